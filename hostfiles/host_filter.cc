@@ -187,7 +187,7 @@ class Filter {
   std::ptrdiff_t most_ats_ = 0;  // largest number of '@' in a node's name
   // The filter's selection for each host.
   std::vector<bool> named_;
-  std::vector<std::vector<int>> slots_;  // empty: all
+  std::vector<std::vector<int>> slots_;  // empty for all slots
 };
 
 }  // namespace

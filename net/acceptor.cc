@@ -194,7 +194,8 @@ class Acceptor::Loop {
   uint64_t last_id_ = 0;
   PendingConnections room_;
   std::map<uint64_t, Newcomer> newcomers_;
-  std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;  // by node index
+  // Relays of each node, by node index.
+  std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;
   std::set<std::string> reported_;
   std::thread thread_;
 };

@@ -24,7 +24,7 @@ struct AcceptorOptions {
   // Connections per node. A node has one to the rendezvous; when it reconnects, the old one may
   // still be open.
   size_t max_of_node = 4;
-  std::string purpose = "the rendezvous";  // for messages
+  std::string purpose = "the rendezvous";  // name of the service in messages
   size_t max_unproven = 512;  // limit of connections that have not yet proved which node they are
 };
 

@@ -16,7 +16,7 @@ void SetConnectionOptions(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-  const unsigned silent_ms = 60'000;  // for unacknowledged data; equal to a front end's lease
+  const unsigned silent_ms = 60'000;  // limit for unacknowledged data; equals a front end's lease
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
 }
 

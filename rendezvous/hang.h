@@ -35,7 +35,7 @@ struct HangDecision {
   enum class Kind { kNone, kHang, kStraggler };
   Kind kind = Kind::kNone;
   std::vector<uint32_t> ranks;            // ascending
-  std::string reason;                     // for the user; empty if kNone
+  std::string reason;                     // text for the user; empty if kNone
   std::chrono::microseconds slowness{0};  // the straggler's new RankSteps.reported_slow
 };
 

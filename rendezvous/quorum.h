@@ -32,8 +32,8 @@ struct QuorumOptions {
   bool may_share_machine = false;  // equal identities are not an error
   Clock::time_point join_deadline;
   uint32_t rendezvous_node = 0;     // node to which the others connect
-  uint32_t min_nodes = 0;           // as in Policy
-  uint32_t max_nodes = 0;           // as in Policy
+  uint32_t min_nodes = 0;           // see Policy
+  uint32_t max_nodes = 0;           // see Policy
   std::vector<uint32_t> absent;     // nodes that are not waited for but may still join
   std::vector<uint32_t> set_aside;  // nodes that failed often
 };
@@ -41,7 +41,7 @@ struct QuorumOptions {
 struct QuorumDecision {
   enum class Verdict { kWait, kForm, kFail };
   Verdict verdict = Verdict::kWait;
-  std::string reason;           // for people; never empty
+  std::string reason;           // text for users; never empty
   pb::Cause cause;              // set if kFail
   std::vector<Member> members;  // if kForm: the nodes that get ranks, in hostfile order
 };

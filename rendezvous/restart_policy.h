@@ -21,7 +21,7 @@ struct EndedAttempt {
 struct RestartDecision {
   bool restart = false;
   milliseconds delay{0};            // pause before the next attempt, after all nodes have drained
-  std::string reason;               // for the user; never empty
+  std::string reason;               // text for the user; never empty
   std::vector<uint32_t> set_aside;  // nodes that should get no ranks now
 };
 

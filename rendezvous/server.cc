@@ -107,7 +107,8 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   const std::vector<pb::Node> nodes_;
   const milliseconds dead_after_;
   Mutex mutex_;
-  std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's peer name
+  // Accepted nodes by gRPC's peer name.
+  std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);
   Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
   bool silent_ DSL_GUARDED_BY(mutex_) = false;
   SessionId next_session_ DSL_GUARDED_BY(mutex_) = 1;

@@ -30,8 +30,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kConnectWithin(60'000);   // the front end's own limit is shorter, mostly
-constexpr milliseconds kFlushWithin(2'000);      // for what the agent wrote last
-constexpr milliseconds kAgentEndsWithin(5'000);  // if the front end was not reached
+constexpr milliseconds kFlushWithin(2'000);      // limit for sending the agent's last bytes
+constexpr milliseconds kAgentEndsWithin(5'000);  // limit for an agent without front end
 // mpirun and srun forward these, and Slurm warns of the end of a step and ends it by them.
 constexpr int kPassedSignals[] = {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
 // Prefixes of the variables that mpirun and its daemons set.

@@ -11,9 +11,9 @@ namespace dslaunch {
 
 struct CallBackOptions {
   std::string nonce;                   // the front end's, repeated in every line
-  std::string place;                   // of this node, likewise
+  std::string place;                   // place of this node, repeated in every line
   std::string pin;                     // the front end's public key (net/pinned_tls.h)
-  std::vector<std::string> endpoints;  // of the front end: "address:port", best first
+  std::vector<std::string> endpoints;  // "address:port" of the front end, best first
   // The agent's role, run in a process of its own with the connection as its stdin and stdout.
   // Returns its exit code.
   std::function<int()> run_agent;

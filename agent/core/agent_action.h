@@ -84,7 +84,8 @@ struct FindRendezvous {
 // Opens the stream and sends `join` first, completed by what the machine knows: its identity, the
 // addresses and the port that it has reserved.
 struct JoinRendezvous {
-  bool in_process = false;  // joins this node's own rendezvous, else the one found last
+  // Whether to join this node's own rendezvous instead of the one found last.
+  bool in_process = false;
   pb::Join join;
 };
 
@@ -103,8 +104,8 @@ struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
   bool all_ended_well = false;  // it was the last one, and every one succeeded or may be lost
-  bool tolerated = false;       // its loss is tolerated
-  bool given_up = false;        // the other ranks had given it up
+  bool tolerated = false;       // the loss of this rank is tolerated
+  bool given_up = false;        // the other ranks had given this rank up
 };
 
 // Starts the MPI server of this node's ranks unless it runs, because ranks of other nodes use MPI.
@@ -128,7 +129,7 @@ struct ReservePort {};
 // Ends what the workers had started, because the supervisor is gone. Answer: OnAllReaped.
 struct SweepOrphans {
   std::vector<pid_t> groups;
-  std::string cgroup;  // empty: they had none
+  std::string cgroup;  // empty if the workers had no cgroup
 };
 
 // Connects to the agent of `candidate`, within `limit`, and sends `vote`; a vote that was sent

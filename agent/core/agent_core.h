@@ -107,7 +107,7 @@ class AgentCore {
 
   const bool plant_early_drained_;
   AgentOutbox out_;
-  AgentActions actions_;  // to be returned by Take
+  AgentActions actions_;  // actions that Take returns
   NodeJob job_;
   FrontEndCore front_end_;
   WorkersCore workers_;

@@ -21,11 +21,11 @@ namespace dslaunch {
 struct AttemptWorker {
   uint32_t rank = 0;
   uint32_t local_rank = 0;
-  pid_t pid = 0;                // 0: not started
-  bool ended = false;           // or never to be started
-  bool loss_tolerated = false;  // it reported that its loss is tolerated (StatusLine)
-  bool given_up = false;        // the other ranks gave it up, so it is killed
-  std::string folder;           // has its log files and its error.json
+  pid_t pid = 0;                // pid of the rank; 0 before its start
+  bool ended = false;           // the rank has ended, or is never started
+  bool loss_tolerated = false;  // the rank has reported that its loss is tolerated (StatusLine)
+  bool given_up = false;        // the other ranks gave this rank up, so the agent kills it
+  std::string folder;           // folder of the rank's log files and error.json
   RankProgressTracker progress;
 };
 
@@ -37,7 +37,7 @@ class AttemptWorkers {
 
   uint64_t attempt() const { return attempt_; }
   const pb::Assignment& assignment() const { return assignment_; }
-  const std::vector<AttemptWorker>& all() const { return workers_; }  // by local_rank
+  const std::vector<AttemptWorker>& all() const { return workers_; }  // indexed by local_rank
 
   // Return nullptr if this attempt has no such worker here.
   const AttemptWorker* Find(uint32_t local_rank) const;

@@ -65,11 +65,11 @@ class ElectionCore {
 
   // The state of this node when it lost its rendezvous.
   struct Standing {
-    uint32_t host = 0;      // the node that hosted it
+    uint32_t host = 0;      // node that hosted the lost rendezvous
     uint64_t attempt = 0;   // the newest that this node knows of
     uint32_t restarts = 0;  // used up
-    bool was_idle = false;  // it had no ranks
-    pb::Cause cause = {};   // why it was lost
+    bool was_idle = false;  // this node had no ranks
+    pb::Cause cause = {};   // cause of the loss
   };
 
   explicit ElectionCore(Options options) : options_(std::move(options)) {}

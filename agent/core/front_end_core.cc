@@ -7,7 +7,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kSupervisorReportsWithin(1000);
-constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that was sent the last event
+// Limit for the goodbye after the last event was sent.
+constexpr milliseconds kGoodbyeWithin(30'000);
 constexpr milliseconds kUnpreparedLease(10'000);
 constexpr milliseconds kUnpreparedLook(500);
 constexpr int kRenewalsMissed = 3;  // a front end renews as often as there are heartbeats

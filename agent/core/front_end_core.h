@@ -18,7 +18,7 @@ class FrontEndCore {
  public:
   // How far the readers of the events are.
   struct Readers {
-    bool front_end_has_all = false;  // it was sent the last event
+    bool front_end_has_all = false;  // the front end was sent the last event
     bool has_viewers = false;        // some viewer was not sent the last event yet
   };
 
@@ -74,7 +74,7 @@ class FrontEndCore {
   Lease lease_;
   Readers readers_;
   bool gone_ = false;
-  bool is_link_broken_ = false;  // it may be resumed
+  bool is_link_broken_ = false;  // the broken link may be resumed
   std::optional<Clock::time_point> stream_over_at_;
   std::optional<Clock::time_point> detached_at_;
 };

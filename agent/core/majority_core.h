@@ -91,13 +91,13 @@ class MajorityCore {
   AgentOutbox& out_;
   const PlantedBugs bugs_;
   Lease lease_;
-  Clock::time_point lease_seen_;  // or when the job was detached
+  Clock::time_point lease_seen_;  // time of the newest renewal, or of the detachment
   bool is_detached_ = false;
   std::optional<ElectionCore> election_;  // nullopt: this job needs no majority
   bool is_electing_ = false;
-  pb::Cause lost_by_;                          // the cause of the election
-  uint64_t newest_attempt_ = 0;                // of the job, as far as the rendezvous has reported
-  uint32_t restarts_ = 0;                      // used up, as far as this node knows
+  pb::Cause lost_by_;            // the cause of the election
+  uint64_t newest_attempt_ = 0;  // newest attempt of the job that the rendezvous reported
+  uint32_t restarts_ = 0;        // restarts used up, as far as this node knows
   std::optional<pb::RendezvousMessage> held_;  // an assignment that waits for a lease
   std::atomic<bool> lease_counts_ = false;
 };

@@ -9,13 +9,13 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kFailoverSlack(10'000);  // beyond what the front end waits before it moves
+constexpr milliseconds kFailoverSlack(10'000);  // added to the front end's wait before a failover
 
 }  // namespace
 
 void MembershipCore::OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now) {
   endpoints_ = std::move(rendezvous_endpoints);
-  if (!workers_.stopping()) Find(now);  // else stopped before it ran
+  if (!workers_.stopping()) Find(now);  // without a search if the stop came first
 }
 
 void MembershipCore::Find(Clock::time_point now) {

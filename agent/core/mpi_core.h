@@ -55,9 +55,9 @@ class MpiCore {
     std::optional<Clock::time_point> begun_at;  // nullopt: no rank uses MPI
     bool late_is_reported = false;              // ranks that have not called MPI_Init
     std::set<uint32_t> joined;                  // local ranks that have called MPI_Init
-    std::map<uint32_t, int> aborts;             // codes of ranks that are killed for it, by rank
-    std::map<uint32_t, std::string> faults;     // evidence against ranks that ended with 0, by rank
-    std::map<uint32_t, Held> held;              // by local rank, until the server has answered
+    std::map<uint32_t, int> aborts;  // exit codes of ranks that are killed after MPI_Abort, by rank
+    std::map<uint32_t, std::string> faults;  // evidence against ranks that ended with 0, by rank
+    std::map<uint32_t, Held> held;  // ranks that wait for the server's answer, by local rank
   };
 
   void Begin(Clock::time_point now);

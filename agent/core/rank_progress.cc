@@ -9,7 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr double kMicrosecondsPerSecond = 1e6;
-constexpr double kLongestComputeS = 1e9;  // more is no time that passed
+constexpr double kLongestComputeS = 1e9;  // a longer time is not valid
 
 uint64_t Microseconds(Clock::duration duration) {
   return static_cast<uint64_t>(

@@ -8,9 +8,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kQuitWait(1000);         // for the other nodes to be notified of this end
+constexpr milliseconds kQuitWait(1000);         // time for notifying the other nodes
 constexpr milliseconds kCompletedTravels(500);  // the last message of a rendezvous, to other nodes
-constexpr milliseconds kViewersWait(2000);      // for viewers to read their last events
+constexpr milliseconds kViewersWait(2000);      // time for viewers to read their last events
 
 }  // namespace
 

@@ -59,10 +59,11 @@ class TeardownCore {
   const FrontEndCore& front_end_;
   const MembershipCore& membership_;
   AgentOutbox& out_;
-  pb::NodeDone done_;  // as far as it is known
+  pb::NodeDone done_;  // final status, as far as it is known
   pb::Cause outcome_;
   std::optional<Clock::time_point> completed_at_;
-  std::optional<Clock::time_point> quit_at_;  // whether or not the other nodes know of this end
+  // Latest time to quit, even if other nodes are not notified.
+  std::optional<Clock::time_point> quit_at_;
   bool result_written_ = false;
   bool quits_ = false;
 };

@@ -11,8 +11,8 @@ namespace dslaunch {
 
 struct WorkerEnd {
   pb::WorkerEnded event;  // for the front end
-  bool failed = false;    // to be reported to the rendezvous: CauseOfFailure(event)
-  std::string note;       // for the agent's log; empty: nothing to note
+  bool failed = false;    // the rendezvous must get CauseOfFailure(event)
+  std::string note;       // line for the agent's log; may be empty
 };
 
 // Returns whether a worker failed by itself, not because its node was being torn down.

@@ -97,7 +97,7 @@ class WorkersCore {
   Phase phase_ = Phase::kIdle;
   uint64_t attempt_ = 0;
   AttemptWorkers workers_;
-  std::string program_;  // of the workers
+  std::string program_;  // program of the workers
   std::string cgroup_;
 };
 

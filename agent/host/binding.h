@@ -23,8 +23,8 @@ struct BindingRequest {
 struct RankBinding {
   std::vector<int> cpus;          // ascending; empty: any
   std::vector<int> memory_nodes;  // empty: any
-  bool memory_preferred = false;  // other nodes may be used when these are full
-  int threads = 0;                // for OMP_NUM_THREADS; 0: as without binding
+  bool memory_preferred = false;  // whether other nodes are used when `memory` is full
+  int threads = 0;                // value of OMP_NUM_THREADS; 0: the value used without binding
 };
 
 // Returns one binding per rank, or none for NONE.

@@ -22,7 +22,7 @@ using Words = std::vector<std::string>;
 struct KnownLauncher {
   Kind kind;
   const char* programs;  // console scripts
-  const char* modules;   // for python -m
+  const char* modules;   // module names after `python -m`
   const char* actions;   // words one of which must be the first argument; empty: any arguments
   // kModule: the module of each rank, with the action after the last '.'; kOther: what to type.
   const char* remedy = "";

@@ -151,7 +151,7 @@ std::set<uid_t> ListenersAt(int port) {
   return ListenersByTables(port);
 }
 
-// Of a local connection's two sockets, the client's has `port` as its peer port.
+// A local connection has two sockets. The client's socket has `port` as its peer port.
 std::optional<std::set<uid_t>> ConnectedTo(int port) {
   return AskKernel(AF_INET, {.state = kConnectedState, .other_port = port});
 }

@@ -12,7 +12,7 @@ namespace dslaunch {
 
 struct PythonPlace {
   Environment environment;  // environment of the ranks
-  std::string notice = {};  // for the user; may be empty
+  std::string notice = {};  // notice for the user; may be empty
 };
 
 // Activates the front end's Python environment in `environment` if it is active at the front end:

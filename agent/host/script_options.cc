@@ -36,7 +36,7 @@ Literal ReadLiteral(std::string_view source, size_t at) {
 }  // namespace
 
 std::string LocalRankOption(std::string_view source) {
-  std::vector<bool> in_call;  // for each open bracket: whether it begins the arguments of a call
+  std::vector<bool> in_call;  // whether each open bracket begins the arguments of a call
   char before = '\n';         // last character that is not part of a blank, string or comment
   for (size_t i = 0; i < source.size();) {
     const char c = source[i];

@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxThreads = 4096;  // of all processes; more would add nothing
+constexpr size_t kMaxThreads = 4096;  // limit for the threads of all processes
 
 // Blocking system calls that programs commonly wait in.
 constexpr std::pair<long, const char*> kSystemCalls[] = {

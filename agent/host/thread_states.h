@@ -14,7 +14,7 @@ namespace dslaunch {
 
 struct ThreadState {
   std::string name;      // the kernel's name, at most 15 bytes
-  char state = '?';      // as in /proc/PID/stat
+  char state = '?';      // state letter of /proc/PID/stat
   uint64_t ticks = 0;    // CPU time
   std::string call;      // system call that it is in; empty: none or unknown
   std::string waits_in;  // kernel function that it sleeps in; empty: none or unknown

@@ -97,7 +97,8 @@ class EventStream {
   bool write_in_flight_ = false;
   std::deque<pb::NodeEvent> events_;
   bool alive_due_ = false;
-  std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;  // by rank and is_evaluation
+  // Newest status, by rank and is_evaluation.
+  std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;
   asio::steady_timer standstill_timer_;

@@ -67,7 +67,7 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
   std::function<void(MpiProtocol)> on_use_;  // null after the call
   const std::string word_;
   asio::ip::tcp::acceptor pmix_;
-  std::vector<std::shared_ptr<Rank>> ranks_;  // by local rank
+  std::vector<std::shared_ptr<Rank>> ranks_;  // indexed by local rank
 };
 
 }  // namespace dslaunch

@@ -310,7 +310,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   const ServerFolder folder_;
   Handlers handlers_;
   asio::steady_timer start_limit_;
-  std::shared_ptr<MpiSockets> sockets_;  // null once the server has them
+  std::shared_ptr<MpiSockets> sockets_;  // null once the server has the sockets
   std::vector<Client> clients_;
   pid_t pid_ = -1;  // pid of the server
   bool has_started_ = false;

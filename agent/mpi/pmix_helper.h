@@ -53,7 +53,7 @@ class PmixHelper {
                                                   Handlers handlers);
   ~PmixHelper();
 
-  const std::vector<Client>& clients() const;  // by local rank
+  const std::vector<Client>& clients() const;  // indexed by local rank
   // Starts the server if no rank has done so, because ranks of another node use MPI.
   void Begin();
   // Requests a rank's state, which on_rank receives. Precondition: the server was started.

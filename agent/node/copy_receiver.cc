@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPartsAtOnce = 512;  // of a CopyWanted
+constexpr size_t kPartsAtOnce = 512;  // limit of parts in a CopyWanted
 constexpr milliseconds kLookEvery(1'000);
 constexpr int kAbandonedAfterLooks = 20;
 constexpr auto kUnusedFor = std::chrono::hours(90 * 24);
@@ -202,7 +202,7 @@ Result<pb::CopyDone> CopyReceiver::Receive() {
       DSL_TRY(FinishPlace());
     }
   }
-  ::utimensat(AT_FDCWD, place_.c_str(), nullptr, 0);  // it was used now
+  ::utimensat(AT_FDCWD, place_.c_str(), nullptr, 0);  // sets the time of the last use
   pb::CopyDone done;
   done.set_folder(place_);
   done.set_received_bytes(received_bytes_);
@@ -235,7 +235,7 @@ Result<void> CopyReceiver::ReadList() {
   return {};
 }
 
-// So that nothing is written through a link, or outside.
+// Prevents writing through a link or outside of the folder.
 Result<void> CopyReceiver::CheckEntry(const pb::CopyEntry& entry) {
   if (!IsPlainPath(entry.path()) || (entry.mode() & ~kCopyModeBits) != 0)
     return BadList("has " + Quoted(entry.path()));
@@ -365,7 +365,7 @@ Result<void> CopyReceiver::ShowLife() {
 void CopyReceiver::Unlock() {
   if (owner_.empty()) return;
   ::unlink(std::exchange(owner_, "").c_str());
-  ::rmdir(lock_.c_str());  // unless it is another's meanwhile
+  ::rmdir(lock_.c_str());  // fails if another process has taken the lock
 }
 
 void CopyReceiver::RemoveOld() const {
@@ -424,7 +424,7 @@ Result<void> CopyReceiver::MakeLink(const pb::CopyEntry& entry, size_t index) co
 Result<void> CopyReceiver::MakeFile(const pb::CopyEntry& entry, size_t index,
                                     std::vector<pb::CopyPart>& wanted) {
   const std::string path = PathOf(entry);
-  if (HasContent(path, entry)) {  // only its time or mode differs
+  if (HasContent(path, entry)) {  // only time or mode differs
     if (::chmod(path.c_str(), entry.mode()) != 0) return Failed("set the mode of", path, errno);
     return {};
   }

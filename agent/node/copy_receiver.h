@@ -73,7 +73,7 @@ class CopyReceiver {
   Result<void> MakeLink(const pb::CopyEntry& entry, size_t index) const;
   Result<void> MakeFile(const pb::CopyEntry& entry, size_t index,
                         std::vector<pb::CopyPart>& wanted);
-  // As AddFromFile, with signs of life.
+  // Calls Sha256::AddFromFile in parts and reports signs of life meanwhile.
   Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
   bool HasContent(const std::string& path, const pb::CopyEntry& entry);
   Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;
@@ -96,10 +96,10 @@ class CopyReceiver {
   std::string lock_;
   std::string done_;
   std::optional<timespec> done_at_;  // when the copies were complete; nullopt: not known
-  std::string owner_;                // our file in it; empty: it is not ours
+  std::string owner_;                // path of our file in the lock; empty if the lock is not ours
   Deadline next_sign_ = Deadline::After(milliseconds(0));
   std::vector<pb::CopyEntry> entries_;
-  std::set<std::string> folders_;  // of the list
+  std::set<std::string> folders_;  // folders of the list
   uint64_t received_bytes_ = 0;
 };
 

@@ -23,9 +23,10 @@ class ElectionLink {
  public:
   struct Handlers {
     std::function<void(uint32_t voter, const pb::Vote& vote)> on_vote;
-    std::function<void(uint32_t voter)> on_voter_gone;  // also after it got an answer
+    // Called even for a voter that got its answer.
+    std::function<void(uint32_t voter)> on_voter_gone;
     std::function<void(uint32_t candidate, const pb::VoteAnswer& answer)> on_answer;
-    std::function<void(const std::string& line)> on_line;  // for the agent's log
+    std::function<void(const std::string& line)> on_line;  // receives lines for the agent's log
   };
 
   ElectionLink(asio::io_context& loop, RankLinkHub& hub, const PeerLimits& limits,
@@ -49,7 +50,8 @@ class ElectionLink {
   const Handlers handlers_;
   std::shared_ptr<uint64_t> newest_vote_ = std::make_shared<uint64_t>(0);  // counts SendVote
   std::unique_ptr<FramedSocket> candidate_;
-  std::map<uint32_t, std::unique_ptr<FramedSocket>> voters_;  // until they close
+  // Connections of voters, until they close.
+  std::map<uint32_t, std::unique_ptr<FramedSocket>> voters_;
 };
 
 }  // namespace dslaunch

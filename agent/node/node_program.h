@@ -18,15 +18,15 @@ namespace dslaunch {
 
 struct PlannedWorkers {
   pb::SpawnWorkers specs;
-  std::vector<std::string> notices;  // for the user
+  std::vector<std::string> notices;  // notices for the user
 };
 
 // How a program runs on this node, before a rank's place is added.
 struct ProgramContext {
   pb::Program program;  // in the folder in which --venv_script leaves it
   Environment environment;
-  pb::ShellLimits shell_limits;  // that --venv_script has set
-  std::string notice;            // for the user; mostly empty
+  pb::ShellLimits shell_limits;  // limits set by --venv_script
+  std::string notice;            // notice for the user; mostly empty
 };
 
 // Sources --venv_script, merges the environment and enters the front end's Python environment.
@@ -42,7 +42,7 @@ class NodeProgram {
 
   const ResolvedProgram& program() const { return program_; }
   const Environment& environment() const { return environment_; }
-  const std::string& notice() const { return notice_; }  // for the user; mostly empty
+  const std::string& notice() const { return notice_; }  // notice for the user; mostly empty
 
   // `prepare`: as for Resolve. Makes the ranks' folders.
   Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const pb::Node& own_node,
@@ -58,7 +58,7 @@ class NodeProgram {
   Environment environment_;
   std::string notice_;
   pb::ShellLimits shell_limits_;
-  std::optional<std::string> network_interface_ = "";  // as in WorkerPlan
+  std::optional<std::string> network_interface_ = "";  // see WorkerPlan
 };
 
 // Error kUnavailable: this node has not the network interface that was chosen.

@@ -30,7 +30,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxThreadLines = 8;  // for each rank that hangs
+constexpr size_t kMaxThreadLines = 8;  // limit of lines for each rank that hangs
 // How often the listeners at MASTER_PORT are checked. Ranks that find another user's store there
 // take longer than this to do anything with it.
 constexpr milliseconds kMasterPortWatch(100);
@@ -39,7 +39,7 @@ constexpr milliseconds kMasterPortWatch(100);
 // On a thread of its own, since files may be many; the end of this process ends it.
 void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
   const std::filesystem::path jobs =
-      node_folder.parent_path().parent_path().parent_path();  // of JOBS/JOB/nodes/NODE
+      node_folder.parent_path().parent_path().parent_path();  // JOBS of JOBS/JOB/nodes/NODE
   std::thread([jobs] {
     RemoveOldJobs(jobs.string(), std::time(nullptr), SIZE_MAX, [&](const std::string& job_id) {
       std::error_code error;

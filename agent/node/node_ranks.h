@@ -87,7 +87,7 @@ class NodeRanks {
   NodeOutput& out_;
   AgentCore& core_;
   const NodeRendezvous& rendezvous_;
-  const UniqueFd sockets_;  // to the supervisor
+  const UniqueFd sockets_;  // socket to the supervisor
   const std::string_view pmix_server_;
   std::optional<NodeProgram> program_;
   std::optional<JobFolder> folder_;
@@ -97,9 +97,10 @@ class NodeRanks {
   asio::steady_timer master_port_timer_;
   std::unique_ptr<RankLinkHub> rank_links_;
   std::string rank_socket_;           // DSLAUNCH_RANK_SOCKET of this node's ranks
-  std::unique_ptr<PmixHelper> pmix_;  // of the ranks that run; null: they have none
-  std::shared_ptr<RankStdin> stdin_;  // of rank 0, while it is here and may read
-  WorkerLife workers_life_;           // what all workers have in common
+  std::unique_ptr<PmixHelper> pmix_;  // MPI server of the running ranks; null if they have none
+  // Stdin of rank 0, while the rank is on this node and may read.
+  std::shared_ptr<RankStdin> stdin_;
+  WorkerLife workers_life_;  // settings that all workers share
 };
 
 }  // namespace dslaunch

@@ -67,9 +67,9 @@ class NodeRendezvous {
   const std::shared_ptr<LoopPoster> poster_;  // shared with threads that may outlive this
   const Clock::time_point made_at_ = Clock::now();
   agent_action::FindRendezvous find_;  // the last
-  RendezvousRoute route_;              // its result
+  RendezvousRoute route_;              // result of the search
   std::unique_ptr<RendezvousLink> link_;
-  std::unique_ptr<ElectionLink> votes_;  // null: there are no connections for them
+  std::unique_ptr<ElectionLink> votes_;  // null if voters have no connection here
   Mutex server_mutex_;
   // Written with server_mutex_ held, by the loop's thread alone, which so reads it without; the
   // heart holds it.

@@ -22,8 +22,7 @@ namespace dslaunch {
 struct RankLinkPlan {
   uint64_t attempt = 0;
   RankNumbering ranks;
-  std::string
-      rank_0_endpoint;  // where its agent takes connections; empty: no other node takes part
+  std::string rank_0_endpoint;  // endpoint of rank 0's agent; empty if the job has one node
 };
 
 namespace rank_link_action {
@@ -91,7 +90,7 @@ class RankLinkCore {
  private:
   struct Waiting {
     RankLinkMessage message;
-    uint32_t node = 0;  // that it came from
+    uint32_t node = 0;  // node that the connection came from
     UniqueFd fd;
   };
 
@@ -111,8 +110,8 @@ class RankLinkCore {
 
   const uint32_t node_;
   RankLinkPlan plan_;
-  std::map<uint64_t, Speaker> speaker_of_;  // by session
-  std::map<Speaker, uint64_t> session_of_;  // its newest
+  std::map<uint64_t, Speaker> speaker_of_;  // speaker of each session
+  std::map<Speaker, uint64_t> session_of_;  // newest session of each speaker
   std::deque<Waiting> waiting_;
 };
 

@@ -106,7 +106,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
   RankLinkHub* hub_;  // null: closed
   const uint64_t id_;
   LocalSocket socket_;
-  std::deque<Unsent> unsent_;  // not empty: a write is awaited
+  std::deque<Unsent> unsent_;  // a write is awaited while this is not empty
   std::array<char, kRankLinkMessageBytes> bytes_;
 };
 

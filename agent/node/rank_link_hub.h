@@ -77,7 +77,7 @@ class RankLinkHub {
   const std::shared_ptr<LoopPoster> poster_;
   const uint32_t node_;
   const bool is_local_;
-  const std::string network_interface_;  // that was chosen for the job; empty: none was
+  const std::string network_interface_;  // interface chosen for the job; empty if none was chosen
   const std::function<void(const std::string&)> on_line_;
   RankLinkCore core_;
   OnVoter on_voter_;

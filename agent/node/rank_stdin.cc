@@ -103,7 +103,7 @@ void RankStdin::AddToLog(std::string_view output) {
 }
 
 bool RankStdin::Write(std::string_view data) {
-  if (!end_.is_open() || ends_) return true;  // no rank reads it any more
+  if (!end_.is_open() || ends_) return true;  // no rank reads any more
   if (sent_.size() + pending_.size() >= kMaxPendingBytes) return false;
   pending_ += data;
   WritePending();

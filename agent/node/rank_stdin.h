@@ -31,7 +31,7 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
                                                          TerminalSize size);
   ~RankStdin();
 
-  const std::string& path() const { return path_; }  // for the rank's process to open
+  const std::string& path() const { return path_; }  // path that the rank's process opens
   bool is_terminal() const { return log_.valid(); }
 
   // False: what was written before is not read yet. It is bounded.
@@ -50,10 +50,11 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   void AddToLog(std::string_view output);
 
   std::string path_;
-  asio::posix::stream_descriptor end_;  // ours
-  UniqueFd ranks_end_;  // of a terminal: held, so that its end does not look like an error
-  UniqueFd log_;        // of a terminal
-  std::string sent_;    // of a write that is under way, which holds its place in memory
+  asio::posix::stream_descriptor end_;  // this side's end
+  // The rank's end of a terminal, kept open so that end of file is not an error.
+  UniqueFd ranks_end_;
+  UniqueFd log_;      // log of a terminal's output
+  std::string sent_;  // bytes of the write under way, which refers to them
   std::string pending_;
   bool ends_ = false;
 };

@@ -61,7 +61,7 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
         asio::post(loop_, [this, connection, checked, message = std::move(message)] {
           if (connection != connection_) return;
           if (checked.ok()) return Take(message);
-          ++connection_;  // nothing that comes after it counts
+          ++connection_;  // results of the old connection are ignored
           on_end_("it sent " + checked.error().message);
         });
       },
@@ -135,7 +135,7 @@ void RendezvousLink::SwapClient(std::unique_ptr<RendezvousClient> client) {
     const MutexLock lock(beat_mutex_);
     client_.swap(client);
   }
-  client.reset();  // without the lock: it waits for its end
+  client.reset();  // without the lock, because the destructor waits for pending calls
 }
 
 void RendezvousLink::Send(uint64_t attempt, pb::AgentMessage message) {

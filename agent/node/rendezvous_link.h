@@ -83,13 +83,14 @@ class RendezvousLink {
   const OnMajority on_majority_;
   uint64_t connection_ = 0;  // counts Open and Leave; results of older ones are ignored
   Redial redial_;
-  uint64_t stream_token_ = 0;                       // of a stream that can be resumed
-  std::shared_ptr<const std::atomic<bool>> broke_;  // of the connection's route
+  uint64_t stream_token_ = 0;                       // token of a stream that can be resumed
+  std::shared_ptr<const std::atomic<bool>> broke_;  // whether the connection's route broke
   Unacknowledged<pb::AgentMessage> sent_;
   ReceivedNumbers received_;
   std::string address_;
   std::atomic<uint64_t> round_trip_us_ = 0;
-  std::atomic<uint64_t> rendezvous_clock_us_ = 0;  // in its newest heartbeat; 0: there was none
+  // Clock in the newest heartbeat; 0 before the first one.
+  std::atomic<uint64_t> rendezvous_clock_us_ = 0;
   Mutex beat_mutex_;
   pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
   // Written with beat_mutex_ held, by the loop's thread alone, which so reads it without.

@@ -15,10 +15,10 @@ namespace dslaunch {
 // Facts about a worker besides its end.
 struct WorkerLife {
   uint64_t attempt = 0;
-  std::string cwd;                   // in which it ran
-  Clock::time_point started_at;      // or a little before
-  uint64_t out_of_memory_kills = 0;  // of the node, when it started
-  std::string python;  // the interpreter that ran it; empty: it is not known to be Python
+  std::string cwd;                   // working directory of the worker
+  Clock::time_point started_at;      // time of the start, or a little earlier
+  uint64_t out_of_memory_kills = 0;  // out-of-memory kills on the node before the start
+  std::string python;                // Python interpreter of the worker; empty if none is known
 };
 
 // Returns the end of a worker. For a failure it has the last lines of its stderr, or of its stdout

@@ -161,7 +161,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPla
   spawn.set_cwd(program.cwd);
   for (const std::string& argument : program.argv) spawn.add_argv(argument);
   spawn.set_own_argv_at(static_cast<uint32_t>(program.local_rank_at));
-  std::vector<WorkerEnv> workers;  // by slot
+  std::vector<WorkerEnv> workers;  // indexed by slot
   const bool by_routes = plan.network_interface && plan.network_interface->empty();
   const std::optional<std::string> interface =
       !by_routes

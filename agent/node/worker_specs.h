@@ -18,24 +18,26 @@ namespace dslaunch {
 // The ranks of one attempt on a node, as the rendezvous assigned them.
 struct AttemptPlace {
   uint64_t attempt = 1;
-  pb::Assignment assignment = {};  // of this node
+  pb::Assignment assignment = {};  // assignment of this node
   bool use_cuda = false;
-  std::string rendezvous_address = {};  // as this node reaches it; empty: in this process
-  std::string rank_socket = {};         // DSLAUNCH_RANK_SOCKET; empty: there is none
+  // Address that this node uses; empty if the rendezvous is in this process.
+  std::string rendezvous_address = {};
+  std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty: there is none
 };
 
 // What the workers of a node get besides the job's specification.
 struct WorkerPlan {
   AttemptPlace place;
   uint32_t slots = 1;
-  std::string node_name = {};             // for messages
-  int cores = 1;                          // of this node
-  std::vector<std::string> devices = {};  // of the slots, by DevicesOf
-  bool devices_given = false;             // chosen for this job: CUDA_VISIBLE_DEVICES is overridden
+  std::string node_name = {};             // name of the node in messages
+  int cores = 1;                          // usable cores of this node
+  std::vector<std::string> devices = {};  // devices of the slots, by DevicesOf
+  // Devices were chosen for this job, which overrides CUDA_VISIBLE_DEVICES.
+  bool devices_given = false;
   // For GLOO_ and NCCL_SOCKET_IFNAME. Empty: by the route to rank 0's node; nullopt: they stay
   // unset.
   std::optional<std::string> network_interface = "";
-  std::vector<RankBinding> bindings = {};  // by slot; empty: none is bound
+  std::vector<RankBinding> bindings = {};  // indexed by slot; empty if no rank is bound
 };
 
 // Returns the plan of a node, but for network_interface and bindings. `environment`: the ranks',

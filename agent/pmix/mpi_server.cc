@@ -250,7 +250,7 @@ class MpiServer {
   pb::PmixJob job_;
   bool has_started_ = false;
   std::vector<pb::PmixReport> unsent_;       // reports from before the start
-  std::vector<pb::PmixRank::State> states_;  // by local rank
+  std::vector<pb::PmixRank::State> states_;  // indexed by local rank
   std::unique_ptr<PmixExchange> exchange_;
   std::unique_ptr<PeerLinks> links_;  // null if the job has one node
   std::unique_ptr<PmiCore> pmi_;

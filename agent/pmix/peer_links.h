@@ -56,9 +56,9 @@ class PeerLinks {
   Handlers handlers_;
   asio::local::stream_protocol::socket agent_;
   std::string partial_;  // the beginning of a message from the agent
-  UniqueFd partial_fd_;  // the descriptor that arrived with it
+  UniqueFd partial_fd_;  // descriptor that arrived with the partial message
   bool is_ready_ = false;
-  std::map<uint32_t, Peer> peers_;  // by node_rank
+  std::map<uint32_t, Peer> peers_;  // peers by node_rank
 };
 
 }  // namespace dslaunch

@@ -87,7 +87,7 @@ class PmiCore {
   const std::string name_;  // name of the job
   const uint32_t first_rank_;
   uint32_t world_size_ = 0;
-  std::string mapping_;      // which ranks share a node
+  std::string mapping_;      // mapping of ranks to nodes
   std::vector<Rank> ranks_;  // ranks of this node
   std::map<std::string, std::string, std::less<>> values_;
   size_t bytes_ = 0;   // size of the values that this node's ranks have put

@@ -203,7 +203,7 @@ class RelayService::Program final
   pb::ProgramInput input_;
   pb::ProgramOutput output_;
   std::array<char, kChunkBytes> chunk_;
-  pid_t pid_ = -1;  // set until it is reaped
+  pid_t pid_ = -1;  // -1 once the program is reaped
   bool is_agent_ = false;
   bool has_started_ = false;
   bool has_output_ended_ = false;

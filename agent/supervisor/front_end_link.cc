@@ -13,7 +13,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMostCallers = 4;
-constexpr milliseconds kRequestWithin{2'000};  // for the request that the front end sends at once
+// Limit for the front end's request, which is sent at once.
+constexpr milliseconds kRequestWithin{2'000};
 
 }  // namespace
 

@@ -6,12 +6,14 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
-constexpr milliseconds kDiesWithin{500};          // of SIGKILL, unless a disk blocks it
-constexpr milliseconds kTermBeforeKill{2'000};    // for programs that handle only SIGTERM
-constexpr milliseconds kTermAgainEvery{1'000};    // after the ranks have exited
-constexpr milliseconds kApartEndsWithin{500};     // without a signal, after the ranks have exited
-constexpr milliseconds kApartKilledWithin{700};   // after SIGKILL to the ranks
-constexpr milliseconds kServerEndsWithin{3'000};  // in both cases, for a process that serves others
+constexpr milliseconds kDiesWithin{500};  // limit after SIGKILL, unless a disk blocks the process
+constexpr milliseconds kTermBeforeKill{2'000};  // time for programs that handle only SIGTERM
+constexpr milliseconds kTermAgainEvery{1'000};  // interval after the ranks have exited
+// Limit without a signal, after the ranks have exited.
+constexpr milliseconds kApartEndsWithin{500};
+constexpr milliseconds kApartKilledWithin{700};  // limit after SIGKILL to the ranks
+// Limit in both cases for a process that serves others.
+constexpr milliseconds kServerEndsWithin{3'000};
 
 // Makes one decision in steps, each of which returns whether it has found the action.
 class Decider {

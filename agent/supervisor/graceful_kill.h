@@ -42,8 +42,8 @@ bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> gr
 
 // Numbers of living processes.
 struct LeftCount {
-  size_t ranks = 0;     // in KillTargets::kRanks
-  size_t apart = 0;     // in other sessions
+  size_t ranks = 0;     // number of processes in KillTargets::kRanks
+  size_t apart = 0;     // number of processes in other sessions
   bool serves = false;  // one of the processes apart serves others (serving_process.h); set only if
                         // no ranks are left
 };
@@ -66,9 +66,9 @@ struct GracefulKillState {
 
 struct GracefulKillDecision {
   GracefulKillAction action = GracefulKillAction::kNone;
-  KillTargets targets = KillTargets::kAll;  // for kSignal and kKill
-  int signal = 0;                           // for kSignal
-  const char* reason = "";                  // for the log; a static string
+  KillTargets targets = KillTargets::kAll;  // targets of kSignal and kKill
+  int signal = 0;                           // signal of kSignal
+  const char* reason = "";                  // reason for the log; a static string
   std::optional<Clock::time_point> wake;    // when to decide again, or earlier when a process ends;
                                             // nullopt after kDone and kGiveUp
   GracefulKillState next;                   // the state after the action

@@ -426,7 +426,8 @@ void ChangeProcess() {
   // The memory of supervisor and agent contains keys of the job, and ranks run as the same user. A
   // worker becomes readable again when it executes its program.
   prctl(PR_SET_DUMPABLE, 0);
-  RaiseOpenFileLimit();  // for the agent: the rendezvous needs a few per node
+  // The agent inherits the limit, because a rendezvous needs several descriptors per node.
+  RaiseOpenFileLimit();
   std::signal(SIGPIPE, SIG_IGN);
   setsid();  // fails if this process already leads a session or a group
 }

@@ -11,7 +11,7 @@ namespace dslaunch {
 
 struct SupervisorOptions {
   std::string nonce;     // from the front end, repeated in the hello line
-  std::string build_id;  // of this binary
+  std::string build_id;  // build id of this binary
 
   // The stream to the front end can be resumed when its connection breaks (front_end_link.h); its
   // ticket follows the hello line.

@@ -50,7 +50,7 @@ struct StartWatchdog {
 // the result is known; many workers start concurrently, however long each takes.
 struct StartWorker {
   pb::WorkerSpec spec;
-  std::shared_ptr<const pb::SpawnWorkers> shared;  // what all workers have in common
+  std::shared_ptr<const pb::SpawnWorkers> shared;  // settings that all workers share
 };
 // Sends a signal to each running worker, or to one of them, but not to its children.
 struct SignalWorkers {
@@ -78,8 +78,8 @@ struct ForgetWorkers {};
 struct CloseInbound {};
 // Rejects a returning front end from now on.
 struct RefuseFrontEnd {};
-struct KillAgent {};  // with SIGKILL
-struct Print {        // to stderr
+struct KillAgent {};  // sends SIGKILL
+struct Print {        // prints to stderr
   std::string line;
 };
 // The last action: exit with this code, and print this line to stderr unless it is empty.
@@ -106,7 +106,7 @@ using SupervisorActions = std::vector<SupervisorAction>;
 // A change of a worker's state.
 struct WorkerChange {
   WorkerEvent event = WorkerEvent::kExited;  // kExited, kKilled, kStopped or kContinued
-  int exit_code = 0;                         // if it exited
+  int exit_code = 0;                         // exit code, if the worker exited
   int signal = 0;                            // signal that ended or stopped it
   bool core_dumped = false;
   // True if the cgroup counted an out-of-memory kill of it or of one of its children.
@@ -122,7 +122,7 @@ struct AgentEnd {
 class SupervisorCore {
  public:
   struct Options {
-    pid_t agent_pid = 0;  // for the message about its end
+    pid_t agent_pid = 0;  // pid in the message about the agent's end
     // In a Slurm step, a terminating signal is a request to end the job: the agent stops the job in
     // order, and supervisor and agent survive the signal until the front end, its lease or SIGKILL
     // ends them.
@@ -231,7 +231,7 @@ class SupervisorCore {
   GracefulKillOptions graceful_kill_options_;
   int stop_signal_ = SIGTERM;
   milliseconds agent_dead_{0};
-  std::map<uint32_t, WorkerState> workers_;  // by local_rank
+  std::map<uint32_t, WorkerState> workers_;  // workers by local_rank
   bool has_cgroup_ = false;
   bool watchdog_started_ = false;
 
@@ -244,7 +244,8 @@ class SupervisorCore {
 
   Clock::time_point last_seen_;
   std::optional<Clock::time_point> watch_at_;
-  std::optional<Clock::time_point> lease_end_;  // as reported by the agent; nullopt: no lease
+  // End of the lease, as reported by the agent; nullopt without lease.
+  std::optional<Clock::time_point> lease_end_;
   bool lease_is_over_ = false;
   bool detached_ = false;
   // Set while the connection to the front end is broken.

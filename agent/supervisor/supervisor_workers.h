@@ -90,7 +90,7 @@ class SupervisorWorkers {
   const Callbacks callbacks_;
   std::map<uint32_t, Worker> workers_;
   std::vector<pid_t> groups_;
-  std::string cgroup_;  // empty: none
+  std::string cgroup_;  // empty without a cgroup
   UniqueFd cgroup_fd_;
   uint64_t oom_kills_ = 0;  // count at the last check
 };

@@ -9,7 +9,7 @@ namespace dslaunch {
 enum class WorkerState {
   kPending,  // being started
   kRunning,
-  kStopped,  // by SIGSTOP, SIGTTIN, ...
+  kStopped,  // stopped by SIGSTOP, SIGTTIN, ...
   kEnding,   // the graceful kill has begun
   kKilling,  // the graceful kill has sent SIGKILL
   kEnded,    // reaped, or never started
@@ -19,8 +19,8 @@ inline constexpr size_t kWorkerStates = 6;
 enum class WorkerEvent {
   kSpawned,
   kSpawnFailed,
-  kExited,  // by itself or by a signal
-  kKilled,  // by SIGKILL from any sender
+  kExited,  // ended by itself or by a signal
+  kKilled,  // killed by SIGKILL from any sender
   kStopped,
   kContinued,
   kGracefulKill,    // the graceful kill begins

@@ -17,7 +17,7 @@ namespace dslaunch {
 // start time.
 struct ProcessId {
   pid_t pid = 0;
-  uint64_t start_ticks = 0;  // since boot
+  uint64_t start_ticks = 0;  // start time in clock ticks since boot
 
   bool operator==(const ProcessId&) const = default;
 };

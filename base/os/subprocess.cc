@@ -92,7 +92,7 @@ struct ChildPlan {
   const std::vector<int>& pass_fds;
   const std::vector<int>& kept_fds;  // pass_fds and error_fd, ascending
   int error_fd;
-  int max_fd;                // for kernels without close_range
+  int max_fd;                // highest descriptor, for kernels without close_range
   const rlimit* open_files;  // nullptr: keep the caller's limit
   const std::vector<SpawnLimit>& limits;
   std::optional<mode_t> umask;  // nullopt: keep the caller's umask

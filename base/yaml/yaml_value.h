@@ -16,7 +16,7 @@ using YamlPtr = std::shared_ptr<const YamlValue>;  // an alias is the same value
 struct YamlValue {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
-  int line = 0, column = 0;    // from 1
+  int line = 0, column = 0;    // counted from 1
   std::string text;            // kScalar
   bool plain = false;          // kScalar: neither quoted nor tagged
   std::vector<YamlPtr> items;  // kList
@@ -28,7 +28,7 @@ struct YamlValue {
 
 // Why a text is not such a document.
 struct YamlProblem {
-  int line = 0, column = 0;  // from 1; 0: the whole text
+  int line = 0, column = 0;  // counted from 1; 0 for the whole text
   std::string token;         // the words at that place
   std::string what;
   bool syntax = false;  // found by yaml-cpp
@@ -36,7 +36,7 @@ struct YamlProblem {
 
 struct YamlLimits {
   size_t depth;  // levels of lists and maps
-  size_t bytes;  // of all values with aliases expanded, each with 16 bytes besides its text
+  size_t bytes;  // size of all values with aliases expanded, each counted as its text and 16 bytes
 };
 
 // Returns the document; null if the text is empty, and null with `problem` set if it is invalid.

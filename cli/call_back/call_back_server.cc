@@ -36,7 +36,8 @@ using asio::ip::tcp;
 
 constexpr milliseconds kProveWithin(5'000);   // TLS, or the ticket
 constexpr milliseconds kCopyWithin(120'000);  // the agent's file to one node
-constexpr milliseconds kAcceptAgain(1'000);   // if no descriptor is free
+// Pause before the next accept if no descriptor is free.
+constexpr milliseconds kAcceptAgain(1'000);
 constexpr size_t kMaxEndpoints = 8;
 constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of a client that speaks TLS
 constexpr size_t kMaxTicketBytes = 256;
@@ -250,7 +251,8 @@ class CallBackServer::Loop {
   const PinnedKey key_;
   asio::ssl::context tls_;
   size_t num_newcomers_ = 0;
-  std::shared_ptr<const std::string> content_;  // of the file; null before the first request
+  // Content of the file; null before the first request.
+  std::shared_ptr<const std::string> content_;
   Mutex mutex_;
   CondVar changed_;
   std::list<Unclaimed> unclaimed_ DSL_GUARDED_BY(mutex_);

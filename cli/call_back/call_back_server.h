@@ -19,16 +19,17 @@ namespace dslaunch {
 class CallBackServer {
  public:
   struct Options {
-    std::string network_interface;  // whose addresses the nodes get; empty: those of all
-    std::string ticket;             // lower-case hex
-    std::string file;               // path of the agent
-    size_t max_unclaimed = 64;      // connections for which Await was not called yet
-    PortRange ports = {};           // to listen at
+    // Interface whose addresses the nodes get; empty for all interfaces.
+    std::string network_interface;
+    std::string ticket;         // lower-case hex
+    std::string file;           // path of the agent
+    size_t max_unclaimed = 64;  // connections for which Await was not called yet
+    PortRange ports = {};       // ports at which to listen
   };
   struct Caller {
     UniqueFd stream;          // decrypted; closing it ends the connection, and so does the node
     std::string address;      // numeric, of the node
-    std::string own_address;  // of this machine, as the node reached it
+    std::string own_address;  // address of this machine that the node reached
   };
 
   // kUnavailable: no port can be opened, or none of the range.

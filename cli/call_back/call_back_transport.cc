@@ -23,10 +23,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kEndsWithin{2'000};  // the launcher, after its agents
-constexpr size_t kMaxLineBytes = 64 << 10;  // of its output; longer lines are cut
-constexpr size_t kStderrBytes = 64 << 10;   // mpirun's help texts come last, and are long
-constexpr milliseconds kStderrEvery{250};   // interval at which stderr is read for failed nodes
+constexpr milliseconds kEndsWithin{2'000};  // limit for the launcher's exit after its agents
+// Limit for a line of the launcher's output; longer lines are cut.
+constexpr size_t kMaxLineBytes = 64 << 10;
+constexpr size_t kStderrBytes = 64 << 10;  // mpirun's help texts come last, and are long
+constexpr milliseconds kStderrEvery{250};  // interval at which stderr is read for failed nodes
 
 }  // namespace
 
@@ -127,7 +128,7 @@ class CallBackTransport::Run {
   struct Node {
     std::string pin;
     std::string failure;
-    std::string end;  // of the launcher's command for it, if the launcher reported a failure
+    std::string end;  // failure that the launcher reported for this node's command; often empty
     bool has_connected = false;
     bool has_ended = false;
     UniqueFd stream;
@@ -310,7 +311,8 @@ Result<CallBackTransport::Place> CallBackTransport::Join(const NodeTarget& targe
   }
   has_joined_[index] = true;
   Place place{common_, index};
-  if (std::ranges::count(has_joined_, false) == 0) common_ = nullptr;  // the links keep it
+  // The links keep the shared state alive.
+  if (std::ranges::count(has_joined_, false) == 0) common_ = nullptr;
   return place;
 }
 

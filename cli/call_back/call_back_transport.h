@@ -43,7 +43,7 @@ class CallBackTransport : public Transport {
   class Link;
   struct Place {
     std::shared_ptr<Run> run;
-    size_t index = 0;  // in it
+    size_t index = 0;  // index of the node in the run
   };
 
   // The error is a fragment.

@@ -16,7 +16,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTryPrograms(25'000);  // for each program, including LibTorch on a cold disk
+// Limit for each program; LibTorch loads slowly from a cold disk.
+constexpr milliseconds kTryPrograms(25'000);
 constexpr milliseconds kNodeInfoTimeout(70'000);
 constexpr milliseconds kReach(5'000);
 constexpr milliseconds kSlack(2'000);

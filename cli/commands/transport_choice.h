@@ -21,11 +21,12 @@ struct TransportChoice {
   // See LaunchPlan: for ExecNodeCommand, or the program that starts all nodes at once.
   std::vector<std::string> exec_command = {};
   SshOptions ssh = {};
-  std::vector<NodeTarget> nodes = {};         // to start at once; others are started one by one
-  std::vector<std::string> ssh_command = {};  // --ssh_command's words, for relays
-  size_t fanout = 0;                          // as returned by RelayFanout
+  // Nodes that the launcher starts at once; other nodes are started one by one.
+  std::vector<NodeTarget> nodes = {};
+  std::vector<std::string> ssh_command = {};            // --ssh_command's words, for relays
+  size_t fanout = 0;                                    // value of RelayFanout
   std::map<std::string, SlurmShare> slurm_shares = {};  // see LaunchPlan
-  std::string network_interface = {};  // of this machine, to which agents call back
+  std::string network_interface = {};  // interface of this machine to which agents call back
 };
 
 // Returns the transport to `choice`'s nodes. Errors: kUsage if the launcher's program is missing,

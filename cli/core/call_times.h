@@ -9,7 +9,8 @@
 namespace dslaunch {
 
 inline constexpr milliseconds kCallTimeout(5'000);
-inline constexpr milliseconds kPrepareTimeout(30'000);  // its disk may be slow
+// Generous, because a node's disk may be slow.
+inline constexpr milliseconds kPrepareTimeout(30'000);
 
 // A connection on which nothing arrives for so long is over: later than the session itself judges
 // the silence of its nodes.

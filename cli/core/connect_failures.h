@@ -7,8 +7,8 @@
 namespace dslaunch {
 
 struct NodeFailure {
-  std::string node;     // its name
-  std::string host;     // how it is reached; often the same
+  std::string node;     // name of the node
+  std::string host;     // host at which the node is reached; often equal to `node`
   std::string message;  // an Error's: begins with the node
 };
 

@@ -59,8 +59,8 @@ class ContactCore {
 
  private:
   struct Peer {
-    SilenceWatch silence;                  // of its events
-    std::optional<uint64_t> last_seen_us;  // in its newest answer to a renewal
+    SilenceWatch silence;                  // silence of the node's events
+    std::optional<uint64_t> last_seen_us;  // time in the node's newest answer to a renewal
     bool silence_warned = false;
   };
 
@@ -76,11 +76,12 @@ class ContactCore {
   JobState& job_;
   const EndCore& end_;
   SessionOutbox& out_;
-  std::vector<Peer> peers_;  // by node
+  std::vector<Peer> peers_;  // indexed by node
   std::optional<Clock::time_point> watch_due_;
-  Clock::time_point newest_contact_;    // with any node, also one that has ended since
-  Clock::time_point all_silent_until_;  // the end of the last silence of all nodes,
-  Clock::time_point all_back_by_;       // and by when each node must be heard after it
+  // Newest message of any node, even of one that has ended since.
+  Clock::time_point newest_contact_;
+  Clock::time_point all_silent_until_;  // the end of the last silence of all nodes (the cut)
+  Clock::time_point all_back_by_;       // latest time for a message of each node after the cut
   bool all_silent_warned_ = false;
 };
 

@@ -16,7 +16,8 @@ constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kSilentNodeWait(2'000);
 // A reader that takes nothing for so long is not waited for any more.
 constexpr std::chrono::seconds kReaderPatience(60);
-constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);  // that the user wants
+// Shorter limit after the user asked for the end.
+constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 
 }  // namespace
 

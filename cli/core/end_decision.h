@@ -8,9 +8,9 @@ namespace dslaunch {
 
 // The front end's view of one node.
 struct EndView {
-  bool ended = false;         // nothing more will arrive from it
-  bool stream_ended = false;  // it reports nothing more; its supervisor may still run
-  bool given_up = false;      // the other nodes gave it up for its silence
+  bool ended = false;         // nothing more will arrive from the node
+  bool stream_ended = false;  // the node reports nothing more; its supervisor may still run
+  bool given_up = false;      // the other nodes declared the silent node lost
   bool is_part = false;       // has ranks, or may get some
 };
 

@@ -62,8 +62,8 @@ class FailoverCore {
 
  private:
   struct Peer {
-    bool awaits_failover = false;  // it has lost its rendezvous
-    bool was_idle = false;         // and had no ranks when it did
+    bool awaits_failover = false;  // the node has lost its rendezvous
+    bool was_idle = false;         // the node had no ranks when it lost its rendezvous
   };
 
   bool IsHostGone(Clock::time_point now) const;
@@ -80,12 +80,12 @@ class FailoverCore {
   const ContactCore& contact_;
   SessionOutbox& out_;
   const PlantedBug bug_;
-  std::vector<Peer> peers_;                            // by node
+  std::vector<Peer> peers_;                            // indexed by node
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // newest report
-  bool reported_by_host_ = false;                      // which had given the rendezvous up
-  bool failing_over_ = false;                          // the new host's answer is awaited
-  pb::FailoverRequest request_;                        // the newest
-  uint64_t begun_attempt_ = 0;                         // the newest that a failover was to begin
+  bool reported_by_host_ = false;  // the host reported that it gave the rendezvous up
+  bool failing_over_ = false;      // the new host's answer is awaited
+  pb::FailoverRequest request_;    // the newest
+  uint64_t begun_attempt_ = 0;     // the newest that a failover was to begin
 };
 
 }  // namespace dslaunch

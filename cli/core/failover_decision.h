@@ -14,13 +14,13 @@ namespace dslaunch {
 
 // The front end's view of one node.
 struct FailoverView {
-  bool connected = false;        // its messages arrive here, or may again
-  bool awaits_failover = false;  // it has lost its rendezvous
-  bool was_idle = false;         // and had no ranks when it did
-  bool will_join = false;        // it is reached again, and joins the next rendezvous
+  bool connected = false;        // messages of the node arrive, or may arrive again
+  bool awaits_failover = false;  // the node has lost its rendezvous
+  bool was_idle = false;         // the node had no ranks when it lost its rendezvous
+  bool will_join = false;        // the node is reached again and joins the next rendezvous
   bool spare = false;
   bool is_part = false;  // has ranks, or may get some
-  bool silent = false;   // so long that it counts as lost
+  bool silent = false;   // the node was silent until it counted as lost
 };
 
 // A node that has sent no heartbeat for so long has surely ended its ranks: its lease, which is

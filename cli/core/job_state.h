@@ -69,9 +69,9 @@ class JobState {
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
 
-  uint64_t attempt() const { return attempt_; }    // the newest that started; 0: none yet
+  uint64_t attempt() const { return attempt_; }  // newest attempt that started; 0 before the first
   uint32_t restarts() const { return restarts_; }  // before that one, for failures
-  int world_size() const { return world_size_; }   // of the newest attempt
+  int world_size() const { return world_size_; }   // ranks of the newest attempt
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
   // Ranks of the newest attempt, ascending: the ones that succeeded, and the ones that run.
@@ -106,7 +106,7 @@ class JobState {
   void OnOutcome(size_t node, const pb::Outcome& outcome);
 
   const bool restartable_;
-  const uint32_t most_ranks_;  // of all nodes together
+  const uint32_t most_ranks_;  // largest number of ranks of all nodes together
   std::vector<NodeEnd> nodes_;
   size_t rendezvous_ = 0;
   std::set<size_t> connected_;
@@ -122,9 +122,11 @@ class JobState {
   std::vector<std::string> losses_;
   std::optional<pb::Cause> broke_rules_;
   std::optional<ReportedEvaluation> evaluation_;
-  std::vector<OwnRanks> own_ranks_;                                         // by node
-  std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;  // by rank and attempt
-  std::map<uint32_t, size_t> last_lines_bytes_;  // of those, by the node that reported them
+  std::vector<OwnRanks> own_ranks_;  // indexed by node
+  // Ends of workers, by rank and attempt.
+  std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;
+  // Size of the last lines in `workers_ended_`, by node.
+  std::map<uint32_t, size_t> last_lines_bytes_;
 };
 
 }  // namespace dslaunch

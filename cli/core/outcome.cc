@@ -191,7 +191,7 @@ JobEnd DecideJobEnd(const JobInfo& info) {
   end.remarks = info.losses;
   for (uint32_t i = 0; i < info.nodes.size(); ++i) {
     NodeEnd node = info.nodes[i];
-    if (is_cancelled) node.last_output.clear();  // it reports the same for each node
+    if (is_cancelled) node.last_output.clear();  // the launcher prints the same for each node
     std::string remark = Remark(end, node, i);
     if (!remark.empty()) end.remarks.push_back(std::move(remark));
   }

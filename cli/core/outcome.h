@@ -13,8 +13,8 @@ namespace dslaunch {
 
 // Reports of a node about its own ranks.
 struct RankReports {
-  uint64_t attempt = 0;    // the newest that it started
-  uint32_t count = 0;      // ranks that it started there
+  uint64_t attempt = 0;    // newest attempt that the node started
+  uint32_t count = 0;      // ranks that the node started in that attempt
   uint32_t succeeded = 0;  // ranks that ended with exit code 0
   uint32_t saved = 0;      // ranks that saved and stopped on request (ExitCode::kPreempted)
   uint32_t tolerated = 0;  // ranks that were lost while the others continued
@@ -23,11 +23,12 @@ struct RankReports {
 // State of one node at the end of the job, as the front end knows it.
 struct NodeEnd {
   std::string name;
-  bool absent = false;               // it was never reached, so nothing was started there
-  std::optional<pb::NodeDone> done;  // its final status
-  std::optional<pb::Cause> outcome;  // as its agent received it; kind NONE for success
-  std::string lost_reason;           // when not done
-  std::string last_output;           // its supervisor's, when not done; often empty
+  bool absent = false;               // the node was never reached, so nothing was started on it
+  std::optional<pb::NodeDone> done;  // final status of the node
+  // Outcome that the node's agent received; kind NONE for success.
+  std::optional<pb::Cause> outcome;
+  std::string lost_reason;  // reason of the loss, if `done` is not set
+  std::string last_output;  // last output of the supervisor, if `done` is not set; often empty
   RankReports ranks = {};
 };
 
@@ -43,7 +44,7 @@ struct JobInfo {
   // A node sent what no agent sends.
   std::optional<pb::Cause> broke_rules = {};
   size_t rendezvous_node = 0;
-  uint32_t world_size = 0;  // of the newest attempt that was seen to start
+  uint32_t world_size = 0;  // ranks of the newest attempt that was seen to start
   // How Slurm ended the job's step, in its own words; empty: it did not.
   std::string cancelled = {};
 };
@@ -54,20 +55,20 @@ struct JobEnd {
   std::vector<uint32_t> members;     // nodes of the final attempt, ascending
   std::vector<uint32_t> victims;     // ranks that failed because of the cause
   bool saved_on_request = false;     // every rank of the final attempt; not a failure
-  std::vector<std::string> remarks;  // what else a user must know: nodes lost besides the cause
+  std::vector<std::string> remarks;  // further facts for the user: nodes lost besides the cause
 };
 
 // How a session ended.
 struct SessionEnd {
   enum class Kind {
     kNotStarted,   // a node could not be reached or prepared
-    kInterrupted,  // by the user, before anything was started
+    kInterrupted,  // interrupted by the user before anything was started
     kDetached,     // the job continues without this front end
     kEnded,
   };
   Kind kind = Kind::kEnded;
   JobEnd job = {};
-  std::vector<std::string> lines = {};  // for the user, before the closing block
+  std::vector<std::string> lines = {};  // lines for the user before the closing block
 };
 
 // "node2 was lost: " and why.

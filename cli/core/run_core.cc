@@ -178,7 +178,7 @@ bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
     return false;
   }
   if (failover_.IsHostLost() || node.prepared_for != nodes_.host()) {
-    nodes_.SayGoodbye(index);  // its agent knows another host of the rendezvous
+    nodes_.SayGoodbye(index);  // the node's agent knows another host of the rendezvous
     nodes_.Reconnect(index);
     return false;
   }

@@ -50,10 +50,10 @@ class RunCore {
   const ContactCore& contact_;
   const FailoverCore& failover_;
   SessionOutbox& out_;
-  size_t most_slots_ = 0;                            // that a node has
+  size_t most_slots_ = 0;                            // largest number of slots of a node
   std::map<size_t, Clock::time_point> given_up_at_;  // when nodes were first reported as lost
   std::optional<Clock::time_point>
-      newest_success_;  // of a rank, in this attempt; nullopt: reported
+      newest_success_;  // newest success of a rank in this attempt; nullopt once it is reported
 };
 
 }  // namespace dslaunch

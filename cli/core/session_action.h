@@ -30,7 +30,7 @@ struct Log {
 struct Record {
   enum class Kind { kConnected, kFailed, kLost, kInterrupted };
   Kind kind;
-  size_t node;  // but for kInterrupted
+  size_t node;  // node of the event; unused for kInterrupted
   std::string text;
 };
 

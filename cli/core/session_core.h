@@ -98,7 +98,7 @@ class SessionCore {
   const SessionOptions& options_;
   JobState job_state_;
   SessionOutbox out_;
-  Actions actions_;  // to be returned by Take
+  Actions actions_;  // actions that Take returns
   SessionNodes nodes_;
   StartCore start_;
   EndCore end_;

@@ -25,23 +25,25 @@ class SessionNodes {
  public:
   struct Node {
     const Host* planned = nullptr;
-    bool is_reached = false;  // once at least; what follows is of its newest connection
+    // The node was reached at least once. The fields below describe the newest connection.
+    bool is_reached = false;
     NodeAddresses addresses;
-    bool is_held = false;  // reached again while there is no rendezvous for it to join
+    bool is_held = false;  // the node was reached again, but there is no rendezvous to join
     bool is_preparing = false;
-    size_t prepared_for = 0;    // the host of the rendezvous that was named to its agent
-    bool goodbye_said = false;  // or it was aborted: its lease is not renewed any more
-    int attempts = 0;           // to reach it again, since its ranks started last
-    bool is_tried = false;      // one of them is under way
+    size_t prepared_for = 0;  // host of the rendezvous that the node's agent was sent
+    // Goodbye sent or node aborted, so the lease is not renewed any more.
+    bool goodbye_said = false;
+    int attempts = 0;       // attempts to reach the node again since its ranks started last
+    bool is_tried = false;  // an attempt to reach the node is under way
     std::optional<pb::PreparedNode> info;
-    bool stream_ended = false;  // the stream of its events
+    bool stream_ended = false;  // the stream of the node's events has ended
     bool ended = false;         // nothing more will arrive: done, or lost and its link ended
-    bool is_empty = false;      // it has ended, and its ranks have surely ended
+    bool is_empty = false;      // the node and its ranks have surely ended
 
     bool is_seen() const { return is_reached && !ended; }
   };
 
-  // Both outlive it.
+  // Both arguments must outlive this object.
   SessionNodes(const SessionOptions& options, JobState& job, SessionOutbox& out);
 
   size_t size() const { return nodes_.size(); }
@@ -58,24 +60,24 @@ class SessionNodes {
 
   // --- Preparing and running ---
 
-  // The connection to a node is there. It is of a new agent.
+  // Called when the connection to a new agent of a node is made.
   void OnReached(size_t index, NodeAddresses addresses);
-  // The job starts without the node.
+  // Lets the job start without the node.
   void SetAbsent(size_t index);
   // Lets a node that is reached host the rendezvous.
   void ChooseHost();
-  // Returns the size of a node's request to prepare, about.
+  // Returns the approximate size of a node's request to prepare.
   size_t RequestBytes() const { return prepare_.ByteSizeLong(); }
   void Prepare(size_t index);
-  // The node has answered, well or not.
+  // Called when the node has answered, also with an error.
   void OnPrepareAnswered(size_t index) { nodes_[index].is_preparing = false; }
   void OnPrepared(size_t index, pb::PreparedNode info);
-  // Runs the nodes that are reached, and tries the others again.
+  // Runs the nodes that are reached and tries to reach the other nodes again.
   void RunAll(pb::RunRequest run);
   // Runs a node that was prepared again.
   void RunAgain(size_t index);
   bool uses_cuda() const { return run_->use_cuda(); }
-  // The ranks of the node have started.
+  // Called when the ranks of the node have started.
   void OnStarted(size_t index) { nodes_[index].attempts = 0; }
 
   // --- Failover ---
@@ -93,7 +95,7 @@ class SessionNodes {
   void OnEnded(size_t index, bool is_empty);
   // Tries to reach a lost node, unless the job ends or does without it.
   void Reconnect(size_t index);
-  // An attempt has failed, so another follows; or it has succeeded.
+  // Called when an attempt to reach a node has failed, so that another follows, or has succeeded.
   void RetryConnect(size_t index);
   void OnRetried(size_t index) { nodes_[index].is_tried = false; }
   void StopConnecting();

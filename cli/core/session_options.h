@@ -22,15 +22,16 @@ inline constexpr const char* kFrontEndLogName = "dslaunch.log";
 struct SessionOptions {
   pb::JobSpec job;  // without the list of nodes, which the session adds
   LaunchPlan plan;
-  std::shared_ptr<const CopyList> copy_list;  // for the nodes, before the start; may be null
+  // Files to copy to the nodes before the start; may be null.
+  std::shared_ptr<const CopyList> copy_list;
   MpiChoice mpi = MpiChoice::kAuto;
   ShownOutput shown;  // not used if the job is detachable
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
-  std::string own_address;   // by which other nodes reach this machine; empty: any that they can
-  std::string error_file;    // also gets the first cause of a failure; empty: none
+  std::string own_address;   // address by which other nodes reach this machine; empty for any
+  std::string error_file;    // file that also gets the first cause of a failure; may be empty
   bool json = false;         // the closing block on stdout too
-  std::string stdin_notice;  // for when stdin has something to read; empty: none
+  std::string stdin_notice;  // notice if stdin has unread bytes; may be empty
   // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
   // empty: neither is kept.
   std::string job_folder;

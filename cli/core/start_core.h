@@ -49,12 +49,12 @@ class StartCore {
   const Clock::time_point started_at_;
   SessionNodes& nodes_;
   SessionOutbox& out_;
-  std::vector<std::optional<Error>> failures_;  // of connecting or preparing, by node
+  std::vector<std::optional<Error>> failures_;  // failures of connecting or preparing, by node
   size_t pending_ = 0;                          // answers of the current step
   size_t next_to_prepare_ = 0;
   size_t num_preparing_ = 0;
   size_t most_preparing_ = 0;
-  bool giving_up_ = false;  // of connecting
+  bool giving_up_ = false;  // no more attempts to connect are made
   bool has_failed_ = false;
 };
 

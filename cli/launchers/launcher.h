@@ -12,8 +12,8 @@ struct StartAll;
 enum class Launcher {
   kLocal,
   kSsh,
-  kPerNode,  // by no --launcher: LaunchOptions::per_node
-  kExec,     // by no --launcher: LaunchOptions::exec_command
+  kPerNode,  // set by LaunchOptions::per_node, not by --launcher
+  kExec,     // set by LaunchOptions::exec_command, not by --launcher
   kSlurm,
   kOpenMpi,
   kPdsh,
@@ -32,7 +32,7 @@ struct LauncherRow {
   std::string_view name;   // in job records and JSON, and for --launcher if `is_choice`
   bool is_choice = false;  // a value of --launcher
   Way way = Way::kHere;
-  std::string_view program = {};  // of kAllAtOnce: its name in PATH
+  std::string_view program = {};  // name in PATH of a kAllAtOnce launcher's program
   std::string_view package = {};  // Debian's that has the program
   // For users, in place of the name or of a node's address; empty: those are shown.
   std::string_view shown_name = {};
@@ -42,9 +42,9 @@ struct LauncherRow {
   bool carries_environment = false;  // the nodes' programs have this process's environment
   bool in_step = false;              // agents are in a step that is ended by signals to all of it
   bool may_relay = false;            // --fanout: some nodes reach the others
-  std::string_view no_detach = {};   // why --detach is refused; empty: it is not
+  std::string_view no_detach = {};   // reason for refusing --detach; empty if it is accepted
   std::vector<std::string_view> limits = {};  // sentences without a full stop, for users
-  const StartAll* start_all = nullptr;        // of kAllAtOnce
+  const StartAll* start_all = nullptr;        // set for kAllAtOnce only
 };
 
 // In the order of Launcher.

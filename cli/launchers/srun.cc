@@ -79,7 +79,8 @@ bool IsUnequal(const LauncherProgram& program, int component) {
 std::vector<Component> ComponentsOf(const LauncherProgram& program,
                                     const std::vector<NodeTarget>& nodes) {
   std::vector<Component> components;
-  std::map<int, size_t> by_component;  // of the job, where all nodes have the same share
+  // Indexes in `components` by component, if all its nodes have the same share.
+  std::map<int, size_t> by_component;
   for (const NodeTarget& node : nodes) {
     const SlurmShare share = ShareOf(program, node.host);
     const auto found = by_component.find(share.component);
@@ -113,7 +114,8 @@ Words SrunOnAll(const LauncherProgram& program, const std::vector<NodeTarget>& n
   return words;
 }
 
-// What it starts does not know its place in the step, because ranks would take it for theirs.
+// Programs that srun starts get no variables of their place in the step, because ranks would use
+// these as their own.
 Words SrunOnNode(const LauncherProgram& program, const NodeTarget& node,
                  const std::string& script) {
   Words words = FirstWords(program);

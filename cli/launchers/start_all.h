@@ -16,11 +16,11 @@
 
 namespace dslaunch {
 
-// What a step of Slurm's asks for on a node, so that it has all that the allocation has there.
+// The resources that a step of Slurm requests on a node: all that the allocation has there.
 struct SlurmShare {
-  int component = -1;  // of a heterogeneous job; -1: the job is not one
+  int component = -1;  // component of a heterogeneous job; -1 for any other job
   int gpus = 0;
-  std::string gres = {};  // with the GPUs, as srun's --gres takes it; empty: none, or not known
+  std::string gres = {};  // value of srun's --gres, GPUs included; empty if none or unknown
   bool operator==(const SlurmShare&) const = default;
 };
 
@@ -28,7 +28,7 @@ struct SlurmShare {
 struct LauncherProgram {
   Launcher launcher = Launcher::kOpenMpi;
   std::vector<std::string> words;  // words[0]: the absolute path, then the user's options
-  // Of Slurm: the shares of all nodes of the allocation, by host, and requests of the allocation
+  // For Slurm: the shares of all nodes of the allocation, by host, and requests of the allocation
   // (NAME=VALUE) that are hidden from srun and put back for the ranks.
   std::map<std::string, SlurmShare> shares = {};
   std::vector<std::string> request_variables = {};
@@ -38,13 +38,13 @@ struct LauncherProgram {
 struct PortRange {
   uint16_t first = 0;  // 0: any free port
   uint16_t last = 0;
-  std::string_view set_by = {};  // for messages: the setting that has the range
+  std::string_view set_by = {};  // setting that has the range, for messages
   bool operator==(const PortRange&) const = default;
 };
 
 // A node on which the command has failed.
 struct CommandFailure {
-  size_t index = 0;  // of the node
+  size_t index = 0;  // index of the node
   std::string text;  // "ssh exited with exit code 255"
   bool operator==(const CommandFailure&) const = default;
 };
@@ -92,7 +92,7 @@ LauncherProgram MakeLauncherProgram(Launcher launcher, std::vector<std::string> 
 // Checks that the launcher can name each of these nodes. kUsage.
 Result<void> CheckLauncherNodes(Launcher launcher, const std::vector<NodeTarget>& nodes);
 
-// Returns the node of a place; nullopt: it is none of these.
+// Returns the node of a place; nullopt if the place is not one of these nodes.
 std::optional<size_t> NodeOfPlace(Launcher launcher, const std::string& place,
                                   const std::vector<NodeTarget>& nodes);
 

@@ -146,7 +146,7 @@ Result<void> Standalone(ParsedFlags& flags) {
       options.notices.push_back(std::string(name) + " is not used: --standalone is one node");
     }
   }
-  options.master_addr.reset();  // as torchrun does, even if PET_MASTER_ADDR is set
+  options.master_addr.reset();  // overrides PET_MASTER_ADDR, as in torchrun
   CountAsTorchrun(flags);
   return {};
 }

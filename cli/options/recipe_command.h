@@ -14,7 +14,7 @@ struct RecipeCommand {
   std::string text = {};  // text to print on stdout, for kHelp
   // For kList: path of the plugin whose parts are listed; empty to list recipes.
   std::string plugin = {};
-  std::string name = {};  // for kShow
+  std::string name = {};  // recipe of kShow
   std::string key = {};   // for kExplain; empty to list the sections
 };
 

@@ -64,7 +64,8 @@ bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
   spec.executable = pager.front();
   spec.argv = pager;
   spec.env = CurrentEnvironment();
-  if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");  // as git does
+  // Git's default options for less.
+  if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");
   spec.stdin_fd = input.get();
   spec.stdout_fd = STDOUT_FILENO;
   spec.stderr_fd = STDERR_FILENO;

@@ -48,7 +48,7 @@ void RedrawnLines::AddPiece(std::string_view piece, TimePoint now, const Sink& s
   const bool is_state = by_return || (by_newline && is_redrawn_ && moves_up_);
   lines_.Append(piece, [&](std::string_view line) {
     if (is_state) return OnRedrawn(line, now, sink);
-    held_.reset();  // it was an earlier state of the same row
+    held_.reset();  // the held line was an earlier state of the same row
     sink(line);
   });
   has_partial_ = !by_newline && !by_return;

@@ -29,8 +29,8 @@ struct EndCause {
   std::string node;
   int rank = -1;  // -1 if no particular rank caused it
   int local_rank = 0;
-  int exit_code = 0;  // for kWorkerExit
-  int signal = 0;     // for kWorkerSignal and kInterrupted
+  int exit_code = 0;  // exit code of kWorkerExit
+  int signal = 0;     // signal of kWorkerSignal and kInterrupted
   bool core_dumped = false;
   bool out_of_memory = false;
   bool victim = false;     // its error is about another rank, and no rank left an error of its own

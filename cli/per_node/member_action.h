@@ -38,7 +38,7 @@ struct Disconnect {};
 
 // Starts this node's agent, and sends it what may run here. Answer: OnAgentStarted.
 struct StartAgent {
-  std::string name;  // of this node
+  std::string name;  // name of this node
 };
 
 // Begins to carry the agent's stream to node 0, and shows the agent's events: OnEvent, OnShown,

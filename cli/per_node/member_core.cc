@@ -15,7 +15,7 @@ namespace {
 constexpr milliseconds kMaxWait(2'000);  // between two tries
 constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kLookAgain(20);         // whether all output is shown
-constexpr milliseconds kLostNode0Wait(5'000);  // of a node 0 that seems to be lost
+constexpr milliseconds kLostNode0Wait(5'000);  // wait for a node 0 that seems lost
 constexpr milliseconds kStartKnownWithin(1'000);
 constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
 

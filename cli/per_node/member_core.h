@@ -23,7 +23,7 @@ struct MemberCoreOptions {
   int port = 0;
   bool has_token = false;
   milliseconds join_timeout{600'000};
-  milliseconds end_timeout{30'000};  // for the end of the job, once it has begun
+  milliseconds end_timeout{30'000};  // limit for the end of the job, once it has begun
   pb::AdmissionRequest request;
   ShownOutput shown;
 };
@@ -32,8 +32,8 @@ struct MemberCoreOptions {
 struct DialFailure {
   enum class Kind {
     kUnreachable,
-    kNoTls,       // it is reached, but does not finish the handshake
-    kWrongToken,  // its token is another one
+    kNoTls,       // node 0 is reached, but does not finish the handshake
+    kWrongToken,  // node 0 has another token
   };
   Kind kind;
   std::string why;
@@ -69,10 +69,10 @@ class MemberCore {
 
  private:
   struct Agent {
-    Clock::time_point goodbye_at;  // node 0 no longer needs it
-    bool started = false;          // its ranks, once at least
-    bool is_shown = false;         // its events are over
-    bool ending = false;           // its supervisor's end is awaited
+    Clock::time_point goodbye_at;  // time at which node 0 stopped needing the agent
+    bool started = false;          // the agent's ranks have started at least once
+    bool is_shown = false;         // all events of the agent are shown
+    bool ending = false;           // the end of the supervisor is awaited
   };
 
   void Reconnect(const std::string& why, Clock::time_point now);
@@ -107,21 +107,21 @@ class MemberCore {
   const Clock::time_point join_by_;
   milliseconds next_wait_{100};
   bool is_connected_ = false;
-  bool received_ = false;  // a message, on this connection
+  bool received_ = false;  // a message has arrived on this connection
   std::string last_logged_;
   bool wait_logged_ = false;
-  std::string name_;       // of this node in the job; empty: no place yet
+  std::string name_;       // name of this node in the job; empty before it has a place
   std::string front_end_;  // host name of node 0
   bool starting_ = false;
   std::optional<Agent> agent_;
-  std::optional<pb::Cause> outcome_;  // as this node's agent reported it
+  std::optional<pb::Cause> outcome_;  // outcome that this node's agent reported
   std::optional<pb::JobEnded> job_ended_;
   bool node_zero_lost_ = false;
   int interrupted_by_ = 0;
   std::optional<Clock::time_point> interrupted_at_;
   bool leaving_ = false;
-  int num_ranks_ = 0;  // of this node, in the newest attempt
-  int num_saved_ = 0;  // of those
+  int num_ranks_ = 0;  // ranks of this node in the newest attempt
+  int num_saved_ = 0;  // number of these ranks that saved
   bool is_bounded_ = false;
   bool ended_ = false;
   MemberActions out_;

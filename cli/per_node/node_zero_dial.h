@@ -46,7 +46,7 @@ class NodeZeroDial {
   const int port_;
   const std::shared_ptr<TokenTls> tls_;
   const Answer answer_;
-  uint64_t try_ = 0;  // its number; answers to earlier ones are ignored
+  uint64_t try_ = 0;  // number of the newest try; answers to earlier tries are ignored
 };
 
 }  // namespace dslaunch

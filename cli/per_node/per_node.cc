@@ -34,7 +34,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 256;
 constexpr int kBacklog = 1024;
-constexpr milliseconds kEndSlack(10'000);  // for node 0 to stop waiting and to report the end
+constexpr milliseconds kEndSlack(10'000);  // time for node 0 to stop waiting and report the end
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 

@@ -24,8 +24,8 @@ namespace dslaunch {
 struct PerNodeInfo {
   std::string host_name;
   PlanInfo plan;
-  std::optional<std::vector<Host>> hosts;  // of the hostfile, if the job has one
-  std::string hostfile;                    // its path
+  std::optional<std::vector<Host>> hosts;  // nodes of the hostfile, if the job has one
+  std::string hostfile;                    // path of the hostfile
   bool has_token_descriptor = false;       // kTokenFdVariable is set
 };
 

@@ -1,4 +1,4 @@
-// Which of the nodes that connect to node 0's command gets which place in the job, and when the job
+// Decides which node that connects to node 0's command gets which place, and when the job
 // starts. Pure: no clock, no network.
 #pragma once
 
@@ -20,11 +20,12 @@ inline constexpr char kPerNodeMagic[] = "dslaunch per-node 1";
 using PeerId = uint64_t;
 
 struct AdmissionOptions {
-  pb::AdmissionRequest own;             // node 0's, as it would ask itself
-  std::vector<std::string> names = {};  // of all nodes that may have a place, node 0 first
-  std::vector<int> slots = {};  // of each as a hostfile has it; empty: as each node reports it
+  pb::AdmissionRequest own;             // request that node 0 itself would send
+  std::vector<std::string> names = {};  // names of all nodes that may have a place, node 0 first
+  // Slots of each node in the hostfile; empty if each node reports its own.
+  std::vector<int> slots = {};
   milliseconds join_timeout{600'000};
-  milliseconds last_call{30'000};  // for more nodes, once the least number has joined
+  milliseconds last_call{30'000};  // wait for more nodes, once the least number has joined
   bool takes_late = false;         // a node may join, or rejoin, while the job runs
 };
 
@@ -42,7 +43,7 @@ class Admission {
   struct Decision {
     enum class Verdict { kWait, kStart, kGiveUp };
     Verdict verdict = Verdict::kWait;
-    std::string reason;      // for the user
+    std::string reason;      // text for the user
     Clock::time_point wake;  // when kWait: decide again then, if nothing happens before
   };
   Decision Decide(Clock::time_point now) const;
@@ -77,7 +78,7 @@ class Admission {
   const Clock::time_point join_deadline_;
   std::map<PeerId, Peer> peers_;                     // in the order in which they joined
   std::optional<Clock::time_point> last_call_ends_;  // set while the least number has joined
-  std::vector<int> slots_;                           // by place, once the job has started
+  std::vector<int> slots_;                           // slots by place, once the job has started
   bool started_ = false;
 };
 

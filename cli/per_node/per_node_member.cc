@@ -18,7 +18,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
-constexpr milliseconds kFlushWait(1'000);        // for the last messages to be sent
+constexpr milliseconds kFlushWait(1'000);        // time for sending the last messages
 constexpr unsigned kDialJitterMs = 100;  // many nodes wait for one, and must not come at once
 
 MemberCoreOptions CoreOptions(const MemberOptions& options) {

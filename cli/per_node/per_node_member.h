@@ -41,15 +41,15 @@ struct MemberOptions {
   int port = 0;
   std::shared_ptr<TokenTls> tls;  // null: without a token
   milliseconds join_timeout{600'000};
-  milliseconds agent_timeout{20'000};  // for the agent's start
-  milliseconds end_timeout{30'000};    // for the end of the job, once it has begun
+  milliseconds agent_timeout{20'000};  // limit for the agent's start
+  milliseconds end_timeout{30'000};    // limit for the end of the job, once it has begun
   pb::AdmissionRequest request;
-  pb::OwnPart own;  // what may run here
+  pb::OwnPart own;  // program that may run on this node
   StartAgentFn start_agent;
   ShownOutput shown;
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
-  std::string error_file;  // as SessionOptions has it
+  std::string error_file;  // see SessionOptions::error_file
 };
 
 // The edge of a MemberCore: carries its actions out on the connection to node 0, this node's agent
@@ -77,7 +77,7 @@ class MemberSession {
     UniqueFd command;  // a second descriptor of the command's connection, to end it with
     std::unique_ptr<pb::Agent::Stub> stub;
     OpenCalls calls;
-    std::shared_ptr<CarriedStream> stream;  // to node 0
+    std::shared_ptr<CarriedStream> stream;  // stream to node 0
     std::shared_ptr<EventReader> events;
 
     ~Agent();
@@ -123,8 +123,8 @@ class MemberSession {
   asio::signal_set signals_;
   NodeZeroDial dial_;
   std::map<MemberTimer, asio::steady_timer> timers_;
-  std::unique_ptr<FramedSocket> socket_;  // to node 0, once connected
-  std::string name_;                      // of this node in the job
+  std::unique_ptr<FramedSocket> socket_;  // socket to node 0, once connected
+  std::string name_;                      // name of this node in the job
   int exit_code_ = 0;
 };
 

@@ -74,11 +74,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   asio::io_context& loop_;
   TokenTls* const tls_;
-  UniqueFd tcp_;            // until Start
+  UniqueFd tcp_;            // socket until Start takes it
   uint64_t handshake_ = 0;  // number of TokenTls
   std::string address_;
   std::string own_address_;
-  std::unique_ptr<FramedSocket> socket_;  // once it is authenticated
+  std::unique_ptr<FramedSocket> socket_;  // set once the node is authenticated
   asio::steady_timer limit_;
   Handlers handlers_;
   std::shared_ptr<CarriedStream> stream_;
@@ -86,7 +86,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   mutable Mutex mutex_;
   mutable CondVar changed_;
   Stage stage_ DSL_GUARDED_BY(mutex_) = Stage::kAsking;
-  std::optional<Error> failure_ DSL_GUARDED_BY(mutex_);  // of its agent's start
+  std::optional<Error> failure_ DSL_GUARDED_BY(mutex_);  // failure of the agent's start
   std::string words_ DSL_GUARDED_BY(mutex_);
   std::string public_key_ DSL_GUARDED_BY(mutex_);
 };

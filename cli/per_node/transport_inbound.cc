@@ -19,10 +19,12 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kRequestLimit(5'000);  // until a connection's request has arrived
-constexpr size_t kMaxAsking = 32;             // at once; a node's first packet is its request
+constexpr milliseconds kRequestLimit(5'000);  // limit for the arrival of a connection's request
+// Limit of connections without request; a node's first packet is its request.
+constexpr size_t kMaxAsking = 32;
 constexpr size_t kMaxRefusalsLogged = 20;
-constexpr milliseconds kAcceptAgain(1'000);  // when no descriptor is free
+// Pause before the next accept if no descriptor is free.
+constexpr milliseconds kAcceptAgain(1'000);
 constexpr milliseconds kFinalStatusWait(3'000);
 
 class InboundLink : public NodeLink {

@@ -80,14 +80,14 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   asio::steady_timer decide_timer_;
   const std::shared_ptr<TokenTls> tls_;
   const std::unique_ptr<Transport> own_;
-  const std::string host_name_;  // of this machine
-  const std::string arguments_;  // of its program; pb::Offered
+  const std::string host_name_;  // name of this machine
+  const std::string arguments_;  // arguments of this machine's program (pb::Offered)
   Admission admission_;
   Log log_;
   PeerId next_peer_ = 1;
   std::map<PeerId, std::shared_ptr<Peer>> peers_;
   std::map<PeerId, std::string> host_names_;
-  std::deque<PeerId> asking_;  // have not sent their request yet, oldest first
+  std::deque<PeerId> asking_;  // peers that have not sent their request yet, oldest first
   bool stranger_said_ = false;
   std::set<std::string> refusals_logged_;
   bool gathering_ = true;
@@ -97,8 +97,10 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::shared_ptr<Peer>> at_place_ DSL_GUARDED_BY(mutex_);  // null: none
-  std::set<std::string> asked_for_ DSL_GUARDED_BY(mutex_);              // by Connect, once at least
+  // Null at places without a node.
+  std::vector<std::shared_ptr<Peer>> at_place_ DSL_GUARDED_BY(mutex_);
+  // Nodes for which Connect was called at least once.
+  std::set<std::string> asked_for_ DSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;  // because one v
 struct AccelerateConfig {
   std::string path;
   std::string text;
-  std::optional<int> num_processes;  // of all machines; nullopt: not in the file
+  std::optional<int> num_processes;  // ranks of all machines; nullopt if not in the file
   std::optional<int> num_machines;
   bool chooses_gpus = false;  // gpu_ids
 };

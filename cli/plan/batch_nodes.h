@@ -14,9 +14,10 @@
 namespace dslaunch {
 
 struct BatchNodes {
-  std::string variable;     // that names them: "PBS_NODEFILE"
-  std::vector<Host> hosts;  // in the list's order and with its slots; empty: not usable
-  std::string unusable;     // why `hosts` is empty: a fragment without the variable
+  std::string variable;  // variable that lists the nodes: "PBS_NODEFILE"
+  // Hosts and slots in the order of the list; empty if the list is unusable.
+  std::vector<Host> hosts;
+  std::string unusable;  // why `hosts` is empty: a fragment without the variable
 };
 
 // Parses a file with a line for each slot, which is the node's name: PBS_NODEFILE and

@@ -16,7 +16,8 @@ inline constexpr size_t kMaxEnvFileBytes = 1u << 20;
 struct EnvFile {
   std::string path;
   std::vector<std::pair<std::string, std::string>> variables;  // in the order of lines
-  std::vector<std::string> notices;  // for the user: values that DeepSpeed would have changed
+  // Notices for the user: values that DeepSpeed would have changed.
+  std::vector<std::string> notices;
 };
 
 // Parses the file. Skips blank lines and lines that begin with '#'. Removes blanks around name and

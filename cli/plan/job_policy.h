@@ -26,7 +26,7 @@ struct UserTerminal {
 // What rank 0 reads on stdin.
 struct StdinPlan {
   pb::RankStdin rank_stdin;
-  std::string notice;  // for the user if this command's stdin has unread bytes; empty: none
+  std::string notice;  // notice for the user if stdin has unread bytes; else empty
 };
 
 // Decides what rank 0 reads. By default it reads this command's stdin if that is a pipe, or a file

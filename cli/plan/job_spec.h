@@ -12,13 +12,13 @@
 
 namespace dslaunch {
 
-// What the options do not have.
+// Facts that the options do not contain.
 struct JobSpecInfo {
   std::string job_id = {};
   std::string cwd = {};           // a relative --log_dir is below it
   std::string description = {};   // the command line without secrets
-  std::string tag_template = {};  // of the lines in the filtered logs; often empty
-  uint32_t pid = 0;               // of this process
+  std::string tag_template = {};  // tag of the lines in the filtered logs; often empty
+  uint32_t pid = 0;               // pid of this process
 };
 
 pb::Device DeviceOf(DeviceChoice choice);

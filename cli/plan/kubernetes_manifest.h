@@ -19,8 +19,8 @@ struct KubernetesJob {
   std::string space;  // the namespace; empty: kubectl's default
   std::string image;
   int num_nodes = 0;
-  std::optional<int> num_gpus;       // of each node
-  int restarts = 3;                  // of all pods together, after one failed
+  std::optional<int> num_gpus;       // GPUs of each node
+  int restarts = 3;                  // restarts of all pods together after a failure
   int grace_s = 60;                  // between SIGTERM and SIGKILL of a pod
   std::vector<std::string> command;  // dslaunch's own options, PROGRAM or train, and arguments
 };

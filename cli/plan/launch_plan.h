@@ -33,7 +33,7 @@ struct PlanInfo {
   std::string user = {};
   // The allocation that this process is in. An error matters only if its nodes are to be used.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
-  std::optional<BatchNodes> batch = {};  // of another batch system
+  std::optional<BatchNodes> batch = {};  // nodes given by another batch system
 };
 
 struct LaunchPlan {
@@ -42,13 +42,14 @@ struct LaunchPlan {
   int min_nodes = 1;        // nodes with ranks; the job ends if there are fewer
   int start_nodes = 0;      // nodes with which the job can begin; 0: min_nodes
   int max_nodes = 1;        // nodes with ranks: all except spares
-  RankNumbering ranks;      // of max_nodes nodes; with fewer nodes there are fewer ranks
-  // Of kExec the --exec_command. Of launchers that start all nodes at once their program with its
-  // first arguments. Else empty.
+  RankNumbering ranks;      // numbering with max_nodes nodes; fewer nodes have fewer ranks
+  // The --exec_command for kExec; the program and its first arguments for launchers that start all
+  // nodes at once; else empty.
   std::vector<std::string> exec_command;
-  // Of all nodes of Slurm's allocation, by host; empty if the plan does not use its nodes.
+  // Shares of all nodes of Slurm's allocation, by host; empty if the plan does not use these nodes.
   std::map<std::string, SlurmShare> slurm_shares;
-  std::string slots_note;  // for the user: how slots or devices were chosen by default; else empty
+  // Note for the user if slots or devices were chosen by default; else empty.
+  std::string slots_note;
 
   int world_size() const { return static_cast<int>(ranks.world_size); }
 };

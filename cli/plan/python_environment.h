@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // A virtual environment or a conda prefix.
 struct FrontPython {
-  std::string folder = {};    // absolute; empty: none
+  std::string folder = {};    // absolute path; empty without environment
   std::string variable = {};  // VIRTUAL_ENV or CONDA_PREFIX if it is active; else empty: dslaunch
                               // is only installed in it
   bool in_path = false;       // its `bin` is in PATH; only if it is active

@@ -155,7 +155,7 @@ const char* TaskName(TrainOptions::Task task) {
 struct KeyOption {
   const char* option;
   const char* key;
-  Json value;  // null: not given
+  Json value;  // null if not given
 };
 
 std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string& cwd) {
@@ -290,7 +290,7 @@ std::optional<fs::path> FindBuiltIn(const std::string& name, const std::vector<s
 struct Choice {
   fs::path path;
   std::string notice;
-  bool is_named = true;  // or built in
+  bool is_named = true;  // true for a named file or a built-in recipe
 };
 
 Result<Choice> ChooseFile(const RecipeRequest& request) {
@@ -335,7 +335,7 @@ Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
                                                : section != json.end() && section->is_object() &&
                                                      section->contains(path.substr(dot + 1));
     const KeyOrigin origin = recipe.origins.Of(path);
-    if (!is_given || origin.code == ExitCode::kUsage) continue;  // an option gave it
+    if (!is_given || origin.code == ExitCode::kUsage) continue;  // an option set this key
     return Error{ExitCode::kBadInput,
                  origin.place + ": " + what +
                      " loads a library, so it is not taken from a recipe that the command line "

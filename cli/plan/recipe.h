@@ -29,7 +29,7 @@ struct RecipeRequest {
 
 struct LoadedRecipe {
   std::string json;    // one line
-  std::string source;  // the file it came from
+  std::string source;  // file of the recipe
   // Choices made for the user: the recipe if none was named, a schedule length that --steps does
   // not change, the values of "auto" in the engine's file.
   std::vector<std::string> notices;

@@ -20,12 +20,12 @@ constexpr std::string_view kSecretWords[] = {  // anywhere
     "password", "passwd",    "passphrase", "secret",     "credential", "credentials",
     "apikey",   "accesskey", "secretkey",  "privatekey", "authtoken"};
 // A name also indicates a secret if its last word is one of these.
-constexpr std::string_view kSecretLastWords[] = {  // at the end
+constexpr std::string_view kSecretLastWords[] = {  // last words of a name
     "token",  "key",     "pass",   "pgpass", "dbpass",    "pwd", "auth", "authorization",
     "bearer", "creds",   "cookie", "jwt",    "pat",       "sas", "dsn",  "otp",
     "pin",    "secrets", "cred",   "sig",    "signature", "pw"};
 // Last words of names that indicate the place or size of a secret.
-constexpr std::string_view kHarmlessLastWords[] = {  // at the end
+constexpr std::string_view kHarmlessLastWords[] = {  // last words of a name
     "file",   "path",  "dir",  "folder", "name",  "size", "len",
     "length", "count", "type", "column", "index", "fd"};
 // Words of data sets and vocabularies before "token" and "key".
@@ -35,7 +35,7 @@ constexpr std::string_view kHarmlessBefore[] = {  // before the last word
 
 // Variables whose values are shown, because launchers, libraries and shells read no secrets from
 // them.
-constexpr std::string_view kHarmlessPrefixes[] = {  // of libraries and launchers
+constexpr std::string_view kHarmlessPrefixes[] = {  // variables of libraries and launchers
     "NCCL_",          "RCCL_",   "GLOO_",   "UCX_",       "MV2_",      "FI_",
     "OMP_",           "GOMP_",   "KMP_",    "MKL_",       "OPENBLAS_", "BLIS_",
     "DNNL_",          "ONEDNN_", "CUDA_",   "CUDNN_",     "CUBLAS_",   "NVIDIA_",
@@ -43,7 +43,7 @@ constexpr std::string_view kHarmlessPrefixes[] = {  // of libraries and launcher
     "TORCHINDUCTOR_", "TRITON_", "TF_CPP_", "TF_ENABLE_", "DSLAUNCH_", "PET_",
     "DEEPSPEED_",     "GLIBC_",  "MALLOC_", "LC_",        "PYTHON",    "SLURM_",
     "XDG_",           "LD_"};
-constexpr std::string_view kHarmlessNames[] = {  // of shells, launchers and data caches
+constexpr std::string_view kHarmlessNames[] = {  // variables of shells, launchers and data caches
     "PATH",
     "HOME",
     "USER",
@@ -352,7 +352,7 @@ class Masker {
         next_ = Next::kRest;  // an HTTP header, or a key of YAML
         break;
       }
-      // "host:key:1" is no secret; "password:x" and {"token":"x"} are.
+      // "host:key:1" is not a secret; "password:x" and {"token":"x"} are.
       if (word[i] == ':' && !is_quoted &&
           !HasSecretWord(WordsOf(word.substr(name, name_end - name))))
         continue;

@@ -15,8 +15,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxCount = 1 << 20;    // of tasks, cores or GPUs of one node
-constexpr int kMaxComponents = 1024;  // of a heterogeneous job; Slurm's own limit is 128
+constexpr int kMaxCount = 1 << 20;    // limit of tasks, cores or GPUs of one node
+constexpr int kMaxComponents = 1024;  // limit for a heterogeneous job; Slurm's own limit is 128
 
 Error Bad(std::string message) { return {ExitCode::kBadInput, std::move(message)}; }
 

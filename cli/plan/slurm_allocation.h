@@ -22,7 +22,7 @@ struct SlurmNode {
   // All generic resources of the allocation on the node in the form of srun's --gres:
   // "gpu:4,nic:1"; empty: none, or not known.
   std::string gres = {};
-  int component = -1;  // of a heterogeneous job; -1: the job is not one
+  int component = -1;  // component of a heterogeneous job; -1 for any other job
 };
 
 struct SlurmAllocation {

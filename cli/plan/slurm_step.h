@@ -14,7 +14,7 @@ namespace dslaunch {
 
 struct SlurmStep {
   std::string name;                // "12.0": the numbers of the job and the step
-  std::vector<std::string> nodes;  // of the step, in Slurm's order
+  std::vector<std::string> nodes;  // nodes of the step, in Slurm's order
   int num_tasks = 0;
   int node_id = 0;  // index of this process's node in `nodes`
 };

@@ -13,7 +13,7 @@ struct UserStdin {
   // The nearest shell above this command with the same stdin, as "bash (process 17)". It may be
   // reading a script or a list there. Empty: none is known.
   std::string shell;
-  size_t offset = 0;  // of kFile: bytes that were read before
+  size_t offset = 0;  // offset of kFile: bytes that were read before
 };
 
 // Reads the state of descriptor `fd` and of the processes above this one. Reads no bytes of `fd`.

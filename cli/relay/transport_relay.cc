@@ -22,7 +22,7 @@ namespace {
 // How long a node that does not answer, or whose login is slow, delays its group.
 constexpr milliseconds kNextRelayAfter(3'000);
 constexpr milliseconds kLoginWithin(10'000);
-constexpr milliseconds kRelayEndsWithin(2'000);  // after the end of its last program
+constexpr milliseconds kRelayEndsWithin(2'000);  // limit after the end of the relay's last program
 constexpr char kHint[] =
     "; nodes are reached through relays, which need ssh between the nodes without a prompt; "
     "--fanout 0 reaches each from here";

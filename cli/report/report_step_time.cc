@@ -11,7 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxRankLines = 8;  // with more ranks, draws a band and the slowest ranks
+// Limit of lines; more ranks are drawn as a band and the slowest ranks.
+constexpr size_t kMaxRankLines = 8;
 constexpr size_t kMaxSlowLines = 3;
 constexpr double kBeyond = 1.75;  // windows slower than this times the usual step are not plotted
 

@@ -27,7 +27,7 @@ struct RankStreams {
   static constexpr unsigned kStdout = 1;
   static constexpr unsigned kStderr = 2;
   static constexpr unsigned kBoth = 3;
-  unsigned of_others = 0;  // for each local rank without an entry below
+  unsigned of_others = 0;  // streams of each local rank without an entry below
   std::map<int, unsigned> of_local_rank;
 
   unsigned Of(int local_rank) const {
@@ -55,12 +55,14 @@ enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
 // only. Node 0's command is also the front end.
 struct PerNode {
   std::optional<int> node_rank;  // nullopt: by the order in which nodes join
-  std::string host;              // on which the others reach node 0's command
+  std::string host;              // host on which the other nodes reach node 0's command
   int port = 29'500;             // 0: any, for a job of one node
   std::string id = "none";       // distinguishes jobs that use the same host and port
-  std::optional<bool> is_host;   // of rdzv_conf: this command is node 0's; nullopt: not given
-  std::optional<std::string> token_file;  // of the secret that all nodes share (per_node_token.h)
-  bool insecure = false;                  // no token is needed, even between machines
+  // This is node 0's command (is_host of rdzv_conf); nullopt: not given.
+  std::optional<bool> is_host;
+  // File of the secret that all nodes share (per_node_token.h).
+  std::optional<std::string> token_file;
+  bool insecure = false;  // no token is needed, even between machines
   int64_t join_timeout_ms = 600'000;
   int64_t last_call_ms = 30'000;  // wait for more nodes after the least number has joined
   bool operator==(const PerNode&) const = default;
@@ -98,8 +100,8 @@ struct TrainOptions {
   std::optional<std::string> trace;
   bool profile = false;
   std::optional<std::string> profile_sort;
-  std::optional<int64_t> ranks;           // for which --plan_memory plans
-  std::optional<int64_t> ranks_per_node;  // of these, if --num_gpus is given
+  std::optional<int64_t> ranks;           // number of ranks for --plan_memory
+  std::optional<int64_t> ranks_per_node;  // ranks on each node, if --num_gpus is given
   std::optional<std::string> pipeline_svg;
   std::optional<double> time_limit_s;
   bool deterministic = false;
@@ -128,8 +130,9 @@ struct LaunchOptions {
     kHelpTopic,
   };
   Mode mode = Mode::kProgram;
-  std::string text;                  // for kHelp: what to print on stdout
-  std::vector<std::string> notices;  // for the user: choices made in reading the options
+  std::string text;  // text of kHelp for stdout
+  // Notices for the user about choices made in reading the options.
+  std::vector<std::string> notices;
 
   std::optional<int> num_nodes;
   // The job is elastic if min_nodes is set; num_nodes is not set then.
@@ -162,11 +165,11 @@ struct LaunchOptions {
   int master_port = 0;            // 0: any free port
   bool master_listen_fd = false;  // rank 0 gets a socket that listens there
   int rdzv_port = 0;              // 0: any free port
-  std::string network_interface;  // of every node; empty: chosen by the routes
+  std::string network_interface;  // interface on every node; empty: chosen by the routes
   std::optional<std::string>
-      master_addr;  // for the ranks; nullopt: rank 0's node, as the others reach it
+      master_addr;  // MASTER_ADDR; nullopt: the address at which other nodes reach rank 0
   std::optional<std::string>
-      local_addr;                // at which other nodes reach this machine; per-node style only
+      local_addr;  // address at which other nodes reach this machine; per-node style only
   std::string role = "default";  // ROLE_NAME of the ranks
 
   // SSH
@@ -179,9 +182,10 @@ struct LaunchOptions {
   std::optional<int> fanout;  // RelayFanout's `asked`
   // A program with arguments that runs a command on {node}, in place of SSH; empty: not given.
   std::vector<std::string> exec_command;
-  std::vector<std::string> launcher_args;  // for the launcher's program, such as mpirun
-  std::vector<std::string> slurm_args;     // for salloc, if this is in no allocation; empty: none
-  bool dry_run = false;                    // prints what would be done, and does nothing
+  std::vector<std::string> launcher_args;  // arguments for the launcher's program, such as mpirun
+  // Arguments for salloc outside of an allocation; may be empty.
+  std::vector<std::string> slurm_args;
+  bool dry_run = false;  // prints what would be done, and does nothing
 
   // The program
   bool runs_trainer = false;  // program[0] is dslaunch-train, which is beside dslaunch
@@ -195,8 +199,8 @@ struct LaunchOptions {
   // name counts.
   std::vector<std::string> env;
   std::string chdir;  // where the program runs, relative to the current folder; empty: there
-  std::vector<std::string> copy_files;           // to be copied to the nodes, as typed
-  std::vector<std::string> copy_folders;         // to be copied to the nodes, as typed
+  std::vector<std::string> copy_files;           // paths as typed, to be copied to the nodes
+  std::vector<std::string> copy_folders;         // paths as typed, to be copied to the nodes
   std::optional<std::string> venv_script;        // sourced on the nodes before the program
   std::optional<std::string> accelerate_config;  // a file, or "default"
   std::optional<NumaBinding> numa_binding;
@@ -215,7 +219,7 @@ struct LaunchOptions {
   ShownRanks shown_ranks;
   RankStreams log_only;   // not shown even if `shown_ranks` has the rank
   std::string log_dir;    // empty: the user's state folder on each node
-  int log_max_mb = 1024;  // of each log file; 0: no limit
+  int log_max_mb = 1024;  // limit of each log file; 0: no limit
   bool json = false;      // the closing block on stdout too
   bool detach = false;    // the job continues without its front end once all ranks run
   int64_t connect_timeout_ms = 20'000;
@@ -233,9 +237,10 @@ struct LaunchOptions {
   std::optional<bool> stdin_to_rank_0;  // nullopt: PlanStdin chooses
   bool pty = false;                     // rank 0 has a terminal
   int stop_signal = 0;                  // sent to ranks first; 0: SIGINT on Ctrl-C, else SIGTERM
-  int64_t time_limit_ms = 0;            // of a program; 0: none. The trainer's is in TrainOptions
+  // Time limit of a program; 0: no limit. TrainOptions has the trainer's limit.
+  int64_t time_limit_ms = 0;
 
-  TrainOptions train;  // for kTrain, which includes `predict`
+  TrainOptions train;  // options of kTrain, which includes `predict`
   // For kProgram its argv, unchanged, never empty. For the commands (kJobCommand,
   // kCheckpointCommand, kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor, kCompletion,
   // kHelpTopic) the command and the words after it.

@@ -31,7 +31,7 @@ std::shared_ptr<CopyCall> CopyCall::Start(pb::Agent::Stub& stub,
                                           std::shared_ptr<const void> counted) {
   const std::shared_ptr<CopyCall> call(new CopyCall(std::move(counted)));
   stub.async()->Copy(&call->context_, call.get());
-  call->AddHold();  // until Send is over
+  call->AddHold();  // keeps the call until Send is over
   call->Begin();
   call->StartCall();
   return call;

@@ -198,7 +198,7 @@ class Lister {
   }
 
   const std::string cwd_;
-  std::map<std::string, Found> found_;  // by name: folders sort before what is in them
+  std::map<std::string, Found> found_;  // entries by name; a folder sorts before its content
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace dslaunch {
 
 struct CopyList {
   std::string key;                     // digest of all entries without their times
-  std::vector<pb::CopyEntry> entries;  // folders before what is in them
+  std::vector<pb::CopyEntry> entries;  // each folder before its content
   std::vector<std::string> sources;    // absolute path of each entry
   size_t num_files = 0;
   uint64_t bytes = 0;

@@ -13,7 +13,7 @@ constexpr double kNoticesPerSecond = 10;
 // No node starts and ends its ranks more often than this, each with an event and a few of its own.
 constexpr double kMostAttemptsPerSecond = 20;
 constexpr double kMostAttemptsAtOnce = 100;
-constexpr double kEventsOfAttempt = 8;  // besides those of ranks
+constexpr double kEventsOfAttempt = 8;  // events of an attempt besides the events of ranks
 constexpr uint32_t kMostCountedSlots = 100'000;
 
 double EventsOf(const PeerLimits& limits, double attempts) {

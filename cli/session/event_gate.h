@@ -47,7 +47,7 @@ class EventGate {
 
   const PeerLimits limits_;
   RateLimit notices_;
-  RateLimit events_;  // that change the state of the job
+  RateLimit events_;  // limit of events that change the state of the job
   uint64_t bytes_ = 0;
   uint64_t notice_bytes_ = 0;
   bool leaves_out_ = false;

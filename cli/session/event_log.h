@@ -59,7 +59,7 @@ class EventLog {
   bool line_is_open_ = false;                 // the disk took only part of the last one
   std::map<std::string, size_t> node_bytes_;  // written so far, by the node's name
   uint64_t named_attempt_ = 0;                // the newest whose nodes were written
-  size_t names_bytes_ = 0;                    // of all attempts
+  size_t names_bytes_ = 0;                    // bytes of all attempts
 };
 
 }  // namespace dslaunch

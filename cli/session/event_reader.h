@@ -66,7 +66,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   grpc::ClientContext context_;
   // Shared with output that is being handled, which LetGo does not wait for.
   std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
-  std::shared_ptr<EventReader> self_;  // until OnDone
+  std::shared_ptr<EventReader> self_;  // keeps this object until OnDone
   // On the loop's thread. While an event is handled no read is under way, and only a hold keeps
   // gRPC from ending the call under the next StartRead.
   bool holds_ = false;

@@ -25,10 +25,10 @@ struct JobRecord {
   std::vector<NodeTarget> nodes;          // in the order of the hostfile
   std::vector<std::string> argv;          // of the front end
   std::string cwd;
-  std::string log_dir;  // as each node got it; empty: the user's state folder there
+  std::string log_dir;  // folder sent to each node; empty: the user's state folder
   int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;  // 0: not as far as the front end knows
-  int exit_code = 0;          // once it has ended
+  int64_t ended_unix_ms = 0;  // 0 if the front end knows of no end
+  int exit_code = 0;          // exit code, once the job has ended
 
   // "?" for an index that no node has.
   std::string NodeName(size_t index) const {

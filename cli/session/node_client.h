@@ -74,8 +74,8 @@ class NodeClient {
  private:
   const std::shared_ptr<LoopPoster> poster_;
   const std::string name_;
-  const std::shared_ptr<NodeLink> link_;  // shared with who waits for its end
-  StreamHandle stream_;                   // of the link, which gRPC reads and writes
+  const std::shared_ptr<NodeLink> link_;  // shared with the thread that waits for the link's end
+  StreamHandle stream_;                   // descriptor of the link, which gRPC reads and writes
   std::unique_ptr<pb::Agent::Stub> stub_;
   OpenCalls calls_;
   asio::steady_timer watchdog_;  // a gRPC deadline can be missed while a write blocks

@@ -61,8 +61,9 @@ class NodeConnector {
   std::map<size_t, asio::steady_timer> pauses_;
   std::deque<Attempt> waiting_;
   uint64_t next_id_ = 0;
-  size_t under_way_ = 0;                            // threads
-  std::map<uint64_t, asio::steady_timer> counted_;  // of these, each until kCountsFor is over
+  size_t under_way_ = 0;  // threads
+  // Timers of the attempts that count, each until kCountsFor is over.
+  std::map<uint64_t, asio::steady_timer> counted_;
 };
 
 }  // namespace dslaunch

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kGoodbyeWait(5'000);  // for supervisors that have nothing left to do
+constexpr milliseconds kGoodbyeWait(5'000);  // limit for supervisors that have nothing left to do
 
 }  // namespace
 

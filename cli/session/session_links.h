@@ -86,9 +86,11 @@ class SessionLinks {
   const std::shared_ptr<LoopPoster> poster_;
   NodeConnector connector_;
   std::optional<CertificateAuthority> authority_;
-  std::vector<std::unique_ptr<NodeClient>> clients_;       // the newest by node; null: none yet
-  std::vector<std::unique_ptr<NodeClient>> past_clients_;  // of nodes that were reached again
-  bool notice_logged_ = false;                             // NodeLink::Notice
+  // Newest client of each node; null before the first.
+  std::vector<std::unique_ptr<NodeClient>> clients_;
+  // Connections of nodes that were reached again.
+  std::vector<std::unique_ptr<NodeClient>> past_clients_;
+  bool notice_logged_ = false;  // NodeLink::Notice
 };
 
 }  // namespace dslaunch

@@ -36,8 +36,8 @@ class SessionStdin {
   const std::string notice_;
   const Send send_;
   const std::function<void(const std::string&)> log_;
-  std::optional<StdinForwarder> forwarder_;  // if rank 0 reads
-  std::optional<StdinWatch> watch_;          // if there is a notice, and no rank reads
+  std::optional<StdinForwarder> forwarder_;  // set if rank 0 reads
+  std::optional<StdinWatch> watch_;          // set if there is a notice and no rank reads
   bool notice_logged_ = false;
   size_t node_ = 0;  // rank 0's
 };

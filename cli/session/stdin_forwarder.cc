@@ -14,8 +14,9 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
-constexpr milliseconds kAgainAfter(50);       // what was not taken
-constexpr milliseconds kBackgroundPoll(500);  // for this job of the shell to be in the foreground
+constexpr milliseconds kAgainAfter(50);  // pause before refused input is sent again
+// Interval of checks whether this process is in the foreground.
+constexpr milliseconds kBackgroundPoll(500);
 
 // An epoll descriptor that is readable when `fd` is: asio may own it, and the flags of `fd` stay.
 // Invalid for files, which are always readable.
@@ -116,7 +117,7 @@ StdinWatch::StdinWatch(asio::io_context& loop, int fd, std::function<void()> on_
   readable_.assign(epoll.Release());
   readable_.async_wait(asio::posix::stream_descriptor::wait_read,
                        [fd, on_input = std::move(on_input)](const asio::error_code& error) {
-                         if (!error && HasBytes(fd)) on_input();  // else it is at its end
+                         if (!error && HasBytes(fd)) on_input();  // otherwise stdin is at its end
                        });
 }
 

@@ -45,7 +45,7 @@ class StdinForwarder {
   bool busy_ = false;  // waits or sends
   uint64_t runs_ = 0;  // handlers of an earlier run do nothing
   bool ended_ = false;
-  std::string data_;  // not taken yet
+  std::string data_;  // bytes that rank 0 has not accepted yet
 };
 
 // Reports once that there is something to read at `fd`, which is borrowed, and reads nothing. On

@@ -21,7 +21,7 @@ namespace dslaunch {
 // time of a copy does not count as time to connect.
 inline constexpr milliseconds kCopyStall{30'000};
 inline constexpr milliseconds kCopyLimit{15 * 60'000};
-inline constexpr milliseconds kCopyEnd{60'000};    // for bytes in transit and for the node's disk
+inline constexpr milliseconds kCopyEnd{60'000};    // limit for bytes in transit and the node's disk
 inline constexpr milliseconds kCopyTurnPoll{100};  // interval at which CopyGate is polled
 
 // The agent file as it is sent.

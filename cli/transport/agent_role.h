@@ -19,12 +19,12 @@ struct AgentRole {
     kAwaitEnd,    // sends its hello once no process of an earlier start is left, and exits
   };
   Kind kind = Kind::kJob;
-  std::string job_id;       // for kAttach; must satisfy IsJobId
+  std::string job_id;       // job of kAttach; must satisfy IsJobId
   uint32_t node_index = 0;  // for kAttach
-  bool resumable = false;   // for kJob and kDetachable: the stream outlives its connection
+  bool resumable = false;   // the stream of kJob or kDetachable outlives its connection
   // For kResume: socket of the ticket (net/resumable/resume_words.h).
   std::string resume_socket = {};
-  std::string start_nonce = {};  // for kAwaitEnd: the nonce of the earlier start
+  std::string start_nonce = {};  // nonce of the earlier start, for kAwaitEnd
   // For kJob and kDetachable: the node runs in a Slurm job, which ends by signals to all its
   // processes.
   bool in_step = false;

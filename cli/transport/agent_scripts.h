@@ -26,12 +26,13 @@ std::string NodeFolderOf(const AgentBinary& agent);
 
 // The data by which agents that call back find the front end.
 struct CallBackStart {
-  std::string nonce;  // of this start
+  std::string nonce;  // nonce of this start
   std::string place;  // a constant word that the node's shell or the launcher replaces
   std::string pin;
   // Front end's addresses: "10.0.0.1:4711", IPv6 without brackets.
   std::vector<std::string> endpoints;
-  std::string ticket;  // in return, the front end sends the agent's file to nodes that lack it
+  // Ticket for which the front end sends the agent's file to nodes that lack it.
+  std::string ticket;
 };
 
 // Returns the script for all nodes of a launcher. It fetches the agent if it is missing, and starts

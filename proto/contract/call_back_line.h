@@ -15,7 +15,7 @@ struct CallBackLine {
     kEnded,   // nothing that the agent started is left; text: its exit code
   };
   Kind kind = Kind::kKey;
-  std::string place;  // of the node: the index or name that its launcher gives it
+  std::string place;  // index or name that the launcher gives the node
   std::string text;   // one line, as the node wrote it
   bool operator==(const CallBackLine&) const = default;
 };

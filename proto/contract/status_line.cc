@@ -171,7 +171,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
       if (key == "step") {
         if (!ReadCount(value, status.step)) return std::nullopt;
         has_step = true;
-      } else if (key == "rank") {  // of kLost; a program may have one of its own elsewhere
+      } else if (key == "rank") {  // field of kLost; other kinds may have a user field of this name
         if (!ReadCount(value, rank.emplace())) rank.reset();
       } else if (!ReadField(key, value, status)) {
         return std::nullopt;

@@ -16,7 +16,7 @@ namespace dslaunch {
 
 struct AgentKey {
   std::string blob;     // the public key in wire format
-  std::string comment;  // for messages
+  std::string comment;  // name of the key in messages
 };
 
 // Returns the keys in the order in which `ssh` offers them: first those of ssh_config's identity

@@ -34,7 +34,7 @@ struct SshConfig {
   bool identities_only = false;
   std::string agent_socket;  // IdentityAgent or SSH_AUTH_SOCK; empty for no agent
   std::vector<SshHop> proxy_jump;
-  std::string proxy_command;  // with its tokens; empty if none
+  std::string proxy_command;  // command with unexpanded tokens; may be empty
   HostKeyPolicy strict_host_key_checking = HostKeyPolicy::kAsk;
   std::vector<std::string> user_known_hosts;
   std::vector<std::string> global_known_hosts;
