@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// What went wrong, where, and the exit code it leads to. `message` is one sentence for a user:
+// A failure, its place, and the exit code to which it leads. `message` is one sentence for a user:
 // what, where (file:line, node, rank) and a hint.
 struct Error {
   ExitCode code = ExitCode::kInternal;

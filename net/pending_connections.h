@@ -12,7 +12,7 @@ namespace dslaunch {
 
 // Accepts every connection, but once the limit is reached evicts one: the oldest of the address
 // with the most connections. A legitimate peer authenticates within milliseconds, so an address
-// that floods the port evicts its own connections rather than those of others.
+// that floods the port evicts its own connections and not the connections of other peers.
 class PendingConnections {
  public:
   explicit PendingConnections(size_t limit) : limit_(limit) {}

@@ -47,7 +47,7 @@ Result<std::string> FindExecutable(const std::string& name, const Environment& e
                                    const std::string& cwd, const std::string& node_name);
 
 // Returns the interpreter for scripts on this node: PYTHON_EXEC, else VIRTUAL_ENV's python3, else
-// that of the front end's environment, else python3 from PATH. Does not check that it exists.
+// python3 of the front end's environment, else python3 from PATH. Does not check that it exists.
 std::string PythonInterpreter(const pb::Program& program, const Environment& environment);
 
 // Returns the whole command of a program before its executable is looked up. Python is

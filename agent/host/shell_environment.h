@@ -15,7 +15,7 @@ inline constexpr milliseconds kVenvTimeout{
     20'000};  // part of the 30 s within which a node must prepare
 inline constexpr size_t kMaxVenvEnvironment = 1u << 20;  // bytes
 
-// What a program started from the shell would inherit.
+// The state that a program started from the shell would inherit.
 struct SourcedShell {
   Environment environment;
   std::string cwd;         // path as the shell names it

@@ -23,7 +23,7 @@ Result<pb::PmixJob> MakePmixJob(const std::string& job_id, uint64_t attempt,
 // Pure.
 std::string PmixUri(const pb::PmixJob& job, int port);
 
-// Returns NAME=VALUE entries for a rank of this node, except PMI_FD. Includes those of PMIx if
+// Returns NAME=VALUE entries for a rank of this node, except PMI_FD. Includes PMIx's entries if
 // job.uri is set. Keeps the user's values in `of_programs`. Pure.
 std::vector<std::string> MpiEnvironment(const pb::PmixJob& job, uint32_t local_rank,
                                         const Environment& of_programs);

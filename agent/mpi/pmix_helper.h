@@ -42,7 +42,7 @@ class PmixHelper {
     std::function<void(const pb::PmixRank& rank)> on_rank;
   };
 
-  // What a rank needs to find the server.
+  // The values by which a rank finds the server.
   struct Client {
     std::vector<std::string> environment;  // NAME=VALUE
     std::string pmi_path;                  // absolute path; the rank's PMI_FD is a connection to it

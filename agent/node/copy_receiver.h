@@ -43,9 +43,9 @@ Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 // .lock-KEY is the lock, since mkdir is atomic over NFS, as with the copy of the agent
 // (ssh_bootstrap.cc). A lock is taken over when its owner, a process of this machine, has ended, or
 // has shown no sign of life for 20 s. Sets that no job has used for 90 days are removed.
-// What is there already is believed by its size and times alone only as long as nothing has changed
-// it since the copy was complete: the kernel's time of change, which no program can set, is
-// compared with that of the file .done-KEY, which the same file system has stamped.
+// An existing file is accepted by its size and times alone only if it has not changed since the
+// copy was complete: its time of change, which no program can set, is compared with the time of
+// change of the file .done-KEY on the same file system.
 class CopyReceiver {
  public:
   CopyReceiver(std::string folder, CopyPeer peer);

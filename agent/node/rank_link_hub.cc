@@ -279,7 +279,7 @@ void RankLinkHub::DialToVote(const std::string& endpoint, uint32_t node, millise
   });
 }
 
-// Addresses that a rank names are preferred to those of the job.
+// Addresses that a rank names are preferred to the job's addresses.
 std::string RankLinkHub::EndpointsOn(const std::string& interfaces) const {
   if (port() == 0) return "";
   std::vector<std::string> addresses;

@@ -25,9 +25,9 @@ void Set(Environment& environment, const std::string& name, const std::string& v
   environment.push_back(prefix + value);
 }
 
-// What the CUDA programs of a slot may see. Like DeepSpeed, every rank of a node sees all its GPUs
-// and picks its LOCAL_RANK's, unless it is to see only that. Devices that were chosen are said to
-// programs without CUDA too.
+// The GPUs that the CUDA programs of a slot may see. Like DeepSpeed, every rank of a node sees all
+// its GPUs and picks its LOCAL_RANK's, unless it is to see only that. Devices that were chosen are
+// said to programs without CUDA too.
 Result<std::optional<std::string>> VisibleDevices(const pb::JobSpec& job, const WorkerPlan& plan,
                                                   const Environment& environment, uint32_t slot) {
   using Visible = std::optional<std::string>;

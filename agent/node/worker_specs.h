@@ -25,7 +25,7 @@ struct AttemptPlace {
   std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty: there is none
 };
 
-// What the workers of a node get besides the job's specification.
+// Facts about the node that its workers get besides the job's specification.
 struct WorkerPlan {
   AttemptPlace place;
   uint32_t slots = 1;

@@ -39,7 +39,8 @@ void KillCgroup(const std::string& folder);
 bool RemoveCgroup(const std::string& folder);
 
 // Returns the number of out-of-memory kills in the cgroup. If memory is not accounted there,
-// returns that of the parent, the caller's own cgroup; nullopt if it is not accounted there either.
+// returns the number of the parent, the caller's own cgroup; nullopt if the parent accounts none
+// either.
 std::optional<uint64_t> CountOomKills(const std::string& folder);
 
 }  // namespace dslaunch

@@ -87,7 +87,7 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
         return DescribeLeft(found);
     }
     // Between the steps of the graceful kill only the known processes are checked. All of /proc is
-    // searched again when those of the ranks, or all, have ended, or when a step is due.
+    // searched again when the processes of the ranks, or all, have ended, or when a step is due.
     const bool has_ranks = std::ranges::any_of(
         found, [&](const ProcessInfo& info) { return IsOfRanks(info, orphans); });
     const auto is_waited_for = [&](const ProcessInfo& info) {

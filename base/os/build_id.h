@@ -15,7 +15,7 @@ inline constexpr std::string_view kHelloMagic = "DSLAUNCH-HELLO ";
 
 std::string FormatHello(std::string_view nonce, std::string_view build_id);
 
-// What the front end reads from an agent's file before it starts or copies it.
+// Properties that the front end reads from an agent's file before it starts or copies the agent.
 struct ElfIdentity {
   std::string build_id;  // the linker's NT_GNU_BUILD_ID in lower-case hex
   std::string machine;   // as in `uname -m` ("x86_64"); empty if unknown

@@ -80,7 +80,7 @@ class BitMask {
   std::vector<unsigned long> words_;
 };
 
-// What the child needs, prepared before the fork because the child must not allocate.
+// The data of the child, prepared before the fork because the child must not allocate.
 struct ChildPlan {
   const char* executable;
   char* const* argv;
@@ -274,7 +274,7 @@ struct BeforePrivate {
 };
 std::optional<BeforePrivate> before_private;
 
-// Returns the limits that the child sets: first those restored, then those of the spec.
+// Returns the limits that the child sets: first the restored limits, then the limits of the spec.
 std::vector<SpawnLimit> LimitsOf(const SpawnSpec& spec) {
   std::vector<SpawnLimit> limits;
   if (spec.as_before && before_private) limits.push_back({RLIMIT_CORE, before_private->core});

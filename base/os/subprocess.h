@@ -46,7 +46,8 @@ struct SpawnLimit {
   rlimit limit = {};
 };
 
-// What to start and how. Strings reach the program byte for byte; no shell is involved.
+// A program to start, and its settings. Strings reach the program byte for byte; no shell is
+// involved.
 struct SpawnSpec {
   std::string executable = {};         // absolute path
   std::vector<std::string> argv = {};  // argv[0] included

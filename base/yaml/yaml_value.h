@@ -40,7 +40,7 @@ struct YamlLimits {
 };
 
 // Returns the document; null if the text is empty, and null with `problem` set if it is invalid.
-// Tags, except that of strings, and several documents are problems. Keys given twice are not.
+// Tags (except the string tag) and several documents are problems. Repeated keys are not.
 YamlPtr ParseYamlValue(std::string_view text, const YamlLimits& limits, YamlProblem* problem);
 
 }  // namespace dslaunch

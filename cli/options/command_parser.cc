@@ -117,7 +117,7 @@ TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
 }
 
 // The words up to the first that is not an option. CLI11 has a mode for this (prefix_command), but
-// it mixes unknown options with those of the program, so the boundary is found here, and CLI11
+// it mixes unknown options with the program's options, so the boundary is found here, and CLI11
 // reads the words before it.
 struct SplitWords {
   std::vector<std::string> options;  // names, each followed by its value if it takes one

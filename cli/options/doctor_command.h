@@ -19,7 +19,7 @@ struct DoctorCommand {
 };
 
 // Parses the command line; `words` begins with "doctor", followed by launch options and,
-// optionally, `train` or a program with its arguments. Errors are those of ParseOptions.
+// optionally, `train` or a program with its arguments. Errors are the same as of ParseOptions.
 Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
                                          const ParseContext& context = {});
 

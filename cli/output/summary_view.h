@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// Why the job failed. The kinds are those of proto's Cause.
+// Why the job failed. The kinds equal the kinds of proto's Cause.
 struct EndCause {
   enum class Kind {
     kNone,  // the job succeeded

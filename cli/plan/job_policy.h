@@ -23,7 +23,7 @@ struct UserTerminal {
   int rows = 24;
 };
 
-// What rank 0 reads on stdin.
+// The stdin of rank 0.
 struct StdinPlan {
   pb::RankStdin rank_stdin;
   std::string notice;  // notice for the user if stdin has unread bytes; else empty

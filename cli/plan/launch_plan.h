@@ -85,7 +85,7 @@ int CertainRanks(const LaunchPlan& plan);
 // "cuda".
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
 
-// What a node reported about itself.
+// Facts that a node reported about itself.
 struct NodeGpus {
   std::string name;
   int slots = 0;

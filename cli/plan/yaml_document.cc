@@ -94,8 +94,8 @@ class JsonMaker {
  public:
   JsonMaker(Scalars scalars, KeyPlaces* places) : scalars_(scalars), places_(places) {}
 
-  // `path` is that of `value`; "": the document. `placed`: whether its keys get places, which what
-  // an alias stands for does not.
+  // `path` is the path of `value`, "" for the document. `placed` is whether the keys get places,
+  // which they do not in a value that an alias refers to.
   Json Make(const YamlValue& value, const std::string& path, bool placed) {
     placed = placed && seen_.insert(&value).second;
     switch (value.kind) {

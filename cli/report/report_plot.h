@@ -22,7 +22,7 @@ enum class PlotScale { kLinear, kLog10, kLog2 };
 
 // Returns the positions of an axis' grid lines: round numbers within [low, high], about `wanted`,
 // never many more, and at least one. Returns only `low` if low equals high. Logarithmic scales
-// require both to be positive; if they are close together, the numbers are those of kLinear.
+// require both to be positive; if they are close together, the numbers are chosen as for kLinear.
 std::vector<double> AxisTicks(double low, double high, int wanted, PlotScale scale);
 
 using PlotPoint = std::pair<double, double>;

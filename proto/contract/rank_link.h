@@ -14,8 +14,8 @@ namespace dslaunch {
 
 inline constexpr char kRankSocketVariable[] = "DSLAUNCH_RANK_SOCKET";
 // Label of the connections between the PMIx servers of two nodes (agent/pmix), which are made like
-// those of ranks: a server sends kHello as the first rank of its node and dials rank 0 with this
-// label.
+// connections of ranks: a server sends kHello as the first rank of its node and dials rank 0 with
+// this label.
 inline constexpr char kPmixLinkLabel[] = "pmix";
 
 // A message has the fixed size kRankLinkMessageBytes. The dialing rank owns one direction of each

@@ -66,7 +66,7 @@ class Doctor(HostsCase):
         return report
 
     def test_healthy_nodes_pass(self):
-        for _ in range(2):  # with and without copying the agent
+        for _ in range(2):  # first run copies the agent, second does not
             code, job = self.doctor()
             self.assert_code(0, code, job)
             self.assertEqual(5, len(job.stdout.splitlines()), job.stdout)

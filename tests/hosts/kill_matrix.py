@@ -74,7 +74,7 @@ TEARDOWN_S = 5  # beyond the grace
 @dataclasses.dataclass(frozen=True)
 class Expected:
     code: int | None   # None: dslaunch itself is killed
-    cause: str | None  # what dslaunch's last block must name; {node} is where the fault is; None: nothing
+    cause: str | None  # text required in dslaunch's last block, {node}: the faulty node; None: no requirement
     known_s: str       # until every node knows: "at once", "dead", "lease", or "never" if the fault ends nothing
     why: str
 
@@ -136,7 +136,7 @@ class Cell:
     phase: str
     where: str
     expected: Expected
-    setup: str = ""  # of the hosts; empty: the default setup
+    setup: str = ""  # setup of the hosts; empty: the default setup
 
     @property
     def nodes(self):
@@ -241,7 +241,7 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self._hosts = hosts
         self._stopped = threading.Event()
-        self.now = []      # of Seen
+        self.now = []      # items: Seen
         self.gone_at = {}  # {Seen: when it was first missing}
 
     def run(self):
@@ -277,7 +277,7 @@ class Result:
     known_s: dict = dataclasses.field(default_factory=dict)  # {node: seconds}; without nodes that have no living rank
     empty_s: float | None = None
     cause: str = ""
-    left: list = dataclasses.field(default_factory=list)     # of str
+    left: list = dataclasses.field(default_factory=list)     # items: str
     up: int = 0                                              # ranks that were up at the time of the fault
     problems: list = dataclasses.field(default_factory=list)
     output: str = ""

@@ -21,7 +21,7 @@ MODEL = {"type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 4, "n_positions"
          "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 PARAMS = {"lr": 0.001, "betas": [0.9, 0.95]}  # a variance that is accurate after so short a warm-up
 TEXT = sorted((ROOT / "docs").glob("*.md"))
-LOSS_WITHIN = 0.1  # of the last tenth of the steps, relative to Adam's
+LOSS_WITHIN = 0.1  # limit for the loss of the last tenth of the steps relative to Adam's loss
 OPTIMIZERS = {"Adam": {}, "OneBitAdam": {"freeze_step": WARM_UP}}
 
 

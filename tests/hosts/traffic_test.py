@@ -15,7 +15,7 @@ from launcher_case import TEST_DATA  # noqa: E402
 
 NODES = (2, 4, 8) if os.environ.get("DSLAUNCH_TEST_FULL") == "1" else (2, 4)
 WITHIN = 0.03
-STEPS = (2, 12)  # of two runs: the difference is the cost of the steps
+STEPS = (2, 12)  # steps of two runs, whose difference is the cost of 10 steps
 WIDTH = 512
 PARAMETERS = 784 * WIDTH + WIDTH + WIDTH * 10 + 10
 GRADIENT_BYTES = 4 * PARAMETERS  # fp32, as are the parameters

@@ -264,7 +264,7 @@ class NoisyLogin(HostsCase):
     host_options = {"bashrc": "echo 'Welcome to this node!'\necho 'quota exceeded' >&2\nseq 2000\n"}
 
     def test_ignores_output_of_bashrc(self):
-        for _ in range(2):  # with and without copying the agent
+        for _ in range(2):  # first run copies the agent, second does not
             # Not bash -c, because it reads .bashrc itself if SSH_CLIENT is set.
             code, job = self.run_job(self.two_by_two(), "--show", "all", "sh", "-c", 'echo "rank $RANK is fine"')
             self.assert_code(0, code, job)

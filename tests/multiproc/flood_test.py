@@ -11,7 +11,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import DSLAUNCH, MARK, TWO_BY_TWO, Job, LauncherCase, is_agent_binary, main  # noqa: E402
 
 FLOOD_S = 5
-MB_PER_S = 50   # of each of 4 ranks
+MB_PER_S = 50   # rate of each of 4 ranks
 MEMORY_MB = 200
 LINE_BYTES = 500
 LINES_AT_ONCE = 500

@@ -207,7 +207,7 @@ class ReportTest(LauncherCase):
         self.assertRegex(sections["summary"], r"Communication hidden\s+\d+%")
         self.assertIn("aten::addmm", sections["operators"])
         self.assertRegex(sections["communication"], r"all_reduce\s+\d+\s")
-        for category in "parameters", "gradients", "optimizer":  # of both ranks, whose values agree
+        for category in "parameters", "gradients", "optimizer":  # both ranks have equal values
             self.assertRegex(sections["memory"], category + r"\s+([\d.]+ [KM]iB)\s+\1\s")
         self.assertEqual(2, sections["traces"].count("/attempt_1/rank_"))
         self.assertNotIn("left_out", sections)

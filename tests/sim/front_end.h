@@ -52,11 +52,11 @@ class FrontEnd {
     bool stream_ended = false;
     bool is_over = false;           // our end of it
     bool link_closed = false;       // from the other side
-    bool supervisor_ended = false;  // that is why
+    bool supervisor_ended = false;  // the link ended because the supervisor ended
     bool end_is_awaited = false;
     uint64_t renewals = 0;
     uint64_t answered = 0;                      // the newest of them
-    std::vector<std::function<void()>> unread;  // what its agent keeps for its stream
+    std::vector<std::function<void()>> unread;  // events that the agent keeps for its stream
   };
 
   static SessionOptions OptionsFor(const World& world);
@@ -129,7 +129,7 @@ class FrontEnd {
   bool has_detached_ = false;
   bool finished_ = false;
   uint64_t failovers_sent_ = 0;
-  std::vector<bool> failovers_answered_;  // by number
+  std::vector<bool> failovers_answered_;  // indexed by number of the failover
   int reconnects_ = 0;
   int failovers_ = 0;
   std::optional<int> exit_code_;

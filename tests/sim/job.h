@@ -11,12 +11,12 @@
 
 namespace dslaunch::sim {
 
-inline constexpr int kMostReconnects =
-    6;  // of nodes that are reached again: joining costs no restart
+// Limit for nodes that are reached again, because joining costs no restart.
+inline constexpr int kMostReconnects = 6;
 
 struct Job {
-  pb::PrepareRequest prepare;    // for the nodes, except the fields that differ from node to node
-  std::vector<pb::Node> nodes;   // of `prepare`
+  pb::PrepareRequest prepare;  // request to the nodes, without the fields that differ between nodes
+  std::vector<pb::Node> nodes;   // nodes of `prepare`
   LaunchPlan plan;               // the front end's view of the same
   std::vector<uint32_t> absent;  // cannot be reached at the start
   int64_t shortest_rank_ms = 2'000;
@@ -27,7 +27,7 @@ struct Job {
   bool user_interrupts = false;
   bool detached = false;  // once it runs
   int most_reconnects = kMostReconnects;
-  int64_t join_timeout_ms = 0;  // of a job of one command on each node, for its commands
+  int64_t join_timeout_ms = 0;  // join timeout of a job with one command on each node
   // From when on which directions of the network between node 0 and all others are cut; none: -1.
   int64_t host_is_cut_at_ms = -1;
   bool host_hears = false;

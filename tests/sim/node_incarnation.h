@@ -176,11 +176,11 @@ class NodeIncarnation {
   uint64_t rendezvous_clock_us_ = 0;  // in its newest heartbeat
   struct Voter {
     NodeIncarnation* incarnation = nullptr;
-    uint64_t number = 0;  // of its vote
+    uint64_t number = 0;  // number of its vote
   };
-  NodeIncarnation* candidate_ = nullptr;  // that has this node's vote
+  NodeIncarnation* candidate_ = nullptr;  // candidate that this node votes for
   uint64_t vote_ = 0;                     // its number
-  std::map<uint32_t, Voter> voters_;      // by node
+  std::map<uint32_t, Voter> voters_;      // voters by node
   bool detached_events_ = false;          // the front end gets no more events
   bool ended_events_ = false;             // it was sent the last event
   bool ended_viewers_ = false;            // and so was this node's own command

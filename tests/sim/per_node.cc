@@ -12,11 +12,11 @@ namespace dslaunch::sim {
 namespace {
 
 constexpr int64_t kLastCallMs = 10'000;
-constexpr int64_t kConnectTimeoutMs = 20'000;  // for an agent's start
+constexpr int64_t kConnectTimeoutMs = 20'000;  // limit for an agent's start
 constexpr int64_t kFaultsWithinMs = 60'000;
 constexpr int64_t kCutMs = 12'000;
 constexpr int64_t kSilentMs = 30'000;    // until the kernel gives a silent connection up
-constexpr int64_t kEndSlackMs = 10'000;  // as per_node.cc has it
+constexpr int64_t kEndSlackMs = 10'000;  // same value as in cli/per_node/per_node.cc
 
 pb::AdmissionRequest RequestOf(const World& world, uint32_t node) {
   pb::AdmissionRequest request;

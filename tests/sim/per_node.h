@@ -130,7 +130,8 @@ class PerNode {
     Wire down;  // from it
     bool has_joined = false;
     bool was_refused = false;
-    std::function<void(NodeIncarnation*)> then;  // of Connect, until the agent has answered
+    std::function<void(NodeIncarnation*)>
+        then;  // callback of Connect, until the agent has answered
   };
 
   void Launch(uint32_t node);
@@ -138,7 +139,7 @@ class PerNode {
   void Send(Member& member, const pb::NodeMessage& message);
   void Refuse(Member& member, const Error& error);
   void Answer(Connection& connection, NodeIncarnation* agent);
-  Member* MemberAt(uint32_t node);  // that has the node's place; null: none
+  Member* MemberAt(uint32_t node);  // member at the node's place; null if the place is free
   Member* NewestOf(uint32_t node);
   void Break(Member& member);      // the connection
   void LosePower(Member& member);  // its machine; the connection ends later

@@ -24,7 +24,7 @@ struct TreeRun {
   uint64_t attempts = 0;
   int64_t virtual_ms = 0;
   double messages_per_node = 0;  // between two places, a relay among them
-  double cpu_us_per_node = 0;    // of this process
+  double cpu_us_per_node = 0;    // CPU time of this process
 };
 
 TreeRun RunTree(uint64_t seed, const TreeJob& tree);

@@ -75,10 +75,10 @@ class Rendezvous {
   const std::optional<uint32_t> lost_node_;
   Coordinator coordinator_;
   bool open_ = true;
-  std::deque<Session> sessions_;  // by id, from 1
+  std::deque<Session> sessions_;  // sessions by id, from 1
   std::vector<Received> received_;
   uint64_t known_attempt_;
-  std::vector<SessionId> members_;  // of that attempt
+  std::vector<SessionId> members_;  // members of that attempt
   std::optional<uint64_t> drained_attempt_;
 };
 

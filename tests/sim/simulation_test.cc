@@ -23,7 +23,7 @@ namespace dslaunch::sim {
 namespace {
 
 constexpr uint64_t kUsualHistories = 25'000;
-constexpr uint64_t kAllHistories = 100'000;  // with DSLAUNCH_TEST_FULL
+constexpr uint64_t kAllHistories = 100'000;  // number of histories with DSLAUNCH_TEST_FULL
 constexpr uint64_t kUsualDetachedHistories = 5'000;
 constexpr uint64_t kUsualPerNodeHistories = 5'000;
 constexpr uint64_t kUsualSeed = 1;
@@ -106,7 +106,7 @@ Totals RunAll(RunOne run, uint64_t usual) {
   // A history is one thread's.
   const auto threads = static_cast<uint64_t>(UsableCores());
   std::atomic<bool> has_failed = false;
-  Mutex mutex;  // of `totals`
+  Mutex mutex;  // guards `totals`
   Totals totals;
   const auto run_every = [&](uint64_t first) {
     for (uint64_t seed = first; goes_on(seed) && !has_failed; seed += threads) {

@@ -59,8 +59,9 @@ struct World {
   bool succeeded = false;
 
   std::unique_ptr<FrontEnd> front_end;
-  std::vector<std::unique_ptr<NodeIncarnation>> incarnations;  // of all nodes, oldest first
-  std::vector<std::unique_ptr<Rendezvous>> rendezvous;         // oldest first
+  std::vector<std::unique_ptr<NodeIncarnation>>
+      incarnations;                                     // incarnations of all nodes, oldest first
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous;  // oldest first
   std::unique_ptr<PerNode> per_node;  // null: the front end reaches the nodes itself
 };
 

@@ -89,7 +89,8 @@ class FakeRankAgent {
   // Used by the thread only.
   std::vector<UniqueFd> agents_;  // the agent's ends of the ranks' sockets
   std::set<uint32_t> welcomed_;
-  std::map<uint32_t, std::vector<std::pair<std::string, UniqueFd>>> waiting_;  // by rank
+  std::map<uint32_t, std::vector<std::pair<std::string, UniqueFd>>>
+      waiting_;  // waiting connections by rank
   std::vector<UniqueFd> ranks_;
   Mutex mutex_;
   bool stop_ DSL_GUARDED_BY(mutex_) = false;

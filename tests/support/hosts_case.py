@@ -9,7 +9,7 @@ from launcher_case import main as launcher_main
 from test_hosts import STATE, TestHosts, wait_until, why_not
 
 ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
-AGENT = BUILD / "bin" / "dslaunch-agent"  # for hosts that have the agent from the start
+AGENT = BUILD / "bin" / "dslaunch-agent"  # agent of hosts that need no copy of it
 
 # An ordinary user: nothing may require root's privileges (cgroups, reading other users' processes).
 AS_USER = {"user": "tester", "binds": {f"{STATE}/bin": BUILD / "bin"}}

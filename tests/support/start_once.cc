@@ -39,7 +39,7 @@ struct Request {
   std::vector<char> bytes;  // the memory that the pointers point into
   const char* folder = nullptr;
   std::vector<int> numbers;
-  std::vector<UniqueFd> fds;                  // by index in `numbers`
+  std::vector<UniqueFd> fds;                  // descriptors for the numbers at the same index
   std::vector<char*> arguments, environment;  // each ended by a null pointer
 };
 

@@ -63,7 +63,7 @@ class StrictBackend : public c10d::Backend {
                                         std::vector<at::Tensor>& tensors);
 
   c10::intrusive_ptr<c10d::Backend> inner_;
-  std::vector<std::shared_ptr<Row>> rows_;  // by peer
+  std::vector<std::shared_ptr<Row>> rows_;  // indexed by peer
   std::vector<Operation> operations_;
 };
 

@@ -86,8 +86,8 @@ class Process:
     ppid: int
     comm: str       # its own name, 15 bytes
     state: str      # R, S, D, T, Z
-    argv: tuple     # of str; empty for a zombie
-    environ: dict   # of str
+    argv: tuple     # items: str; empty for a zombie
+    environ: dict   # values: str
 
     @property
     def name(self):

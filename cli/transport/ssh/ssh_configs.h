@@ -17,7 +17,7 @@ namespace dslaunch {
 // requests for the same class wait for one answer.
 class SshConfigs {
  public:
-  // Returns the configuration for `target`. The other arguments and the errors are those of AskSsh.
+  // Returns the configuration for `target`. See AskSsh for the other arguments and the errors.
   Result<SshConfig> Read(const NodeTarget& target, const std::string& config_file,
                          const std::vector<std::string>& ssh, Deadline deadline);
 

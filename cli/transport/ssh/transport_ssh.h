@@ -73,7 +73,7 @@ class SshTransport : public Transport {
 
  private:
   AgentRole Role() const;
-  // Connects by a program of this machine; `words` are those of SshNodeCommand.
+  // Connects by a program of this machine; see SshNodeCommand for `words`.
   Result<std::unique_ptr<NodeLink>> ConnectByProgram(std::vector<std::string> words,
                                                      const std::string& notice,
                                                      const NodeTarget& target,

@@ -189,7 +189,7 @@ TEST_F(SshPumpTest, LoginThreadEndsBeforeCommandStarts) {
   EXPECT_EQ(starts, std::this_thread::get_id());
 }
 
-#ifndef DSLAUNCH_SANITIZED  // whose threads keep their stacks
+#ifndef DSLAUNCH_SANITIZED  // sanitizers keep the stacks of ended threads
 TEST_F(SshPumpTest, LinksKeepNoThreadStacks) {
   StartSshd();
   std::vector<std::unique_ptr<SshLink>> links;

@@ -130,7 +130,7 @@ struct Operation {
   OpType type;
   const char* title;
   Tensors inputs, outputs;
-  Tensors results;          // of its future
+  Tensors results;          // results of the collective's future
   Tensors described;        // one tensor, whose size and dtype the peers compare
   int peer = kCollectives;  // the peer of a message
   std::function<WorkPtr(c10d::Backend&)> run;

@@ -89,8 +89,8 @@ void OnFault(int signal, siginfo_t* info, void*) {
 struct MemoryState {
   std::vector<Region> devices;
   Region pinned;
-  std::map<uintptr_t, Block> blocks;                          // by first address
-  std::multimap<std::pair<int, size_t>, uintptr_t> reusable;  // by stream and size
+  std::map<uintptr_t, Block> blocks;                          // blocks by first address
+  std::multimap<std::pair<int, size_t>, uintptr_t> reusable;  // free blocks by stream and size
   std::vector<Lingering> lingering;
   std::set<uintptr_t> guarded;  // pinned blocks to which the host's access is restricted
   std::vector<c10::CachingDeviceAllocator::DeviceStats> stats;

@@ -56,8 +56,9 @@ struct Traits {
   bool out = false;          // it writes to arguments, and may resize them
   bool same_device = true;   // CPU tensors with one element are refused, and so are indexes
   std::optional<size_t> generator;
-  std::vector<bool> writes;                        // by argument
-  std::vector<std::optional<size_t>> is_argument;  // by result; nullopt: a new tensor
+  std::vector<bool> writes;  // whether the operation writes each argument
+  std::vector<std::optional<size_t>>
+      is_argument;  // argument that each result is; nullopt: a new tensor
 };
 
 bool IsWrite(const c10::AliasInfo* alias) { return alias != nullptr && alias->isWrite(); }

@@ -176,7 +176,7 @@ TEST(RanksTest, RanksFollowHostfileOrder) {
     EXPECT_EQ(assignment.num_nodes(), 3u);
   }
   EXPECT_EQ(assigned.master_port, 29500u);
-  EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // as the first other node reaches it
+  EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // address that the first other node uses
 }
 
 TEST(RanksTest, NumbersRanksOfEachRoleSeparately) {

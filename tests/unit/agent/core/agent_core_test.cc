@@ -560,7 +560,7 @@ TEST_F(AgentCoreTest, StopsJobIfRanksCannotBePlanned) {
   Join();
   answers_ = false;
   Assign(1);
-  core_.workers().OnPlanned(7, Error{});  // for an attempt that is over
+  core_.workers().OnPlanned(7, Error{});  // plan of an attempt that is over
   EXPECT_THAT(core_.Take(now_), IsEmpty());
   core_.workers().OnPlanned(1, Error{ExitCode::kIo, "node2: the disk is full"});
   Settle();
@@ -810,7 +810,7 @@ TEST_F(AgentCoreTest, SpareDrainsAndKeepsNumberOfAttempt) {
   Drain(4);
   Reaped();
   EXPECT_EQ(Sent(pb::AgentMessage::kDrained).attempt(), 4u);
-  Drain(3);  // for an earlier attempt
+  Drain(3);  // request of an earlier attempt
   EXPECT_EQ(core_.workers().phase(), Phase::kIdle);
 }
 

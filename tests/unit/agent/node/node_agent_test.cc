@@ -159,7 +159,7 @@ class ScriptedSupervisor {
 
   std::vector<pb::SpawnWorkers> spawned;
   int stops = 0;
-  std::optional<uint32_t> lease_left_ms;  // as last reported
+  std::optional<uint32_t> lease_left_ms;  // value of the newest report
   bool answers_stop = true;
 
  private:

@@ -129,7 +129,7 @@ class RankLinkHubTest : public ::testing::Test {
   asio::io_context loop_;
   std::vector<std::string> lines_;
   std::vector<std::unique_ptr<RankLinkHub>> hubs_;
-  std::map<uint32_t, RankLinkMessage> places_;  // by rank
+  std::map<uint32_t, RankLinkMessage> places_;  // places by rank
 };
 
 TEST_F(RankLinkHubTest, ConnectsRanksOfOneNodeWithoutPort) {

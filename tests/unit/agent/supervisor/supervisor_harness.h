@@ -20,7 +20,7 @@ class SupervisorHarness {
   struct Setup {
     bool one_socket = false;  // stdin and stdout are one socket instead of two pipes
     bool resumable = false;
-    bool without_cgroup = false;             // as if cgroup v2 were not mounted (root only)
+    bool without_cgroup = false;             // behaves as if cgroup v2 were not mounted (root only)
     std::function<int(int, int)> run_agent;  // empty: the test is the agent
   };
   SupervisorHarness() : SupervisorHarness(Setup()) {}

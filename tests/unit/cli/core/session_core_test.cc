@@ -364,7 +364,7 @@ TEST_F(SessionCoreTest, AbortsNodesThatDoNotEndInTime) {
   Receive(0, Outcome());
   const std::optional<milliseconds> bound = Timer(SessionTimer::kTeardown);
   ASSERT_TRUE(bound);
-  EXPECT_GE(*bound, milliseconds(1'000 + 2'000 + 6'000));  // what the nodes allow themselves
+  EXPECT_GE(*bound, milliseconds(1'000 + 2'000 + 6'000));  // sum of the nodes' own limits
   now_ += *bound;
   Take(core().OnTimer(SessionTimer::kTeardown, milliseconds(100), now_));
   EXPECT_FALSE(IsFinished());

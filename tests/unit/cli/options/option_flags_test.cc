@@ -138,7 +138,7 @@ const std::vector<std::vector<std::string>> kOthers = {
 using Options = LaunchOptions;
 
 struct Case {
-  std::string flag;                            // with '_'
+  std::string flag;                            // name with '_'
   std::vector<std::string> values;             // empty for a flag
   std::function<void(const Options&)> effect;  // null if the option is refused
   std::string refusal = "";

@@ -182,7 +182,7 @@ TEST(ListenTest, OneCommandOfThisMachineIsNodeZero) {
   sockaddr_in bound{};
   socklen_t size = sizeof bound;
   ASSERT_EQ(getsockname(first->get(), reinterpret_cast<sockaddr*>(&bound), &size), 0);
-  EXPECT_EQ(bound.sin_addr.s_addr, htonl(INADDR_LOOPBACK));  // for this machine alone
+  EXPECT_EQ(bound.sin_addr.s_addr, htonl(INADDR_LOOPBACK));  // not reachable from other machines
   place.port = ntohs(bound.sin_port);
   EXPECT_FALSE((*ListenIfNodeZero(place)).valid());
   place.is_host = true;

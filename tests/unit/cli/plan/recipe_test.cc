@@ -478,7 +478,7 @@ TEST_F(LoadRecipeTest, RefusesUnnamedRecipeWithPluginOrOtherOwner) {
   EXPECT_THAT(plugin.error().message, HasSubstr("train ./dslaunch.yaml"));
   EXPECT_TRUE(Load("./dslaunch.yaml").ok());
   Write("cwd/dslaunch.yaml", "data: {type: plugin, name: x, plugin: /x.so}\n");
-  request_.options.plugin = "/own.so";  // which is the model's
+  request_.options.plugin = "/own.so";  // replaces only the model's plugin
   EXPECT_THAT(Load(std::nullopt).error().message, HasSubstr("data.plugin loads a library"));
   Write("cwd/dslaunch.yaml", "run: {metrics: [x], metrics_plugin: /x.so}\n");
   EXPECT_THAT(Load(std::nullopt).error().message, HasSubstr("run.metrics_plugin loads a library"));

@@ -130,7 +130,7 @@ TEST_F(SshConfigsTest, ReadsIncludedFiles) {
   const std::string below = Write("below", "User all\nHost node4\n  Include " + deepest + "\n");
   const std::vector<SshConfig> read =
       ReadAtOnce("Include " + below + "\nHost node7\n  Port 7\n", hosts);
-  EXPECT_EQ(Runs(), 4u);  // for node4, node5, node7 and the others
+  EXPECT_EQ(Runs(), 4u);  // one run each for node4, node5 and node7, one for the other nodes
   ExpectRight(read, hosts);
 }
 
