@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-TEST_P(EdgeTest, AcceptsOrRefusesCorpusAndMutations) {
+TEST_P(EdgeTest, SurvivesCorpusAndMutations) {
   std::vector<std::string> corpus;
   int accepted = 0;
   for (const std::filesystem::path& file : CorpusFiles()) {

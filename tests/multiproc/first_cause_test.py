@@ -206,7 +206,7 @@ def check_corpus(case, scripts, run):
 
 
 class FirstCauseOfCpp(LauncherCase):
-    def test_reports_the_culprit(self):
+    def test_reports_failed_rank_instead_of_its_victims(self):
         scripts = {name: case for name, case in CPP_CORPUS.items() if FULL or name in CPP_SHORT}
         for name, (fails, _, _) in scripts.items():
             source = self.folder / f"{name}.cc"
@@ -235,7 +235,7 @@ class FirstCause(LauncherCase):
         self.assert_nothing_left()
         return code, job, json.loads(job.stdout.strip().splitlines()[-1])
 
-    def test_reports_the_culprit(self):
+    def test_reports_failed_rank_instead_of_its_victims(self):
         scripts = {name: case for name, case in CORPUS.items() if FULL or name in SHORT}
         check_corpus(self, scripts, lambda name: self.run_script(scripts[name][0]))
 

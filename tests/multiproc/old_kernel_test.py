@@ -12,7 +12,7 @@ class OldKernel(LauncherCase):
     def popen(self, argv, env, cwd, **options):
         return super().popen([sys.executable, ROOT / "tests/support/old_kernel.py", *argv], env, cwd, **options)
 
-    def test_job_succeeds(self):
+    def test_job_succeeds_without_new_system_calls(self):
         code, job = self.run_job(NODES, "--show", "all", "sh", "-c", "echo rank $RANK")
         self.assert_code(0, code, job)
         self.assert_prints(job, *(f"rank {rank}" for rank in range(4)))

@@ -992,7 +992,7 @@ TEST_F(AgentCoreTest, ReportsEndOfOwnCommandAsLostNode) {
   EXPECT_EQ(core_.teardown().outcome().kind(), pb::Cause::FRONT_END_LOST);
 }
 
-TEST_F(AgentCoreTest, IsUnaskedAfterThreeMissedRenewals) {
+TEST_F(AgentCoreTest, FrontEndIsUnaskedAfterThreeMissedRenewals) {
   Start();
   core_.front_end().Renew(pb::RenewRequest(), boot_now_);
   EXPECT_FALSE(core_.front_end().IsUnasked(boot_now_));

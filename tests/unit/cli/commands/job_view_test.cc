@@ -117,7 +117,7 @@ TEST(JobViewTest, FindsJobByIdPartOrLast) {
   EXPECT_EQ(FindJob({}, "last").error().code, ExitCode::kUsage);
 }
 
-TEST(JobViewTest, TableHasLineForEachJob) {
+TEST(JobViewTest, PrintsTableLineForEachJob) {
   const JobView running = MakeJobView(Record("a"), false, {Running(30), Running(31)});
   const std::string table = JobTable({running}, 1'000'000 + 3 * 60'000, 0);
   EXPECT_EQ(table,

@@ -228,7 +228,7 @@ TEST_F(JobProgramTest, ChdirIsRelativeToCurrentFolder) {
   EXPECT_EQ(Make().program.cwd(), "/scratch");
 }
 
-TEST_F(JobProgramTest, SetsFormOfProgram) {
+TEST_F(JobProgramTest, ChoosesScriptModuleOrPlainProgram) {
   EXPECT_EQ(Make().program.form(), pb::Program::SCRIPT);
   EXPECT_THAT(Make().program.argv(), ElementsAre("train.py", "--lr", "1"));
   options_.form = ProgramForm::kPlain;

@@ -58,7 +58,7 @@ TEST(SlurmStepTest, ElasticJobHasAtMostNodesOfStep) {
   EXPECT_EQ(options.num_nodes, std::nullopt);
 }
 
-TEST(SlurmStepTest, IsEmptyForOneTask) {
+TEST(SlurmStepTest, ReturnsNoStepForOneTask) {
   EXPECT_EQ(*Read({}), std::nullopt);
   EXPECT_EQ(*Read(With("SLURM_STEP_NUM_TASKS", "1")), std::nullopt);
   Map batch = kStep;  // a batch script that was started from a step

@@ -102,7 +102,7 @@ TEST_F(EventLogTest, LimitsShareOfEachNode) {
 }
 
 // From each of thousands of nodes they would be all that the log has.
-TEST_F(EventLogTest, NamesNodesOfAttemptOnceOutsideShares) {
+TEST_F(EventLogTest, WritesNamesOfManyNodesOncePerAttempt) {
   EventLog log = Open(folder_ / "job");
   std::vector<std::string> names;
   std::vector<uint32_t> all;

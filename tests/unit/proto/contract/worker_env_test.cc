@@ -90,7 +90,7 @@ TEST(WorkerEnvTest, SetsOpenMpiVariablesOnRequest) {
   EXPECT_EQ(map.at("OMPI_COMM_WORLD_NODE_RANK"), "1");
 }
 
-TEST(WorkerEnvTest, PlaceVariablesAreTheRequiredOnes) {
+TEST(WorkerEnvTest, RequiredVariablesArePlaceVariables) {
   for (const auto& [name, value] : Example().Required()) EXPECT_TRUE(IsPlaceVariable(name)) << name;
   for (const char* name :
        {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "RAN", ""})

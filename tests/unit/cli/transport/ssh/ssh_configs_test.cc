@@ -216,7 +216,7 @@ TEST(SshConfigRulesTest, GroupsHostsByMatchingConditions) {
     EXPECT_THAT(rules.ClassOf(odd), Eq(std::nullopt)) << odd;
 }
 
-TEST(SshConfigRulesTest, HasNoClassIfConfigIsNotUnderstood) {
+TEST(SshConfigRulesTest, ReturnsNoGroupOfHostsForUnsupportedConfig) {
   for (const char* text :
        {"Host \"a b\"\n", "Host a # b\n", "Match tagged x\n", "Match final host a\n",
         "Match localnetwork 10.0.0.0/8\n", "Match host=a\n", "Include conf.d/%h\n",
