@@ -73,7 +73,7 @@ class CopyReceiver {
   Result<void> MakeLink(const pb::CopyEntry& entry, size_t index) const;
   Result<void> MakeFile(const pb::CopyEntry& entry, size_t index,
                         std::vector<pb::CopyPart>& wanted);
-  // Calls Sha256::AddFromFile in parts and reports signs of life meanwhile.
+  // Calls AddFromFile in parts and reports signs of life meanwhile.
   Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
   bool HasContent(const std::string& path, const pb::CopyEntry& entry);
   Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;

@@ -28,10 +28,10 @@ class KillMatrix(unittest.TestCase):
             with self.subTest(cell=str(result.cell)):
                 self.assertEqual([], result.problems, result.output)
 
-    def test_each_fault_ends_job_of_root_with_its_code(self):
+    def test_each_fault_has_its_listed_effect_as_root(self):
         self.check("root", has_pairs=PAIRWISE)
 
-    def test_each_fault_ends_job_of_user_with_its_code(self):
+    def test_each_fault_has_its_listed_effect_as_user(self):
         self.check("tester", has_pairs=True)
 
 
