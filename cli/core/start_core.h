@@ -54,7 +54,7 @@ class StartCore {
   size_t next_to_prepare_ = 0;
   size_t num_preparing_ = 0;
   size_t most_preparing_ = 0;
-  bool giving_up_ = false;  // no more attempts to connect are made
+  bool giving_up_ = false;  // the start will fail; other nodes get a short time to be named too
   bool has_failed_ = false;
 };
 
