@@ -99,7 +99,7 @@ class Restarts(ElasticCase):
         expected = self.uninterrupted(nodes=2)
         for fault, begins_at, words in (
                 ("kill", AT, r"from commit 1\.5 of rank 0"),
-                # Its node's commit is damaged or gone; that of the other node is not.
+                # The commit of the killed rank's node is damaged or gone; the other node's commit is intact.
                 ("damage", AT, r"commit 1\.5 is not used: .*/node_0/commit\.1\.5\.\S+ is damaged"),
                 ("lose", AT, r"from commit 1\.5 of rank 2")):
             with self.subTest(fault):

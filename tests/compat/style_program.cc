@@ -1,5 +1,5 @@
 // style_program CASE RANKS: runs one case of tests/compat/*_test.py in RANKS ranks of its own, or
-// in those of a launcher. A case throws if an expectation is not met.
+// in the ranks of a launcher. A case throws if an expectation is not met.
 #include <dslaunch/data_parallel.h>
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod.h>

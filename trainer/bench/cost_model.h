@@ -54,7 +54,7 @@ double RingSeconds(int ranks, double bytes, const LinearCost& link);
 // much.
 double ParameterServerSeconds(int ranks, double bytes, const LinearCost& link);
 
-// Returns a table like that of nccl-tests, followed by a line for each fit.
+// Returns a table in the format of nccl-tests, followed by a line for each fit.
 std::string MeasurementTable(const std::vector<Measurement>& measurements);
 std::string MeasurementJson(const std::vector<Measurement>& measurements);
 // Returns an SVG plot of bus bandwidth over size, both logarithmic, with a line for each exchange

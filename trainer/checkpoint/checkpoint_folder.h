@@ -46,7 +46,8 @@ struct ResumeDecision {
 };
 
 // Returns the checkpoints to try, the best first. `whole` has those with a readable manifest. The
-// first are those of a run that the same command started, which continues. The others, by --resume:
+// first are checkpoints of a run that the same command started, which continues. The others depend
+// on --resume:
 //   auto   all, the newest first
 //   TAG    the one with this tag; in a restarted job, before it those that the job itself saved
 //   none   none; in a restarted job, those that the job itself saved

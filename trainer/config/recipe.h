@@ -112,7 +112,7 @@ struct RunConfig {
   // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |
   // "compare_precision"
   Mode mode = Mode::kTrain;
-  // plan_memory: for so many ranks, at most so many on a node; nullopt: those of the job.
+  // plan_memory: number of ranks, and of ranks on a node at most; nullopt: the job's numbers.
   std::optional<int64_t> ranks, ranks_per_node;
   std::string pipeline_svg;  // plan_pipeline: a file to draw it into as well; empty: none
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout

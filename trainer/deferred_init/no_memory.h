@@ -91,8 +91,8 @@ at::Tensor TensorWithoutMemory(const at::Tensor& like,
 class OpHandler {
  public:
   virtual ~OpHandler() = default;
-  // Handles `op`. `keys` are those of the call. Takes the arguments from `stack` and leaves the
-  // results there.
+  // Handles `op`. `keys` are the dispatch keys of the call. Takes the arguments from `stack` and
+  // leaves the results there.
   virtual void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) = 0;
 

@@ -38,7 +38,7 @@ class FusedKernels {
     at::Tensor rows;
     at::Tensor sums;  // SumRows(rows)
   };
-  // Returns the gradient by x; `gradient` is that of Gelu(x).
+  // Returns the gradient by x; `gradient` is the gradient by Gelu(x).
   virtual RowsAndSums GradientOfGelu(const at::Tensor& gradient, const at::Tensor& x) = 0;
   // Joins three matrices of one size side by side.
   virtual RowsAndSums JoinThirds(const std::array<at::Tensor, 3>& thirds) = 0;
@@ -59,7 +59,7 @@ class FusedKernels {
     at::Tensor weight, bias;  // [columns], in the type of x
   };
   // `forward` is LayerNorm's result, `gradient` the gradient of its `normalized`, and
-  // `sum_gradient` that of its `sums`, which may be undefined.
+  // `sum_gradient` the gradient of its `sums`, which may be undefined.
   virtual LayerNormGradients GradientsOfLayerNorm(const at::Tensor& gradient,
                                                   const at::Tensor& sum_gradient,
                                                   const Normalized& forward,

@@ -32,9 +32,10 @@ struct ModelCut {
   // same on every rank of that axis.
   std::map<std::string, ParameterCut> divided = {};
 
-  // Whether norms count and checkpoints hold what the rank at `place` has of this stage's parameter
-  // or buffer, as far as the pipeline and tensor axes decide it: of a tied one the first stage's
-  // copy, of a whole one that of part 0, of a divided one every part.
+  // Returns whether norms count and checkpoints hold the part that the rank at `place` has of this
+  // stage's parameter or buffer, as far as the pipeline and tensor axes decide it. Of a tied tensor
+  // the first stage's copy counts, of a whole tensor the copy of part 0, of a divided tensor every
+  // part.
   bool Counts(const std::string& name, const MeshPlace& place) const {
     if (place.part > 0 && !divided.contains(name)) return false;
     const auto is_elsewhere = [&](const TiedTensor& tensor) {

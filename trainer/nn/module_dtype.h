@@ -16,8 +16,8 @@ bool IsBatchNorm(const torch::nn::Module& module);
 
 // Returns the new dtypes of the parameters and buffers of `module` that must change. Only
 // floating-point tensors change, unlike with Module::to, which would convert counters to fp16. With
-// `batch_norm_float32`, those of batch norms become fp32. Returns nothing if `dtype` is fp32, so a
-// model in double is kept.
+// `batch_norm_float32`, tensors of batch norms become fp32. Returns nothing if `dtype` is fp32, so
+// a model in double is kept.
 std::unordered_map<const at::TensorImpl*, at::ScalarType> ModuleDtypes(torch::nn::Module& module,
                                                                        Dtype dtype,
                                                                        bool batch_norm_float32);

@@ -105,8 +105,8 @@ struct Product {
   }
 };
 
-// The operation after a product whose backward pass a kernel of the device fuses with that of the
-// bias.
+// The operation after a product. A kernel of the device computes its backward pass together with
+// the gradient of the bias.
 enum class Then { kNothing, kGelu, kThirds };
 
 at::Tensor ContiguousRows(const at::Tensor& tensor) { return Rows(tensor).contiguous(); }

@@ -173,7 +173,7 @@ class PipelineEngine::Impl {
     return batch;
   }
 
-  // The mean of the losses of all replicas' micro-batches; `batch` are those of this one.
+  // Returns the mean loss of all replicas' micro-batches; `batch` has this replica's.
   // Collective.
   double Mean(const StageBatch& batch) const {
     std::vector<int64_t> counts;

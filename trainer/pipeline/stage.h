@@ -53,7 +53,7 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
 
 // Returns for each layer the seconds of a forward and a backward pass on `device` with the inputs
 // `sample`, the least of a few runs. Builds one layer at a time. Ranks measure different times, so
-// all must cut by those of one rank.
+// all must divide the model by the times of one rank.
 std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
                                   c10::Device device = c10::kCPU);
 // Profiles the layers of a model that was constructed under `deferred`. A layer has memory, with

@@ -23,7 +23,7 @@ struct DeferredModel {
   InitRecording recording;
 };
 
-// Makes the model without its weights. `input_shape` is that of a sample.
+// Makes the model without its weights. `input_shape` is the shape of one sample's input.
 DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape);
 
 // Returns the costs of the model's layers by which a pipeline is divided: seconds measured by this

@@ -21,7 +21,7 @@ class StatusPipe {
   explicit StatusPipe(int fd);
   void Ready(bool loss_tolerated = false);
   void Lost(int rank);
-  // Writes at most ten lines per second, and always that of the last step.
+  // Writes at most ten lines per second, and always the line of the last step.
   void Step(const StatusLine& line);
   void Evaluated(int64_t step, const EvaluationResults& results);
 
@@ -71,7 +71,7 @@ struct EvaluationSums {
 EvaluationResults ResultsOf(const EvaluationSums& sums);
 
 // One JSON object without a newline (`epoch` 0: not known): the results under "eval", so that no
-// reader takes them for those of a step.
+// reader mistakes them for results of a step.
 std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
                            const EvaluationResults& results);
 

@@ -43,7 +43,7 @@ class TrainingModel {
   struct Step {
     uint64_t seed = 0;  // seed of the run
     int64_t number = 0;
-    StepTimes* times = nullptr;  // the step's times are added to it, except that of the data
+    StepTimes* times = nullptr;  // sums to which the step's times are added, except data time
     // Factor of a micro-batch's sum over its targets; nullopt: its mean counts.
     std::optional<double> target_weight = {};
   };

@@ -43,7 +43,7 @@ struct RankWindow {
 struct AllWindows {
   double loss = 0;     // sum over the steps of the mean over the ranks
   double seconds = 0;  // rank 0's
-  // The earliest; of several that of the lowest rank with a non-finite loss.
+  // The earliest divergence; if several ranks report it, the lowest rank with a non-finite loss.
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // the most of any rank
   StopDecision stop;

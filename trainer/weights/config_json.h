@@ -9,8 +9,9 @@ namespace dslaunch {
 
 inline constexpr char kConfigJson[] = "config.json";
 
-// The text of config.json for a model: in the form that transformers reads if it can load the
-// model, else the recipe's section "model". `dtype` is that of the weights: "float32".
+// Returns the text of config.json for a model: in the form that transformers reads if it can load
+// the model, else the recipe's section "model". `dtype` is the weights' dtype, for example
+// "float32".
 std::string ConfigJsonText(const ModelConfig& model, const std::string& dtype);
 
 // Throws kBadInput, naming file and key, if the config.json in `folder` is of another model. Does

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Tags of gathers are between those of collectives and those of messages.
+// Tags of gathers are between the tags of collectives and the tags of messages.
 constexpr uint64_t kGather = uint64_t{1} << 62;
 constexpr uint64_t kForwarded = uint64_t{1} << 61;
 constexpr unsigned kRankBits = 24;

@@ -37,7 +37,7 @@ struct Request {
   double prescale_factor = 1.0;
   double postscale_factor = 1.0;
   int root = 0;                          // sender of a kBroadcast, a rank of the set
-  std::vector<TensorForm> tensors = {};  // one tensor, or those of a group
+  std::vector<TensorForm> tensors = {};  // one tensor, or all tensors of a group
   std::vector<int64_t> splits = {};      // rows that a kAlltoall sends to each rank
   bool operator==(const Request&) const = default;
 };
@@ -127,8 +127,8 @@ struct Piece {
 };
 
 // Divides the all-reduces among `responses` into messages of at most `threshold_bytes`; tensors of
-// one dtype, operation and scale share a message, and those of a group always do. 0: each request
-// has its own message.
+// one dtype, operation and scale share a message, and tensors of a group always do. With 0 each
+// request has its own message.
 std::vector<std::vector<Piece>> Fuse(const std::vector<Response>& responses,
                                      int64_t threshold_bytes);
 

@@ -23,9 +23,9 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // number of samples
   // Returns the samples at `indices`, each from 0 to size() - 1, in that order, on the CPU. All
-  // samples have inputs of the same shape and type, and targets likewise; the first dimension is
-  // that of `indices`. If a sample cannot be read, throw a std::exception; the user sees its
-  // what().
+  // samples have inputs of the same shape and type, and targets likewise; the first dimension
+  // has the size of `indices`. If a sample cannot be read, throw a std::exception; the user sees
+  // its what().
   virtual Batch Fetch(std::span<const int64_t> indices) const = 0;
   // Returns the shape of one sample's inputs: {C, H, W}, {F} or {T}.
   virtual std::vector<int64_t> input_shape() const {

@@ -16,13 +16,13 @@ namespace dslaunch {
 // One thread. Reduce, EndStep and Restart are collective over the group, which must outlive this.
 class GradientExchange {
  public:
-  // `buffers` become rank 0's on all ranks whenever EndStep exchanges something; empty: none do.
+  // `buffers` become rank 0's on all ranks whenever EndStep exchanges something.
   GradientExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers)
       : group_(group), buffers_(std::move(buffers)) {}
   virtual ~GradientExchange() = default;
 
   // Called after the last backward pass of a step with this rank's gradients of all parameters.
-  // They become those of all ranks, or stay as they are (gradients_are_own).
+  // Replaces them with the combined gradients of all ranks, or keeps them (gradients_are_own).
   virtual void Reduce(const std::vector<at::Tensor>& gradients) = 0;
   // Ends a step after its update. Returns whether it has changed the weights.
   virtual bool EndStep() {
@@ -38,9 +38,10 @@ class GradientExchange {
 
   // Returns the tensors that are kept from step to step besides weights.
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
-  // Makes what RankTensors() returns what it was at the start, from rank 0's weights.
+  // Resets the tensors of RankTensors() to the values of a new run that starts with rank 0's
+  // weights.
   virtual void Restart() {}
-  void SetSteps(int64_t steps) { steps_ = steps; }  // made so far
+  void SetSteps(int64_t steps) { steps_ = steps; }  // number of completed steps
 
  protected:
   const ProcessGroup& group_;

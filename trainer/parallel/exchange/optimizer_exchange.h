@@ -15,7 +15,7 @@ namespace dslaunch {
 
 class OptimizerExchange : public GradientExchange {
  public:
-  // `optimizer` of `parameters` must outlive this. `options` are those of gradients that all ranks
+  // `optimizer` of `parameters` must outlive this. `options` apply to gradients that all ranks
   // reduce.
   OptimizerExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers,
                     const std::vector<NamedTensor>& parameters, const Optimizer& optimizer,

@@ -14,7 +14,7 @@ class OwnGradSync : public GradSync {
  public:
   // Gives all ranks of `group`, which must outlive this, rank 0's parameters and buffers. Throws
   // TrainError on all of them if their models differ, or are empty without options.batches.
-  // `options` are those of gradients that all ranks reduce.
+  // `options` apply to gradients that all ranks reduce.
   OwnGradSync(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
               const std::vector<at::Tensor>& buffers, const GradSyncOptions& options);
 

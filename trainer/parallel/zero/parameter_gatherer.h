@@ -101,8 +101,8 @@ class ParameterGatherer {
 
   // Begins a forward pass (and the backward pass after it, if `trains`). End ends it; then only
   // units held by Unshard are live. Begin ends an open pass first, so an exception in the middle of
-  // a pass needs nothing else, if it comes on all ranks. Throws TrainError kBadInput in another
-  // thread than that of the constructor.
+  // a pass needs nothing else, if it comes on all ranks. Throws TrainError kBadInput in any
+  // thread but the constructor's.
   void Begin(bool trains);
   void End();
   // Throws as Begin does.

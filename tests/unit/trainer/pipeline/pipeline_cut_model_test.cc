@@ -115,7 +115,7 @@ void ExpectStagesMakeTheWhole(const Make& make, const at::Tensor& inputs,
   std::map<std::string, std::vector<int>> holders;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Named own = TensorsOf(*stages[s].parts.module);
-    size_t next = 0;  // the order is that of the whole model
+    size_t next = 0;  // tensors must have the order of the whole model
     for (const auto& [name, tensor] : own) {
       while (next < expected.size() && expected[next].first != name) ++next;
       ASSERT_LT(next, expected.size()) << name;

@@ -792,7 +792,7 @@ std::vector<std::string> ErrorsOf(int ranks, bool all,
 
 MATCHER(IsPeerLoss, "") { return ClassifyCommFailure(arg) == CommFailure::kPeerLost; }
 
-// One layer on each of three stages; `layer` is that of stage 1.
+// Returns three stages of one layer each; stage 1 has `layer`.
 PipelineModule ThreeStages(PipelineLayer layer) {
   return {.layers = {LayerSpec<Linear>(kWidth, kWidth), std::move(layer),
                      LayerSpec<Linear>(kWidth, kClasses)},

@@ -49,8 +49,8 @@ Recipe RecipeOf(const Layout& layout, bool shuffle, int64_t prefetch) {
   return recipe;
 }
 
-// Reads one layout after the other. Returns the order in which samples were read, over all ranks:
-// those of a micro-batch in the order of their positions.
+// Reads one layout after the other. Returns the order in which samples were read, over all ranks;
+// samples of a micro-batch are in the order of their positions.
 std::vector<int64_t> Read(const std::vector<Layout>& layouts, int64_t samples, bool shuffle,
                           int64_t prefetch) {
   const Numbers data(samples);
