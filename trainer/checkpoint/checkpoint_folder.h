@@ -42,7 +42,7 @@ struct ResumeDecision {
   enum class Kind { kResume, kFresh, kRefused };
   Kind kind = Kind::kFresh;
   std::optional<Checkpoint> checkpoint;  // checkpoint to load, with kResume
-  std::string reason;  // one line for people: the choice, and the checkpoints that were skipped
+  std::string reason;  // one line for the user: the choice, and the checkpoints that were skipped
 };
 
 // Returns the checkpoints to try, the best first. `whole` has those with a readable manifest. The

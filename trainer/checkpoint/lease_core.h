@@ -26,7 +26,7 @@ struct LeaseOwner {
 struct HeldLease {
   LeaseOwner owner;
   int64_t renewals = 0;    // the heartbeat: it increases as long as the owner is alive
-  int64_t renewed_ms = 0;  // Unix time by the owner's clock, for people
+  int64_t renewed_ms = 0;  // Unix time by the owner's clock, for display only
   // The owner has given the lease back. The file still names that owner, so that an earlier one
   // that was stopped meanwhile sees that it has lost the folder.
   bool released = false;

@@ -36,7 +36,7 @@ struct BatchConfig {
 
 // How the ranks' gradients are combined.
 struct CommunicationConfig {
-  std::optional<Dtype> dtype;     // in which gradients are sent; nullopt: TravelDtype
+  std::optional<Dtype> dtype;     // dtype of gradients in messages; nullopt: TravelDtype
   bool prescale = false;          // divide by the ranks before, not after, adding up
   double predivide_factor = 1.0;  // divisor before a postscaled sum; the rest follows
   bool sum = false;               // add up only

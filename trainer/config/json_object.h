@@ -47,7 +47,7 @@ class JsonObject {
   std::optional<std::string> String(const char* key);
   // A text, or a whole number as text.
   std::optional<std::string> StringOrInt(const char* key);
-  bool Has(const char* key) const;  // and not null
+  bool Has(const char* key) const;  // true if the key is given and not null
   bool HasString(const char* key) const;
   bool IsBool(const char* key) const;
   // Returns whether the value is "auto". Counts as reading the key.

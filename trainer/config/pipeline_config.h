@@ -23,7 +23,7 @@ struct PipelineConfig {
   // layers whose type the regular expression finds, in any case; "profile": as much measured time.
   std::string partition = "best";
   bool seed_layers = false;  // layer i of a PipelineModule is built with the seed 1234 + i
-  int64_t activation_checkpoint_interval = 0;  // layers that are recomputed together; 0: none are
+  int64_t activation_checkpoint_interval = 0;  // layers recomputed together; 0: no recomputation
   PipelineScheduleType schedule = PipelineScheduleType::kOneForwardOneBackward;
   int64_t virtual_stages = 1;  // chunks of each stage; above 1 for interleaved only
   RankOrder rank_order = RankOrder::kPipeData;

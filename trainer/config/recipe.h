@@ -44,7 +44,7 @@ struct DataConfig {
   bool drop_last = false;
   int64_t block_size = 0;   // tokens of a sample; 0: the model's n_positions
   std::string val_path;     // image_folder, tokens, text and csv: data to evaluate on
-  double val_fraction = 0;  // or this much of the end of `path`; image_folder: of each class
+  double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
   // csv
   std::string label_column;              // name or number from 0; empty: last column
   std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
@@ -53,7 +53,7 @@ struct DataConfig {
   std::string plugin;         // path of the shared library; default: the model's
   std::string name;           // name of the plugin's data set
   std::string params = "{}";  // data.params as JSON text; the plugin reads it
-  int64_t prefetch = 2;       // micro-batches read ahead, by a thread of their own; 0: none
+  int64_t prefetch = 2;       // micro-batches that a background thread reads ahead; 0: no thread
 };
 
 // A metric of the user's own (dslaunch/plugin.h).
@@ -88,16 +88,16 @@ struct RunConfig {
   std::string metrics_jsonl;   // rank 0 appends one object per step here; empty: nowhere
   std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it
   std::optional<int64_t> save_every;   // optimizer steps; there is always a checkpoint at the end
-  std::string resume = "auto";         // or "none", or a tag such as "step_000120"
+  std::string resume = "auto";         // "auto", "none", or a tag such as "step_000120"
   int64_t keep_checkpoints = 2;        // number kept of one run; older checkpoints are removed
   bool async_save = false;             // steps wait for a copy only, not for the disk
   bool load_module_only = false;       // start at step 1 with a checkpoint's weights
   std::string init_weights;            // a safetensors file or a folder with model.safetensors
   std::string export_hf;               // a folder to write config.json and model.safetensors into
-  std::string trace;                   // a folder for a Chrome trace of each rank; empty: none
+  std::string trace;                   // folder for a Chrome trace of each rank; empty: no traces
   std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
-  double collective_timeout_s = 600;   // after which a rank's wait for other ranks fails
-  bool deterministic = false;          // only algorithms that repeat bit by bit
+  double collective_timeout_s = 600;   // limit of a rank's wait for other ranks
+  bool deterministic = false;          // whether to use only algorithms that repeat bit by bit
   bool tf32 = false;                   // fp32 products on GPUs round their factors to TF32
   // Peak of one rank's hardware, for the metrics' mfu; nullopt: from a table of GPU names.
   std::optional<double> peak_tflops;
@@ -114,7 +114,7 @@ struct RunConfig {
   Mode mode = Mode::kTrain;
   // plan_memory: number of ranks, and of ranks on a node at most; nullopt: the job's numbers.
   std::optional<int64_t> ranks, ranks_per_node;
-  std::string pipeline_svg;  // plan_pipeline: a file to draw it into as well; empty: none
+  std::string pipeline_svg;  // plan_pipeline: SVG file for the drawing; empty: no file
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
   std::string prompt;        // predict: text that a model of tokens continues
   int64_t max_new_tokens = 128;

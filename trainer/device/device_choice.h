@@ -17,7 +17,7 @@ struct CudaInfo {
 
 struct ChosenDevice {
   bool cuda = false;
-  int index = 0;            // among the visible devices
+  int index = 0;            // number of the device among the visible ones
   std::string notice = {};  // text for the user if the choice may be unexpected, else empty
 };
 

@@ -22,7 +22,7 @@ class GraphedStep {
   using Work = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
   struct Outcome {
-    std::vector<at::Tensor> results;  // not overwritten by later steps
+    std::vector<at::Tensor> results;  // results, which later steps do not overwrite
     bool replayed = false;            // `work` was not called
   };
 

@@ -19,7 +19,7 @@ struct ChunkTimes {
 
 struct ScheduleTimes {
   std::vector<std::vector<ChunkTimes>> chunks;  // [stage][chunk]
-  double transfer = 0;  // from the start of both send and receive to the arrival of the data
+  double transfer = 0;  // time from the start of both send and receive to the data's arrival
 };
 
 struct TimedAction {
@@ -29,7 +29,7 @@ struct TimedAction {
 
 struct SimulatedRun {
   std::vector<std::vector<TimedAction>> stages;  // computing only
-  double total = 0;                              // until the last action ends
+  double total = 0;                              // time until the last action ends
   std::vector<double> idle;                      // idle fraction of `total` for each stage
   double idle_fraction = 0;                      // mean of all stages
 };

@@ -17,7 +17,7 @@
 namespace dslaunch {
 
 struct StageLayer {
-  size_t index = 0;  // among all layers of the model
+  size_t index = 0;  // position among all layers of the model
   std::string name;  // shown in messages: "layer 3 (torch::nn::LinearImpl)", "transformer.h.3"
   std::function<Tensors(const Tensors& inputs)> forward;
 };

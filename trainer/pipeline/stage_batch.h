@@ -27,7 +27,7 @@ struct Stage {
   std::vector<std::vector<StageLayer>> chunks;
   Tensors buffers;  // the buffers of all layers
   PipelineLoss loss;
-  int64_t recompute_interval = 0;  // layers that are recomputed together; 0: none
+  int64_t recompute_interval = 0;  // layers recomputed together; 0: no recomputation
   uint64_t seed = 0;               // seed of the layers' random numbers
   EngineCore& core;
   StageLink& link;

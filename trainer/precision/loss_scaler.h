@@ -23,7 +23,7 @@ struct LossScaleDecision {
   LossScalerState next;
   bool skip_update = false;  // gradients are not finite: leave parameters and schedule unchanged
   bool give_up = false;      // in addition, the scale cannot be lowered any more
-  std::string reason;        // how the scale changed, for people; empty without an overflow
+  std::string reason;        // text about the change of the scale; empty without an overflow
 };
 
 LossScalerState InitialLossScalerState(const LossScalerConfig& config);

@@ -23,7 +23,7 @@ std::optional<std::string> KernelCommunicationKind(std::string_view kernel);
 struct Exchanged {
   std::string kind;
   int64_t bytes = 0;  // size of this rank's input tensor
-  Interval time;      // from its start until the result was available
+  Interval time;      // time from the start of the exchange until its result was available
 };
 
 struct CommunicationSummary {

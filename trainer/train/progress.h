@@ -24,7 +24,7 @@ struct StepInfo {
   bool skipped = false;
   std::string skip_reason = {};
   double compute_s = 0;
-  double seconds = 0;  // from its first work to its last, on its device
+  double seconds = 0;  // time from the first work to the last on the device
   PhaseTimes times = {};
 };
 

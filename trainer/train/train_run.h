@@ -35,7 +35,7 @@ struct TrainRun {
   ProcessGroup& group;  // parallel.staleness: the group of StaleTraining
   TrainingModel& training_model;
   Progress& progress;
-  Checkpointer* checkpointer;  // null: nothing is saved
+  Checkpointer* checkpointer;  // null if checkpoints are not saved
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // maximum over the ranks of each category
   StaleTraining* stale = nullptr;  // null: without parallel.staleness

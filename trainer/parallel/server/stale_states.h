@@ -40,7 +40,7 @@ class StaleStates : public ServerStates, public StaleTraining {
 
   // Makes an update of this server's parts() by `gradients`, which a rank in its step `step` sent.
   using Update = std::function<void(std::vector<at::Tensor> gradients, int64_t step)>;
-  // From now on a server makes updates by `update`, on threads of its own; null: no more. Does
+  // From now on a server makes updates by `update`, on threads of its own; null: updates end. Does
   // nothing on a rank that is not a server.
   void UpdateBy(Update update);
   // Runs `action` while no update runs.

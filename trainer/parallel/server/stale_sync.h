@@ -15,7 +15,7 @@ class StaleSync {
  public:
   enum class Turn {
     kGo,    // the next step may begin
-    kWait,  // not yet
+    kWait,  // the step may not begin yet
     kStop,  // there is no next step
   };
 

@@ -24,7 +24,7 @@ inline constexpr size_t kMostUnderWay = 2;
 struct ShardedParameter {
   std::string name;  // module path: the text before the last dot is the module
   int64_t elements = 0;
-  int dtype = 0;  // only compared
+  int dtype = 0;  // any number for a dtype; units compare it only
   bool trained = true;
   bool alone = false;  // gets a unit of its own
 };

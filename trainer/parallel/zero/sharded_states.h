@@ -40,8 +40,8 @@ namespace dslaunch {
 // nothing waits for them but the operations of the next pass that read them.
 class ShardedStates : public ModelStates {
  public:
-  // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing. At stage 3
-  // parameters may lie elsewhere than on the ranks' device, where only parts of them go.
+  // `deferred`: at stage 3 the tensors that still need their values and casts; null: no tensors. At
+  // stage 3 parameters may lie elsewhere than on the ranks' device, where only parts of them go.
   ShardedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                 Passes passes, InitRecording* deferred);
 
