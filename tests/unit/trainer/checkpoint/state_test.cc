@@ -178,7 +178,7 @@ TEST(StateTest, ReadsAnyPartsFromAnyOtherParts) {
 
 // Tensor-parallel ranks cut GPT-2's q, k and v, which are side by side in one tensor; ZeRO divides
 // each part among two ranks.
-TEST(StateTest, ReadsFusedPartsWholeAndInOtherCuts) {
+TEST(StateTest, LoadsPartsOfFusedTensorWithAnyDivision) {
   const TempDir folder;
   const int64_t c = 8;
   const at::Tensor qkv = at::rand({c, 3 * c});
@@ -229,7 +229,7 @@ TEST(StateTest, DoesNotSavePadding) {
 }
 
 // The replicas of one tensor-parallel rank hold the same part.
-TEST(StateTest, ReplicasDivideTheirCut) {
+TEST(StateTest, ReplicasDivideSavingOfTheirPart) {
   const at::Tensor whole = at::rand({1000, 2000});
   TensorPart part = Part("w", whole, CutShard({1000, 2000}, 1, 1000, 2000));
   part.replicated = true;

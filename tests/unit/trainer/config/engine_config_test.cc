@@ -590,7 +590,7 @@ TEST(EngineConfigTest, SkipsByteOrderMark) {
   EXPECT_EQ(Parse("\xEF\xBB\xBF{\"train_batch_size\": 8}").batch.train_batch_size, 8);
 }
 
-TEST(EngineConfigTest, ReadsAutoAsTheTrainerAndDeepSpeedDo) {
+TEST(EngineConfigTest, ResolvesAutoAndListsResolvedValues) {
   const EngineConfig config = Parse(
       R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4,
           "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
@@ -616,7 +616,7 @@ TEST(EngineConfigTest, ReadsAutoAsTheTrainerAndDeepSpeedDo) {
   EXPECT_EQ(Parse(R"({"train_batch_size": 8})").auto_notice, "");
 }
 
-TEST(EngineConfigTest, FitToRunSetsOnlyAnAutomaticLength) {
+TEST(EngineConfigTest, FitToRunSetsScheduleLengthOnlyIfAuto) {
   const auto length = [](const std::string& steps) {
     SchedulerConfig scheduler =
         Parse(With(R"("scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": )" +

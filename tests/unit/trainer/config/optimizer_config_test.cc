@@ -166,7 +166,7 @@ TEST(SchedulerConfigTest, OneCycleKeepsMomentumWithoutBetas) {
   EXPECT_THAT(SchedulerRefusal("OneCycle", asked, sgd), HasSubstr("SGD has no betas"));
 }
 
-TEST(SchedulerConfigTest, WarmupRemarkNamesUnfinishedWarmup) {
+TEST(SchedulerConfigTest, WarmupRemarkReportsUnfinishedWarmup) {
   const auto remark = [](const LrSchedule& schedule, std::optional<int64_t> steps) {
     return WarmupRemark({"x", schedule}, 0.5, steps);
   };

@@ -141,7 +141,7 @@ TEST(DeferredInitTest, MatchesModulesOfLibTorch) {
   });
 }
 
-TEST(DeferredInitTest, MatchesWaysToInitialize) {
+TEST(DeferredInitTest, MatchesFunctionsOfTorchInit) {
   namespace init = torch::nn::init;
   ExpectSame([](Built& m) {
     const auto parameter = [&](const std::string& name, at::IntArrayRef shape) {

@@ -47,7 +47,7 @@ TEST(Gpt2ConfigTest, EndOfTextIsNullOutsideVocabulary) {
   EXPECT_TRUE(Written(Gpt2Config{.vocab_size = 256, .n_inner = {}}).at("eos_token_id").is_null());
 }
 
-TEST(ConfigJsonTest, OtherFamiliesWriteTheRecipesSection) {
+TEST(ConfigJsonTest, WritesRecipeSectionForOtherFamilies) {
   EXPECT_EQ(Written(MlpConfig{64, 7}),
             json({{"type", "mlp"}, {"hidden_size", 64}, {"num_classes", 7}}));
   EXPECT_EQ(Written(CnnConfig{64, 7}),

@@ -94,7 +94,7 @@ void TryAll(const std::vector<double>& weights, size_t parts, size_t from, doubl
   }
 }
 
-TEST(PartitionTest, FindsBestCutByBruteForce) {
+TEST(PartitionTest, MatchesBestDivisionFoundByBruteForce) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -124,7 +124,7 @@ TEST(PartitionTest, FindsBestCutByBruteForce) {
   }
 }
 
-TEST(PartitionTest, CutsAThousandLayers) {
+TEST(PartitionTest, DividesThousandLayersEvenly) {
   const auto bounds = CutLayers(Layers(std::vector<double>(1000, 7)), 250, "parameters");
   for (size_t p = 0; p < 250; ++p) ASSERT_EQ(bounds[p + 1] - bounds[p], 4u);
 }

@@ -162,7 +162,7 @@ Make Gpt2() {
   return [] { return MakeModel(kGpt2, {8}); };
 }
 
-TEST(PipelineCutModelTest, StagesOfBuiltInModelsMakeTheWholeModel) {
+TEST(PipelineCutModelTest, StagesOfBuiltInModelsFormTheWholeModel) {
   using Cuts = std::vector<PipelineConfig>;
   const struct {
     ModelConfig config;

@@ -248,7 +248,7 @@ TEST(DrawTextTest, DrawsOneRowPerStage) {
             "live: most micro-batches held until their backward pass\n");
 }
 
-TEST(DrawTextTest, NotesHiddenActionsIfTooNarrow) {
+TEST(DrawTextTest, ReportsHiddenActionsIfTooNarrow) {
   const std::string text = Text(Type::kGpipe, 2, 40, 1, {1, 1, 1}, 80);
   EXPECT_THAT(text, HasSubstr("may be hidden"));
   EXPECT_THAT(Text(Type::kGpipe, 2, 40, 1, {1, 1, 1}, 200),

@@ -117,7 +117,7 @@ TEST(ReportTest, AppendsMetricsInFullPrecision) {
   unlink(file.c_str());
 }
 
-TEST(ReportTest, RankMetricsHoldItsTimes) {
+TEST(ReportTest, RankMetricsContainTimesOfRank) {
   EXPECT_EQ(OwnMetricsJson({.step = 20, .loss = 3, .steps = 10, .step_s = 0.5, .compute_s = 0.25}),
             R"({"step":20,"steps":10,"attempt":1,"step_s":0.5,"compute_s":0.25})");
   EXPECT_EQ(OwnMetricsJson({.step = 20, .steps = 10, .step_s = 0.5}),
