@@ -12,7 +12,7 @@ struct MemoryBytes {
   int64_t buckets = 0;      // buffers for exchange between ranks, besides gradients
   int64_t optimizer = 0;    // including fp32 master weights
   int64_t buffers = 0;      // buffers of the model
-  int64_t activations = 0;  // kept by a forward pass for its backward pass, if measured
+  int64_t activations = 0;  // tensors that a forward pass keeps for backward, if measured
   int64_t tensors = 0;      // maximum of all tensors together; 0 if not measured
   int64_t peak_rss = 0;     // maximum memory of the process
 };

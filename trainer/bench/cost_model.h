@@ -28,7 +28,7 @@ struct Measurement {
   double time_s = 0;   // time of one exchange, on the slowest rank
   int64_t errors = 0;  // number of wrong values on all ranks
 
-  double algorithm_bandwidth() const;  // in bytes per second
+  double algorithm_bandwidth() const;  // bytes per second
   // Traffic of the slowest link as defined by nccl-tests (doc/PERFORMANCE.md there): the algorithm
   // bandwidth times 2(n-1)/n for an all-reduce, (n-1)/n for a reduce-scatter, an all-gather and an
   // all-to-all, 1 for the others.
@@ -39,7 +39,7 @@ struct Measurement {
 struct LinearCost {
   double alpha_s = 0;
   double beta_s_per_byte = 0;
-  double worst_relative_error = 0;  // over the fitted measurements
+  double worst_relative_error = 0;  // maximum over the fitted measurements
 };
 
 // Fits by least squares of the relative errors, so that short exchanges have the same weight as

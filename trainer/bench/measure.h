@@ -12,7 +12,7 @@
 namespace dslaunch {
 
 struct MeasureOptions {
-  std::vector<MeasuredExchange> exchanges;  // in the order of measurement
+  std::vector<MeasuredExchange> exchanges;  // exchanges in the order of measurement
   // Numbers of ranks, each at least 2; the first ranks of the group take part.
   std::vector<int> ranks;
   int64_t min_bytes = 1024;

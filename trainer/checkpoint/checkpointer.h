@@ -79,13 +79,13 @@ class Checkpointer {
   WorkerEnv env_;
   const ProcessGroup* group_;
   std::optional<int64_t> train_samples_;  // nullopt to read weights only
-  std::shared_ptr<FolderLease> lease_;    // on rank 0 only
+  std::shared_ptr<FolderLease> lease_;    // lease on rank 0, null elsewhere
   CheckpointFolder folder_;
   ResumeDecision decision_;
   bool weights_only_ = false;
   std::string run_id_;
   std::string started_by_;  // Manifest::started_by of this run's checkpoints
-  std::string tag_suffix_;  // the same on all ranks
+  std::string tag_suffix_;  // suffix, equal on all ranks
   int64_t saved_step_ = 0;
   std::set<std::string> never_finite_;  // tensors of this rank that hold inf or nan from the start
   std::unique_ptr<CheckpointWriter> writer_;  // made by the first save

@@ -17,15 +17,15 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
 
 struct RestoreOptions {
   bool strict = true;         // the model has exactly the tensors of the checkpoint
-  bool weights_only = false;  // without optimizer, schedule and generator
+  bool weights_only = false;  // skips optimizer, schedule and generator
   bool optimizer = true;      // the optimizer's state of each parameter, and its count of updates
   bool schedule = true;       // the learning rate's count of updates
 };
 
 // Tensors that were skipped because only one side has them, sorted by name.
 struct SkippedTensors {
-  std::vector<std::string> missing;     // in the model only; they stay as they are
-  std::vector<std::string> unexpected;  // in the checkpoint only
+  std::vector<std::string> missing;     // tensors only in the model, which do not change
+  std::vector<std::string> unexpected;  // tensors only in the checkpoint
 };
 
 // Collective. Brings the engine to the checkpoint's state. The generator is restored only if the

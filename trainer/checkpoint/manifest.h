@@ -30,7 +30,7 @@ struct TensorRecord {
 };
 
 struct FileRecord {
-  std::string name;  // in the checkpoint's folder
+  std::string name;  // file name in the checkpoint's folder
   FileSum sum;
 };
 
@@ -54,7 +54,7 @@ struct Manifest {
   LossScalerState loss_scaler;    // the initial state if not known
   uint64_t seed = 0;
   int64_t train_samples = 0;  // size of the data set
-  int64_t samples_seen = 0;   // since the first step
+  int64_t samples_seen = 0;   // samples since the first step
   int64_t world_size = 0;     // number of ranks that saved
   int64_t train_batch_size = 0;
   // Manifests of older versions lack the following.

@@ -22,7 +22,7 @@ inline constexpr char kRankPrefix[] = "rank_state/";
 struct StateFile {
   std::string
       name;  // "model-00002-of-00004.safetensors"; "model.safetensors" if it is the only one
-  std::vector<TensorPart> parts;  // without any, no file is written
+  std::vector<TensorPart> parts;  // parts in the file; without parts no file is written
 };
 
 // Returns the tensors of `state` that `rank` writes, as views: its parts of tensors that are

@@ -40,7 +40,7 @@ struct PrecisionConfig {
   Dtype model = Dtype::kFloat32;              // dtype of parameters, buffers and the forward pass
   bool batch_norm_float32 = false;            // batch norms stay fp32 (opt_level O2)
   bool master_weights = false;                // fp32 copies, which are what the optimizer updates
-  Dtype grad_accumulation = Dtype::kFloat32;  // over micro-batches
+  Dtype grad_accumulation = Dtype::kFloat32;  // dtype of sums over micro-batches
   std::optional<Dtype> autocast;              // operators choose their own precision in the forward
   std::optional<LossScalerConfig> loss_scaler;  // fp16
   // Steps with non-finite gradients are skipped, as always with a loss scaler. Otherwise such

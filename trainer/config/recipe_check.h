@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct RecipeProblem {
   std::string source;   // the engine's file if the key is in it, else empty
-  std::string key;      // its path there: "engine.fp16.loss_scale"; empty: the whole text
+  std::string key;      // path of the key: "engine.fp16.loss_scale"; empty: the whole text
   std::string message;  // one sentence with the key and the remedy
 };
 

@@ -295,7 +295,7 @@ class Weights {
   static constexpr int kBits = 32 - 8 - 2;
   struct Span {
     int64_t begin, count;
-    size_t weights;  // index of its first
+    size_t weights;  // index of the pixel's first weight
   };
   std::vector<Span> spans_;
   std::vector<int32_t> weights_;

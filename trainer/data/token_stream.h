@@ -40,7 +40,7 @@ class TokenStream {
   enum class Type { kUint8, kUint16, kInt32, kUint32, kInt64 };
   // Tokens that are adjacent in the file.
   struct Run {
-    int64_t begin = 0;  // in the stream
+    int64_t begin = 0;  // position of the first token in the stream
     int64_t size = 0;
     uint64_t offset = 0;  // bytes into the file
   };

@@ -15,7 +15,7 @@ struct DeferredStep {
 };
 
 struct ReplayPlan {
-  std::vector<bool> runs;  // indexed by step
+  std::vector<bool> runs;  // whether each step runs
   // For each value, the last step that runs and uses it.
   std::vector<std::optional<size_t>> last_step;
 };

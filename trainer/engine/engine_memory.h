@@ -35,7 +35,7 @@ class EngineMemory {
   const OptimizerStep& step_;
   const torch::nn::Module& module_;
   std::optional<ActivationMeter> meter_;
-  int64_t live_before_ = 0;  // at the start of this pass
+  int64_t live_before_ = 0;  // live bytes at the start of this pass
   MemoryUse at_backward_;
 };
 

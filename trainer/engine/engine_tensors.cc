@@ -154,7 +154,7 @@ class ParameterTensor {
   const at::Tensor& parameter_;
   const std::string name_;
   std::optional<TensorPart> part_;
-  const ParameterCut* cut_ = nullptr;  // over the tensor axis
+  const ParameterCut* cut_ = nullptr;  // cut over the tensor axis
 };
 
 std::vector<TensorPart> ModelParts(const EngineParts& engine) {

@@ -65,9 +65,9 @@ class PassGate {
 
   EngineParts& engine_;
   const Passes passes_;
-  std::optional<ExchangeWatch> watch_;  // in a training forward pass
+  std::optional<ExchangeWatch> watch_;  // watch during a training forward pass
   bool in_pass_ = false;  // from the start of a training pass's forward to the end of its Backward
-  int64_t nested_passes_ = 0;  // inference passes that run within it
+  int64_t nested_passes_ = 0;  // inference passes within the training pass
   bool forward_done_ = false;
   bool backward_done_ = false;
   int no_sync_scopes_ = 0;

@@ -13,7 +13,7 @@ namespace dslaunch {
 class HostGroups {
  public:
   struct Part {
-    size_t first = 0;  // its first rank
+    size_t first = 0;  // first rank of the part
     size_t count = 0;
   };
 

@@ -67,7 +67,7 @@ class LinkCollective {
     c10d::ReduceOp::RedOpType op;
     uint64_t item;      // item of its messages
     size_t column;      // see HostGroups
-    std::byte* result;  // its destination; null: memory of staging_
+    std::byte* result;  // destination of the result; null: memory of staging_
   };
 
   uint64_t TagOf(Kind kind, uint64_t item) const;

@@ -81,7 +81,7 @@ class StoreCore {
   StoreReply Answered(const StoreRequest& request) const;
 
   std::map<std::string, std::string> values_;
-  std::vector<Waiting> waiting_;  // in the order of arrival
+  std::vector<Waiting> waiting_;  // requests in the order of arrival
 };
 
 }  // namespace dslaunch

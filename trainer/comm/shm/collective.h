@@ -20,7 +20,7 @@ namespace dslaunch {
 using ChunkStep = std::function<void(uint64_t chunk, std::span<std::byte* const> slots)>;
 
 struct Collective {
-  ChunkLabel label;  // the same on all ranks
+  ChunkLabel label;  // label, equal on all ranks
   uint64_t chunks = 0;
   ChunkStep stage;    // fills this rank's slot
   ChunkStep combine;  // once all have staged: reads all slots

@@ -26,7 +26,7 @@ namespace dslaunch::horovod {
 // commits of the others.
 struct CommitId {
   int64_t generation = 0;
-  int64_t number = 0;  // in its generation
+  int64_t number = 0;  // number of the commit in its generation
   auto operator<=>(const CommitId&) const = default;
 };
 

@@ -85,7 +85,7 @@ class Negotiation {
   size_t cache_capacity() const { return capacity_; }
 
   struct Decision {
-    std::vector<Response> ready;         // in the same order on all ranks
+    std::vector<Response> ready;         // responses in the same order on all ranks
     std::optional<int> left;             // a rank that has called Shutdown; no cycle follows
     std::optional<std::string> stalled;  // why a rank gave up waiting; no cycle follows
     std::optional<int> last_joined;      // the rank that joined last, once all have
