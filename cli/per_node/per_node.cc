@@ -197,6 +197,35 @@ AgentRole OwnRole() {
   return role;
 }
 
+// Returns the options of `node`, which is not node 0. The caller sets `tls`.
+Result<MemberOptions> MakeMember(const PerNode& place, const Host& node,
+                                 const SessionOptions& session, const pb::AdmissionRequest& own,
+                                 const AgentBinary& agent) {
+  MemberOptions member;
+  member.host = place.host;
+  member.port = place.port;
+  member.join_timeout = milliseconds(place.join_timeout_ms);
+  member.agent_timeout = session.connect_timeout;
+  member.end_timeout = EndTimeout(session.job.timeouts());
+  member.request = own;
+  DSL_TRY_ASSIGN(const NodeKey key, MakeNodeKey());
+  member.request.set_public_key(key.public_key);
+  member.own.set_private_key(key.private_key);
+  *member.own.mutable_ranks() = session.job.ranks();
+  *member.own.mutable_ranks()->mutable_program() = ProgramOn(node, session.job.ranks().program());
+  member.own.set_slots(own.slots());
+  member.shown = session.shown;
+  member.error_file = session.error_file;
+  member.tags = session.tags;
+  member.log_level = session.log_level;
+  member.start_agent = [agent](const NodeTarget& target, int command_fd, Deadline deadline) {
+    AgentRole role = OwnRole();
+    role.command_fd = command_fd;
+    return LocalTransport(agent, role).Connect(target, deadline);
+  };
+  return member;
+}
+
 }  // namespace
 
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
@@ -360,29 +389,9 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(place));
   if (!listener) {
-    MemberOptions member;
-    member.host = place.host;
-    member.port = place.port;
+    DSL_TRY_ASSIGN(MemberOptions member,
+                   MakeMember(place, OwnNode(options, flags), session, own, agent));
     member.tls = tls;
-    member.join_timeout = milliseconds(place.join_timeout_ms);
-    member.agent_timeout = session.connect_timeout;
-    member.end_timeout = EndTimeout(session.job.timeouts());
-    member.request = own;
-    DSL_TRY_ASSIGN(const NodeKey key, MakeNodeKey());
-    member.request.set_public_key(key.public_key);
-    member.own.set_private_key(key.private_key);
-    *member.own.mutable_ranks() = session.job.ranks();
-    *member.own.mutable_ranks()->mutable_program() = ProgramOn(OwnNode(options, flags), program);
-    member.own.set_slots(own.slots());
-    member.shown = session.shown;
-    member.error_file = session.error_file;
-    member.tags = session.tags;
-    member.log_level = session.log_level;
-    member.start_agent = [agent](const NodeTarget& target, int command_fd, Deadline deadline) {
-      AgentRole role = OwnRole();
-      role.command_fd = command_fd;
-      return LocalTransport(agent, role).Connect(target, deadline);
-    };
     return std::optional(MemberSession(std::move(member), terminal).Run());
   }
   transport = std::make_unique<InboundTransport>(

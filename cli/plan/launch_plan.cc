@@ -385,6 +385,25 @@ Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
   return {};
 }
 
+// Refuses options that name nodes in two ways, and an allocation of Slurm's that cannot be used.
+Result<void> CheckSources(const LaunchOptions& options, bool hosts, const PlanInfo& info) {
+  if (options.force_multi && options.launcher == Launcher::kLocal) {
+    return Usage(
+        "--force_multi reaches every node over SSH, --launcher local none; leave one of them out");
+  }
+  if (options.launcher == Launcher::kSlurm && hosts) {
+    return Usage(
+        "--launcher slurm takes the nodes of Slurm's allocation, --hostfile those of a file; leave "
+        "one of them out (--include and --exclude choose among Slurm's)");
+  }
+  if (UsesSlurm(options, info) && !info.slurm.ok()) {
+    return Error{info.slurm.error().code,
+                 info.slurm.error().message +
+                     "; --launcher local or --hostfile FILE does without Slurm's nodes"};
+  }
+  return {};
+}
+
 }  // namespace
 
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
@@ -421,21 +440,8 @@ std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanI
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanInfo& info) {
-  if (options.force_multi && options.launcher == Launcher::kLocal) {
-    return Usage(
-        "--force_multi reaches every node over SSH, --launcher local none; leave one of them out");
-  }
-  if (options.launcher == Launcher::kSlurm && hosts) {
-    return Usage(
-        "--launcher slurm takes the nodes of Slurm's allocation, --hostfile those of a file; leave "
-        "one of them out (--include and --exclude choose among Slurm's)");
-  }
+  DSL_TRY(CheckSources(options, hosts.has_value(), info));
   const bool by_slurm = UsesSlurm(options, info);
-  if (by_slurm && !info.slurm.ok()) {
-    return Error{info.slurm.error().code,
-                 info.slurm.error().message +
-                     "; --launcher local or --hostfile FILE does without Slurm's nodes"};
-  }
   const bool uses_batch = !hosts && UsesBatchNodes(options, info);
   const bool by_batch = uses_batch && !info.batch->hosts.empty();
   DSL_TRY_ASSIGN(LaunchPlan plan, hosts      ? PlanFromFile(options, *hosts)

@@ -154,6 +154,21 @@ std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted,
   return lost;
 }
 
+// Returns the progress to resume from, without the learning rates.
+EngineProgress SavedProgress(const Manifest& manifest, const RestoreOptions& options) {
+  const LossScalerState& scaler = manifest.loss_scaler;
+  EngineProgress progress;
+  progress.steps = manifest.position.step;
+  progress.skipped = manifest.skipped_steps;
+  if (options.optimizer) progress.updates = manifest.optimizer_updates;
+  if (options.schedule) progress.scheduled_updates = manifest.scheduled_updates;
+  progress.loss_scale = scaler.scale;
+  progress.scaler_iteration = scaler.iteration;
+  progress.scaler_last_overflow = scaler.last_overflow;
+  progress.scaler_hysteresis = scaler.hysteresis;
+  return progress;
+}
+
 // Returns the learning rates that the program had set when it saved. Returns none, and prints the
 // reason, if this engine cannot set them.
 std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engine) {
@@ -257,19 +272,9 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
     engine.Resume(engine.progress(), without);
     return skipped;
   }
-  const EngineProgress fresh;
-  const LossScalerState& scaler = manifest.loss_scaler;
-  engine.Resume(
-      {.steps = manifest.position.step,
-       .skipped = manifest.skipped_steps,
-       .updates = options.optimizer ? manifest.optimizer_updates : fresh.updates,
-       .scheduled_updates = options.schedule ? manifest.scheduled_updates : fresh.scheduled_updates,
-       .loss_scale = scaler.scale,
-       .scaler_iteration = scaler.iteration,
-       .scaler_last_overflow = scaler.last_overflow,
-       .scaler_hysteresis = scaler.hysteresis,
-       .learning_rates = with_optimizer ? UsableRates(manifest, engine) : fresh.learning_rates},
-      without);
+  EngineProgress progress = SavedProgress(manifest, options);
+  if (with_optimizer) progress.learning_rates = UsableRates(manifest, engine);
+  engine.Resume(progress, without);
   return skipped;
 }
 

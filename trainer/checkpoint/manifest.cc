@@ -108,6 +108,22 @@ FileRecord ParseFile(JsonObject object) {
   return file;
 }
 
+// Appends the list "files" to `files`. Returns the sizes in bytes by name.
+std::map<std::string, uint64_t> ParseFiles(const nlohmann::json& json, const std::string& source,
+                                           std::vector<FileRecord>& files) {
+  std::map<std::string, uint64_t> sizes;
+  int64_t total_bytes = 0;
+  ForEach(json, source, "", "files", [&](const nlohmann::json&, JsonObject item) {
+    files.push_back(ParseFile(item));
+    const auto& [name, sum] = files.back();
+    if (!sizes.emplace(name, sum.bytes).second) item.Fail("name", "is given twice");
+    if (__builtin_add_overflow(total_bytes, static_cast<int64_t>(sum.bytes), &total_bytes)) {
+      item.Fail("bytes", "is too large");
+    }
+  });
+  return sizes;
+}
+
 // Reads a slice of a tensor with `elements` elements. `with_cuts` is whether the manifest's format
 // has slices that are not contiguous.
 Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
@@ -290,16 +306,7 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
       m.client_state[key] = Required(texts.String(key.c_str()), texts, key.c_str());
     }
   }
-  std::map<std::string, uint64_t> files;
-  int64_t total_bytes = 0;
-  ForEach(json, source, "", "files", [&](const nlohmann::json&, JsonObject item) {
-    m.files.push_back(ParseFile(item));
-    const auto& [name, sum] = m.files.back();
-    if (!files.emplace(name, sum.bytes).second) item.Fail("name", "is given twice");
-    if (__builtin_add_overflow(total_bytes, static_cast<int64_t>(sum.bytes), &total_bytes)) {
-      item.Fail("bytes", "is too large");
-    }
-  });
+  const std::map<std::string, uint64_t> files = ParseFiles(json, source, m.files);
   std::set<std::string> names;
   ForEach(json, source, "", "tensors", [&](const nlohmann::json& tensor, JsonObject item) {
     m.tensors.push_back(ParseTensor(tensor, item, source, files, with_cuts));

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/text/sanitize.h"
@@ -45,6 +46,50 @@ bool IsPickle(const unsigned char* head) {
 std::optional<uint64_t> Whole(const nlohmann::json& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
   return value.get<uint64_t>();
+}
+
+// Parses a tensor's entry of the header. `wrong` throws an error with the problem.
+SafetensorsFile::Tensor ParseTensor(const nlohmann::json& value, uint64_t data_begin,
+                                    uint64_t data_bytes,
+                                    const std::function<void(const std::string&)>& wrong) {
+  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+      !value.contains("shape") || !value.contains("data_offsets")) {
+    wrong("must have dtype, shape and data_offsets, and nothing else");
+  }
+  SafetensorsFile::Tensor tensor;
+  const nlohmann::json& dtype = value["dtype"];
+  const nlohmann::json& offsets = value["data_offsets"];
+  if (!dtype.is_string() || !DtypeBytes(dtype.get<std::string>())) {
+    wrong("unknown dtype " +
+          dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 40));
+  }
+  tensor.dtype = dtype.get<std::string>();
+  if (!value["shape"].is_array()) wrong("its shape is not a list");
+  for (const nlohmann::json& dim : value["shape"]) {
+    const std::optional<uint64_t> size = Whole(dim);
+    if (!size || *size > INT64_MAX) wrong("a dimension is not a whole number of at least 0");
+    tensor.shape.push_back(static_cast<int64_t>(*size));
+  }
+  const std::optional<int64_t> count = NumElements(tensor.shape);
+  int64_t bytes = 0;
+  if (!count || __builtin_mul_overflow(*count, *DtypeBytes(tensor.dtype), &bytes)) {
+    wrong("its shape is too large");
+  }
+  const bool two = offsets.is_array() && offsets.size() == 2;
+  const std::optional<uint64_t> begin = two ? Whole(offsets[0]) : std::nullopt;
+  const std::optional<uint64_t> end = two ? Whole(offsets[1]) : std::nullopt;
+  if (!begin || !end || *begin > *end) wrong("its data_offsets are not [begin, end)");
+  if (*end > data_bytes) {
+    wrong("ends at byte " + std::to_string(*end) + " of " + std::to_string(data_bytes) +
+          "; the file is cut off");
+  }
+  if (*end - *begin != static_cast<uint64_t>(bytes)) {
+    wrong("has " + std::to_string(*end - *begin) + " bytes where its shape needs " +
+          std::to_string(bytes));
+  }
+  tensor.begin = data_begin + *begin;
+  tensor.end = data_begin + *end;
+  return tensor;
 }
 
 }  // namespace
@@ -210,7 +255,6 @@ void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin
                                   uint64_t file_bytes) {
   if (!header.starts_with('{')) Fail("its header is not a JSON object");
   const nlohmann::json json = ParseJson(header, path_, JsonComments::kRefuse);
-  const uint64_t data_bytes = file_bytes - data_begin;
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadata) {
       const auto is_text = [](const nlohmann::json& item) { return item.is_string(); };
@@ -220,47 +264,10 @@ void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin
       }
       continue;
     }
-    const auto wrong = [&, &tensor_name = name](const std::string& problem) {
+    const auto fail = [&, &tensor_name = name](const std::string& problem) {
       Fail("tensor " + tensor_name + ": " + problem);
     };
-    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
-        !value.contains("shape") || !value.contains("data_offsets")) {
-      wrong("must have dtype, shape and data_offsets, and nothing else");
-    }
-    Tensor tensor;
-    const nlohmann::json& dtype = value["dtype"];
-    const nlohmann::json& offsets = value["data_offsets"];
-    if (!dtype.is_string() || !DtypeBytes(dtype.get<std::string>())) {
-      wrong("unknown dtype " +
-            dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 40));
-    }
-    tensor.dtype = dtype.get<std::string>();
-    if (!value["shape"].is_array()) wrong("its shape is not a list");
-    for (const nlohmann::json& dim : value["shape"]) {
-      const std::optional<uint64_t> size = Whole(dim);
-      if (!size || *size > INT64_MAX) wrong("a dimension is not a whole number of at least 0");
-      tensor.shape.push_back(static_cast<int64_t>(*size));
-    }
-    const std::optional<int64_t> count = NumElements(tensor.shape);
-    int64_t bytes = 0;
-    if (!count || __builtin_mul_overflow(*count, *DtypeBytes(tensor.dtype), &bytes)) {
-      wrong("its shape is too large");
-    }
-    const bool two = offsets.is_array() && offsets.size() == 2;
-    const std::optional<uint64_t> begin = two ? Whole(offsets[0]) : std::nullopt;
-    const std::optional<uint64_t> end = two ? Whole(offsets[1]) : std::nullopt;
-    if (!begin || !end || *begin > *end) wrong("its data_offsets are not [begin, end)");
-    if (*end > data_bytes) {
-      wrong("ends at byte " + std::to_string(*end) + " of " + std::to_string(data_bytes) +
-            "; the file is cut off");
-    }
-    if (*end - *begin != static_cast<uint64_t>(bytes)) {
-      wrong("has " + std::to_string(*end - *begin) + " bytes where its shape needs " +
-            std::to_string(bytes));
-    }
-    tensor.begin = data_begin + *begin;
-    tensor.end = data_begin + *end;
-    tensors_.emplace(name, std::move(tensor));
+    tensors_.emplace(name, ParseTensor(value, data_begin, file_bytes - data_begin, fail));
   }
 
   std::vector<std::pair<const std::string, Tensor>*> order;

@@ -104,6 +104,19 @@ KeyRow<OptimizerConfig> EpsInsideSqrtKey() {
                  "default false; no effect on 1-bit optimizers, as in DeepSpeed");
 }
 
+KeyRow<OptimizerConfig> AdamWModeKey() {
+  return {"adam_w_mode",
+          [](JsonObject& params, const char* key, OptimizerConfig& optimizer) {
+            const bool decoupled = params.Bool(key).value_or(true);
+            if (optimizer.type == OptimizerType::kAdamW && !decoupled) {
+              params.Fail(key, "is false, which contradicts AdamW; use the type Adam");
+            }
+            if (decoupled) optimizer.type = OptimizerType::kAdamW;
+          },
+          [](const OptimizerConfig& optimizer) { return optimizer.type == OptimizerType::kAdamW; },
+          "decoupled weight decay; default true, also for Adam, as in DeepSpeed"};
+}
+
 KeyTable<OptimizerConfig> TrustRatioKeys() {
   return {
       NumberKey("max_coeff", &OptimizerConfig::max_coeff, {0}, "upper limit of the trust ratio"),
@@ -133,19 +146,7 @@ KeyTable<OptimizerConfig> KeysOfType(OptimizerType type) {
   switch (type) {
     case OptimizerType::kAdam:
     case OptimizerType::kAdamW:
-      return {
-          BetasKey(),
-          EpsKey(),
-          {"adam_w_mode",
-           [](JsonObject& params, const char* key, OptimizerConfig& optimizer) {
-             const bool decoupled = params.Bool(key).value_or(true);
-             if (optimizer.type == OptimizerType::kAdamW && !decoupled) {
-               params.Fail(key, "is false, which contradicts AdamW; use the type Adam");
-             }
-             if (decoupled) optimizer.type = OptimizerType::kAdamW;
-           },
-           [](const OptimizerConfig& optimizer) { return optimizer.type == OptimizerType::kAdamW; },
-           "decoupled weight decay; default true, also for Adam, as in DeepSpeed"}};
+      return {BetasKey(), EpsKey(), AdamWModeKey()};
     case OptimizerType::kSgd:
       return {MomentumKey(), NumberKey("dampening", &OptimizerConfig::dampening, {0, 1}, ""),
               BoolKey("nesterov", &OptimizerConfig::nesterov,

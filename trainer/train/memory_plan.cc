@@ -54,6 +54,56 @@ int64_t AtTheSameTime(const PassMemory& passes, int64_t buckets) {
   return passes.peak > 0 ? buckets + passes.peak_with_gradients : 0;
 }
 
+// Returns for each parameter the number of trained ones before it.
+std::vector<size_t> TrainedBefore(const std::vector<ShardedParameter>& parameters) {
+  std::vector<size_t> trained(parameters.size());
+  for (size_t i = 1; i < parameters.size(); ++i) {
+    trained[i] = trained[i - 1] + (parameters[i - 1].trained ? 1 : 0);
+  }
+  return trained;
+}
+
+// Bytes of one element of a unit: of the weight, of the accumulated gradient, and of the gradient
+// in a message.
+struct ElementBytes {
+  int64_t weight;
+  int64_t sum;
+  int64_t message;
+};
+
+// Returns the bytes of a unit's gradients while they are sent, without its parameters.
+GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int ranks,
+                      const ElementBytes& element) {
+  const int64_t n = unit.shard_elements;
+  const ZeroConfig& zero = config.zero;
+  // Parameters of a wider dtype are sent in it, unless the configuration names one.
+  const int64_t sent_bytes =
+      config.communication.dtype ? element.message : std::max(element.message, element.weight);
+  const bool own_message = zero.stage > 1 || sent_bytes != element.sum;
+  const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * sent_bytes : 0;
+  const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
+  GradientUnit sent;
+  sent.message = own_message ? ranks * n * sent_bytes : 0;
+  sent.others = received + (own_sum ? n * element.sum : 0);
+  return sent;
+}
+
+// Plans the messages of `sent_units`. `units` are those that are sent during the backward pass,
+// and `filling` is the bytes of the rest.
+void PlanBuckets(const std::vector<GradientUnit>& units,
+                 const std::vector<GradientUnit>& sent_units, int64_t filling, bool overlap,
+                 const PassMemory& passes, MemoryPlan& plan) {
+  plan.buckets = MostOnTheirWay(units, overlap) + filling;
+  plan.passes_with_buckets = AtTheSameTime(passes, plan.buckets);
+  if (passes.arrivals.empty()) return;
+  std::vector<GradientArrival> alone;
+  for (const GradientArrival& arrival : passes.arrivals) {
+    alone.emplace_back().parameter = arrival.parameter;
+  }
+  plan.buckets = MostWithPasses(sent_units, overlap, alone, /*at_end=*/0);
+  plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
+}
+
 // Replaces the bytes of what is sharded.
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                 const PassMemory& passes, MemoryPlan& plan) {
@@ -78,11 +128,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
   };
   std::vector<GradientUnit> sent_units;  // all, in the order in which they are sent
   std::vector<GradientUnit> units;       // except the units of `filling`
-  std::vector<size_t> trained(
-      parameters.size());  // of each parameter: how many there are before it
-  for (size_t i = 1; i < parameters.size(); ++i) {
-    trained[i] = trained[i - 1] + (parameters[i - 1].trained ? 1 : 0);
-  }
+  const std::vector<size_t> trained = TrainedBefore(parameters);
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
   int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: of units that are gathered
   for (const FlatParameter& unit :
@@ -106,16 +152,8 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                            (precision.master_weights ? 4 : bytes);
     plan.optimizer += states;
     offload(zero.offload_optimizer, masters + states);
-    // Parameters of a wider dtype keep it on the way, unless the configuration names one.
-    const int64_t sent_bytes =
-        config.communication.dtype ? message_bytes : std::max(message_bytes, bytes);
-    const bool own_message = zero.stage > 1 || sent_bytes != sum_bytes;
-    const int64_t sent = own_message ? ranks * n * sent_bytes : 0;
-    const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * sent_bytes : 0;
-    const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
-    GradientUnit& travels = sent_units.emplace_back();
-    travels.message = sent;
-    travels.others = received + (own_sum ? n * sum_bytes : 0);
+    GradientUnit& travels =
+        sent_units.emplace_back(SentUnit(unit, config, ranks, {bytes, sum_bytes, message_bytes}));
     for (const size_t i : unit.parameters) travels.parameters.push_back(trained[i]);
     if (zero.stage == 3 && unit.persistent) {
       filling += travels.message + travels.others;
@@ -124,16 +162,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
     }
   }
   plan.gathered = widest * GatheredElements(zero, gathered, largest);
-  const bool overlap = config.communication.overlap;
-  plan.buckets = MostOnTheirWay(units, overlap) + filling;
-  plan.passes_with_buckets = AtTheSameTime(passes, plan.buckets);
-  if (passes.arrivals.empty()) return;
-  std::vector<GradientArrival> alone;
-  for (const GradientArrival& arrival : passes.arrivals) {
-    alone.emplace_back().parameter = arrival.parameter;
-  }
-  plan.buckets = MostWithPasses(sent_units, overlap, alone, /*at_end=*/0);
-  plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
+  PlanBuckets(units, sent_units, filling, config.communication.overlap, passes, plan);
 }
 
 // Whether ranks with whole models exchange less than every gradient (GradientExchange).

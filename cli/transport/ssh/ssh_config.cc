@@ -51,6 +51,39 @@ std::string LocalHostName() {
   return name.data();
 }
 
+// Returns the value of %`token`. Keeps an unknown token.
+std::string ExpandToken(char token, const SshConfig& config, const NodeTarget& target,
+                        const LocalAccount& account) {
+  switch (token) {
+    case '%':
+      return "%";
+    case 'd':
+      return account.home;
+    case 'h':
+      return config.host_name;
+    case 'i':
+      return std::to_string(::getuid());
+    case 'k':
+      return config.host_key_alias.empty() ? target.host : config.host_key_alias;
+    case 'l':
+      return LocalHostName();
+    case 'L': {
+      const std::string name = LocalHostName();
+      return name.substr(0, name.find('.'));
+    }
+    case 'n':
+      return target.host;
+    case 'p':
+      return std::to_string(config.port);
+    case 'r':
+      return config.user;
+    case 'u':
+      return account.user;
+    default:
+      return {'%', token};
+  }
+}
+
 // Expands `~`, ${VARIABLE} and %-tokens as in IdentityFile. Unknown ones are kept.
 std::string Expand(std::string_view text, const SshConfig& config, const NodeTarget& target,
                    const LocalAccount& account) {
@@ -72,46 +105,7 @@ std::string Expand(std::string_view text, const SshConfig& config, const NodeTar
       path += text[i];
       continue;
     }
-    const char token = text[++i];
-    switch (token) {
-      case '%':
-        path += '%';
-        break;
-      case 'd':
-        path += account.home;
-        break;
-      case 'h':
-        path += config.host_name;
-        break;
-      case 'i':
-        path += std::to_string(::getuid());
-        break;
-      case 'k':
-        path += config.host_key_alias.empty() ? target.host : config.host_key_alias;
-        break;
-      case 'l':
-        path += LocalHostName();
-        break;
-      case 'L': {
-        const std::string name = LocalHostName();
-        path += name.substr(0, name.find('.'));
-        break;
-      }
-      case 'n':
-        path += target.host;
-        break;
-      case 'p':
-        path += std::to_string(config.port);
-        break;
-      case 'r':
-        path += config.user;
-        break;
-      case 'u':
-        path += account.user;
-        break;
-      default:
-        path += {'%', token};
-    }
+    path += ExpandToken(text[++i], config, target, account);
   }
   return path;
 }
@@ -133,6 +127,37 @@ std::string AgentSocket(const std::string& identity_agent) {
 Error BadJump(std::string_view jump, const std::string& why) {
   return Error{ExitCode::kBadInput, "ssh_config's ProxyJump " + Quoted(jump) + ": " + why +
                                         "; write [user@]host[:port]"};
+}
+
+// Reads an option that is neither a plain text nor a switch. Ignores unknown ones.
+Result<void> ReadOption(std::string_view name, const std::string& value, SshConfig& config) {
+  if (name == "port") {
+    if (!ReadNumber(value, config.port) || config.port < 1 || config.port > 65535)
+      return Error{ExitCode::kBadInput, "ssh_config's Port is " + Quoted(value)};
+  } else if (name == "identityfile") {
+    config.identity_files.push_back(value);
+  } else if (name == "certificatefile") {
+    config.certificate_files.push_back(value);
+  } else if (name == "userknownhostsfile") {
+    config.user_known_hosts = Words(value);
+  } else if (name == "globalknownhostsfile") {
+    config.global_known_hosts = Words(value);
+  } else if (name == "stricthostkeychecking") {
+    config.strict_host_key_checking = ReadPolicy(value);
+  } else if (name == "connecttimeout") {
+    int64_t seconds = 0;
+    if (ReadNumber(value, seconds) && seconds > 0 && seconds < 86'400)
+      config.connect_timeout = milliseconds(seconds * 1000);
+  } else if (name == "addressfamily") {
+    config.address_family = value == "inet" ? AF_INET : value == "inet6" ? AF_INET6 : AF_UNSPEC;
+  } else if (name == "rekeylimit") {
+    const std::vector<std::string> limits = Words(value);
+    if (!limits.empty()) ReadNumber(limits[0], config.rekey_bytes);
+    if (limits.size() > 1) ReadNumber(limits[1], config.rekey_seconds);
+  } else if (name == "proxyjump") {
+    DSL_TRY_ASSIGN(config.proxy_jump, ParseProxyJump(value));
+  }
+  return {};
 }
 
 }  // namespace
@@ -214,31 +239,8 @@ Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target
     } else if (const auto on = switches.find(name); on != switches.end()) {
       *on->second =
           name == "pubkeyauthentication" ? value != "false" && value != "no" : IsOn(value);
-    } else if (name == "port") {
-      if (!ReadNumber(value, config.port) || config.port < 1 || config.port > 65535)
-        return Error{ExitCode::kBadInput, "ssh_config's Port is " + Quoted(value)};
-    } else if (name == "identityfile") {
-      config.identity_files.push_back(value);
-    } else if (name == "certificatefile") {
-      config.certificate_files.push_back(value);
-    } else if (name == "userknownhostsfile") {
-      config.user_known_hosts = Words(value);
-    } else if (name == "globalknownhostsfile") {
-      config.global_known_hosts = Words(value);
-    } else if (name == "stricthostkeychecking") {
-      config.strict_host_key_checking = ReadPolicy(value);
-    } else if (name == "connecttimeout") {
-      int64_t seconds = 0;
-      if (ReadNumber(value, seconds) && seconds > 0 && seconds < 86'400)
-        config.connect_timeout = milliseconds(seconds * 1000);
-    } else if (name == "addressfamily") {
-      config.address_family = value == "inet" ? AF_INET : value == "inet6" ? AF_INET6 : AF_UNSPEC;
-    } else if (name == "rekeylimit") {
-      const std::vector<std::string> limits = Words(value);
-      if (!limits.empty()) ReadNumber(limits[0], config.rekey_bytes);
-      if (limits.size() > 1) ReadNumber(limits[1], config.rekey_seconds);
-    } else if (name == "proxyjump") {
-      DSL_TRY_ASSIGN(config.proxy_jump, ParseProxyJump(value));
+    } else {
+      DSL_TRY(ReadOption(name, value, config));
     }
   }
   if (config.host_name.empty()) config.host_name = target.host;

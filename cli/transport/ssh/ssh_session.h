@@ -163,6 +163,10 @@ class SshSession {
 
   // Defined in ssh_session_host_key.cc:
   Result<void> CheckHostKey();
+  // Decides about a key that no file of `paths` lists for the host, which has `names` there.
+  Result<void> CheckUnlistedHostKey(const std::string& fingerprint,
+                                    const std::vector<std::string>& names,
+                                    const std::vector<std::string>& paths);
   Result<void> AcceptNewHostKey(const std::string& fingerprint);
 
   // Defined in ssh_session_login.cc:

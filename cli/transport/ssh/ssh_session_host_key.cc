@@ -64,6 +64,11 @@ ssh_known_hosts_e LookUp(ssh_session session, const std::vector<std::string>& pa
   return SSH_KNOWN_HOSTS_NOT_FOUND;
 }
 
+// Returns the file to name in a hint.
+std::string FirstOf(const std::vector<std::string>& paths) {
+  return paths.empty() ? "known_hosts" : paths.front();
+}
+
 }  // namespace
 
 Result<void> SshSession::CheckHostKey() {
@@ -78,7 +83,7 @@ Result<void> SshSession::CheckHostKey() {
   const std::string& listed_name = port == 22 ? names[1] : names[0];
   std::vector<std::string> paths = config_.user_known_hosts;
   paths.insert(paths.end(), config_.global_known_hosts.begin(), config_.global_known_hosts.end());
-  const std::string known = paths.empty() ? "known_hosts" : paths.front();
+  const std::string known = FirstOf(paths);
   for (const std::string& path : paths) {
     if (const int line = FindRevocation(ReadWhole(path).value_or(""), names, key.base64);
         line > 0) {
@@ -111,6 +116,12 @@ Result<void> SshSession::CheckHostKey() {
     case SSH_KNOWN_HOSTS_ERROR:
       return Fail(ExitCode::kNoPermission, "its host key cannot be checked: " + LastError());
   }
+  return CheckUnlistedHostKey(key.fingerprint, names, paths);
+}
+
+Result<void> SshSession::CheckUnlistedHostKey(const std::string& fingerprint,
+                                              const std::vector<std::string>& names,
+                                              const std::vector<std::string>& paths) {
   std::string unreadable;  // the first file that exists and cannot be read, and why
   for (const std::string& path : paths) {
     const std::optional<std::string> text = ReadWhole(path);
@@ -119,19 +130,19 @@ Result<void> SshSession::CheckHostKey() {
     if (!text || !HasAuthority(*text, names)) continue;
     NoteUnsupported("known_hosts trusts a @cert-authority for its host key");
     return Fail(ExitCode::kNoPermission,
-                "its host key " + key.fingerprint + " is certified by a @cert-authority of " +
-                    path + " at most, which dslaunch's own client does not check");
+                "its host key " + fingerprint + " is certified by a @cert-authority of " + path +
+                    " at most, which dslaunch's own client does not check");
   }
   if (config_.strict_host_key_checking == HostKeyPolicy::kAcceptNew)
-    return AcceptNewHostKey(key.fingerprint);
+    return AcceptNewHostKey(fingerprint);
   if (!unreadable.empty()) {
     return Fail(ExitCode::kNoPermission,
-                "its host key " + key.fingerprint + " cannot be looked up: " + unreadable +
+                "its host key " + fingerprint + " cannot be looked up: " + unreadable +
                     "; mend it, or name another file by UserKnownHostsFile in ssh_config");
   }
   const bool wants_any = config_.strict_host_key_checking == HostKeyPolicy::kNo;
   return Fail(ExitCode::kNoPermission,
-              "its host key " + key.fingerprint + " is not in " + known +
+              "its host key " + fingerprint + " is not in " + FirstOf(paths) +
                   (wants_any ? "; `StrictHostKeyChecking no` is not honored, because it accepts "
                                "changed keys too: write accept-new in ssh_config, "
                              : "; connect to it once with ssh, ") +

@@ -78,6 +78,21 @@ struct SshLink::State {
   // Returned by TakeEnd(); used on the loop.
   std::unique_ptr<StreamEnd> outer_end DSL_GUARDED_BY(mutex);
 
+  // Creates what a login and its stream need. Called once, before other threads use this.
+  Result<void> Init(const NodeTarget& target, Use use) {
+    DSL_TRY_ASSIGN(loop, SshLoop());
+    if (use == Use::kSocket) {
+      Result<SocketPair> pair = MakeSocketPair();
+      if (!pair.ok()) {
+        return Error{ExitCode::kUnavailable, "node '" + target.name + "': " + pair.error().message};
+      }
+      local = *std::move(pair);
+    }
+    stop.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (stop) return {};
+    return Error{ExitCode::kUnavailable,
+                 "node '" + target.name + "': eventfd: " + ErrnoText(errno)};
+  }
   // Returns the pump's end of the local stream.
   std::unique_ptr<StreamEnd> MakeLocal() DSL_REQUIRES(mutex) {
     if (local.theirs) return MakeStreamEnd(*loop->context(), std::move(local.theirs));
@@ -112,19 +127,7 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
                                                const StartFn& start, Deadline deadline,
                                                SshControl* outer, Use use) {
   auto state = std::make_shared<State>();
-  DSL_TRY_ASSIGN(state->loop, SshLoop());
-  if (use == Use::kSocket) {
-    Result<SocketPair> pair = MakeSocketPair();
-    if (!pair.ok()) {
-      return Error{ExitCode::kUnavailable, "node '" + target.name + "': " + pair.error().message};
-    }
-    state->local = *std::move(pair);
-  }
-  state->stop.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!state->stop) {
-    return Error{ExitCode::kUnavailable,
-                 "node '" + target.name + "': eventfd: " + ErrnoText(errno)};
-  }
+  DSL_TRY(state->Init(target, use));
   SshControl& control = state->control;
   control.stop_fd = state->stop.get();
   control.on_step = options.on_step;
