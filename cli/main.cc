@@ -26,9 +26,9 @@
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
 #include "cli/commands/recipe_commands.h"
-#include "cli/commands/slurm_job.h"
 #include "cli/commands/transport_choice.h"
 #include "cli/commands/version.h"
+#include "cli/job_setup.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"
@@ -62,7 +62,6 @@
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/ssh/ssh_prompt.h"
 #include "cli/transport/ssh/transport_ssh.h"
-#include "proto/contract/cuda_plugin.h"
 
 namespace dslaunch {
 namespace {
@@ -84,110 +83,6 @@ std::string NewJobId() {
 std::string FromEnvironment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-// Returns the folder of the running dslaunch, in a build tree or an installation. The trainer and
-// its recipes are located relative to it.
-std::filesystem::path BinaryFolder() {
-  std::error_code ignored;
-  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-}
-
-std::vector<std::string> RecipeFolders() {
-  return {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
-}
-
-Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
-  RecipeRequest request;
-  request.options = options.train;
-  if (options.device != DeviceChoice::kAuto) {
-    const bool cuda = options.device == DeviceChoice::kCuda;
-    request.options.sets.insert(request.options.sets.begin(),
-                                std::string("run.device=") + (cuda ? "cuda" : "cpu"));
-  }
-  request.cwd = cwd;
-  request.recipe_dirs = RecipeFolders();
-  return LoadRecipe(request);
-}
-
-// `ranks` is CertainRanks of the plan, or 0 if unknown.
-Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, const std::string& cwd,
-                                   Terminal& terminal) {
-  DSL_TRY(CheckTrainer(BinaryFolder().string()));
-  DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
-  DSL_TRY(CheckContent(recipe, ranks));
-  for (const std::string& notice : recipe.notices) {
-    if (options.log_level >= LogLevel::kInfo) terminal.Err("dslaunch: " + notice);
-  }
-  return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
-}
-
-// `called_as` is argv[0] of this process.
-Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
-                                const std::string& cwd, std::optional<AccelerateConfig> accelerate,
-                                const std::string& called_as, Terminal& terminal) {
-  if (options.runs_trainer) {
-    DSL_TRY(CheckTrainer(BinaryFolder().string()));
-    options.program[0] = (BinaryFolder() / "dslaunch-train").string();
-  }
-  ProgramInfo info;
-  info.environment = CurrentEnvironment();
-  info.cwd = cwd;
-  info.accelerate = std::move(accelerate);
-  DSL_TRY_ASSIGN(info.env_files, ReadEnvFiles(info.environment, cwd, RunsCodeOf(cwd, options)));
-  info.python = FindFrontPython(info.environment, OwnPythonFolder(called_as));
-  if (!options.program.empty() && !info.python.folder.empty())
-    info.python_need = PythonNeedOf(options.program, info.python.folder);
-  std::optional<TrainerProgram> trainer;
-  if (options.mode == LaunchOptions::Mode::kTrain) {
-    // A job started by one command on each node has as many ranks as the nodes that join, so the
-    // number is unknown.
-    const int ranks = options.per_node ? 0 : CertainRanks(plan);
-    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, ranks, cwd, terminal));
-  }
-  DSL_TRY_ASSIGN(JobProgram job,
-                 MakeJobProgram(options, plan, info, trainer ? &*trainer : nullptr));
-  if (options.log_level != LogLevel::kError) {
-    for (const std::string& notice : job.notices) terminal.Err("dslaunch: " + notice);
-  }
-  return std::move(job.program);
-}
-
-// Asks Slurm for facts that the allocation's variables lack. If it does not answer, the plan
-// reports that.
-void AskForGres(PlanInfo& info) {
-  if (!info.slurm.ok() || !*info.slurm) return;
-  SlurmAllocation& allocation = **info.slurm;
-  const Result<std::string> job = DescribeSlurmJob(allocation.job_id);
-  if (job.ok())
-    ReadGres(*job, allocation);
-  else
-    allocation.gpus_unknown = job.error().message;
-}
-
-Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  PlanInfo info = ReadPlanInfo(options.virtual_local_rank);
-  if (UsesSlurm(options, info)) AskForGres(info);
-  std::optional<std::vector<Host>> hosts;
-  if (!options.hosts.empty()) {
-    DSL_TRY_ASSIGN(hosts, ParseHostfile(options.hosts, "--hosts"));
-  } else if (const std::optional<std::string> path = HostfileFor(options, info)) {
-    DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
-  }
-  return MakeLaunchPlan(options, hosts, info);
-}
-
-// A trainer without CUDA must not claim to train on GPUs that it does not use.
-Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
-  if (!trains || !FindCudaPlugin(BinaryFolder()).empty()) return asked;
-  if (asked == DeviceChoice::kCuda) {
-    return Error{
-        ExitCode::kUsage,
-        "train --device cuda: this dslaunch was built without CUDA (it has no " +
-            std::string(kCudaPluginFile) + "); build it against a " +
-            "LibTorch with CUDA (dslaunch help training), or leave --device out to train on CPUs"};
-  }
-  return DeviceChoice::kCpu;
 }
 
 Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
@@ -340,29 +235,22 @@ Result<void> AddCopies(const LaunchOptions& options, const std::string& cwd,
   return {};
 }
 
-Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& arguments,
-                   Terminal& terminal) {
-  OwnFile token;
-  DSL_TRY(JoinSlurmStep(options, token));
-  TakeCompletionIndex([](const char* name) { return std::getenv(name); }, options);
-  if (WantsAllocation(options)) return RunInAllocation(options, arguments);
-  prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
-  DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
-  DSL_TRY_ASSIGN(std::optional<AccelerateConfig> accelerate,
-                 TakeAccelerateConfig(CurrentEnvironment(), cwd, options));
-  ShowNotices(options, terminal);
+// Plans the job and checks it as far as possible without its nodes. `per_node` is set if each node
+// runs a command of its own.
+Result<SessionOptions> MakeSession(const LaunchOptions& options, const std::string& cwd,
+                                   const std::optional<PerNodeInfo>& per_node,
+                                   std::optional<AccelerateConfig> accelerate,
+                                   const std::vector<std::string>& arguments, Terminal& terminal) {
   SessionOptions session;
-  std::optional<PerNodeInfo> per_node;
-  if (options.per_node) {
-    DSL_TRY_ASSIGN(per_node, ReadPerNodeInfo(options));
+  if (per_node) {
     DSL_TRY_ASSIGN(session.plan, DraftPerNodePlan(options, *per_node));
   } else {
     DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   }
+  const bool trains = options.mode == LaunchOptions::Mode::kTrain;
   session.tags = {.tag_template = FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
                   .role = options.role,
-                  .plain_stdout = options.mode == LaunchOptions::Mode::kTrain &&
-                                  options.train.task == TrainOptions::Task::kPredict};
+                  .plain_stdout = trains && options.train.task == TrainOptions::Task::kPredict};
   JobSpecInfo info = {.job_id = NewJobId(),
                       .cwd = cwd,
                       .tag_template = session.tags.tag_template,
@@ -374,12 +262,10 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
       *session.job.mutable_ranks()->mutable_program(),
       MakeProgram(options, session.plan, cwd, std::move(accelerate), arguments.front(), terminal));
   DSL_TRY(AddCopies(options, cwd, session));
-  DSL_TRY_ASSIGN(const DeviceChoice device,
-                 DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
+  DSL_TRY_ASSIGN(const DeviceChoice device, DeviceFor(trains, options.device));
   session.job.set_device(DeviceOf(device));
   // The trainer's ranks exchange data through their agents, so they need no MPI.
-  const bool uses_mpi = options.mode != LaunchOptions::Mode::kTrain;
-  session.mpi = options.mpi == MpiChoice::kAuto && !uses_mpi ? MpiChoice::kNone : options.mpi;
+  session.mpi = options.mpi == MpiChoice::kAuto && trains ? MpiChoice::kNone : options.mpi;
   const StdinPlan input = PlanStdin(options, options.per_node ? 0 : CertainRanks(session.plan),
                                     ReadUserStdin(STDIN_FILENO),
                                     {.is_output = terminal.err_is_terminal(),
@@ -393,21 +279,14 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   session.json = options.json;
   session.error_file = FromEnvironment("TORCHELASTIC_ERROR_FILE");
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
-  if (options.dry_run) return ShowDryRun(options, session);
-  DSL_TRY(CheckOpenFiles(session.plan.nodes.size(), ReadOpenFiles()));
-  std::shared_ptr<Transport> transport;
-  InboundTransport* inbound = nullptr;
-  if (per_node) {
-    std::unique_ptr<InboundTransport> others;
-    DSL_TRY_ASSIGN(const std::optional<int> ended,
-                   EnterPerNodeJob(options, *per_node, session, others, terminal));
-    if (ended) return *ended;
-    inbound = others.get();
-    transport = std::move(others);
-  } else {
-    DSL_TRY_ASSIGN(transport,
-                   TransportFor(session.plan, options, session.job.policy().max_restarts() > 0));
-  }
+  return session;
+}
+
+// Runs the job and keeps its record. `inbound` is `transport` if each node runs a command of its
+// own, else null.
+int RunSession(SessionOptions session, std::shared_ptr<Transport> transport,
+               InboundTransport* inbound, const LaunchOptions& options,
+               const std::vector<std::string>& arguments, Terminal& terminal) {
   const std::string jobs_folder = OwnJobsFolder();
   const std::string& log_dir = session.job.ranks().log_dir();
   session.job_folder = (log_dir.empty() ? jobs_folder : log_dir) + "/" + session.job.job_id();
@@ -431,6 +310,42 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // a failure to write was reported at the start
   return record.exit_code;
+}
+
+Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& arguments,
+                   Terminal& terminal) {
+  OwnFile token;
+  DSL_TRY(JoinSlurmStep(options, token));
+  TakeCompletionIndex([](const char* name) { return std::getenv(name); }, options);
+  if (WantsAllocation(options)) return RunInAllocation(options, arguments);
+  prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
+  DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
+  DSL_TRY_ASSIGN(std::optional<AccelerateConfig> accelerate,
+                 TakeAccelerateConfig(CurrentEnvironment(), cwd, options));
+  ShowNotices(options, terminal);
+  std::optional<PerNodeInfo> per_node;
+  if (options.per_node) {
+    DSL_TRY_ASSIGN(per_node, ReadPerNodeInfo(options));
+  }
+  DSL_TRY_ASSIGN(SessionOptions session,
+                 MakeSession(options, cwd, per_node, std::move(accelerate), arguments, terminal));
+  if (options.dry_run) return ShowDryRun(options, session);
+  DSL_TRY(CheckOpenFiles(session.plan.nodes.size(), ReadOpenFiles()));
+  std::shared_ptr<Transport> transport;
+  InboundTransport* inbound = nullptr;
+  if (per_node) {
+    std::unique_ptr<InboundTransport> others;
+    DSL_TRY_ASSIGN(const std::optional<int> ended,
+                   EnterPerNodeJob(options, *per_node, session, others, terminal));
+    if (ended) return *ended;
+    inbound = others.get();
+    transport = std::move(others);
+  } else {
+    DSL_TRY_ASSIGN(transport,
+                   TransportFor(session.plan, options, session.job.policy().max_restarts() > 0));
+  }
+  return RunSession(std::move(session), std::move(transport), inbound, options, arguments,
+                    terminal);
 }
 
 Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& terminal) {

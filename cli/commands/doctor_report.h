@@ -1,4 +1,5 @@
-// Derives the findings of `dslaunch doctor` from the nodes' answers. Pure.
+// The findings of `dslaunch doctor`, derived from the nodes' answers (doctor_diagnosis.cc), as a
+// table and as JSON (doctor_report.cc). Pure.
 #pragma once
 
 #include <cstdint>

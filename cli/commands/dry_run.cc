@@ -14,6 +14,7 @@
 #include "base/text/sanitize.h"
 #include "base/text/size_text.h"
 #include "base/text/text_table.h"
+#include "cli/commands/planned_training.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/job_spec.h"
 #include "cli/plan/secrets.h"
@@ -22,7 +23,6 @@
 #include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
 #include "rendezvous/quorum.h"
-#include "trainer/mesh/mesh.h"
 
 namespace dslaunch {
 namespace {
@@ -74,63 +74,6 @@ std::string LabelsOf(const Host& node) {
     text +=
         (text.empty() ? "" : " ") + SanitizeForTerminal(name) + "=" + SanitizeForTerminal(value);
   return text;
-}
-
-// Returns a value of the recipe with secrets masked.
-Json WithoutSecrets(const Json& value, const std::string& name = "") {
-  if (value.is_object()) {
-    Json masked = Json::object();
-    for (const auto& [key, child] : value.items()) masked[key] = WithoutSecrets(child, key);
-    return masked;
-  }
-  if (value.is_array()) {
-    Json masked = Json::array();
-    for (const Json& child : value) masked.push_back(WithoutSecrets(child, name));
-    return masked;
-  }
-  if (!value.is_string()) return value;
-  return MaskedSetting(name, value.get<std::string>());
-}
-
-// Returns the recipe as the ranks get it; null for other programs or if it is not valid JSON.
-Json RecipeOf(const pb::Program& program) {
-  for (const pb::EnvVar& variable : program.chosen_env()) {
-    if (variable.name() != kRecipeVariable) continue;
-    const Json recipe = Json::parse(variable.value(), nullptr, false);
-    return recipe.is_discarded() ? Json() : WithoutSecrets(recipe);
-  }
-  return Json();
-}
-
-// Returns a whole number of the recipe's engine section, or `otherwise`.
-int EngineNumber(const Json& recipe, const char* section, const char* key, int otherwise) {
-  const Json none = Json::object();
-  const auto child = [&](const Json& parent, const char* name) -> const Json& {
-    return parent.is_object() && parent.contains(name) ? parent[name] : none;
-  };
-  const Json& value = child(child(child(recipe, "engine"), section), key);
-  return value.is_number_integer() ? value.get<int>() : otherwise;
-}
-
-// How the recipe's engine uses its ranks.
-struct EngineLayout {
-  int stages = 1;
-  int zero_stage = 0;
-  RankOrder order = RankOrder::kPipeData;
-};
-
-EngineLayout EngineLayoutOf(const Json& recipe) {
-  EngineLayout layout;
-  layout.stages = std::max(1, EngineNumber(recipe, "pipeline", "stages", 1));
-  layout.zero_stage = EngineNumber(recipe, "zero_optimization", "stage", 0);
-  if (layout.stages > 1) {
-    const Json& pipeline = recipe["engine"]["pipeline"];
-    const char* const data_pipe = RankOrderName(RankOrder::kDataPipe);
-    if (pipeline.contains("rank_order") && pipeline["rank_order"] == data_pipe) {
-      layout.order = RankOrder::kDataPipe;
-    }
-  }
-  return layout;
 }
 
 // Returns descriptions of the values that MakeWorkerEnv cannot know without the node.
@@ -221,6 +164,38 @@ std::string SettingsOf(const std::vector<Setting>& settings, Scope scope, const 
       line += (line.empty() ? "" : " ") + setting.name + "=" + ShownValue(setting);
   }
   return line;
+}
+
+Json TimeoutsJson(const SessionOptions& session) {
+  const pb::Timeouts& times = session.job.timeouts();
+  return {{"connect", session.connect_timeout.count()},
+          {"join", times.join_ms()},
+          {"ready", times.ready_ms()},
+          {"heartbeat", times.heartbeat_ms()},
+          {"suspect", times.suspect_ms()},
+          {"dead", times.dead_ms()},
+          {"lease", times.lease_ms()},
+          {"grace", times.grace_ms()},
+          {"teardown", times.teardown_ms()},
+          {"time_limit", times.time_limit_ms()},
+          {"hang", session.job.policy().hang_ms()}};
+}
+
+// Returns a node's object. `block` has its ranks; it is null for a spare.
+Json HostJson(const Host& node, const RankBlock* block) {
+  Json json = {{"name", node.name},
+               {"host", node.host},
+               {"port", node.port == 0 ? Json() : Json(node.port)},
+               {"user", node.user.empty() ? Json() : Json(node.user)},
+               {"slots", node.slots},
+               {"spare", node.spare},
+               {"first_rank", block == nullptr ? Json() : Json(block->first_rank)},
+               {"devices", node.devices.empty() ? Json() : Json(node.devices)},
+               {"labels", Json::object()},
+               {"env", Json::object()}};
+  for (const auto& [name, value] : node.labels) json["labels"][name] = value;
+  for (const auto& [name, value] : node.env) json["env"][name] = MaskedValue(name, value);
+  return json;
 }
 
 }  // namespace
@@ -454,30 +429,6 @@ std::string DryRun::Environments() const {
   return text;
 }
 
-std::string DryRun::Training() const {
-  if (request_.recipe_source.empty()) return "";
-  std::string text = "\nTraining\n";
-  text += kIndent + ("recipe: " + SanitizeForTerminal(request_.recipe_source)) + "\n";
-  const EngineLayout engine = EngineLayoutOf(RecipeOf(request_.session.job.ranks().program()));
-  const int world_size = request_.session.plan.world_size();
-  text += kIndent + ("engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +
-                     std::to_string(engine.zero_stage));
-  if (engine.stages == 1) return text + ", all of them replicas of the data\n";
-  text += ", " + Count(static_cast<size_t>(engine.stages), "pipeline stage");
-  const std::optional<Mesh> mesh = MakeMesh(world_size, engine.stages, /*tensor=*/1, engine.order);
-  if (!mesh) return text + ", into which they do not fit: the trainer will refuse it\n";
-  text += " x " + Count(static_cast<size_t>(mesh->data), "replica") + "\n";
-  for (int stage = 0; stage < mesh->pipeline; ++stage) {
-    std::vector<std::string> ranks;
-    for (const int rank : mesh->RanksAlong(MeshAxis::kData, {.stage = stage})) {
-      ranks.push_back(std::to_string(rank));
-    }
-    text += kIndent + (kIndent + ("stage " + std::to_string(stage) + ": ranks ")) +
-            NameList(ranks, " ") + "\n";
-  }
-  return text;
-}
-
 std::string DryRun::Limits() const {
   const SessionOptions& session = request_.session;
   const pb::Timeouts& times = session.job.timeouts();
@@ -507,7 +458,12 @@ std::string DryRun::Limits() const {
 }
 
 std::string DryRun::ToText() const {
-  return Summary() + Nodes() + Commands() + Environments() + Training() + Limits();
+  const std::string& source = request_.recipe_source;
+  const std::string training = source.empty()
+                                   ? ""
+                                   : TrainingText(source, request_.session.job.ranks().program(),
+                                                  request_.session.plan.world_size());
+  return Summary() + Nodes() + Commands() + Environments() + training + Limits();
 }
 
 std::string DryRun::ToJson() const {
@@ -516,12 +472,6 @@ std::string DryRun::ToJson() const {
   const auto dump = [](const Json& value) {
     return value.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
-  const auto variables = [](const std::vector<std::pair<std::string, std::string>>& pairs) {
-    auto object = Json::object();
-    for (const auto& [name, value] : pairs) object[name] = MaskedValue(name, value);
-    return object;
-  };
-  const pb::Timeouts& times = session.job.timeouts();
   std::string text = "{\"dry_run\": true";
   const auto add = [&](const char* name, const Json& value) {
     text += std::string(",\n\"") + name + "\": " + dump(value);
@@ -540,44 +490,16 @@ std::string DryRun::ToJson() const {
   Json shown = Json::array();
   for (const int rank : session.shown.shown_ranks.ranks) shown.push_back(rank);
   add("show", session.shown.shown_ranks.all ? Json("all") : shown);
-  add("timeouts_ms", {{"connect", session.connect_timeout.count()},
-                      {"join", times.join_ms()},
-                      {"ready", times.ready_ms()},
-                      {"heartbeat", times.heartbeat_ms()},
-                      {"suspect", times.suspect_ms()},
-                      {"dead", times.dead_ms()},
-                      {"lease", times.lease_ms()},
-                      {"grace", times.grace_ms()},
-                      {"teardown", times.teardown_ms()},
-                      {"time_limit", times.time_limit_ms()},
-                      {"hang", session.job.policy().hang_ms()}});
+  add("timeouts_ms", TimeoutsJson(session));
   add("max_restarts", session.job.policy().max_restarts());
   if (!request_.recipe_source.empty()) {
-    const Json recipe = RecipeOf(session.job.ranks().program());
-    const EngineLayout engine = EngineLayoutOf(recipe);
-    add("train", {{"recipe_source", request_.recipe_source},
-                  {"recipe", recipe},
-                  {"pipeline_stages", engine.stages},
-                  {"zero_stage", engine.zero_stage},
-                  {"rank_order", RankOrderName(engine.order)}});
+    add("train", TrainingJson(request_.recipe_source, session.job.ranks().program()));
   }
   text += ",\n\"nodes\": [";
   std::map<std::string, std::string> described;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
-    const Host& node = plan.nodes[i];
     const RankBlock* const block = plan.ranks.BlockOf(static_cast<uint32_t>(i));
-    Json object = {{"name", node.name},
-                   {"host", node.host},
-                   {"port", node.port == 0 ? Json() : Json(node.port)},
-                   {"user", node.user.empty() ? Json() : Json(node.user)},
-                   {"slots", node.slots},
-                   {"spare", node.spare},
-                   {"first_rank", block == nullptr ? Json() : Json(block->first_rank)},
-                   {"devices", node.devices.empty() ? Json() : Json(node.devices)},
-                   {"labels", Json::object()},
-                   {"env", variables(node.env)}};
-    for (const auto& [name, value] : node.labels) object["labels"][name] = value;
-    text += (i == 0 ? "\n " : ",\n ") + dump(object);
+    text += (i == 0 ? "\n " : ",\n ") + dump(HostJson(plan.nodes[i], block));
   }
   text += "],\n\"ranks\": [";
   ForEachNode([&](const std::vector<PlannedRank>& ranks) {

@@ -67,7 +67,6 @@ class DryRun {
   std::string Nodes() const;
   std::string Commands() const;
   std::string Environments() const;
-  std::string Training() const;
   std::string Limits() const;
 
   DryRunRequest request_;

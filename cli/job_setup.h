@@ -1,0 +1,44 @@
+// Prepares a job or `dslaunch doctor` before it connects: plans the nodes, and finds the program
+// and the files of this installation.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/options/options.h"
+#include "cli/output/terminal.h"
+#include "cli/plan/accelerate_config.h"
+#include "cli/plan/job_program.h"
+#include "cli/plan/launch_plan.h"
+#include "cli/plan/recipe.h"
+
+namespace dslaunch {
+
+// Returns the folder of the running dslaunch, in a build tree or an installation. The trainer and
+// its recipes are located relative to it.
+std::filesystem::path BinaryFolder();
+
+// Returns the folders of the built-in recipes.
+std::vector<std::string> RecipeFolders();
+
+// Returns the recipe of a `train` command, with its --device applied. `cwd` is for relative paths.
+Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string& cwd);
+
+// Reads the hostfile and the environment, and asks Slurm about its allocation if the job runs
+// there.
+Result<LaunchPlan> MakePlan(const LaunchOptions& options);
+
+// Resolves the command line to the ranks' program, and prints notices. `called_as` is argv[0] of
+// this process.
+Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
+                                const std::string& cwd, std::optional<AccelerateConfig> accelerate,
+                                const std::string& called_as, Terminal& terminal);
+
+// Returns the device to use: a trainer without CUDA must not claim to train on GPUs. Returns kUsage
+// if such a trainer is asked for CUDA.
+Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked);
+
+}  // namespace dslaunch
