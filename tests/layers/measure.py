@@ -257,8 +257,6 @@ def blank_comments(text):
 def limits_of(measures):
     """{name: value} of everything that ratchets.txt limits: what exceeds the general limits has a row of its own."""
     rows = {}
-    product_lines = sum(measures.lines.values())
-    rows["product.lines"] = product_lines
     for folder, count in sorted(measures.folders.items()):
         if count > 45:
             rows[f"folder.{folder}"] = count

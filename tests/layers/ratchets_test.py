@@ -1,5 +1,6 @@
 """The measures of the tree stay within ratchets.txt, whose limits only fall (tests/layers/measure.py prints and lowers them)."""
 import pathlib
+import tempfile
 import unittest
 
 import measure
@@ -52,6 +53,30 @@ Thing::Thing(int a)
     def test_recognizes_lists_of_rows_as_tables(self):
         self.assertTrue(measure.is_table('const Row kRows[] = {\n    {"a", 1},\n    {"b", 2,\n     "more"},\n};'))
         self.assertFalse(measure.is_table("int F() {\n  int a = 1;\n  return a;\n}"))
+
+
+class LimitsTest(unittest.TestCase):
+    def rows_of(self, **files):
+        """Returns the rows that a tree of these files needs in ratchets.txt, without those of words and models."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                path = pathlib.Path(folder) / "base" / name.replace("_h", ".h").replace("_cc", ".cc")
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+            rows = measure.limits_of(measure.measure(pathlib.Path(folder)))
+            return {name: value for name, value in rows.items() if not name.startswith(("words.", "models."))}
+
+    def test_folder_of_46_files_needs_a_row(self):
+        self.assertEqual({}, self.rows_of(**{f"a{i}_h": "" for i in range(45)}))
+        self.assertEqual({"folder.base": 46}, self.rows_of(**{f"a{i}_h": "" for i in range(46)}))
+
+    def test_class_of_31_methods_needs_a_row(self):
+        methods = "".join(f"  void F{i}();\n" for i in range(31))
+        self.assertEqual({"methods.A": 31}, self.rows_of(a_h="class A {\n" + methods + "};\n"))
+
+    def test_function_of_61_lines_needs_a_row(self):
+        self.assertEqual({}, self.rows_of(a_cc="void F() {\n" + "  a = 1;\n" * 58 + "}\n"))
+        self.assertEqual({"function.base/a.cc:F": 61}, self.rows_of(a_cc="void F() {\n" + "  a = 1;\n" * 59 + "}\n"))
 
 
 class RatchetsTest(unittest.TestCase):
