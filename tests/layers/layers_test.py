@@ -12,8 +12,9 @@ import sys
 import tempfile
 import unittest
 
+from measure import PRODUCT as TOP
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
 # Folders that are linked into one program: of a name with two definitions, an arbitrary one is used (one-definition
 # rule).
 HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/mesh", "trainer/config",

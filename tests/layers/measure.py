@@ -1,15 +1,12 @@
 """Prints the measures of the tree: folders, classes, functions, files, lines and words.
 
-measure.py [FOLDER]            prints them for the tree in FOLDER (default: this one).
-measure.py --lower             lowers the limits in ratchets.txt to today's values; never raises one.
-
-tests/layers/ratchets_test.py compares them with ratchets.txt.
+tests/layers/ratchets_test.py compares them with the limits in ratchets.txt.
 """
+import argparse
 import collections
 import dataclasses
 import pathlib
 import re
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMITS = pathlib.Path(__file__).resolve().parent / "ratchets.txt"
@@ -36,6 +33,8 @@ COMMENT_PATTERNS = {
     "nobody": ("line", r"\b([Nn]obody|[Ss]omebody|[Aa]nybody)\b"),
     "as": ("first", r"^(As [A-Z`a-z]|The same|So )"),
 }
+
+WORD_PATTERNS = [f"words.names.{key}" for key in NAME_PATTERNS] + [f"words.comments.{key}" for key in COMMENT_PATTERNS]
 
 
 @dataclasses.dataclass
@@ -204,12 +203,12 @@ def word_hits(root):
     for file, name in names_of_tests(root):
         for pattern, expression in NAME_PATTERNS.items():
             if re.search(expression, name):
-                found[f"names.{pattern}"].append((file, name))
+                found[f"words.names.{pattern}"].append((file, name))
     for file, kind, text in comments(root):
         for pattern, (where, expression) in COMMENT_PATTERNS.items():
             if where == "line" or kind == where or (where == "first" and kind == "trailing"):
                 if re.search(expression, text):
-                    found[f"comments.{pattern}"].append((file, text))
+                    found[f"words.comments.{pattern}"].append((file, text))
     return found
 
 
@@ -243,8 +242,7 @@ def measure(root):
         long_files={name: count for name, count in lines.items() if count > 600 and not is_table(texts[name])},
         classes=[found for name, text in cpp.items() for found in classes_of(name, text)],
         long_functions=functions,
-        words={pattern: len(words[pattern]) for pattern in
-               [f"names.{key}" for key in NAME_PATTERNS] + [f"comments.{key}" for key in COMMENT_PATTERNS]},
+        words={pattern: len(words[pattern]) for pattern in WORD_PATTERNS},
         models={name: len(MODELS.findall(text)) for name, text in cpp.items()
                 if not name.startswith(FAMILIES) and MODELS.search(blank_comments(text))},
         launchers={name: len(LAUNCHERS.findall(text)) for name, text in cpp.items() if LAUNCHERS.search(text)})
@@ -271,7 +269,7 @@ def limits_of(measures):
         rows[f"file.{file}"] = count
     rows["models.mentions"] = sum(measures.models.values())
     for pattern, count in measures.words.items():
-        rows[f"words.{pattern}"] = count
+        rows[pattern] = count
     return rows
 
 
@@ -291,9 +289,8 @@ HEADER = """# Limits that tests/layers/ratchets_test.py keeps. They may only fal
 
 
 def lower():
-    now, before = limits_of(measure(ROOT)), read_limits() if LIMITS.exists() else None
-    rows = {name: value if before is None else min(value, before[name]) for name, value in now.items()
-            if before is None or name in before}
+    before = read_limits()
+    rows = {name: min(value, before[name]) for name, value in limits_of(measure(ROOT)).items() if name in before}
     LIMITS.write_text(HEADER + "".join(f"{name} {value}\n" for name, value in sorted(rows.items())))
 
 
@@ -330,10 +327,18 @@ def print_measures(root):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--lower"]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=ROOT, help="the tree to measure (default: this one)")
+    parser.add_argument("--lower", action="store_true", help="lower the limits in ratchets.txt to today's values, and raise none")
+    parser.add_argument("--hits", metavar="PATTERN", choices=WORD_PATTERNS,
+                        help="print the names or comments that match PATTERN: " + ", ".join(WORD_PATTERNS))
+    arguments = parser.parse_args()
+    if not all((arguments.folder / name).is_dir() for name in PRODUCT):
+        parser.error(f"{arguments.folder} is not a clone of dslaunch: it lacks one of the folders {' '.join(PRODUCT)}")
+    if arguments.lower:
         lower()
-    elif sys.argv[1:2] == ["--hits"]:
-        for file, text in word_hits(ROOT)[sys.argv[2]]:
+    elif arguments.hits:
+        for file, text in word_hits(arguments.folder)[arguments.hits]:
             print(f"{file}: {text}")
     else:
-        print_measures(pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
+        print_measures(arguments.folder)

@@ -83,9 +83,9 @@ class RatchetsTest(unittest.TestCase):
     def test_no_limit_is_exceeded(self):
         limits = measure.read_limits()
         rows = measure.limits_of(measure.measure(measure.ROOT))
-        self.assertEqual([], [f"{name}: {value}, limit {limits.get(name, 'of tests/layers/ratchets.txt')}"
+        self.assertEqual([], [f"{name}: {value}, limit {limits.get(name, 'as at the head of ratchets.txt')}"
                               for name, value in rows.items() if value > limits.get(name, -1)],
-                         "`python3 tests/layers/measure.py` shows the measures, `--hits words.X` prints hits of a pattern")
+                         "`python3 tests/layers/measure.py` prints the measures, `--hits words.X` the hits of a pattern")
 
 
 if __name__ == "__main__":

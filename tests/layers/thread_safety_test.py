@@ -11,9 +11,10 @@ import subprocess
 import sys
 import unittest
 
+from measure import PRODUCT as TOP
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else ROOT / "build"
-TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
 NOT_RUN = 77
 
 
