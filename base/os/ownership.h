@@ -1,5 +1,5 @@
-// Checks of who owns files and folders. Records and configurations that another user could have
-// written are never read.
+// Checks the owners of files and folders, so that records and configurations that another user
+// could have written are never read.
 #pragma once
 
 #include <sys/stat.h>

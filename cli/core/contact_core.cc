@@ -94,9 +94,10 @@ void ContactCore::NoteContact(Clock::time_point now) {
   newest_contact_ = now;
 }
 
-// Returns how long a node may be silent. If another node was heard long after it, this node is
-// silent. If none was, this machine may be cut off, and the nodes work as long as they hold its
-// lease. A user who asked for the end does not want to wait for the lease.
+// Returns the longest silence of a node before it counts as lost: `dead_s` if another node was
+// heard long after it, because then the node itself is silent. Otherwise this machine may be cut
+// off while the nodes continue, so it is at least the lease. After an interrupt it is `dead_s`,
+// because the user should not have to wait for the lease.
 milliseconds ContactCore::PatienceWith(size_t index) const {
   const Clock::time_point last_seen = peers_[index].silence.last_seen();
   const Clock::time_point awaited_since = last_seen < all_silent_until_ ? all_back_by_ : last_seen;

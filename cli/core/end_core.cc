@@ -121,7 +121,7 @@ void EndCore::OnTimer(std::optional<Clock::duration> reader_still_for, Clock::ti
   }
 }
 
-// A user who asked for the end does not want to wait for a reader.
+// After an interrupt the user should not have to wait for a reader.
 void EndCore::OnReader(std::optional<Clock::duration> still_for) {
   if (was_interrupted_ && still_for && *still_for >= kReaderPatienceAtTheEnd) DropOutput();
 }
@@ -129,7 +129,7 @@ void EndCore::OnReader(std::optional<Clock::duration> still_for) {
 void EndCore::DropOutput() {
   if (std::exchange(output_is_dropped_, true)) return;
   out_.Log(LogLevel::kWarning,
-           "nobody reads this output; what the ranks still write is in their log files only");
+           "this output is no longer read; the ranks' further output is in their log files only");
   out_.Do(action::DropOutput{});
 }
 

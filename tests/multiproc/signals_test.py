@@ -136,7 +136,7 @@ except KeyboardInterrupt:
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 40), job)
         self.assertNotIn("lost", job.stderr)
-        self.assert_prints(job, "nobody reads this output")
+        self.assert_prints(job, "this output is no longer read")
         self.assert_nothing_left()
 
     def test_ctrl_c_after_a_failure_keeps_its_code(self):

@@ -65,8 +65,8 @@ struct Mismatch : std::runtime_error {
                            ", and rank " + std::to_string(peer) + " runs " + other.text.data()) {}
 };
 
-// The tensors of collectives that nobody waited for: like NCCL's watchdog, this keeps them until
-// the collective is done.
+// Holds the tensors of a collective whose Work the program has dropped, until the collective is
+// done, like NCCL's watchdog.
 struct Abandoned {
   std::shared_ptr<EventMark> until;
   Tensors tensors;

@@ -512,11 +512,11 @@ TEST_F(AgentCoreTest, StopsIfRendezvousIsNotFound) {
   Prepare();
   core_.membership().OnRun({"10.0.0.1:40"}, now_);
   Settle();
-  core_.membership().OnFound(Error{ExitCode::kTimedOut, "nobody answers"}, now_);
+  core_.membership().OnFound(Error{ExitCode::kTimedOut, "no node answers"}, now_);
   Settle();
   EXPECT_EQ(core_.workers().phase(), Phase::kStopping);
   EXPECT_EQ(core_.teardown().outcome().kind(), pb::Cause::TIMED_OUT);
-  EXPECT_EQ(core_.teardown().outcome().message(), "node2: nobody answers");
+  EXPECT_EQ(core_.teardown().outcome().message(), "node2: no node answers");
   Reaped();
   EXPECT_EQ(Count<agent_action::EndEvents>(), 1u);  // there is no rendezvous to wait for
 }

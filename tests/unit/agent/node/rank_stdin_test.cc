@@ -96,7 +96,7 @@ TEST_F(RankStdinTest, RefusesInputThatRankDoesNotRead) {
   EXPECT_LT(taken, 20);
   EXPECT_GT(taken, 1);
   (*input)->Close();
-  EXPECT_TRUE((*input)->Write(piece)) << "nobody reads it: it may go";
+  EXPECT_TRUE((*input)->Write(piece)) << "input without a reader may be dropped";
 }
 
 TEST_F(RankStdinTest, TerminalCarriesInputAndOutput) {
