@@ -248,9 +248,7 @@ void Coordinator::CompleteIfTornDown(Clock::time_point now) {
   }
   completed.set_teardown_complete(completed.missing_nodes_size() == 0);
   completed.set_saved(!members_.empty() && AllSaved(roster_, first.cause));
-  for (const Participant& participant : roster_.Joined()) {
-    if (!participant.lost_in) roster_.Send(participant.session, message, /*end_session=*/true);
-  }
+  roster_.Broadcast(message, /*end_session=*/true);
 }
 
 void Coordinator::Lose(std::vector<Participant*> lost, const std::string& why, Fence fence,

@@ -11,8 +11,6 @@
 
 namespace dslaunch {
 
-inline bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE; }
-
 // A failure and the interval [earliest, latest] in which it happened, by the rendezvous' clock.
 struct FailureReport {
   pb::Cause cause;

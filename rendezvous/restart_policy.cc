@@ -5,6 +5,7 @@
 
 #include "base/count.h"
 #include "base/exit_code.h"
+#include "proto/wire/cause.h"
 
 namespace dslaunch {
 namespace {
@@ -41,7 +42,7 @@ std::string WhyHopeless(const pb::Cause& cause) {
   return "";
 }
 
-bool Failed(const EndedAttempt& attempt) { return attempt.cause.kind() != pb::Cause::NONE; }
+bool Failed(const EndedAttempt& attempt) { return !IsSuccess(attempt.cause); }
 
 // Returns whether the last two failed attempts made no progress. Sets `best` to the highest step of
 // all attempts.

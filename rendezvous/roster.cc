@@ -108,9 +108,9 @@ void Roster::Refuse(SessionId session, const pb::Cause& cause) {
   Send(session, std::move(message), /*end_session=*/true);
 }
 
-void Roster::Broadcast(const pb::RendezvousMessage& message) {
+void Roster::Broadcast(const pb::RendezvousMessage& message, bool end_session) {
   for (const Participant& participant : Joined()) {
-    if (!participant.lost_in) Send(participant.session, message);
+    if (!participant.lost_in) Send(participant.session, message, end_session);
   }
 }
 

@@ -105,7 +105,7 @@ class Roster {
 
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Refuse(SessionId session, const pb::Cause& cause);
-  void Broadcast(const pb::RendezvousMessage& message);
+  void Broadcast(const pb::RendezvousMessage& message, bool end_session = false);
   void Notify(const std::string& text);  // sends a notice to the user
   // Sends the endpoints of the first agents of `voters` to `only`, or to each node.
   void SendPeers(const std::vector<uint32_t>& voters, const Participant* only = nullptr);

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/exit_code.h"
+#include "base/overloaded.h"
 #include "base/text/signal_name.h"
 #include "proto/wire/cause.h"
 
@@ -14,11 +15,6 @@ namespace {
 
 constexpr milliseconds kDefaultTick(500);
 constexpr int kLoopPatience = 5;  // times dead_ms, or the lease; as disks may take
-
-template <class... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
 
 }  // namespace
 
@@ -180,7 +176,7 @@ void AgentCore::OnAssignment(const pb::RendezvousMessage& message, BootClock::ti
 
 void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   if (!workers_.OnDrain(attempt, drain)) return;
-  majority_.OnDrain(/*failed=*/drain.cause().kind() != pb::Cause::NONE);
+  majority_.OnDrain(/*failed=*/!IsSuccess(drain.cause()));
   mpi_.EndHeld();
   workers_.Stop();
   if (plant_early_drained_) workers_.OnReaped();

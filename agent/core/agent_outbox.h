@@ -91,6 +91,7 @@ class AgentOutbox {
   // Returns false if it was over already.
   bool OnRendezvousOver() { return !std::exchange(is_over_, true); }
   void SetAttempt(uint64_t attempt) { attempt_ = attempt; }
+  uint64_t attempt() const { return attempt_; }
 
   // A stream to the rendezvous is open, and more is expected on it.
   bool has_rendezvous() const { return is_joined_ && !is_over_; }

@@ -58,7 +58,6 @@ class FrontEndCore {
   bool IsUnasked(BootClock::time_point now) const;
 
   bool gone() const { return gone_; }
-  bool is_link_broken() const { return is_link_broken_; }
   bool detached() const { return detached_at_.has_value(); }
   std::optional<Clock::time_point> detached_at() const { return detached_at_; }
   // It is connected, so it can name another host of the rendezvous.

@@ -31,7 +31,7 @@ void MembershipCore::OnFound(const Result<std::string>& address, Clock::time_poi
   if (workers_.stopping()) return;
   if (address.ok()) return Join(*address, now);
   // The node that was elected is lost too.
-  if (majority_.MayElect()) return Lose(address.error().message, now);
+  if (majority_.MayElect()) return OnEnd(address.error().message, now);
   out_.OnRendezvousOver();
   out_.Ask(agent_request::Stop{job_.Cause(pb::Cause::TIMED_OUT, address.error().code,
                                           job_.node_name() + ": " + address.error().message)});
@@ -49,12 +49,10 @@ void MembershipCore::Join(const std::string& address, Clock::time_point now) {
   out_.Do(std::move(join));
 }
 
-void MembershipCore::OnEnd(const std::string& why, Clock::time_point now) { Lose(why, now); }
-
 void MembershipCore::OnTick(Clock::time_point now, bool was_late) {
   if (was_late) last_seen_ = now;
   if (out_.has_rendezvous() && now - last_seen_ >= SilenceLimit(job_.timeouts()))
-    Lose("no heartbeat", now);
+    OnEnd("no heartbeat", now);
   if (failover_by_ && now >= *failover_by_) {
     failover_by_.reset();
     out_.StopCutOff(lost_by_);
@@ -66,7 +64,7 @@ bool MembershipCore::IsQuiet(Clock::time_point now) const {
          now - last_seen_ >= milliseconds(job_.timeouts().dead_ms()) / 2;
 }
 
-void MembershipCore::Lose(const std::string& why, Clock::time_point now) {
+void MembershipCore::OnEnd(const std::string& why, Clock::time_point now) {
   if (out_.is_rendezvous_over()) return;
   front_end_.OnUnreachable();
   pb::Cause cause =

@@ -70,7 +70,6 @@ class MembershipCore {
  private:
   void Find(Clock::time_point now);
   void Join(const std::string& address, Clock::time_point now);
-  void Lose(const std::string& why, Clock::time_point now);
   bool CanBeReplaced() const;
   void AwaitFailover(const pb::Cause& cause, Clock::time_point now);
   void EmitLost(pb::RendezvousLost lost) const;

@@ -57,31 +57,26 @@ std::string WorkersCore::Describe(const AttemptWorker& worker) const {
          std::to_string(worker.pid) + ")";
 }
 
-void WorkersCore::SetAttempt(uint64_t attempt) {
-  attempt_ = attempt;
-  out_.SetAttempt(attempt);
-}
-
 // --- The rendezvous ---
 
 bool WorkersCore::OnAssignment(const pb::RendezvousMessage& message) {
-  if (phase_ != Phase::kIdle || message.attempt() <= attempt_) {
+  if (phase_ != Phase::kIdle || message.attempt() <= out_.attempt()) {
     out_.Log("ranks for attempt " + std::to_string(message.attempt()) +
-             " are refused: this node is in attempt " + std::to_string(attempt_));
+             " are refused: this node is in attempt " + std::to_string(out_.attempt()));
     return false;
   }
   phase_ = Phase::kWorking;
-  SetAttempt(message.attempt());
-  workers_ = AttemptWorkers(attempt_, message.assignment(), {});
-  out_.Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
+  out_.SetAttempt(message.attempt());
+  workers_ = AttemptWorkers(out_.attempt(), message.assignment(), {});
+  out_.Do(agent_action::PlanWorkers{.attempt = out_.attempt(), .assignment = message.assignment()});
   return true;
 }
 
 bool WorkersCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
-  if (phase_ > Phase::kWorking || attempt < attempt_) return false;
+  if (phase_ > Phase::kWorking || attempt < out_.attempt()) return false;
   phase_ = Phase::kDraining;
-  SetAttempt(attempt);
-  const bool failed = drain.cause().kind() != pb::Cause::NONE;
+  out_.SetAttempt(attempt);
+  const bool failed = !IsSuccess(drain.cause());
   out_.Log("attempt " + std::to_string(attempt) +
            " ends: " + (failed ? CauseText(drain.cause()) + "; " : "") + drain.reason());
   pb::NodeEvent event;
@@ -117,15 +112,15 @@ void WorkersCore::OnEndRank(uint32_t rank) {
 // --- The edge ---
 
 void WorkersCore::OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs) {
-  if (!is_working() || attempt != attempt_) return;
+  if (!is_working() || attempt != out_.attempt()) return;
   if (!specs.ok()) {
     return out_.StopJob(
         job_.Cause(pb::Cause::START_FAILED, specs.error().code, specs.error().message));
   }
   const pb::Assignment assignment = workers_.assignment();
-  workers_ = AttemptWorkers(attempt_, assignment, *specs);
+  workers_ = AttemptWorkers(out_.attempt(), assignment, *specs);
   program_ = specs->argv(0);
-  out_.Log("attempt " + std::to_string(attempt_) + ": starting " +
+  out_.Log("attempt " + std::to_string(out_.attempt()) + ": starting " +
            std::to_string(specs->workers_size()) + " of " +
            std::to_string(assignment.world_size()) + " ranks from rank " +
            std::to_string(assignment.first_rank()) + ", MASTER_ADDR " + assignment.master_addr() +
@@ -218,7 +213,7 @@ void WorkersCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   pb::Cause cause = job_.Cause(pb::Cause::START_FAILED, StartFailureCode(failed),
                                job_.node_name() + ": cannot start " + program_ + " (" +
                                    failed.step() + "): " + StartFailureText(failed));
-  cause.set_attempt(attempt_);
+  cause.set_attempt(out_.attempt());
   cause.set_rank(static_cast<int>(worker->rank));
   cause.set_local_rank(static_cast<int>(worker->local_rank));
   out_.StopJob(cause);

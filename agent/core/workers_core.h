@@ -32,7 +32,7 @@ class WorkersCore {
   bool is_working() const { return phase_ == Phase::kWorking; }
   bool stopping() const { return phase_ >= Phase::kStopping; }
   // The newest attempt that this node was part of, as rank or spare; 0: none yet.
-  uint64_t attempt() const { return attempt_; }
+  uint64_t attempt() const { return out_.attempt(); }
   const AttemptWorkers& ranks() const { return workers_; }
   // The folder of the workers' cgroup; empty if they have none.
   const std::string& cgroup() const { return cgroup_; }
@@ -90,12 +90,10 @@ class WorkersCore {
   void OnStopped(const pb::WorkerStopped& stopped);
   void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
   void OnReportedLost(uint32_t rank);
-  void SetAttempt(uint64_t attempt);
 
   const NodeJob& job_;
   AgentOutbox& out_;
   Phase phase_ = Phase::kIdle;
-  uint64_t attempt_ = 0;
   AttemptWorkers workers_;
   std::string program_;  // program of the workers
   std::string cgroup_;

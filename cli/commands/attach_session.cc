@@ -232,10 +232,8 @@ void AttachSession::Lost(size_t index, const std::string& why) {
 }
 
 void AttachSession::SendStop(size_t index) {
-  pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, static_cast<uint32_t>(index),
-                              ExitCode::kInterrupted, "stopped by dslaunch stop");
-  cause.set_signal(SIGTERM);
-  cause.set_exit_code(ExitCodeForSignal(SIGTERM));
+  const pb::Cause cause = MakeSignalCause(pb::Cause::INTERRUPTED, static_cast<uint32_t>(index),
+                                          SIGTERM, "stopped by dslaunch stop");
   NodeInspection& inspection = *nodes_[index].stream->inspection();
   dslaunch::SendStop(*pb::Agent::NewStub(inspection.channel()), cause, kill_now_,
                      inspection.BeginCall());

@@ -30,10 +30,8 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
   if (detaching_) return;  // a moment, and the job is no longer ours to end
   const bool again = std::exchange(was_interrupted_, true);
   const std::string name = SignalName(signal_number);
-  pb::Cause cause =
-      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
-  cause.set_exit_code(ExitCodeForSignal(signal_number));
-  cause.set_signal(signal_number);
+  const pb::Cause cause =
+      MakeSignalCause(pb::Cause::INTERRUPTED, 0, signal_number, "interrupted by " + name);
   out_.Record(action::Record::Kind::kInterrupted, 0, name);
   job_.OnInterrupted(cause);
   if (!nodes_.running()) return Finish();

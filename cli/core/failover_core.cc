@@ -63,7 +63,7 @@ std::vector<FailoverView> FailoverCore::Views(Clock::time_point now) const {
 void FailoverCore::Check(Clock::time_point now) {
   if (!rendezvous_lost_ || failing_over_ || job_.ending()) return;
   const size_t host = nodes_.host();
-  const std::vector<FailoverView> views = Views(now);
+  std::vector<FailoverView> views = Views(now);
   const bool may_restart = job_.restarts() < options_.job.policy().max_restarts();
   // The others have left it for good, so its end is hastened rather than waited for. It may have
   // used the last restart to continue without them.
@@ -78,10 +78,10 @@ void FailoverCore::Check(Clock::time_point now) {
   if (!next) return;
   if (!peers_[host].awaits_failover) nodes_.Abandon(host);
   if (!may_restart) return StopWithout("no restart is left");
-  FailOverTo(*next, now);
+  FailOverTo(*next, std::move(views));
 }
 
-void FailoverCore::FailOverTo(size_t host, Clock::time_point now) {
+void FailoverCore::FailOverTo(size_t host, std::vector<FailoverView> views) {
   failing_over_ = true;
   request_ = MakeFailoverRequest(host, {.lost_host = nodes_.host(),
                                         .lost = *rendezvous_lost_,
@@ -89,7 +89,7 @@ void FailoverCore::FailOverTo(size_t host, Clock::time_point now) {
                                         .restarts = job_.restarts(),
                                         .max_restarts = options_.job.policy().max_restarts(),
                                         .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
-                                        .nodes = Views(now)});
+                                        .nodes = std::move(views)});
   begun_attempt_ = request_.attempt() + 1;
   out_.Do(action::Failover{host, request_});
 }

@@ -48,8 +48,7 @@ class FailoverCore {
   // The node has lost its rendezvous.
   void OnLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
   // The node's stream of events has ended; or it runs again.
-  void OnStreamEnd(size_t index) { peers_[index].awaits_failover = false; }
-  void OnRunAgain(size_t index) { peers_[index].awaits_failover = false; }
+  void StopAwaiting(size_t index) { peers_[index].awaits_failover = false; }
   // `host`: the node that the request named.
   void OnAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
   // Fails over once the host is surely gone. Precondition: the caller knows that this process could
@@ -68,7 +67,7 @@ class FailoverCore {
 
   bool IsHostGone(Clock::time_point now) const;
   std::vector<FailoverView> Views(Clock::time_point now) const;
-  void FailOverTo(size_t host, Clock::time_point now);
+  void FailOverTo(size_t host, std::vector<FailoverView> views);
   void OnFailedOver(const pb::RendezvousOpened& opened);
   // Lets the node follow the new rendezvous, or ends it.
   void Move(size_t index);

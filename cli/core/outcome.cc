@@ -11,8 +11,6 @@
 namespace dslaunch {
 namespace {
 
-bool IsBad(const pb::Cause& cause) { return cause.kind() != pb::Cause::NONE; }
-
 pb::Cause Lost(const std::vector<NodeEnd>& nodes, uint32_t index) {
   return MakeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable, LostMessage(nodes[index]));
 }
@@ -46,7 +44,7 @@ std::vector<uint32_t> Members(const JobInfo& info, const pb::NodeDone* final_sta
 // rendezvous knows less than one that received the decision. One that lost the front end knows
 // nothing, since this front end is alive.
 int Worth(const NodeEnd& node) {
-  if (!node.outcome || !IsBad(*node.outcome)) return 0;
+  if (!node.outcome || IsSuccess(*node.outcome)) return 0;
   if (node.outcome->kind() == pb::Cause::FRONT_END_LOST) return 0;
   return node.outcome->kind() == pb::Cause::NODE_LOST ? 1 : 2;
 }
@@ -72,7 +70,7 @@ pb::Cause FirstCause(const JobInfo& info, const std::vector<uint32_t>& members,
   const std::vector<NodeEnd>& nodes = info.nodes;
   if (info.interrupted) return *info.interrupted;
   if (info.broke_rules) return *info.broke_rules;
-  if (final_status != nullptr && IsBad(final_status->cause()) &&
+  if (final_status != nullptr && !IsSuccess(final_status->cause()) &&
       !IsWordOfCutOff(final_status->cause(), nodes, members))
     return Explained(final_status->cause(), nodes);
   if (final_status == nullptr) {
@@ -88,7 +86,7 @@ pb::Cause FirstCause(const JobInfo& info, const std::vector<uint32_t>& members,
   if (final_status != nullptr) return {};
   for (const uint32_t index : members) {
     const NodeEnd& node = nodes[index];
-    if (node.outcome && IsBad(*node.outcome)) return *node.outcome;
+    if (node.outcome && !IsSuccess(*node.outcome)) return *node.outcome;
   }
   return {};
 }
@@ -145,7 +143,7 @@ std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   if (!node.done) return LostMessage(node);
   const bool is_member = std::ranges::binary_search(end.members, index);
   const bool was_refused = !is_member && !node.done->completed() && node.outcome;
-  return was_refused && IsBad(*node.outcome) ? node.outcome->message() : "";
+  return was_refused && !IsSuccess(*node.outcome) ? node.outcome->message() : "";
 }
 
 // Whether this is what Slurm's signals to a step may do.
@@ -164,11 +162,7 @@ bool IsEffectOfCancelling(const pb::Cause& cause) {
 }
 
 pb::Cause Cancelled(const std::string& how) {
-  pb::Cause cause =
-      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "Slurm ended the job: " + how);
-  cause.set_exit_code(ExitCodeForSignal(SIGTERM));
-  cause.set_signal(SIGTERM);
-  return cause;
+  return MakeSignalCause(pb::Cause::INTERRUPTED, 0, SIGTERM, "Slurm ended the job: " + how);
 }
 
 }  // namespace
@@ -199,16 +193,16 @@ JobEnd DecideJobEnd(const JobInfo& info) {
     const std::optional<pb::NodeDone>& done = info.nodes[index].done;
     return done && done->teardown_complete() && done->left().empty();
   });
-  if (!IsBad(end.cause) && !(complete && !end.members.empty())) {
+  if (IsSuccess(end.cause) && !(complete && !end.members.empty())) {
     end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
                           "all ranks succeeded, but not every node confirmed its teardown");
   }
-  if (!IsBad(end.cause)) {
+  if (IsSuccess(end.cause)) {
     if (std::optional<pb::Cause> missing = MissingSuccess(info, end.members))
       end.cause = *std::move(missing);
   }
-  end.exit_code = IsBad(end.cause) ? end.cause.exit_code() : 0;
-  if (IsBad(end.cause))  // never 0 after a failure, nor what a shell sees as 0
+  end.exit_code = !IsSuccess(end.cause) ? end.cause.exit_code() : 0;
+  if (!IsSuccess(end.cause))  // never 0 after a failure, nor what a shell sees as 0
     end.exit_code = FailureCode(end.exit_code, ExitCode::kInternal);
   end.saved_on_request = AllSaved(info, end);
   if (end.saved_on_request) end.exit_code = ToInt(ExitCode::kPreempted);

@@ -84,11 +84,14 @@ void RunCore::OnLinkEnded(size_t index, bool is_empty, const std::string& last_o
   nodes_.Reconnect(index);
 }
 
+pb::Cause RunCore::LossOf(size_t index, const std::string& why) const {
+  return MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
+                   nodes_.names()[index] + " was lost: " + why);
+}
+
 void RunCore::OnBrokenRules(size_t index, const std::string& what) {
   const std::string why = "its agent sent " + what;
-  const pb::Cause cause =
-      MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
-                nodes_.names()[index] + " was lost: " + why);
+  const pb::Cause cause = LossOf(index, why);
   job_.OnBrokenRules(cause);
   job_.OnLost(index, why, /*last_output=*/"");
   out_.Record(action::Record::Kind::kLost, index, cause.message());
@@ -101,9 +104,7 @@ void RunCore::OnBrokenRules(size_t index, const std::string& what) {
 void RunCore::LoseAtStart(size_t index, const std::string& why) {
   const bool is_host = index == nodes_.host();
   if (job_.attempt() > 0 || job_.ending() || (job_.restartable() && !is_host)) return;
-  const pb::Cause cause =
-      MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
-                nodes_.names()[index] + " was lost: " + why);
+  const pb::Cause cause = LossOf(index, why);
   job_.OnLostAtStart(cause);
   out_.Ask(session_request::StopJob{cause, /*except=*/index});
 }

@@ -44,6 +44,8 @@ class RunCore {
   void WatchUnevenEnd(Clock::time_point now);
 
  private:
+  pb::Cause LossOf(size_t index, const std::string& why) const;
+
   const SessionOptions& options_;
   SessionNodes& nodes_;
   JobState& job_;

@@ -5,18 +5,10 @@
 #include <utility>
 #include <variant>
 
+#include "base/overloaded.h"
 #include "cli/core/event_text.h"
 
 namespace dslaunch {
-namespace {
-
-template <class... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
-
-}  // namespace
-
 SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, PlantedBug bug)
     : options_(options),
       job_state_(options.plan, options.job.policy()),
@@ -93,7 +85,7 @@ SessionCore::Actions SessionCore::OnPrepared(size_t index, Result<pb::PreparedNo
     start_.OnPrepared(index, std::move(info), now);
   } else if (run_.OnPrepared(index, std::move(info))) {
     contact_.OnRunAgain(index);
-    failover_.OnRunAgain(index);
+    failover_.StopAwaiting(index);
   }
   return Take(now);
 }
@@ -126,7 +118,7 @@ SessionCore::Actions SessionCore::OnStreamEnd(size_t index, Clock::time_point no
   if (end_.finished() || end_.detaching()) return {};
   contact_.OnHolding(index);
   nodes_.OnStreamEnd(index);
-  failover_.OnStreamEnd(index);
+  failover_.StopAwaiting(index);
   if (run_.OnStreamEnd(index)) end_.OnNodeEnded(now);
   return Take(now);
 }

@@ -19,13 +19,6 @@ constexpr milliseconds kLostNode0Wait(5'000);  // wait for a node 0 that seems l
 constexpr milliseconds kStartKnownWithin(1'000);
 constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
 
-pb::Cause InterruptCause(pb::Cause::Kind kind, int signal_number, std::string message) {
-  pb::Cause cause = MakeCause(kind, 0, ExitCode::kInterrupted, std::move(message));
-  cause.set_exit_code(ExitCodeForSignal(signal_number));
-  cause.set_signal(signal_number);
-  return cause;
-}
-
 }  // namespace
 
 std::string MemberCore::NodeZero() const {
@@ -308,8 +301,8 @@ void MemberCore::Interrupt(int signal_number, Clock::time_point now) {
     Log(again ? name + " again: killing every rank now"
               : name + ": stopping every rank of the job (again to kill them at once)");
     return Do(
-        member_action::StopAgent{InterruptCause(pb::Cause::INTERRUPTED, signal_number,
-                                                name_ + "'s command was interrupted by " + name),
+        member_action::StopAgent{MakeSignalCause(pb::Cause::INTERRUPTED, 0, signal_number,
+                                                 name_ + "'s command was interrupted by " + name),
                                  again});
   }
   // The job has not started here yet: this command sends node 0 the reason.
@@ -329,9 +322,10 @@ void MemberCore::Leave(bool kill_now) {
   Log(kill_now ? "killing this node's ranks now"
                : "SIGTERM: this node leaves the job; its ranks are stopped, and the others go on "
                  "without it (again to kill its ranks at once)");
-  Do(member_action::StopAgent{InterruptCause(pb::Cause::NODE_LEFT, SIGTERM,
-                                             name_ + " left the job: its command received SIGTERM"),
-                              kill_now});
+  Do(member_action::StopAgent{
+      MakeSignalCause(pb::Cause::NODE_LEFT, 0, SIGTERM,
+                      name_ + " left the job: its command received SIGTERM"),
+      kill_now});
 }
 
 void MemberCore::EndAfterLeave() {

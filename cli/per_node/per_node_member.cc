@@ -22,14 +22,8 @@ constexpr milliseconds kFlushWait(1'000);        // time for sending the last me
 constexpr unsigned kDialJitterMs = 100;  // many nodes wait for one, and must not come at once
 
 MemberCoreOptions CoreOptions(const MemberOptions& options) {
-  MemberCoreOptions core;
-  core.host = options.host;
-  core.port = options.port;
+  MemberCoreOptions core = options;
   core.has_token = options.tls != nullptr;
-  core.join_timeout = options.join_timeout;
-  core.end_timeout = options.end_timeout;
-  core.request = options.request;
-  core.shown = options.shown;
   return core;
 }
 

@@ -36,17 +36,12 @@ namespace dslaunch {
 using StartAgentFn = std::function<Result<std::unique_ptr<NodeLink>>(
     const NodeTarget& target, int command_fd, Deadline deadline)>;
 
-struct MemberOptions {
-  std::string host;  // where node 0's command listens
-  int port = 0;
-  std::shared_ptr<TokenTls> tls;  // null: without a token
-  milliseconds join_timeout{600'000};
+// `has_token` follows from `tls`.
+struct MemberOptions : MemberCoreOptions {
+  std::shared_ptr<TokenTls> tls;       // null: without a token
   milliseconds agent_timeout{20'000};  // limit for the agent's start
-  milliseconds end_timeout{30'000};    // limit for the end of the job, once it has begun
-  pb::AdmissionRequest request;
-  pb::OwnPart own;  // program that may run on this node
+  pb::OwnPart own;                     // program that may run on this node
   StartAgentFn start_agent;
-  ShownOutput shown;
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
   std::string error_file;  // see SessionOptions::error_file

@@ -22,6 +22,18 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
   return cause;
 }
 
+// Returns a cause that concerns a whole node which a signal asks to stop.
+inline pb::Cause MakeSignalCause(pb::Cause::Kind kind, uint32_t node_index, int signal_number,
+                                 std::string message) {
+  pb::Cause cause = MakeCause(kind, node_index, ExitCode::kInterrupted, std::move(message));
+  cause.set_exit_code(ExitCodeForSignal(signal_number));
+  cause.set_signal(signal_number);
+  return cause;
+}
+
+// Returns whether the ranks succeeded.
+inline bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE; }
+
 // Returns whether the job was asked to stop, by a signal or by its own program.
 inline bool IsStopRequest(const pb::Cause& cause) {
   return cause.kind() == pb::Cause::INTERRUPTED ||
@@ -32,7 +44,7 @@ inline bool IsStopRequest(const pb::Cause& cause) {
 // Returns one line without a period, such as "rank 3 (node2) exited with code 7". Names no node if
 // `node_name` is empty.
 inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {
-  if (cause.kind() == pb::Cause::NONE) return "all ranks succeeded";
+  if (IsSuccess(cause)) return "all ranks succeeded";
   const std::string who =
       "rank " + std::to_string(cause.rank()) + (node_name.empty() ? " " : " (" + node_name + ") ");
   if (cause.kind() == pb::Cause::WORKER_EXIT) {
