@@ -343,10 +343,8 @@ Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& t
                          "the agent " + hello.error().message + OutputClause(link->StderrTail())});
   }
   if (scanner.build_id() != options_.agent.build_id) {
-    return Fail(target, {ExitCode::kUnavailable,
-                         "the agent there is of build " + scanner.build_id() + ", not " +
-                             options_.agent.build_id +
-                             "; remove ~/.cache/dslaunch on the node and try again"});
+    return Fail(target,
+                {ExitCode::kUnavailable, OtherBuildText(options_.agent, scanner.build_id())});
   }
   begin(ConnectStep::kRunning);
   return std::unique_ptr<NodeLink>(std::move(link));

@@ -193,7 +193,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
 
 DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agent) {
   DoctorInfo info = InfoBefore(request, agent);
-  const std::map<std::string, SlurmShare> shares = request.plan.slurm_shares;
+  const std::map<std::string, SlurmShare>& shares = request.plan.slurm_shares;
   std::vector<Patient> patients(info.nodes.size());
   for (size_t i = 0; i < patients.size(); ++i) {
     Patient& patient = patients[i];

@@ -84,6 +84,10 @@ const LauncherRow& RowOf(Launcher launcher) {
   return LauncherTable()[static_cast<size_t>(launcher)];
 }
 
+std::string LauncherOption(Launcher launcher) {
+  return "--launcher " + std::string(RowOf(launcher).name);
+}
+
 const LauncherRow* FindLauncher(std::string_view name) {
   const auto found = std::ranges::find(LauncherTable(), name, &LauncherRow::name);
   return found == LauncherTable().end() ? nullptr : &*found;

@@ -2,6 +2,7 @@
 // each, which is all that the other folders know of it.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -51,6 +52,9 @@ struct LauncherRow {
 const std::vector<LauncherRow>& LauncherTable();
 
 const LauncherRow& RowOf(Launcher launcher);
+
+// Returns "--launcher NAME".
+std::string LauncherOption(Launcher launcher);
 
 // Returns nullptr if no launcher has this name.
 const LauncherRow* FindLauncher(std::string_view name);

@@ -31,7 +31,7 @@ LauncherProgram MakeLauncherProgram(Launcher launcher, std::vector<std::string> 
 
 Result<void> CheckLauncherNodes(Launcher launcher, const std::vector<NodeTarget>& nodes) {
   const auto refused = [&](const std::string& why) {
-    return Error{ExitCode::kUsage, "--launcher " + std::string(RowOf(launcher).name) + ": " + why};
+    return Error{ExitCode::kUsage, LauncherOption(launcher) + ": " + why};
   };
   std::set<std::string> hosts;
   for (const NodeTarget& node : nodes) {

@@ -306,9 +306,8 @@ Result<void> DecideSsh(ParsedFlags& flags) {
                                              "--force_multi"});
     if (ssh != nullptr) {
       return WrongUse(std::string(ssh) + " is for SSH, which " +
-                      (options.launcher == Launcher::kLocal
-                           ? "a job on this machine"
-                           : "--launcher " + std::string(RowOf(*options.launcher).name)) +
+                      (options.launcher == Launcher::kLocal ? "a job on this machine"
+                                                            : LauncherOption(*options.launcher)) +
                       " does not use; leave it out");
     }
   }

@@ -12,10 +12,6 @@
 namespace dslaunch {
 namespace {
 
-std::string LauncherOption(Launcher launcher) {
-  return "--launcher " + std::string(RowOf(launcher).name);
-}
-
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
 std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }

@@ -19,8 +19,6 @@ class LauncherNodeCommand : public NodeCommand {
                                        const std::string& script) const override {
     return RowOf(program_.launcher).start_all->node_command(program_, target, script);
   }
-  std::string GateName(const NodeTarget&, Deadline) const override { return ""; }
-  bool HasFailedItself(int wait_status) const override;
   std::string TryThis(const NodeTarget& target) const override {
     return TryThisCommand(program_, target);
   }

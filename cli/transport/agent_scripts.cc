@@ -118,19 +118,29 @@ std::string Plain(std::string_view text, std::string_view also = "") {
   return plain;
 }
 
+// Returns the agent's arguments for a shell, each after a blank.
+std::string ArgumentWords(const AgentRole& role, std::string_view nonce) {
+  std::string words;
+  for (const std::string& argument : AgentArguments(role, nonce))
+    words += " " + Plain(argument, "-");
+  return words;
+}
+
 }  // namespace
 
 std::string NodeFolderOf(const AgentBinary& agent) {
   return agent.node_folder.empty() ? "~/.cache/dslaunch" : agent.node_folder + "/dslaunch-UID";
 }
 
+std::string OtherBuildText(const AgentBinary& agent, const std::string& build_id) {
+  return "the agent there is of build " + build_id + ", not " + agent.build_id + "; remove " +
+         NodeFolderOf(agent) + " on the node and try again";
+}
+
 std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce) {
-  std::string arguments;
-  for (const std::string& argument : AgentArguments(role, nonce))
-    arguments += " " + Plain(argument, "-");
   return Substitute(kStart, {{"%FOLDER%", FolderWord(agent)},
                              {"%BUILD_ID%", Plain(agent.build_id)},
-                             {"%ARGUMENTS%", arguments}});
+                             {"%ARGUMENTS%", ArgumentWords(role, nonce)}});
 }
 
 std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std::string_view nonce,
@@ -150,9 +160,6 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std
 
 std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
                            const CallBackStart& start) {
-  std::string arguments;
-  for (const std::string& argument : AgentArguments(role, start.nonce))
-    arguments += " " + Plain(argument, "-");
   std::string sources;
   std::string endpoints;
   for (const std::string& endpoint : start.endpoints) {
@@ -170,7 +177,7 @@ std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, co
                      {"%NONCE%", Plain(start.nonce)},
                      {"%PIN%", Plain(start.pin)},
                      {"%ENDPOINTS%", endpoints},
-                     {"%ARGUMENTS%", arguments},
+                     {"%ARGUMENTS%", ArgumentWords(role, start.nonce)},
                      {"%PLACE%", start.place}});
 }
 

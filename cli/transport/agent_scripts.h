@@ -24,6 +24,9 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std
 // Returns the agent's folder on a node, for messages.
 std::string NodeFolderOf(const AgentBinary& agent);
 
+// Returns the error for a node whose agent is of the build `build_id` instead of `agent`'s.
+std::string OtherBuildText(const AgentBinary& agent, const std::string& build_id);
+
 // The data by which agents that call back find the front end.
 struct CallBackStart {
   std::string nonce;  // nonce of this start

@@ -40,7 +40,7 @@ std::vector<std::string> ExecNodeCommand::CommandLine(const NodeTarget& target,
 
 // These programs return the exit code of the command, and often 1 for their own errors, so only the
 // script's codes for a missing agent certainly come from the command.
-bool ExecNodeCommand::HasFailedItself(int wait_status) const {
+bool NodeCommand::HasFailedItself(int wait_status) const {
   return !WIFEXITED(wait_status) ||
          (WEXITSTATUS(wait_status) != kAgentMissing && WEXITSTATUS(wait_status) != kInstallFailed);
 }

@@ -25,11 +25,11 @@ class NodeCommand {
 
   // Returns a name shared by nodes that are reached through the same sshd, whose concurrent logins
   // are limited; empty for no limit.
-  virtual std::string GateName(const NodeTarget& target, Deadline deadline) const = 0;
+  virtual std::string GateName(const NodeTarget&, Deadline) const { return ""; }
 
   // Returns whether the wait status means that the program itself failed, and not the command that
-  // it ran on the node.
-  virtual bool HasFailedItself(int wait_status) const = 0;
+  // it ran on the node. By default, any end but a script's code for a missing agent.
+  virtual bool HasFailedItself(int wait_status) const;
 
   // Returns a command line with which the user can reproduce the connection, for messages.
   virtual std::string TryThis(const NodeTarget& target) const = 0;
@@ -52,8 +52,6 @@ class ExecNodeCommand : public NodeCommand {
 
   std::vector<std::string> CommandLine(const NodeTarget& target,
                                        const std::string& script) const override;
-  std::string GateName(const NodeTarget&, Deadline) const override { return ""; }
-  bool HasFailedItself(int wait_status) const override;
   std::string TryThis(const NodeTarget& target) const override;
   std::string Name() const override;
 

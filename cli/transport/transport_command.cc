@@ -131,9 +131,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
       return link;
     }
     if (hello) {
-      return Fail(target, ExitCode::kUnavailable,
-                  "the agent there is of build " + scanner.build_id() + ", not " + agent_.build_id +
-                      "; remove " + NodeFolderOf(agent_) + " on the node and try again");
+      return Fail(target, ExitCode::kUnavailable, OtherBuildText(agent_, scanner.build_id()));
     }
     const std::optional<int> status = link->child().WaitEnd(Deadline::After(kLastOutputWait));
     const std::string printed = link->StderrTail();

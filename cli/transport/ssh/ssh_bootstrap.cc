@@ -36,10 +36,7 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
     const HelloScanner::State state = scanner.Feed(std::exchange(stream->inbound(), ""));
     if (state == HelloScanner::State::kFound) {
       if (scanner.build_id() != agent.build_id) {
-        return session.Fail(ExitCode::kUnavailable,
-                            "the agent there is of build " + scanner.build_id() + ", not " +
-                                agent.build_id + "; remove " + NodeFolderOf(agent) +
-                                " on the node and try again");
+        return session.Fail(ExitCode::kUnavailable, OtherBuildText(agent, scanner.build_id()));
       }
       stream->inbound() = scanner.leftover();
       return stream;
