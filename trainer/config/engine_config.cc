@@ -247,7 +247,6 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
 
 // Returns the setting that prevents recording a step, or "".
 std::string CudaGraphProblem(const EngineConfig& engine) {
-  using Type = OptimizerConfig::Type;
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
   if (engine.parallel.mode != ParallelConfig::Mode::kAllReduce) {
     return std::string("parallel.mode ") + ParallelModeName(engine.parallel.mode) +
@@ -262,8 +261,7 @@ std::string CudaGraphProblem(const EngineConfig& engine) {
     return "zero_optimization.offload_optimizer, which computes on the CPU";
   }
   if (engine.precision.loss_scaler) return "a loss scale, which is checked in each step; use bf16";
-  if (engine.optimizer && engine.optimizer->type != Type::kAdam &&
-      engine.optimizer->type != Type::kAdamW) {
+  if (engine.optimizer && !engine.optimizer->IsAdam()) {
     return "the optimizer " + engine.optimizer->name + "; use Adam or AdamW";
   }
   if (ScheduledMomentum(engine.scheduler.schedule, 0)) {

@@ -162,14 +162,14 @@ KeyRow<Settings> SameOnRanks(KeyRow<Settings> row) {
 
 // Keys that are accepted with any value of their type and have no effect.
 template <class Settings>
-KeyRow<Settings> IgnoredBool(const char* key, std::string meaning = kNoEffect) {
+KeyRow<Settings> IgnoredBool(const char* key) {
   return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Bool(name); },
-          nullptr, std::move(meaning)};
+          nullptr, kNoEffect};
 }
 template <class Settings>
-KeyRow<Settings> IgnoredInt(const char* key, std::string meaning = kNoEffect) {
+KeyRow<Settings> IgnoredInt(const char* key) {
   return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Int(name, 0); },
-          nullptr, std::move(meaning)};
+          nullptr, kNoEffect};
 }
 
 template <class Settings>
@@ -229,6 +229,14 @@ std::set<std::string> KeysOf(const KeyTable<Settings>& table) {
   std::set<std::string> keys;
   for (const KeyRow<Settings>& row : table) keys.insert(row.key);
   return keys;
+}
+
+// Reads the keys of `table` if they `apply`; otherwise refuses them with `why` (RefuseUnlessOff).
+template <class Settings>
+void ReadKeysIf(bool apply, JsonObject& object, const KeyTable<Settings>& table, Settings& settings,
+                const std::string& why) {
+  if (apply) return ReadKeys(object, table, settings);
+  object.RefuseUnlessOff(KeysOf(table), why);
 }
 
 // Returns `meaning` with "; default X", where X is `standard`. Adds nothing if it is null or "".

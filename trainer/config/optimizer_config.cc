@@ -251,14 +251,12 @@ void ReadParams(JsonObject params, OptimizerConfig& optimizer) {
   if (norm > 0) {
     params.Fail("max_grad_norm", "is not an optimizer setting; use engine.gradient_clipping");
   }
-  const bool adam =
-      optimizer.type == OptimizerType::kAdam || optimizer.type == OptimizerType::kAdamW;
   if (optimizer.type == OptimizerType::kAdagrad) optimizer.eps = 1e-10;
   if (optimizer.type == OptimizerType::kAdagrad || optimizer.type == OptimizerType::kRmsprop) {
     optimizer.lr = 1e-2;
   }
   ReadKeys(params, KeysOfType(optimizer.type), optimizer);
-  if (adam) ReadAdamImplementation(params, optimizer);
+  if (optimizer.IsAdam()) ReadAdamImplementation(params, optimizer);
   CheckParams(params, optimizer);
   ReadKeys(params, SharedKeys(), optimizer);
   params.RefuseUnknown();
@@ -308,7 +306,7 @@ nlohmann::ordered_json ShowOptimizer(const OptimizerConfig& optimizer) {
   using Json = nlohmann::ordered_json;
   Json params = ShowKeys(SharedKeys(), optimizer);
   params.update(ShowKeys(KeysOfType(optimizer.type), optimizer));
-  if (optimizer.type == OptimizerType::kAdam || optimizer.type == OptimizerType::kAdamW) {
+  if (optimizer.IsAdam()) {
     for (const bool torch_adam : {false, true}) {
       params.update(ShowKeys(AdamKeys(torch_adam), optimizer));
     }

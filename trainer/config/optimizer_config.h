@@ -66,10 +66,10 @@ struct OptimizerConfig {
   bool CompressesExchanges() const {
     return type == Type::kOneBitAdam || type == Type::kZeroOneAdam || type == Type::kOneBitLamb;
   }
+  bool IsAdam() const { return type == Type::kAdam || type == Type::kAdamW; }
   bool IsLamb() const { return type == Type::kLamb || type == Type::kOneBitLamb; }
   bool HasBetas() const {
-    return type == Type::kAdam || type == Type::kAdamW || type == Type::kLion || IsLamb() ||
-           CompressesExchanges();
+    return IsAdam() || type == Type::kLion || IsLamb() || CompressesExchanges();
   }
 };
 

@@ -88,12 +88,8 @@ const char* ParallelModeName(Mode mode) { return kModes[static_cast<size_t>(mode
 ParallelConfig ParseParallel(JsonObject object, int64_t ranks) {
   ParallelConfig parallel = ReadKeys(object, ModeKeys());
   for (const OfMode& of : KeysOfModes()) {
-    if (of.applies(parallel)) {
-      ReadKeys(object, of.keys, parallel);
-    } else {
-      object.RefuseUnlessOff(KeysOf(of.keys), std::string("is of the mode ") + of.modes +
-                                                  "; leave it out, or set that");
-    }
+    ReadKeysIf(of.applies(parallel), object, of.keys, parallel,
+               std::string("is of the mode ") + of.modes + "; leave it out, or set that");
   }
   object.RefuseUnknown();
   if (!object.Has("outer_nesterov")) parallel.outer_nesterov = parallel.outer_momentum != 0;

@@ -16,10 +16,9 @@ constexpr int64_t kMaxUnits = int64_t{1} << 20;
   object.Fail(section, "is missing; a recipe has model, data, run and engine");
 }
 
-// Refuses keys that another key's value makes meaningless.
-void RefuseElsewhere(JsonObject& object, const std::set<std::string>& keys,
-                     const std::string& where) {
-  object.RefuseUnlessOff(keys, "is a setting of " + where + "; remove it");
+// Returns the error of a key that another key's value makes meaningless.
+std::string Elsewhere(const std::string& where) {
+  return "is a setting of " + where + "; remove it";
 }
 
 // The types of the families that `is` is true of, for messages: "a, b or c".
@@ -185,11 +184,7 @@ DataConfig ParseData(JsonObject object, const ModelConfig& model) {
   CheckModelTakes(object, model, data);
   if (data.type == DataConfig::Type::kIdx && !object.Has("path")) data.path = kDefaultDataPath;
   for (const OfDataTypes& of : KeysOfDataTypes()) {
-    if (of.apply(data.type)) {
-      ReadKeys(object, of.keys, data);
-    } else {
-      RefuseElsewhere(object, KeysOf(of.keys), of.types);
-    }
+    ReadKeysIf(of.apply(data.type), object, of.keys, data, Elsewhere(of.types));
   }
   const bool plugin = data.type == DataConfig::Type::kPlugin;
   if (plugin && data.plugin.empty()) data.plugin = model.family().Library(model);
@@ -275,21 +270,13 @@ KeyTable<RunConfig> ExportKeys() {
 
 // The keys of models that can continue a text, and of those that Hugging Face has.
 void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& run) {
-  if (family.TakesTokens()) {
-    ReadKeys(object, GenerationKeys(), run);
-  } else {
-    RefuseElsewhere(
-        object, KeysOf(GenerationKeys()),
-        "the model " + TypesOf(&ModelFamily::TakesTokens) + ", which can generate text");
-  }
-  if (family.InTransformers()) {
-    ReadKeys(object, ExportKeys(), run);
-  } else {
-    RefuseElsewhere(object, KeysOf(ExportKeys()),
-                    "the model " + TypesOf(&ModelFamily::InTransformers) +
-                        ", which Hugging Face supports; a checkpoint (--checkpoint_dir) holds the "
-                        "weights of any model as safetensors");
-  }
+  ReadKeysIf(
+      family.TakesTokens(), object, GenerationKeys(), run,
+      Elsewhere("the model " + TypesOf(&ModelFamily::TakesTokens) + ", which can generate text"));
+  ReadKeysIf(family.InTransformers(), object, ExportKeys(), run,
+             Elsewhere("the model " + TypesOf(&ModelFamily::InTransformers) +
+                       ", which Hugging Face supports; a checkpoint (--checkpoint_dir) holds the "
+                       "weights of any model as safetensors"));
 }
 
 void CheckCheckpoints(JsonObject& object, const RunConfig& run) {

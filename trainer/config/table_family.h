@@ -24,7 +24,6 @@ class TableFamily : public ModelFamily {
   nlohmann::json ConfigJson(const ModelConfig& config, const std::string&) const override {
     return ShowKeys(keys_, config.As<Settings>());
   }
-  const KeyTable<Settings>& keys() const { return keys_; }
 
  private:
   const char* const type_;

@@ -31,13 +31,14 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
   Gpt2Models() : TableFamily("gpt2", Gpt2Keys()) {}
 
   ModelConfig Read(JsonObject& section) const override {
-    const Gpt2Config gpt2 = ReadKeys(section, keys());
+    ModelConfig config = TableFamily::Read(section);
+    const auto& gpt2 = config.As<Gpt2Config>();
     if (gpt2.n_embd % gpt2.n_head != 0) {
       section.Fail("n_embd", "is " + std::to_string(gpt2.n_embd) + ", which the " +
                                  std::to_string(gpt2.n_head) +
                                  " heads (n_head) do not divide; change one of them");
     }
-    return gpt2;
+    return config;
   }
 
   // In the form that AutoModelForCausalLM of transformers reads.
