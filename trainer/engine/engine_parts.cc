@@ -50,12 +50,6 @@ torch::nn::Module& Unowned(torch::nn::Module& module) {
   return module;
 }
 
-std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module) {
-  std::vector<NamedTensor> parameters = Unique(module.named_parameters());
-  std::erase_if(parameters, [](const NamedTensor& item) { return item.tensor.requires_grad(); });
-  return parameters;
-}
-
 std::optional<LayerRunner> Recomputed(torch::nn::Module& module, int64_t parts) {
   return parts > 0 ? std::make_optional<LayerRunner>(module, parts) : std::nullopt;
 }

@@ -32,11 +32,16 @@ inline std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& mod
   return parameters;
 }
 
+inline std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module) {
+  std::vector<NamedTensor> parameters = Unique(module.named_parameters());
+  std::erase_if(parameters, [](const NamedTensor& item) { return item.tensor.requires_grad(); });
+  return parameters;
+}
+
 // Parameters that are not trained, where each rank holds them whole.
 inline std::vector<TensorPart> FrozenParts(const torch::nn::Module& module) {
   std::vector<TensorPart> frozen;
-  for (const NamedTensor& item : Unique(module.named_parameters())) {
-    if (item.tensor.requires_grad()) continue;
+  for (const NamedTensor& item : FrozenParameters(module)) {
     frozen.push_back(TensorPart::Whole(item.name, item.tensor));
   }
   return frozen;

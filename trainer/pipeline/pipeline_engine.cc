@@ -67,8 +67,7 @@ std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineCo
 class PipelineEngine::Impl {
  public:
   Impl(StageParts parts, PipelineLoss loss, const EngineConfig& config, const ProcessGroup& group)
-      : world_(group),
-        config_(config.pipeline),
+      : config_(config.pipeline),
         module_(std::move(parts.module)),
         texts_(std::move(parts.parts)),
         core_(config, *module_,
@@ -121,7 +120,6 @@ class PipelineEngine::Impl {
   const Mesh& mesh() const { return core_.ranks().mesh(); }
   bool is_last_stage() const { return stage_.place.stage == mesh().pipeline - 1; }
 
-  const ProcessGroup& world_;
   const PipelineConfig config_;
   const std::shared_ptr<torch::nn::Module> module_;
   const std::vector<std::string> texts_;  // StageParts::parts
@@ -178,8 +176,8 @@ class PipelineEngine::Impl {
   double Mean(const StageBatch& batch) const {
     std::vector<int64_t> counts;
     double sum = 0;
-    for (const std::vector<double>& numbers :
-         GatherNumbers(world_, {batch.loss_sum(), static_cast<double>(batch.micro_batches())})) {
+    for (const std::vector<double>& numbers : GatherNumbers(
+             core_.group(), {batch.loss_sum(), static_cast<double>(batch.micro_batches())})) {
       sum += numbers[0];
       counts.push_back(static_cast<int64_t>(numbers[1]));
     }

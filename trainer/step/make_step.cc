@@ -109,9 +109,8 @@ std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelSta
   }
   // Parameters that groups of the optimizer may name, but that it does not update here.
   std::vector<ParameterInfo> elsewhere = inputs.elsewhere;
-  for (const NamedTensor& item : Unique(inputs.module.named_parameters())) {
-    if (!item.tensor.requires_grad()) elsewhere.push_back({item.name, item.tensor.dim()});
-  }
+  for (const NamedTensor& item : FrozenParameters(inputs.module))
+    elsewhere.push_back({item.name, item.tensor.dim()});
   return MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters, states.parts(),
                        SumOfParts(states, inputs.ranks, parameters), elsewhere,
                        CompressedMeanOf(config, inputs.ranks), states.StateZeros());
@@ -199,10 +198,7 @@ bool WaitingCosts(const EngineConfig& config, const MeshGroups& ranks) {
   return !ranks.world().device().is_cpu() && !offloads;
 }
 
-bool IsAdam(const EngineConfig& config) {
-  return config.optimizer && (config.optimizer->type == OptimizerConfig::Type::kAdam ||
-                              config.optimizer->type == OptimizerConfig::Type::kAdamW);
-}
+bool IsAdam(const EngineConfig& config) { return config.optimizer && config.optimizer->IsAdam(); }
 
 }  // namespace
 

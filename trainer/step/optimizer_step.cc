@@ -13,7 +13,7 @@
 namespace dslaunch {
 
 OptimizerStep::OptimizerStep(StepParts parts)
-    : config_(std::move(parts.config)),
+    : config_(parts.config),
       ranks_(parts.ranks),
       parameters_(std::move(parts.parameters)),
       states_(std::move(parts.states)),

@@ -22,7 +22,8 @@
 
 namespace dslaunch {
 
-// The arguments of MakeOptimizerStep. `module` and `ranks` must outlive the step.
+// The arguments of MakeOptimizerStep. `config`, `module` and `ranks` must
+// outlive the step.
 struct StepInputs {
   const EngineConfig& config;
   torch::nn::Module& module;
@@ -36,7 +37,7 @@ struct StepInputs {
 
 // The parts that a step works on.
 struct StepParts {
-  EngineConfig config;
+  const EngineConfig& config;
   const MeshGroups& ranks;
   std::vector<NamedTensor> parameters;  // trained ones, after casting
   std::unique_ptr<ModelStates> states;
@@ -114,7 +115,7 @@ class OptimizerStep {
     return scaler_ || config_.precision.skip_overflow || config_.precision.model == Dtype::kFloat32;
   }
 
-  const EngineConfig config_;
+  const EngineConfig& config_;
   const MeshGroups& ranks_;
   const std::vector<NamedTensor> parameters_;
   const std::unique_ptr<ModelStates> states_;
