@@ -139,8 +139,8 @@ def classes_of(file, text):
 
 
 # A definition that begins a line outside of classes, or indented inside of one.
-FUNCTION = re.compile(r"^(?P<indent> *)(?P<head>(?!(?:namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|return|case|using)\b)"
-                      r"(?:[A-Za-z_~:][^;{}=]*?[ *&>])?(?P<name>[\w~:]+|operator[^\s(]+)\([^;{}]*\)[^;{}()]*(?:\([^;{}()]*\)[^;{}()]*)*)\{", re.M)
+FUNCTION = re.compile(r"^ *(?!(?:namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|return|case|using)\b)"
+                      r"(?:[A-Za-z_~:][^;{}=]*?[ *&>])?(?P<name>[\w~:]+|operator[^\s(]+)\([^;{}]*\)[^;{}()]*(?:\([^;{}()]*\)[^;{}()]*)*\{", re.M)
 
 
 def functions_of(file, text):
