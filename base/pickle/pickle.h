@@ -1,0 +1,105 @@
+// Reads Python pickles as inert values. Nothing is imported, called or constructed: a class is a
+// name, and an object of it holds what the pickle would have passed to it. Every bound is checked
+// before memory is taken, and the depth of a pickle does not use the stack.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+enum class PickleType {
+  kNone,
+  kBool,
+  kInt,
+  kDouble,
+  kString,
+  kBytes,
+  kTuple,
+  kList,
+  kSet,
+  kDict,
+  kGlobal,     // a class or function by module and name; not called
+  kObject,     // what a call or a class would have made: its global, arguments, state and items
+  kReference,  // a persistent id: in torch.save's files, a storage
+};
+
+struct PickleLimits {
+  size_t bytes = size_t{16} << 20;  // of the whole pickle
+  size_t values = 10'000'000;       // values and memo entries
+  size_t depth = 200;               // levels of containers, objects and references
+  size_t string_bytes = size_t{1} << 20;
+};
+
+struct PickleNode;  // pickle.cc
+
+// A view of one value of a Pickle, which must outlive it. A value that the pickle refers to several
+// times is shared. Accessors for another type than the value's return nullopt.
+class PickleValue {
+ public:
+  PickleType type() const;
+  bool IsNone() const { return type() == PickleType::kNone; }
+  std::optional<bool> Bool() const;
+  std::optional<int64_t> Int() const;    // not for bool
+  std::optional<double> Double() const;  // not for int
+  std::optional<std::string_view> String() const;
+  std::optional<std::string_view> Bytes() const;
+
+  // The number of items of a tuple, list or set, of entries of a dict, and of either that were
+  // appended to or set in an object; 0 for other types.
+  size_t size() const;
+  // Item `i` of a tuple, list, set or object. Precondition: i < size(), and no entries.
+  PickleValue item(size_t i) const;
+  // Entry `i` of a dict or object, in the pickle's order. Precondition: i < size().
+  std::pair<PickleValue, PickleValue> entry(size_t i) const;
+  // The value of a string or int key in a dict (the last one that was set), or, for an object, in
+  // its state if that is a dict, else in its entries.
+  std::optional<PickleValue> Find(std::string_view key) const;
+  std::optional<PickleValue> Find(int64_t key) const;
+
+  // kGlobal and kObject: "torch.FloatStorage", module and name joined by a dot; else "".
+  std::string_view global() const;
+  // kObject: the tuple of arguments, and the state that BUILD set.
+  std::optional<PickleValue> args() const;
+  std::optional<PickleValue> state() const;
+  // kReference: its persistent id.
+  std::optional<PickleValue> id() const;
+
+  // Whether both are the same value of the pickle, not only equal.
+  bool Same(const PickleValue& other) const { return node_ == other.node_; }
+
+ private:
+  friend class Pickle;
+  explicit PickleValue(const PickleNode* node) : node_(node) {}
+  const PickleNode* node_;
+};
+
+// Owns the values of one pickle. Movable.
+class Pickle {
+ public:
+  // Reads protocols 2 to 5. `source` names the file in errors, which also say offset and opcode.
+  // collections.OrderedDict is a dict. Refused by name: opcodes that neither torch.save nor
+  // torch.distributed's checkpoints and Flight Recorder write, a value that is put into itself, and
+  // anything beyond `limits`. kBadInput.
+  static Result<Pickle> Read(std::string_view bytes, const std::string& source,
+                             const PickleLimits& limits = {});
+  Pickle(Pickle&&) noexcept;
+  Pickle& operator=(Pickle&&) noexcept;
+  ~Pickle();
+
+  PickleValue root() const;
+
+ private:
+  struct Content;
+  explicit Pickle(std::unique_ptr<Content> content);
+  std::unique_ptr<Content> content_;
+};
+
+}  // namespace dslaunch

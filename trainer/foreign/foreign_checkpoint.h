@@ -1,0 +1,61 @@
+// Checkpoints of other programs as a plan: which bytes of which file are which elements of which
+// tensor. Planning reads names and positions only; tensors are read when they are wanted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+namespace dslaunch {
+
+enum class ForeignKind {
+  kDeepSpeed,    // ZeRO 0 to 3: *_model_states.pt and *_optim_states.pt
+  kUniversal,    // DeepSpeed's universal form: zero/NAME/fp32.pt
+  kDistributed,  // torch.distributed.checkpoint: .metadata and *.distcp
+  kStateDict,    // one torch.save of a dict of tensors, or pytorch_model.bin with its index
+};
+
+// Where the elements of a slice are: its first element is at byte `begin` of the file. With strides
+// the slice is a whole tensor of the record's shape whose elements lie apart; without, its elements
+// follow each other in the slice's order.
+struct BytesInFile {
+  std::string path;
+  uint64_t begin = 0;
+  std::vector<int64_t> stride;
+};
+
+struct ForeignCheckpoint {
+  ForeignKind kind = ForeignKind::kStateDict;
+  // The manifest names the model's tensors as the program did, and optimizer state as ours:
+  // "optimizer/exp_avg/NAME", "optimizer/exp_avg_sq/NAME", in fp32 where the checkpoint has it. A
+  // slice's `file` is a key of `places`. Position, optimizer, updates, loss scale, learning rates,
+  // world_size, zero_stage and dtype are set as far as the checkpoint has them; `files` has names
+  // and sizes without sums.
+  Checkpoint checkpoint;
+  std::map<std::string, BytesInFile> places;
+  std::string program;               // "DeepSpeed 0.19.8"; "PyTorch distributed checkpoint"
+  std::vector<std::string> shared;   // "lm_head.weight is model.embed_tokens.weight": aliases
+  std::vector<std::string> notes;    // what was not read, one sentence each
+  std::vector<std::string> missing;  // what a complete checkpoint would have, by name
+};
+
+// Returns what the folder or file is, by names only; nullopt if it is none of these. A folder that
+// contains one (DeepSpeed's `latest`, Trainer's checkpoint-N/global_stepN) counts as that one.
+std::optional<ForeignKind> WhatIs(const std::string& path);
+
+struct ForeignOptions {
+  std::string key;  // kStateDict: the dict's key in the file, "state_dict"; empty: the file's root
+  std::string prefix;  // dropped from the front of names; empty: found and noted
+};
+
+// Plans the checkpoint at `path`. Throws kBadInput, naming the file and the key, for one that is
+// damaged or of a kind that is refused (tensor parallel, experts, 1-bit optimizers, layer files of
+// a pipeline), and kIo. Missing files of single ranks do not throw; they are in `missing`, and the
+// tensors of which they hold a part are not in the manifest.
+ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& options = {});
+
+}  // namespace dslaunch
