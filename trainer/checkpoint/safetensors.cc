@@ -1,11 +1,7 @@
 #include "trainer/checkpoint/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -20,10 +16,6 @@ namespace {
 
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kMaxProblemBytes = 400;
-// Elements of a shard that are near each other in the file are read at once, because a read costs
-// more than copying the bytes between them.
-constexpr size_t kMaxSpanBytes = 1 << 20;
-constexpr size_t kMaxGapBytes = 1 << 16;
 constexpr char kMetadata[] = "__metadata__";
 
 std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
@@ -151,21 +143,13 @@ FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>
   return file.Finish();
 }
 
-SafetensorsFile::SafetensorsFile(std::string path)
-    : path_(std::move(path)),
-      fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // does not wait for a pipe
-  struct stat info;
-  if (!fd_ || fstat(fd_.get(), &info) < 0) {
-    throw TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
-                     path_ + ": cannot be read: " + std::strerror(errno));
-  }
-  if (!S_ISREG(info.st_mode)) Fail("is not a file");
-  const auto file_bytes = static_cast<uint64_t>(info.st_size);
+SafetensorsFile::SafetensorsFile(std::string path) : file_(std::move(path)) {
+  const uint64_t file_bytes = file_.bytes();
   std::array<unsigned char, kLengthBytes> head;
   if (file_bytes < kLengthBytes) {
     Fail("has " + std::to_string(file_bytes) + " bytes, too few for a safetensors file");
   }
-  ReadAt(0, head.data(), head.size());
+  file_.Read(0, head.data(), head.size());
   uint64_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{head[i]} << (8 * i);
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
@@ -178,7 +162,7 @@ SafetensorsFile::SafetensorsFile(std::string path)
   }
   if (header_bytes > file_bytes - kLengthBytes) Fail("ends inside its header");
   std::string header(header_bytes, '\0');
-  ReadAt(kLengthBytes, header.data(), header.size());
+  file_.Read(kLengthBytes, header.data(), header.size());
   ParseHeader(header, kLengthBytes + header_bytes, file_bytes);
 }
 
@@ -187,74 +171,39 @@ void SafetensorsFile::Read(const Tensor& tensor, void* out) const {
 }
 
 void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const {
-  const uint64_t size = tensor.end - tensor.begin;
-  if (first > size || bytes > size - first) {
-    throw TrainError(ExitCode::kInternal,
-                     "internal error: " + path_ + " is read past the end of a tensor");
-  }
-  ReadAt(tensor.begin + first, out, bytes);
+  CheckInside(tensor, first, bytes);
+  file_.Read(tensor.begin + first, out, bytes);
 }
 
 void SafetensorsFile::Read(const Tensor& tensor, const Shard& stored, const Shard& wanted,
                            void* out) const {
-  struct Run {
-    uint64_t in_file;
-    size_t in_out, bytes;
-  };
   const size_t width = DtypeBytes(tensor.dtype).value();
-  std::vector<Run> runs;  // in order, near each other in the file
-  std::string span;
-  const auto read_runs = [&] {
-    if (runs.empty()) return;
-    const auto [first, to, bytes] = runs.front();
-    if (runs.size() == 1) {
-      Read(tensor, first, bytes, static_cast<char*>(out) + to);
-    } else {
-      span.resize(runs.back().in_file + runs.back().bytes - first);
-      Read(tensor, first, span.size(), span.data());
-      for (const Run& run : runs) {
-        std::memcpy(static_cast<char*>(out) + run.in_out, &span[run.in_file - first], run.bytes);
-      }
-    }
-    runs.clear();
-  };
+  CheckInside(tensor, 0, static_cast<uint64_t>(stored.elements()) * width);
+  GatheringReads reads(file_, out);
   ForEachCommonRun(stored, wanted, [&](int64_t from, int64_t to, int64_t length) {
-    const Run run = {static_cast<uint64_t>(from) * width, static_cast<size_t>(to) * width,
-                     static_cast<size_t>(length) * width};
-    if (!runs.empty() && (run.in_file + run.bytes - runs.front().in_file > kMaxSpanBytes ||
-                          run.in_file - runs.back().in_file - runs.back().bytes > kMaxGapBytes)) {
-      read_runs();
-    }
-    runs.push_back(run);
+    reads.Add(tensor.begin + static_cast<uint64_t>(from) * width, static_cast<size_t>(to) * width,
+              static_cast<size_t>(length) * width);
   });
-  read_runs();
+  reads.Finish();
+}
+
+void SafetensorsFile::CheckInside(const Tensor& tensor, uint64_t first, uint64_t bytes) const {
+  const uint64_t size = tensor.end - tensor.begin;
+  if (first <= size && bytes <= size - first) return;
+  throw TrainError(ExitCode::kInternal,
+                   "internal error: " + file_.path() + " is read past the end of a tensor");
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {
   // Names come from the file. They may be long, and contain control characters.
   throw TrainError(ExitCode::kBadInput,
-                   path_ + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
-}
-
-void SafetensorsFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
-  char* rest = static_cast<char*>(out);
-  while (bytes > 0) {
-    const ssize_t n = pread(fd_.get(), rest, bytes, static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      throw TrainError(ExitCode::kIo, path_ + ": cannot be read: " + std::strerror(errno));
-    }
-    if (n == 0) Fail("has become shorter while it was read");
-    rest += n;
-    offset += static_cast<uint64_t>(n);
-    bytes -= static_cast<size_t>(n);
-  }
+                   file_.path() + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
 }
 
 void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin,
                                   uint64_t file_bytes) {
   if (!header.starts_with('{')) Fail("its header is not a JSON object");
-  const nlohmann::json json = ParseJson(header, path_, JsonComments::kRefuse);
+  const nlohmann::json json = ParseJson(header, file_.path(), JsonComments::kRefuse);
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadata) {
       const auto is_text = [](const nlohmann::json& item) { return item.is_string(); };

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.h"
 #include "dslaunch/shard.h"
 #include "trainer/base/durable_file.h"
+#include "trainer/base/input_file.h"
 
 namespace dslaunch {
 
@@ -89,11 +89,11 @@ class SafetensorsFile {
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;
-  void ReadAt(uint64_t offset, void* out, size_t bytes) const;
+  // Throws kInternal if bytes [first, first + bytes) of the tensor are not all inside it.
+  void CheckInside(const Tensor& tensor, uint64_t first, uint64_t bytes) const;
   void ParseHeader(const std::string& header, uint64_t data_begin, uint64_t file_bytes);
 
-  std::string path_;
-  UniqueFd fd_;
+  InputFile file_;
   std::map<std::string, Tensor> tensors_;
 };
 
