@@ -32,10 +32,22 @@ struct ResumeRequest {
   std::string started_by = {};
 };
 
+// Reads a checkpoint of another program.
+class SliceReader {
+ public:
+  virtual ~SliceReader() = default;
+  // Reads the elements that `stored`, a slice of `tensor`, and `wanted` have in common. `out` has
+  // room for all of `wanted` in the tensor's dtype, in its order; other elements are not changed.
+  // Throws kBadInput and kIo, naming the file. One thread at a time.
+  virtual void Read(const TensorRecord& tensor, const TensorSlice& stored, const Shard& wanted,
+                    void* out) const = 0;
+};
+
 struct Checkpoint {
   std::string folder;  // the path of the folder with its files
   std::string tag;
   Manifest manifest;
+  std::shared_ptr<const SliceReader> reader = nullptr;  // null for safetensors files in `folder`
 };
 
 struct ResumeDecision {

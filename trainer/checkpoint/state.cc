@@ -48,10 +48,10 @@ size_t StoredTensors::Fill(const TensorPart& part) {
          DescribedTensor(SafetensorsDtype(part.tensor.scalar_type()), part.shape));
   }
   if (saved == part.tensor.scalar_type() && part.tensor.is_cpu() && part.tensor.is_contiguous()) {
-    Read(record, part.shard, part.tensor);
+    ReadInto(part.tensor, record, part.shard);
   } else {
     const at::Tensor read = at::empty(part.tensor.sizes(), at::dtype(*saved));
-    Read(record, part.shard, read);
+    ReadInto(read, record, part.shard);
     part.tensor.detach().copy_(read);
   }
   return found->second;
@@ -65,7 +65,7 @@ at::Tensor StoredTensors::ReadWhole(const TensorRecord& tensor) {
                                               ", a type that dslaunch does not support");
   }
   const at::Tensor whole = at::empty(tensor.shape, at::dtype(*type));
-  Read(tensor, Shard::Whole(whole.numel()), whole);
+  ReadInto(whole, tensor, Shard::Whole(whole.numel()));
   return whole;
 }
 
@@ -74,18 +74,27 @@ void StoredTensors::Fail(const std::string& problem) const {
                                             "; it was saved with another model or optimizer");
 }
 
-void StoredTensors::Read(const TensorRecord& record, const Shard& shard, const at::Tensor& out) {
+void StoredTensors::Read(const TensorRecord& tensor, const Shard& shard, void* out) {
+  for (const TensorSlice& slice : tensor.slices) {
+    bool is_needed = false;  // only files with elements of the shard are opened
+    ForEachCommonRun(slice.shard, shard, [&](auto...) { is_needed = true; });
+    if (!is_needed) continue;
+    if (checkpoint_.reader) {
+      checkpoint_.reader->Read(tensor, slice, shard, out);
+      continue;
+    }
+    const SafetensorsFile& file = File(slice.file);
+    file.Read(file.tensors().at(tensor.name), slice.shard, shard, out);
+  }
+}
+
+void StoredTensors::ReadInto(const at::Tensor& out, const TensorRecord& record,
+                             const Shard& shard) {
   if (out.numel() != shard.elements()) {
     throw TrainError(ExitCode::kInternal, "internal error: a part of " + record.name +
                                               " has another size than its shard");
   }
-  for (const auto& [stored, name] : record.slices) {
-    bool is_needed = false;  // only files with elements of the shard are opened
-    ForEachCommonRun(stored, shard, [&](auto...) { is_needed = true; });
-    if (!is_needed) continue;
-    const SafetensorsFile& file = File(name);
-    file.Read(file.tensors().at(record.name), stored, shard, out.mutable_data_ptr());
-  }
+  Read(record, shard, out.mutable_data_ptr());
 }
 
 const SafetensorsFile& StoredTensors::File(const std::string& name) {

@@ -44,8 +44,9 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts);
 // kIo.
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record);
 
-// Reads the tensors of a checkpoint from all of its files, and keeps these open. Checks headers but
-// no checksums, so verify the checkpoint before. `checkpoint` must outlive this.
+// Reads the tensors of a checkpoint, with its reader or from its safetensors files, which it keeps
+// open. Checks headers but no checksums, so verify the checkpoint before. `checkpoint` must outlive
+// this.
 class StoredTensors {
  public:
   explicit StoredTensors(const Checkpoint& checkpoint);
@@ -56,11 +57,15 @@ class StoredTensors {
   size_t Fill(const TensorPart& part);
   // Returns a whole tensor of the manifest in the dtype in which it was saved.
   at::Tensor ReadWhole(const TensorRecord& tensor);
+  // Reads the elements `shard` of a tensor of the manifest into `out`, which has room for them in
+  // the saved dtype, also one that LibTorch does not have. Slice(Shard::Whole(n), a, b) is the
+  // block of elements [a, b).
+  void Read(const TensorRecord& tensor, const Shard& shard, void* out);
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;
   // Fills `out`, which is contiguous and has the record's dtype, with the elements of `shard`.
-  void Read(const TensorRecord& record, const Shard& shard, const at::Tensor& out);
+  void ReadInto(const at::Tensor& out, const TensorRecord& record, const Shard& shard);
   const SafetensorsFile& File(const std::string& name);
 
   const Checkpoint& checkpoint_;

@@ -1,0 +1,38 @@
+// Reads the tensors of a checkpoint of another program by the places in its files.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "trainer/base/input_file.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/foreign/foreign_checkpoint.h"
+
+namespace dslaunch {
+
+// Reads the files that the `places` of a ForeignCheckpoint name. Reads only the wanted bytes and
+// short gaps between them, holds at most 1 MiB of a file and keeps at most kMaxOpenFiles files
+// open. Throws kBadInput, naming file and tensor, if the file is too short for a slice now.
+// kInternal for a slice without a place.
+class ForeignReader : public SliceReader {
+ public:
+  static constexpr size_t kMaxOpenFiles = 16;
+
+  explicit ForeignReader(std::map<std::string, BytesInFile> places) : places_(std::move(places)) {}
+  void Read(const TensorRecord& tensor, const TensorSlice& stored, const Shard& wanted,
+            void* out) const override;
+
+ private:
+  const InputFile& File(const std::string& path) const;
+
+  std::map<std::string, BytesInFile> places_;
+  mutable std::list<InputFile> open_;  // the file that was used last is in front
+};
+
+// Returns the checkpoint of a plan with a reader of its files.
+Checkpoint WithReader(ForeignCheckpoint plan);
+
+}  // namespace dslaunch
