@@ -37,8 +37,10 @@ struct ForeignCheckpoint {
   // and sizes without sums.
   Checkpoint checkpoint;
   std::map<std::string, BytesInFile> places;
-  std::string program;               // "DeepSpeed 0.19.8"; "PyTorch distributed checkpoint"
-  std::vector<std::string> shared;   // "lm_head.weight is model.embed_tokens.weight": aliases
+  std::string program;  // "DeepSpeed 0.19.8"; "PyTorch distributed checkpoint"
+  // Names that the model has besides those of the manifest, each with the name of the tensor that
+  // it shares: {"lm_head.weight", "model.embed_tokens.weight"}.
+  std::map<std::string, std::string> aliases;
   std::vector<std::string> notes;    // what was not read, one sentence each
   std::vector<std::string> missing;  // what a complete checkpoint would have, by name
 };
