@@ -27,18 +27,19 @@ enum class PickleType {
   kSet,
   kDict,
   kGlobal,     // a class or function by module and name; not called
-  kObject,     // what a call or a class would have made: its global, arguments, state and items
+  kObject,     // a call or an instance of a class: its global, arguments, state and items
   kReference,  // a persistent id: in torch.save's files, a storage
 };
 
 struct PickleLimits {
-  size_t bytes = size_t{16} << 20;  // of the whole pickle
+  size_t bytes = size_t{16} << 20;  // size of the pickle
   size_t values = 10'000'000;       // values and memo entries
   size_t depth = 200;               // levels of containers, objects and references
   size_t string_bytes = size_t{1} << 20;
 };
 
-struct PickleNode;  // pickle.cc
+struct PickleNode;     // pickle_node.h
+struct PickleContent;  // pickle_node.h
 
 // A view of one value of a Pickle, which must outlive it. A value that the pickle refers to several
 // times is shared. Accessors for another type than the value's return nullopt.
@@ -47,7 +48,7 @@ class PickleValue {
   PickleType type() const;
   bool IsNone() const { return type() == PickleType::kNone; }
   std::optional<bool> Bool() const;
-  std::optional<int64_t> Int() const;    // not for bool
+  std::optional<int64_t> Int() const;    // not for bool, nor beyond 64 bits
   std::optional<double> Double() const;  // not for int
   std::optional<std::string_view> String() const;
   std::optional<std::string_view> Bytes() const;
@@ -55,6 +56,7 @@ class PickleValue {
   // The number of items of a tuple, list or set, of entries of a dict, and of either that were
   // appended to or set in an object; 0 for other types.
   size_t size() const;
+  bool has_entries() const;  // whether they are entries
   // Item `i` of a tuple, list, set or object. Precondition: i < size(), and no entries.
   PickleValue item(size_t i) const;
   // Entry `i` of a dict or object, in the pickle's order. Precondition: i < size().
@@ -64,7 +66,8 @@ class PickleValue {
   std::optional<PickleValue> Find(std::string_view key) const;
   std::optional<PickleValue> Find(int64_t key) const;
 
-  // kGlobal and kObject: "torch.FloatStorage", module and name joined by a dot; else "".
+  // kGlobal and kObject: "torch.FloatStorage", module and name joined by a dot; else "". Also ""
+  // for an object that another object would have made.
   std::string_view global() const;
   // kObject: the tuple of arguments, and the state that BUILD set.
   std::optional<PickleValue> args() const;
@@ -97,9 +100,8 @@ class Pickle {
   PickleValue root() const;
 
  private:
-  struct Content;
-  explicit Pickle(std::unique_ptr<Content> content);
-  std::unique_ptr<Content> content_;
+  explicit Pickle(std::unique_ptr<PickleContent> content);
+  std::unique_ptr<PickleContent> content_;
 };
 
 }  // namespace dslaunch

@@ -180,6 +180,15 @@ std::string WithoutEscapes(std::string_view line) {
   return out;
 }
 
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t size = Utf8Size(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
 std::string Truncate(std::string_view text, size_t max_bytes) {
   // Bytes beyond the limit would be cut after sanitizing anyway.
   std::string shown = SanitizeForTerminal(text.substr(0, max_bytes));

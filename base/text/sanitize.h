@@ -27,6 +27,8 @@ std::string SanitizeMessage(std::string_view text);
 // Removes escape sequences from `line`. All other bytes are kept, whether UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);
 
+bool IsUtf8(std::string_view text);
+
 // Returns `text` sanitized for a message, cut after `max_bytes` with "...".
 inline constexpr size_t kMaxTruncatedBytes = 300;
 std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedBytes);

@@ -1,0 +1,81 @@
+// The stack machine of a pickle; for this folder alone.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/pickle/pickle_node.h"
+
+namespace dslaunch {
+
+// The bytes that are read, the stack, its marks and the memo. Methods that return bool return false
+// after Fail().
+class PickleMachine {
+ public:
+  PickleMachine(PickleContent& content, const PickleLimits& limits)
+      : content_(content), limits_(limits) {}
+
+  // Keeps the problem and returns false.
+  bool Fail(std::string problem);
+  const std::string& problem() const { return problem_; }
+
+  size_t next() const { return next_; }  // offset of the next byte
+  size_t bytes_left() const { return content_.bytes.size() - next_; }
+  bool Take(uint64_t bytes, std::string_view* taken);
+  template <class Number>
+  bool Take(Number* number) {
+    static_assert(std::endian::native == std::endian::little);
+    std::string_view bytes;
+    if (!Take(sizeof *number, &bytes)) return false;
+    std::memcpy(number, bytes.data(), sizeof *number);
+    return true;
+  }
+  bool TakeLine(std::string_view* line);
+  // Takes `length` bytes, which must be within the limit for strings.
+  bool TakeText(uint64_t length, std::string_view* text);
+
+  // Pushes a new value; null after Fail().
+  PickleNode* New(PickleType type);
+  template <class Value>
+  bool Push(PickleType type, Value value) {
+    PickleNode* node = New(type);
+    if (node == nullptr) return false;
+    node->value = value;
+    return true;
+  }
+  bool PushGlobal(std::string_view module, std::string_view name);
+  void PushAgain(PickleNode* value) { stack_.push_back(value); }
+  bool Pop(PickleNode** value);
+  void Mark() { marks_.push_back(stack_.size()); }
+  bool PopToMark(std::vector<PickleNode*>* values);
+
+  bool Remember(uint64_t index);
+  bool RememberNext() { return Remember(memo_.size()); }
+  bool Recall(uint64_t index);
+
+  // Makes the last value the pickle's, which must be all that is left.
+  bool Stop();
+
+  void BeginOpcode() { offset_ = next_; }
+
+ private:
+  // Checks the limit of values for one more.
+  bool HasRoom();
+
+  PickleContent& content_;
+  const PickleLimits& limits_;
+  size_t next_ = 0;
+  size_t offset_ = 0;  // offset of the opcode
+  std::vector<PickleNode*> stack_;
+  std::vector<size_t> marks_;  // sizes of the stack
+  std::vector<PickleNode*> memo_;
+  size_t memo_entries_ = 0;
+  size_t global_bytes_ = 0;  // size of all names in content_.globals
+  std::string problem_;
+};
+
+}  // namespace dslaunch
