@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/pickle/pickle.h"
-#include "base/unique_fd.h"
+#include "trainer/base/input_file.h"
 
 namespace dslaunch {
 
@@ -18,7 +18,7 @@ namespace dslaunch {
 // first element; elements are at multiples of `stride`, which is empty if they are row-major
 // without gaps.
 struct ArchivedTensor {
-  std::string dtype;  // as in safetensors: "F32", "BF16"
+  std::string dtype;  // safetensors' name: "F32", "BF16"
   std::vector<int64_t> shape;
   std::vector<int64_t> stride;
   uint64_t begin = 0;
@@ -26,18 +26,21 @@ struct ArchivedTensor {
 };
 
 // Reads a file that is not trusted. Every offset and size is checked against the file and the
-// storage before it is used. Reads only the zip's directory and data.pkl; tensors stay in the file.
-// Errors are TrainError kBadInput or kIo, and name the file and the value.
+// storage before it is used. Reads only the zip's directory, its members' headers and data.pkl;
+// tensors stay in the file. Errors are TrainError kBadInput or kIo, and name the file and the
+// value. Refuses compressed or encrypted members, more than 10^6 of them, two of a name, members
+// that overlap, and names that leave a folder.
 class TorchArchive {
  public:
   // Opens the archive in bytes [begin, begin + size) of the file; `size` 0: to its end.
   explicit TorchArchive(const std::string& path, uint64_t begin = 0, uint64_t size = 0);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   PickleValue root() const { return pickle_->root(); }
-  // Returns the tensor that `value` is (also as a Parameter or within _rebuild_from_type_v2);
-  // nullopt if it is none. Offsets are into the whole file. kBadInput if it is an impossible one:
-  // elements outside of the storage, a negative stride, a storage of another size than its member.
+  // Returns `value` as a tensor, also if it is a Parameter or within _rebuild_from_type_v2; nullopt
+  // if it is something else. Offsets are into the whole file. kBadInput for a dtype that
+  // safetensors does not have, elements outside of the storage, a negative stride, a storage of
+  // another size than its member, and more than 16 MiB in which elements of the storage repeat.
   std::optional<ArchivedTensor> Tensor(PickleValue value) const;
 
  private:
@@ -45,7 +48,17 @@ class TorchArchive {
     uint64_t begin = 0;  // bytes into the file
     uint64_t bytes = 0;
   };
-  std::string path_;
+  struct Storage {
+    std::string dtype;  // empty for an untyped storage
+    Member member;
+  };
+  [[noreturn]] void Fail(const std::string& problem) const;
+  // Reads the directory of the zip in bytes [begin, end) of the file.
+  void ReadMembers(uint64_t begin, uint64_t end);
+  std::string ReadMember(std::string_view name, uint64_t max_bytes) const;
+  Storage StorageOf(PickleValue reference) const;
+
+  InputFile file_;
   std::map<std::string, Member, std::less<>> members_;  // names without the archive's own name
   std::optional<Pickle> pickle_;
 };
