@@ -38,14 +38,14 @@ struct ForeignCheckpoint {
   Checkpoint checkpoint;
   std::map<std::string, BytesInFile> places;
   std::string program;  // "DeepSpeed 0.19.8"; "PyTorch distributed checkpoint"
-  // Names that the model has besides those of the manifest, each with the name of the tensor that
-  // it shares: {"lm_head.weight", "model.embed_tokens.weight"}.
+  // Other names of the manifest's tensors in the model, each with the tensor's name in the
+  // manifest: {"lm_head.weight", "model.embed_tokens.weight"}.
   std::map<std::string, std::string> aliases;
-  std::vector<std::string> notes;    // what was not read, one sentence each
-  std::vector<std::string> missing;  // what a complete checkpoint would have, by name
+  std::vector<std::string> notes;    // unread contents, one sentence each
+  std::vector<std::string> missing;  // names of files that a complete checkpoint would have
 };
 
-// Returns what the folder or file is, by names only; nullopt if it is none of these. A folder that
+// Returns what the folder or file is, by names only; nullopt for anything else. A folder that
 // contains one (DeepSpeed's `latest`, Trainer's checkpoint-N/global_stepN) counts as that one.
 std::optional<ForeignKind> WhatIs(const std::string& path);
 

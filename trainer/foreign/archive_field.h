@@ -1,0 +1,66 @@
+// One value of a torch.save archive with its path, so that every error names the file and the key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trainer/foreign/torch_archive.h"
+
+namespace dslaunch {
+
+// The archive must outlive it. Functions that return a value of a type throw kBadInput for a value
+// of another type, "FILE: KEY.KEY[2] is not ...".
+class ArchiveField {
+ public:
+  // The root of the archive.
+  explicit ArchiveField(const TorchArchive& archive) : archive_(&archive), value_(archive.root()) {}
+
+  PickleValue value() const { return value_; }
+  const std::string& key() const { return key_; }  // "optimizer_state_dict.zero_stage"
+  const TorchArchive& archive() const { return *archive_; }
+
+  // Whether it is a dict, or a tuple or list.
+  bool IsDict() const { return value_.type() == PickleType::kDict; }
+  bool IsSequence() const;
+  // Returns the value of a key of a dict or of an object's state; nullopt if there is none, or it
+  // is None.
+  std::optional<ArchiveField> Find(std::string_view key) const;
+  std::optional<ArchiveField> Find(int64_t key) const;
+  // Like Find(), but throws if there is none.
+  ArchiveField At(std::string_view key) const;
+  // The items of a tuple or list.
+  std::vector<ArchiveField> Items() const;
+  // The entries of a dict whose keys are texts, in its order; other keys are an error.
+  std::vector<std::pair<std::string, ArchiveField>> Entries() const;
+
+  int64_t Count() const;  // an int that is not negative
+  bool Bool() const;
+  std::string Text() const;
+  // An int, a float, or a tensor of one element in any of the common formats, which is read.
+  double Number() const;
+  // The int that it is, or the only int among the arguments of an object: an enum's value.
+  int64_t EnumValue() const;
+  // A torch.Size, or a tuple or list of sizes.
+  std::vector<int64_t> Shape() const;
+  // The tensor that it is; nullopt for other values.
+  std::optional<ArchivedTensor> FindTensor() const { return archive_->Tensor(value_); }
+  ArchivedTensor Tensor() const;
+
+  // Throws kBadInput: "FILE: KEY PROBLEM".
+  [[noreturn]] void Fail(const std::string& problem) const;
+
+ private:
+  ArchiveField(const ArchiveField& parent, PickleValue value, std::string key)
+      : archive_(parent.archive_), value_(value), key_(std::move(key)) {}
+  std::string KeyOf(std::string_view name) const;
+
+  const TorchArchive* archive_;
+  PickleValue value_;
+  std::string key_;
+};
+
+}  // namespace dslaunch

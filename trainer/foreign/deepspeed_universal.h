@@ -1,0 +1,22 @@
+// DeepSpeed's universal checkpoints, as ds_to_universal writes them.
+//
+// zero/NAME/ has a file of the whole parameter in fp32, fp32.pt, and one for each tensor of the
+// optimizer's state, exp_avg.pt and so on: a dict with `param`, or at stage 3 a flat tensor, whose
+// shape is in the model file's param_shapes. step.pt, if there, is a number. The model files are
+// copies from the checkpoint that was converted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/foreign/foreign_checkpoint.h"
+
+namespace dslaunch {
+
+// Whether `folder` has zero/NAME/fp32.pt for some NAME.
+bool IsUniversalFolder(const std::string& folder);
+
+// Plans the checkpoint in `folder`, whose files are `names`. Errors as PlanForeign.
+ForeignCheckpoint PlanUniversal(const std::string& folder, const std::vector<std::string>& names);
+
+}  // namespace dslaunch

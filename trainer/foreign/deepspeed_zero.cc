@@ -1,0 +1,240 @@
+#include "trainer/foreign/deepspeed_zero.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text/sanitize.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/foreign/deepspeed_files.h"
+#include "trainer/foreign/deepspeed_whole.h"
+#include "trainer/foreign/plan_tensors.h"
+#include "trainer/foreign/zero_parts.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int64_t kMaxRanks = 1 << 16;
+
+std::vector<Fragment> MappedFragments(const ArchiveField& mapping) {
+  std::vector<Fragment> fragments;
+  for (const auto& [name, address] : mapping.Entries()) {
+    fragments.push_back({name, address.At("start").Count(), address.At("numel").Count()});
+  }
+  return fragments;
+}
+
+// One plan of the stages 1 to 3.
+class ZeroPlanner {
+ public:
+  ZeroPlanner(const DeepSpeedModel& model, std::map<int64_t, std::string> files,
+              ForeignCheckpoint* plan)
+      : model_(model), files_(std::move(files)), parts_(model.groups), plan_(plan) {}
+
+  // Returns the names of the parameters whose weights the optimizer has.
+  std::set<std::string> Plan(bool bf16) {
+    if (files_.empty()) {
+      world_size_ = std::max<int64_t>(1, model_.world_size);
+    } else {
+      ReadRank(files_.begin()->first, true);
+      IgnoreOtherSaves();
+      for (const auto& [rank, name] : files_) {
+        if (rank != files_.begin()->first) ReadRank(rank, false);
+      }
+    }
+    const auto missing = RanksWithout(files_, world_size_);
+    for (const int64_t rank : missing) {
+      plan_->missing.push_back(DeepSpeedOptimizerFile(rank, bf16));
+    }
+    for (const std::string& key : unread_) {
+      plan_->notes.push_back("Not read, as it has not a number for each weight: " + Quoted(key) +
+                             " of the optimizer's state.");
+    }
+    plan_->checkpoint.manifest.world_size = world_size_;
+    if (files_.empty()) return {};
+    return parts_.Finish(!missing.empty(), plan_);
+  }
+
+  int64_t world_size() const { return world_size_; }
+
+ private:
+  // Reads the files of ranks in their order; `first` is true for the first one, which also has
+  // what is the same for all.
+  void ReadRank(int64_t rank, bool first) {
+    const std::string& name = files_.at(rank);
+    const TorchArchive archive(plan_->checkpoint.folder + "/" + name);
+    AddFile(name, plan_);
+    const ArchiveField state = ArchiveField(archive).At("optimizer_state_dict");
+    CheckIsOfThisSave(state, first);
+    if (model_.stage == 3) {
+      ReadStage3(state, rank, first);
+    } else {
+      ReadStage12(state, first);
+    }
+  }
+
+  void CheckIsOfThisSave(const ArchiveField& state, bool first) {
+    // The optimizer for bf16 weights with fp32 gradients, at stage 1, does not save it.
+    if (const auto stage = state.Find("zero_stage")) {
+      if (stage->EnumValue() != model_.stage) {
+        stage->Fail("is " + std::to_string(stage->EnumValue()) + ", but the model file's is " +
+                    std::to_string(model_.stage));
+      }
+    }
+    if (const auto groups = state.Find("ds_zero_partition_groups")) {
+      groups->Fail("is not empty: experts (MoE) are not read");
+    }
+    const ArchiveField partitions = state.At("partition_count");
+    int64_t count = 0;
+    if (partitions.IsSequence()) {
+      for (const ArchiveField& of_group : partitions.Items()) {
+        count = std::max(count, of_group.Count());
+      }
+    } else {
+      count = partitions.Count();
+    }
+    if (count < 1 || count > kMaxRanks) partitions.Fail("is not a number of ranks");
+    if (first) {
+      world_size_ = count;
+    } else if (count != world_size_) {
+      partitions.Fail("is " + std::to_string(count) + ", but " + std::to_string(world_size_) +
+                      " in " + files_.begin()->second + ": they are of different saves");
+    }
+  }
+
+  void ReadStage12(const ArchiveField& state, bool first) {
+    const auto mappings = state.Find("param_slice_mappings");
+    if (!mappings) {
+      state.Fail(
+          "has no param_slice_mappings, which DeepSpeed saves since 0.7.1; load the checkpoint "
+          "with a newer DeepSpeed and save it once");
+    }
+    const auto groups = state.At("single_partition_of_fp32_groups").Items();
+    const auto addresses = mappings->Items();
+    if (groups.size() != addresses.size()) {
+      mappings->Fail("has " + std::to_string(addresses.size()) + " groups, not " +
+                     std::to_string(groups.size()));
+    }
+    // With elastic_checkpoint it is a list of the groups' states.
+    const ArchiveField base = state.At("base_optimizer_state");
+    const std::vector<ArchiveField> listed =
+        base.IsSequence() ? base.Items() : std::vector<ArchiveField>();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      std::optional<ArchiveField> of_group;
+      if (base.IsSequence()) {
+        if (i < listed.size()) of_group = listed[i];
+      } else {
+        of_group = base.At("state").Find(static_cast<int64_t>(i));
+      }
+      const FlatTensors flat = FlatTensorsOf(groups[i], of_group, &unread_);
+      parts_.Add(MappedFragments(addresses[i]), flat, groups[i]);
+      if (i == 0) ReadProgress(state, of_group, base.Find("param_groups"), first);
+    }
+  }
+
+  void ReadStage3(const ArchiveField& state, int64_t rank, bool first) {
+    const auto groups = state.At("fp32_flat_groups").Items();
+    const ArchiveField inner = state.At("optimizer_state_dict");
+    if (groups.size() != model_.groups.size()) {
+      state.At("fp32_flat_groups")
+          .Fail("has " + std::to_string(groups.size()) + " groups, but param_shapes has " +
+                std::to_string(model_.groups.size()));
+    }
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const auto of_group = inner.At("state").Find(static_cast<int64_t>(i));
+      const FlatTensors flat = FlatTensorsOf(groups[i], of_group, &unread_);
+      int64_t expected = 0;
+      const auto fragments = CutForRank(model_.groups[i], rank, world_size_, &expected);
+      const int64_t found = flat.at("").shape[0];
+      if (found != expected) {
+        groups[i].Fail("has " + std::to_string(found) + " elements, not the " +
+                       std::to_string(expected) + " of its parameters' parts");
+      }
+      parts_.Add(fragments, flat, groups[i]);
+      if (i == 0) ReadProgress(state, of_group, inner.Find("param_groups"), first);
+    }
+  }
+
+  void ReadProgress(const ArchiveField& state, const std::optional<ArchiveField>& of_group,
+                    const std::optional<ArchiveField>& param_groups, bool first) {
+    const int64_t step = StepOf(of_group, param_groups);
+    if (!first) {
+      if (step == step_) return;
+      state.Fail("is of update " + std::to_string(step) + ", that of " + files_.begin()->second +
+                 " of update " + std::to_string(step_) + ": they are of different saves");
+    }
+    step_ = step;
+    ReadUpdates(of_group, param_groups, model_, plan_);
+    if (param_groups) ReadParamGroups(*param_groups, plan_);
+    if (const auto scaler = state.Find("loss_scaler")) ReadLossScaler(*scaler, model_, plan_);
+  }
+
+  // Files of higher ranks are of an earlier save with more ranks under the same tag.
+  void IgnoreOtherSaves() {
+    const auto others = files_.lower_bound(world_size_);
+    if (others == files_.end()) return;
+    plan_->notes.push_back("Not read, as the checkpoint is of " + std::to_string(world_size_) +
+                           " ranks: " + others->second + " and files of higher ranks, if any.");
+    files_.erase(others, files_.end());
+  }
+
+  const DeepSpeedModel& model_;
+  std::map<int64_t, std::string> files_;
+  ZeroParts parts_;
+  ForeignCheckpoint* plan_;
+  int64_t world_size_ = 0;
+  int64_t step_ = -1;
+  std::set<std::string> unread_;  // keys of the optimizer's state
+};
+
+}  // namespace
+
+ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::string>& names) {
+  ForeignCheckpoint plan;
+  plan.kind = ForeignKind::kDeepSpeed;
+  plan.checkpoint.folder = folder;
+  const DeepSpeedFiles files = SortDeepSpeedFiles(names, folder);
+  if (!files.tensor_parallel.empty()) {
+    RefuseInput(folder + "/" + files.tensor_parallel +
+                ": DeepSpeed saved it with tensor parallelism, whose layout is not read; convert "
+                "the checkpoint with DeepSpeed's ds_to_universal and give the folder that it "
+                "writes");
+  }
+  const bool partitioned = files.model.empty() && !files.models.empty();
+  if (files.model.empty() && files.models.empty()) {
+    plan.missing.push_back("mp_rank_00_model_states.pt");
+    return plan;
+  }
+  const std::string& model_file = partitioned ? files.models.begin()->second : files.model;
+  const TorchArchive archive(folder + "/" + model_file);
+  const DeepSpeedModel model = ReadDeepSpeedModel(archive, &plan);
+  Manifest& manifest = plan.checkpoint.manifest;
+  manifest.zero_stage = model.stage;
+  if (partitioned != (model.stage == 3)) {
+    RefuseInput(archive.path() + ": its name is not that of a file of ZeRO stage " +
+                std::to_string(model.stage) + ", which its ds_config has");
+  }
+  std::set<std::string> trained;
+  if (model.stage == 0) {
+    AddFile(model_file, &plan);
+    trained = AddWholeOptimizer(archive, model, &plan);
+  } else {
+    bool bf16 = model.bf16;
+    if ((bf16 ? files.bf16_optimizer : files.optimizer).empty() &&
+        !(bf16 ? files.optimizer : files.bf16_optimizer).empty()) {
+      bf16 = !bf16;
+    }
+    ZeroPlanner planner(model, bf16 ? files.bf16_optimizer : files.optimizer, &plan);
+    trained = planner.Plan(bf16);
+    if (partitioned) {
+      AddModelFilesOfStage3(model, files, planner.world_size(), &plan);
+    } else {
+      AddFile(model_file, &plan);
+    }
+  }
+  AddDeepSpeedModule(archive, model, trained, &plan);
+  return plan;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,32 @@
+// Adds tensors to a plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/foreign/foreign_checkpoint.h"
+#include "trainer/foreign/torch_archive.h"
+
+namespace dslaunch {
+
+// Elements that follow each other both in a row-major tensor and in a file.
+struct Piece {
+  std::string path;
+  uint64_t begin = 0;  // bytes into the file
+  int64_t elements = 0;
+};
+
+// Adds a tensor that consists of `pieces`, in order. Precondition: together they have as many
+// elements as `shape`, and no two begin at the same byte of a file.
+void AddPieces(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
+               const std::vector<Piece>& pieces, ForeignCheckpoint* plan);
+
+// Adds a tensor that is one tensor of the archive at `path`.
+void AddWhole(const std::string& name, const std::string& path, const ArchivedTensor& tensor,
+              ForeignCheckpoint* plan);
+
+// Adds a file of the checkpoint's folder to the manifest, with its size. kIo.
+void AddFile(const std::string& name, ForeignCheckpoint* plan);
+
+}  // namespace dslaunch

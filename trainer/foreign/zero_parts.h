@@ -1,0 +1,74 @@
+// The parts of parameters in the flat tensors of DeepSpeed's ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trainer/foreign/archive_field.h"
+#include "trainer/foreign/deepspeed_files.h"
+#include "trainer/foreign/deepspeed_model.h"
+#include "trainer/foreign/foreign_checkpoint.h"
+#include "trainer/foreign/plan_tensors.h"
+
+namespace dslaunch {
+
+// Elements of a parameter in the flat tensors of a rank.
+struct Fragment {
+  std::string name;
+  int64_t start = 0;  // first element in the flat tensor
+  int64_t elements = 0;
+};
+
+// Returns the fragments of `rank` in a flat tensor of stage 3, and sets the number of elements that
+// the flat tensor must have. Precondition: 0 <= rank and 0 < world_size. Pure.
+std::vector<Fragment> CutForRank(const std::vector<NamedShape>& parameters, int64_t rank,
+                                 int64_t world_size, int64_t* flat_elements);
+
+// The flat tensors of one group of a rank: "" has the fp32 weights, the other keys are the
+// optimizer state's.
+using FlatTensors = std::map<std::string, ArchivedTensor>;
+
+// Returns the weights and those tensors of `state` that have an element for each of theirs; adds
+// the keys of smaller ones to `unread`. kBadInput if the weights are not flat.
+FlatTensors FlatTensorsOf(const ArchiveField& weights, const std::optional<ArchiveField>& state,
+                          std::set<std::string>* unread);
+
+// Collects the parts of parameters from the ranks' files.
+class ZeroParts {
+ public:
+  explicit ZeroParts(const std::vector<std::vector<NamedShape>>& groups);
+
+  // Adds a rank's fragments of a group. Ranks are added in order. `group` names the flat tensors in
+  // errors: kBadInput for a fragment outside of them.
+  void Add(const std::vector<Fragment>& fragments, const FlatTensors& flat,
+           const ArchiveField& group);
+
+  // Adds the parameters of which all parts were added to the plan, and returns the names of all
+  // parameters. Others are kBadInput, unless files are `missing`.
+  std::set<std::string> Finish(bool missing, ForeignCheckpoint* plan) const;
+
+ private:
+  struct Part {
+    std::string dtype;
+    std::vector<Piece> pieces;
+    int64_t elements = 0;
+  };
+  void AddPiece(const Fragment& fragment, const ArchivedTensor& tensor, const ArchiveField& group,
+                Part* part) const;
+
+  std::vector<NamedShape> parameters_;
+  std::map<std::string, std::map<std::string, Part>> parts_;  // keys: parameter, key of FlatTensors
+};
+
+// Returns the ranks below `count` that have no file.
+std::vector<int64_t> RanksWithout(const std::map<int64_t, std::string>& files, int64_t count);
+
+// Adds the model files of stage 3 and the frozen parameters, of which each has a part.
+void AddModelFilesOfStage3(const DeepSpeedModel& model, const DeepSpeedFiles& files,
+                           int64_t world_size, ForeignCheckpoint* plan);
+
+}  // namespace dslaunch
