@@ -197,6 +197,11 @@ LossScalerState ParseLossScaler(JsonObject object) {
 
 }  // namespace
 
+bool IsOfModel(const TensorRecord& tensor) {
+  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix) &&
+         !tensor.name.starts_with(kRankPrefix);
+}
+
 std::string FormatManifest(const Manifest& m) {
   Json files = Json::array();
   for (const FileRecord& file : m.files) {

@@ -29,6 +29,14 @@ struct TensorRecord {
   std::vector<TensorSlice> slices;
 };
 
+// Prefixes of the names of tensors that are not the model's.
+inline constexpr char kOptimizerPrefix[] = "optimizer/";
+inline constexpr char kGeneratorPrefix[] = "generator/cpu/";
+inline constexpr char kRankPrefix[] = "rank_state/";
+
+// Whether the tensor is a weight or a buffer of the model.
+bool IsOfModel(const TensorRecord& tensor);
+
 struct FileRecord {
   std::string name;  // file name in the checkpoint's folder
   FileSum sum;

@@ -105,11 +105,6 @@ const SafetensorsFile& StoredTensors::File(const std::string& name) {
   return files_.emplace(name, std::move(file)).first->second;
 }
 
-bool IsOfModel(const TensorRecord& tensor) {
-  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix) &&
-         !tensor.name.starts_with(kRankPrefix);
-}
-
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size) {
   const auto shared_out = [](const TensorPart& part) {

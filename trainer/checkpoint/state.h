@@ -13,11 +13,6 @@
 
 namespace dslaunch {
 
-// Prefixes of the names of tensors that are not the model's.
-inline constexpr char kOptimizerPrefix[] = "optimizer/";
-inline constexpr char kGeneratorPrefix[] = "generator/cpu/";
-inline constexpr char kRankPrefix[] = "rank_state/";
-
 // The tensors that one rank writes into one file.
 struct StateFile {
   std::string
@@ -73,9 +68,6 @@ class StoredTensors {
   std::map<std::string, size_t> places_;
   std::map<std::string, SafetensorsFile> files_;
 };
-
-// Whether the tensor is a weight or a buffer of the model.
-bool IsOfModel(const TensorRecord& tensor);
 
 // Collective. Fills the tensors of `state`, on each rank its parts, from files of any number of
 // ranks. Reads only the bytes that are needed. Floating-point numbers are rounded to the dtypes of

@@ -22,27 +22,11 @@ const std::set<std::string> kPickles = {".bin", ".pt", ".pth"};
   RefuseInput(path + " is a pickle, which can run code and is never read; save it as safetensors");
 }
 
-// Whether `name` is a file in the folder. Another path could point to any file of this machine.
-bool IsPlainName(const std::string& name) {
-  return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
-}
-
 std::vector<std::string> ShardFiles(const std::string& folder) {
-  const std::string path = folder + "/" + kIndexFile;
-  const nlohmann::json index = ReadJsonFile(path);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    RefuseInput(path + ": has no weight_map, which names the file of each tensor");
-  }
   std::set<std::string> files;
-  for (const auto& [tensor, file] : index["weight_map"].items()) {
-    if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
-      RefuseInput(path + ": weight_map." + SanitizeForTerminal(tensor.substr(0, kMaxShownBytes)) +
-                  " is not the name of a file in this folder");
-    }
-    files.insert(folder + "/" + file.get<std::string>());
+  for (const auto& [tensor, file] : ReadWeightIndex(folder + "/" + kIndexFile)) {
+    files.insert(folder + "/" + file);
   }
-  if (files.empty()) RefuseInput(path + ": its weight_map names no file");
   return {files.begin(), files.end()};
 }
 
@@ -64,6 +48,28 @@ std::vector<std::string> WeightFiles(const std::string& path) {
                 "--load_module_only starts from it directly");
   }
   RefuseInput(path + ": holds neither " + kWeightsFile + " nor " + kIndexFile);
+}
+
+std::map<std::string, std::string> ReadWeightIndex(const std::string& path) {
+  const nlohmann::json index = ReadJsonFile(path);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    RefuseInput(path + ": has no weight_map, which names the file of each tensor");
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    if (!file.is_string() || !IsPlainFileName(file.get<std::string>())) {
+      RefuseInput(path + ": weight_map." + SanitizeForTerminal(tensor.substr(0, kMaxShownBytes)) +
+                  " is not the name of a file in this folder");
+    }
+    files.emplace(tensor, file.get<std::string>());
+  }
+  if (files.empty()) RefuseInput(path + ": its weight_map names no file");
+  return files;
+}
+
+bool IsPlainFileName(const std::string& name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
 }
 
 }  // namespace dslaunch

@@ -1,6 +1,7 @@
 // The files that hold the weights of a model.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,12 @@ inline constexpr char kWeightsFile[] = "model.safetensors";
 // files that its model.safetensors.index.json names. Throws kBadInput, naming the file. Refuses
 // pickles (.bin, .pt, .pth) by name.
 std::vector<std::string> WeightFiles(const std::string& path);
+
+// Returns the file of each tensor that an index (model.safetensors.index.json) names. Files are
+// plain names in the index's folder. Throws kBadInput, naming the index.
+std::map<std::string, std::string> ReadWeightIndex(const std::string& path);
+
+// Whether `name` is the name of a file in a folder. Another path could be any file of this machine.
+bool IsPlainFileName(const std::string& name);
 
 }  // namespace dslaunch
