@@ -1,0 +1,26 @@
+// Names of a model's tensors without what wrappers add to them. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+// The wrappers are DistributedDataParallel and DataParallel, if all names begin with "module.", and
+// torch.compile, FSDP and activation checkpointing, which add "_orig_mod.",
+// "_fsdp_wrapped_module." and "_checkpoint_wrapped_module." anywhere in a name. What cannot be
+// dropped without making two names equal is kept.
+class PlainNames {
+ public:
+  explicit PlainNames(const std::vector<std::string>& names);
+
+  // Returns `name`, which need not be one of the names, without what is dropped from those.
+  std::string Of(std::string name) const;
+  // Returns a sentence for a user; empty if nothing is dropped.
+  std::string note() const;
+
+ private:
+  std::vector<std::string> dropped_;
+};
+
+}  // namespace dslaunch
