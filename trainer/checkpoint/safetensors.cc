@@ -24,11 +24,6 @@ std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
   return bytes;
 }
 
-uint64_t SizeOf(const TensorHeader& tensor) {
-  return static_cast<uint64_t>(NumElements(tensor.shape).value()) *
-         DtypeBytes(tensor.dtype).value();
-}
-
 // A zip archive, as torch.save writes, or a bare pickle of protocol 2 or later. The length of a
 // header may begin with the same bytes (640 is 80 02), but is then small.
 bool IsPickle(const unsigned char* head) {
@@ -103,19 +98,23 @@ std::optional<int64_t> NumElements(const std::vector<int64_t>& shape) {
   return count;
 }
 
+uint64_t BytesOf(const TensorHeader& tensor) {
+  return static_cast<uint64_t>(NumElements(tensor.shape).value()) *
+         DtypeBytes(tensor.dtype).value();
+}
+
 NewSafetensorsFile::NewSafetensorsFile(const std::string& path,
                                        const std::vector<TensorHeader>& tensors,
                                        const std::map<std::string, std::string>& metadata)
     : file_(path) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
-  uint64_t offset = 0;
   for (const TensorHeader& tensor : tensors) {
-    sizes_.push_back(SizeOf(tensor));
-    const uint64_t end = offset + sizes_.back();
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
-    offset = end;
+    const uint64_t begin = unwritten_bytes_;
+    unwritten_bytes_ += BytesOf(tensor);
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {begin, unwritten_bytes_}}};
   }
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // aligns the data
@@ -123,10 +122,16 @@ NewSafetensorsFile::NewSafetensorsFile(const std::string& path,
   file_.Write(text.data(), text.size());
 }
 
-void NewSafetensorsFile::Write(const void* data) { file_.Write(data, sizes_.at(written_++)); }
+void NewSafetensorsFile::Write(const void* data, size_t bytes) {
+  if (bytes > unwritten_bytes_) {
+    throw TrainError(ExitCode::kInternal, "internal error: a file of tensors gets too many bytes");
+  }
+  file_.Write(data, bytes);
+  unwritten_bytes_ -= bytes;
+}
 
 FileSum NewSafetensorsFile::Finish() {
-  if (written_ != sizes_.size()) {
+  if (unwritten_bytes_ > 0) {
     throw TrainError(ExitCode::kInternal, "internal error: a file of tensors lacks some of them");
   }
   return file_.Finish();
@@ -139,7 +144,7 @@ FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>
     headers.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
   NewSafetensorsFile file(path, headers, metadata);
-  for (const TensorBytes& tensor : tensors) file.Write(tensor.data);
+  for (size_t i = 0; i < tensors.size(); ++i) file.Write(tensors[i].data, BytesOf(headers[i]));
   return file.Finish();
 }
 

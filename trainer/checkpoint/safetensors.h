@@ -30,21 +30,23 @@ struct TensorHeader {
   std::vector<int64_t> shape;
 };
 
-// Writes a new file tensor by tensor, so that not all of them must be in memory at once. The file
-// must not exist yet. `metadata` is for other programs; SafetensorsFile ignores it. kIo.
+// Returns the number of bytes. Precondition: a known dtype and a valid shape.
+uint64_t BytesOf(const TensorHeader& tensor);
+
+// Writes a new file in pieces, so that no tensor must be whole in memory. The file must not exist
+// yet. `metadata` is for other programs; SafetensorsFile ignores it. kIo.
 class NewSafetensorsFile {
  public:
   NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
                      const std::map<std::string, std::string>& metadata = {});
-  // Writes the next tensor. `data` has the number of bytes of its shape and dtype.
-  void Write(const void* data);
-  // Waits until the file is on the disk. Precondition: all tensors are written.
+  // Writes the next bytes of the tensors, which follow each other without gaps.
+  void Write(const void* data, size_t bytes);
+  // Waits until the file is on the disk. Precondition: all bytes of all tensors are written.
   FileSum Finish();
 
  private:
   NewFile file_;
-  std::vector<uint64_t> sizes_;  // bytes of each tensor
-  size_t written_ = 0;
+  uint64_t unwritten_bytes_ = 0;
 };
 
 struct TensorBytes {

@@ -1,10 +1,6 @@
 #include "trainer/weights/pretrained.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,11 +12,10 @@
 #include "trainer/shards/shards.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/weight_files.h"
+#include "trainer/weights/weight_shards.h"
 
 namespace dslaunch {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A tensor of a file.
 struct Source {
@@ -116,24 +111,11 @@ std::map<std::string, Source> FindSources(const Model& model, const ModelConfig&
   return sources;
 }
 
-// Calls write(path) with a temporary path, and renames the file that it makes to `name`.
-template <class Write>
-void Replace(const std::string& folder, const std::string& name, const Write& write) {
-  const std::string temporary = folder + "/tmp-" + name;
-  std::error_code ignored;
-  fs::remove(temporary, ignored);  // a killed export may have left it
-  write(temporary);
-  const std::string path = folder + "/" + name;
-  if (rename(temporary.c_str(), path.c_str()) < 0) {
-    throw TrainError(ExitCode::kIo, path + ": cannot be created: " + std::strerror(errno));
-  }
-}
-
 // Returns PyTorch's name, such as "float32", of the first 16-bit dtype, else of fp32.
-std::string TorchDtypeName(const std::vector<ExportedTensor>& tensors) {
-  for (const ExportedTensor& tensor : tensors) {
-    if (tensor.dtype == at::kHalf) return "float16";
-    if (tensor.dtype == at::kBFloat16) return "bfloat16";
+std::string TorchDtypeName(const std::vector<at::ScalarType>& dtypes) {
+  for (const at::ScalarType dtype : dtypes) {
+    if (dtype == at::kHalf) return "float16";
+    if (dtype == at::kBFloat16) return "bfloat16";
   }
   return "float32";
 }
@@ -161,39 +143,35 @@ void InitWeights(const Model& model, const ModelConfig& config,
   for (const TensorPart& part : parts) Fill(part, sources.at(part.name));
 }
 
+void WriteConfigJson(const ModelConfig& config, const std::vector<at::ScalarType>& dtypes,
+                     const std::string& folder) {
+  ReplaceFile(folder, kConfigJson, [&](const std::string& path) {
+    const std::string text = ConfigJsonText(config, TorchDtypeName(dtypes));
+    NewFile file(path);
+    file.Write(text.data(), text.size());
+    file.Finish();
+  });
+  SyncFolder(folder);
+}
+
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw TrainError(ExitCode::kIo, folder + ": cannot be created: " + error.message());
-
   std::vector<TensorHeader> headers;
+  std::vector<at::ScalarType> dtypes;
   for (const ExportedTensor& tensor : tensors) {
     headers.push_back({tensor.name, SafetensorsDtype(tensor.dtype), tensor.shape});
+    dtypes.push_back(tensor.dtype);
   }
-  Replace(folder, kWeightsFile, [&](const std::string& path) {
-    // transformers requires the format of the framework here.
-    NewSafetensorsFile file(path, headers, {{"format", "pt"}});
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const at::Tensor values = whole(i).detach().cpu().contiguous();
-      if (values.scalar_type() != tensors[i].dtype || values.sizes() != tensors[i].shape) {
-        throw TrainError(ExitCode::kInternal, "internal error: " + tensors[i].name +
-                                                  " is exported with a wrong shape or dtype");
-      }
-      file.Write(values.const_data_ptr());
+  WriteWeights({folder}, headers, [&](size_t i, NewSafetensorsFile& file) {
+    const at::Tensor values = whole(i).detach().cpu().contiguous();
+    if (values.scalar_type() != tensors[i].dtype || values.sizes() != tensors[i].shape) {
+      throw TrainError(ExitCode::kInternal, "internal error: " + tensors[i].name +
+                                                " is exported with a wrong shape or dtype");
     }
-    file.Finish();
+    file.Write(values.const_data_ptr(), values.nbytes());
   });
-  if (config) {
-    Replace(folder, kConfigJson, [&](const std::string& path) {
-      const std::string text = ConfigJsonText(*config, TorchDtypeName(tensors));
-      NewFile file(path);
-      file.Write(text.data(), text.size());
-      file.Finish();
-    });
-  }
-  SyncFolder(folder);
+  if (config) WriteConfigJson(*config, dtypes, folder);
 }
 
 void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,

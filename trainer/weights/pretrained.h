@@ -37,14 +37,17 @@ struct ExportedTensor {
   std::vector<int64_t> shape;
 };
 
-// Writes config.json and model.safetensors into `folder`, which is created if it does not exist;
-// existing files are replaced atomically. `whole(i)` is called once for each of `tensors`, in
+// Writes config.json and the weights (weight_shards.h) into `folder`, which is created if it does
+// not exist; existing files are replaced. `whole(i)` is called once for each of `tensors`, in
 // order, and returns its values on any device; only one tensor is held at a time. Without `config`
 // there is no config.json. transformers' from_pretrained can read the folder if the family is
-// InTransformers. One process at a time. kIo.
+// InTransformers. Errors are those of WriteWeights.
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder);
+// Writes config.json alone, for weights of these dtypes. kIo.
+void WriteConfigJson(const ModelConfig& config, const std::vector<at::ScalarType>& dtypes,
+                     const std::string& folder);
 // Exports tensors that are all in memory, as EngineCore::ModelState() returns them.
 void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
                        const std::string& folder);

@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr size_t kMaxShownBytes = 400;
 const std::set<std::string> kPickles = {".bin", ".pt", ".pth"};
 
@@ -24,7 +23,7 @@ const std::set<std::string> kPickles = {".bin", ".pt", ".pth"};
 
 std::vector<std::string> ShardFiles(const std::string& folder) {
   std::set<std::string> files;
-  for (const auto& [tensor, file] : ReadWeightIndex(folder + "/" + kIndexFile)) {
+  for (const auto& [tensor, file] : ReadWeightIndex(folder + "/" + kWeightIndexFile)) {
     files.insert(folder + "/" + file);
   }
   return {files.begin(), files.end()};
@@ -39,7 +38,7 @@ std::vector<std::string> WeightFiles(const std::string& path) {
     return {path};
   }
   if (fs::exists(path + "/" + kWeightsFile, error)) return {path + "/" + kWeightsFile};
-  if (fs::exists(path + "/" + kIndexFile, error)) return ShardFiles(path);
+  if (fs::exists(path + "/" + kWeightIndexFile, error)) return ShardFiles(path);
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     if (kPickles.contains(entry.path().extension())) RefusePickle(entry.path());
   }
@@ -47,7 +46,7 @@ std::vector<std::string> WeightFiles(const std::string& path) {
     RefuseInput(path + " is a checkpoint of several ranks; dslaunch checkpoint export merges it, " +
                 "--load_module_only starts from it directly");
   }
-  RefuseInput(path + ": holds neither " + kWeightsFile + " nor " + kIndexFile);
+  RefuseInput(path + ": holds neither " + kWeightsFile + " nor " + kWeightIndexFile);
 }
 
 std::map<std::string, std::string> ReadWeightIndex(const std::string& path) {

@@ -8,6 +8,7 @@
 namespace dslaunch {
 
 inline constexpr char kWeightsFile[] = "model.safetensors";
+inline constexpr char kWeightIndexFile[] = "model.safetensors.index.json";
 
 // Returns the safetensors files of `path`: the file itself, or a folder's model.safetensors, or the
 // files that its model.safetensors.index.json names. Throws kBadInput, naming the file. Refuses

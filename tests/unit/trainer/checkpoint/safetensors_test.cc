@@ -102,7 +102,7 @@ TEST(SafetensorsTest, WritesMetadataAndIgnoresIt) {
   EXPECT_THAT(Contents(folder / "without"), Not(HasSubstr("__metadata__")));
 }
 
-TEST(SafetensorsTest, WritingTensorByTensorMakesTheSameFile) {
+TEST(SafetensorsTest, WritingInPiecesMakesTheSameFile) {
   const TempDir folder;
   const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
   const int64_t step = 7;
@@ -111,9 +111,11 @@ TEST(SafetensorsTest, WritingTensorByTensorMakesTheSameFile) {
       {{"format", "pt"}});
   NewSafetensorsFile file(folder / "t", {{"w", "F32", {2, 3}}, {"step", "I64", {}}},
                           {{"format", "pt"}});
-  file.Write(weights.data());
+  file.Write(weights.data(), 20);
+  file.Write(weights.data() + 5, 4);
   EXPECT_THROW(file.Finish(), TrainError) << "a tensor is missing";
-  file.Write(&step);
+  EXPECT_THROW(file.Write(weights.data(), 9), TrainError) << "more than its bytes";
+  file.Write(&step, 8);
   EXPECT_EQ(file.Finish(), at_once);
   EXPECT_EQ(Contents(folder / "t"), Contents(folder / "at_once"));
 }

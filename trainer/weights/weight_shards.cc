@@ -1,0 +1,218 @@
+#include "trainer/weights/weight_shards.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "trainer/base/format.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/write_journal.h"
+#include "trainer/weights/weight_files.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Temporary(const std::string& folder, const std::string& name) {
+  return folder + "/tmp-" + name;
+}
+
+void Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) == 0) return;
+  throw TrainError(ExitCode::kIo, to + ": cannot be created: " + std::strerror(errno));
+}
+
+void Remove(const std::string& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) throw TrainError(ExitCode::kIo, path + ": cannot be removed: " + error.message());
+}
+
+std::string IndexText(const std::vector<WeightShard>& shards,
+                      const std::vector<TensorHeader>& tensors) {
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  uint64_t total_bytes = 0;
+  for (const WeightShard& shard : shards) {
+    total_bytes += shard.bytes;
+    for (const size_t i : shard.tensors) map[tensors[i].name] = shard.name;
+  }
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes}}},
+                                        {"weight_map", std::move(map)}};
+  return index.dump(2) + "\n";
+}
+
+// Refuses to begin what the disk cannot hold.
+void CheckRoom(const std::string& folder, uint64_t needed_bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || needed_bytes <= space.available) return;
+  throw TrainError(
+      ExitCode::kIo,
+      folder + ": the disk is too small: " + BytesText(static_cast<int64_t>(needed_bytes)) +
+          " are needed, " + BytesText(static_cast<int64_t>(space.available)) + " are free");
+}
+
+class Writer {
+ public:
+  Writer(const WeightOutput& output, const std::vector<TensorHeader>& tensors)
+      : output_(output),
+        tensors_(tensors),
+        shards_(DivideIntoShards(tensors, output.max_shard_bytes)),
+        journal_(output.folder, output.work) {}
+
+  void Run(const WriteTensor& write) {
+    std::set<std::string> kept;
+    uint64_t needed_bytes = 0;
+    for (const WeightShard& shard : shards_) {
+      if (IsKept(shard)) {
+        kept.insert(shard.name);
+        if (output_.on_kept) output_.on_kept(shard.bytes);
+      } else {
+        needed_bytes += shard.bytes;
+      }
+    }
+    CheckRoom(output_.folder, needed_bytes);
+    for (const WeightShard& shard : shards_) {
+      if (kept.contains(shard.name)) continue;
+      try {
+        WriteShard(shard, write);
+      } catch (const TrainError& error) {
+        Abandon(shard);
+        if (error.code() != ExitCode::kIo) throw;
+        throw TrainError(ExitCode::kIo,
+                         std::string(error.what()) + "; " +
+                             BytesText(static_cast<int64_t>(needed_bytes)) + " were to be written" +
+                             (output_.work.empty() ? "" : "; the same command continues"));
+      } catch (...) {
+        Abandon(shard);
+        throw;
+      }
+      needed_bytes -= shard.bytes;
+    }
+    Publish();
+  }
+
+ private:
+  std::string PathOf(const WeightShard& shard) const {
+    return Temporary(output_.folder, shard.name);
+  }
+
+  // A process that was interrupted while it renamed has given some shards their final names.
+  bool IsKept(const WeightShard& shard) const {
+    if (journal_.Completed(shard.name, PathOf(shard))) return true;
+    const std::string path = output_.folder + "/" + shard.name;
+    if (!journal_.Completed(shard.name, path)) return false;
+    Rename(path, PathOf(shard));
+    return true;
+  }
+
+  void WriteShard(const WeightShard& shard, const WriteTensor& write) {
+    Remove(PathOf(shard));
+    std::vector<TensorHeader> headers;
+    for (const size_t i : shard.tensors) headers.push_back(tensors_[i]);
+    // transformers requires the format of the framework here.
+    NewSafetensorsFile file(PathOf(shard), headers, {{"format", "pt"}});
+    for (const size_t i : shard.tensors) write(i, file);
+    journal_.Add(shard.name, file.Finish());
+  }
+
+  // Gives the disk back what the next process would not keep.
+  void Abandon(const WeightShard& unfinished) {
+    std::error_code ignored;
+    fs::remove(PathOf(unfinished), ignored);
+    if (!output_.work.empty()) return;
+    for (const WeightShard& shard : shards_) fs::remove(PathOf(shard), ignored);
+    fs::remove(output_.folder + "/" + kWriteJournal, ignored);
+  }
+
+  // While files of an earlier write are replaced, no index names them.
+  void Publish() {
+    const bool has_index = shards_.size() > 1;
+    if (has_index) Remove(output_.folder + "/" + kWeightIndexFile);
+    std::set<std::string> own;
+    for (const WeightShard& shard : shards_) {
+      Rename(PathOf(shard), output_.folder + "/" + shard.name);
+      own.insert(shard.name);
+    }
+    if (has_index) {
+      ReplaceFile(output_.folder, kWeightIndexFile, [&](const std::string& path) {
+        const std::string text = IndexText(shards_, tensors_);
+        NewFile file(path);
+        file.Write(text.data(), text.size());
+        file.Finish();
+      });
+      own.insert(kWeightIndexFile);
+    }
+    RemoveOthers(own);
+    SyncFolder(output_.folder);
+    journal_.Remove();
+  }
+
+  // transformers would read a model.safetensors instead of these shards, or an index that is left.
+  void RemoveOthers(const std::set<std::string>& own) const {
+    static const std::regex kWeights(
+        R"((tmp-)?model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
+    std::error_code error;
+    std::vector<std::string> others;
+    for (const fs::directory_entry& entry : fs::directory_iterator(output_.folder, error)) {
+      const std::string name = entry.path().filename();
+      if (!own.contains(name) && std::regex_match(name, kWeights)) others.push_back(name);
+    }
+    for (const std::string& name : others) Remove(output_.folder + "/" + name);
+  }
+
+  const WeightOutput& output_;
+  const std::vector<TensorHeader>& tensors_;
+  const std::vector<WeightShard> shards_;
+  WriteJournal journal_;
+};
+
+}  // namespace
+
+std::vector<WeightShard> DivideIntoShards(const std::vector<TensorHeader>& tensors,
+                                          uint64_t max_bytes) {
+  std::vector<WeightShard> shards(1);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t bytes = BytesOf(tensors[i]);
+    if (shards.back().bytes > 0 && bytes > max_bytes - std::min(max_bytes, shards.back().bytes)) {
+      shards.emplace_back();
+    }
+    shards.back().tensors.push_back(i);
+    shards.back().bytes += bytes;
+  }
+  shards[0].name = kWeightsFile;
+  for (size_t i = 0; shards.size() > 1 && i < shards.size(); ++i) {
+    shards[i].name = Format("model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+  }
+  return shards;
+}
+
+void WriteWeights(const WeightOutput& output, const std::vector<TensorHeader>& tensors,
+                  const WriteTensor& write) {
+  std::error_code error;
+  fs::create_directories(output.folder, error);
+  if (error) {
+    throw TrainError(ExitCode::kIo, output.folder + ": cannot be created: " + error.message());
+  }
+  Writer(output, tensors).Run(write);
+}
+
+bool IsInterrupted(const WeightOutput& output) {
+  return WriteJournal::Continues(output.folder, output.work);
+}
+
+void ReplaceFile(const std::string& folder, const std::string& name,
+                 const std::function<void(const std::string& path)>& write) {
+  const std::string temporary = Temporary(folder, name);
+  Remove(temporary);  // a killed process may have left it
+  write(temporary);
+  Rename(temporary, folder + "/" + name);
+}
+
+}  // namespace dslaunch
