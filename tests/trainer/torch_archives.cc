@@ -12,6 +12,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/foreign/torch_archive.h"
+#include "trainer/foreign/torch_archive_writer.h"
 
 namespace dslaunch {
 namespace {
@@ -94,10 +95,67 @@ nlohmann::json Show(PickleValue value, const TorchArchive* archive) {
   return nullptr;
 }
 
-nlohmann::json Read(const std::string& path) {
+// Writes a value as the next one of `object`; appends the bytes of its tensors to `tensors`.
+void Copy(PickleValue value, const TorchArchive& archive, ArchivedObject& object,
+          std::string& tensors) {
+  if (const auto tensor = archive.Tensor(value)) {
+    object.Tensor(tensor->dtype, tensor->shape);
+    tensors += BytesOf(*tensor, InputFile(archive.path()));
+    return;
+  }
+  const auto items = [&] {
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (value.has_entries()) Copy(value.entry(i).first, archive, object, tensors);
+      Copy(value.has_entries() ? value.entry(i).second : value.item(i), archive, object, tensors);
+    }
+  };
+  if (value.type() == PickleType::kTuple) {
+    object.BeginTuple();
+    items();
+    object.EndTuple();
+  } else if (value.type() == PickleType::kList) {
+    object.BeginList();
+    items();
+    object.EndList();
+  } else if (value.type() == PickleType::kDict) {
+    object.BeginDict();
+    items();
+    object.EndDict();
+  } else if (value.Bool()) {
+    object.Bool(*value.Bool());
+  } else if (value.Int()) {
+    object.Int(*value.Int());
+  } else if (value.Double()) {
+    object.Double(*value.Double());
+  } else if (value.String()) {
+    object.String(*value.String());
+  } else if (value.IsNone()) {
+    object.None();
+  } else {
+    RefuseInput("a value that cannot be copied");
+  }
+}
+
+void Write(const TorchArchive& archive, const std::string& path) {
+  ArchivedObject object;
+  std::string tensors;
+  Copy(archive.root(), archive, object, tensors);
+  NewFile file(path);
+  TorchArchiveWriter writer(file, "archive", std::move(object));
+  for (size_t at = 0; at < tensors.size(); at += 7) {  // in blocks of other sizes than the tensors
+    writer.Write(&tensors[at], std::min<size_t>(7, tensors.size() - at));
+  }
+  writer.Finish();
+  file.Finish();
+}
+
+nlohmann::json Read(std::string path) {
   try {
+    const bool is_written = path.starts_with("write ");
+    if (is_written) path.erase(0, 6);
     if (!path.ends_with(".pkl")) {
       const TorchArchive archive(path);
+      if (is_written) Write(archive, path + ".written");
       return {{"value", Show(archive.root(), &archive)}};
     }
     const MappedFile file(path);

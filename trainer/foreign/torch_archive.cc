@@ -6,6 +6,7 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/foreign/torch_dtype.h"
 #include "trainer/foreign/zip_directory.h"
 
 namespace dslaunch {
@@ -15,35 +16,6 @@ constexpr char kPickle[] = "data.pkl";
 constexpr size_t kMaxDimensions = 64;
 constexpr int kMaxWrappers = 8;  // a tensor in a Parameter in a class
 constexpr uint64_t kMaxRepeatedBytes = uint64_t{16} << 20;
-
-// PyTorch's names of storages and of dtypes, and safetensors' names.
-struct DtypeNames {
-  std::string_view storage, dtype, name;
-};
-constexpr DtypeNames kDtypes[] = {
-    {"torch.FloatStorage", "torch.float32", "F32"},
-    {"torch.BFloat16Storage", "torch.bfloat16", "BF16"},
-    {"torch.HalfStorage", "torch.float16", "F16"},
-    {"torch.DoubleStorage", "torch.float64", "F64"},
-    {"torch.LongStorage", "torch.int64", "I64"},
-    {"torch.IntStorage", "torch.int32", "I32"},
-    {"torch.ShortStorage", "torch.int16", "I16"},
-    {"torch.CharStorage", "torch.int8", "I8"},
-    {"torch.ByteStorage", "torch.uint8", "U8"},
-    {"torch.BoolStorage", "torch.bool", "BOOL"},
-    {"", "torch.uint16", "U16"},
-    {"", "torch.uint32", "U32"},
-    {"", "torch.uint64", "U64"},
-    {"", "torch.float8_e4m3fn", "F8_E4M3"},
-    {"", "torch.float8_e5m2", "F8_E5M2"},
-};
-
-std::string DtypeNamed(std::string_view name, std::string_view DtypeNames::*column) {
-  for (const DtypeNames& row : kDtypes) {
-    if (!name.empty() && row.*column == name) return std::string(row.name);
-  }
-  return "";
-}
 
 // Item `i` of a tuple of at least that many; nullopt if it is another value or too short.
 std::optional<PickleValue> ItemOf(const std::optional<PickleValue>& tuple, size_t i) {
@@ -186,10 +158,11 @@ TorchArchive::Storage TorchArchive::StorageOf(PickleValue reference) const {
   const auto found = members_.find("data/" + std::string(*key));
   if (found == members_.end()) Fail(which + " has no member");
   const bool is_untyped = type->global() == "torch.storage.UntypedStorage";
-  const std::string dtype = DtypeNamed(type->global(), &DtypeNames::storage);
-  if (!is_untyped && dtype.empty()) {
+  const TorchDtype* names = FindTorchDtype(&TorchDtype::storage, type->global());
+  if (!is_untyped && names == nullptr) {
     Fail(which + " is a " + Quoted(type->global()) + ", which is not supported");
   }
+  const std::string dtype(is_untyped ? "" : names->name);
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(*elements),
                              is_untyped ? 1 : DtypeBytes(dtype).value(), &bytes) ||
@@ -220,8 +193,9 @@ std::optional<ArchivedTensor> TorchArchive::Tensor(PickleValue value) const {
   if (has_dtype) {
     const std::optional<PickleValue> dtype = ItemOf(call.args, 6);
     const std::string_view name = dtype ? dtype->global() : "";
-    storage.dtype = DtypeNamed(name, &DtypeNames::dtype);
-    if (storage.dtype.empty()) Fail("a tensor of " + Quoted(name) + ", which is not supported");
+    const TorchDtype* names = FindTorchDtype(&TorchDtype::dtype, name);
+    if (names == nullptr) Fail("a tensor of " + Quoted(name) + ", which is not supported");
+    storage.dtype = names->name;
   } else if (storage.dtype.empty()) {
     Fail("a tensor without a dtype");
   }

@@ -8,15 +8,11 @@
 #include "base/text/split_lines.h"
 #include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
+#include "trainer/foreign/zip_format.h"
 
 namespace dslaunch {
 namespace {
 
-// Sizes and signatures of the format's records (PKWARE's APPNOTE, 4.3).
-constexpr uint64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kEntryBytes = 46,
-                   kHeaderBytes = 30;
-constexpr uint32_t kEndMark = 0x06054b50, kEnd64Mark = 0x06064b50, kLocatorMark = 0x07064b50,
-                   kEntryMark = 0x02014b50, kHeaderMark = 0x04034b50;
 constexpr uint64_t kMaxCommentBytes = UINT16_MAX;
 constexpr uint64_t kMaxMembers = 1'000'000;
 constexpr uint64_t kMaxNameBytes = 1024;  // limit for a member's name and its other fields
@@ -52,28 +48,30 @@ struct Extent {
 
 // Reads the record at the end of the zip, and the one of zip64 if there is one.
 Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
-  const uint64_t tail_bytes = std::min(end - begin, kEndBytes + kMaxCommentBytes + kLocatorBytes);
+  const uint64_t tail_bytes =
+      std::min(end - begin, zip::kEndBytes + kMaxCommentBytes + zip::kLocatorBytes);
   const uint64_t tail_begin = end - tail_bytes;
   const std::string tail = ReadBytes(file, tail_begin, tail_bytes);
-  uint64_t at = tail_bytes < kEndBytes ? 0 : tail_bytes - kEndBytes + 1;
+  uint64_t at = tail_bytes < zip::kEndBytes ? 0 : tail_bytes - zip::kEndBytes + 1;
   const Record record(tail);
   do {
     if (at-- == 0) Refuse(file, "is cut off, or is not a zip file: it ends without a directory");
-  } while (record.At<uint32_t>(at) != kEndMark ||
-           at + kEndBytes + record.At<uint16_t>(at + 20) != tail_bytes);
+  } while (record.At<uint32_t>(at) != zip::kEndMark ||
+           at + zip::kEndBytes + record.At<uint16_t>(at + 20) != tail_bytes);
   Extent extent = {record.At<uint32_t>(at + 16), record.At<uint32_t>(at + 12),
                    record.At<uint16_t>(at + 10)};
   uint64_t limit = tail_begin + at;  // where the directory has to end
-  if (at >= kLocatorBytes && record.At<uint32_t>(at - kLocatorBytes) == kLocatorMark) {
-    limit -= kLocatorBytes;
-    const uint64_t place = record.At<uint64_t>(at - kLocatorBytes + 8);
-    if (place > limit - begin || limit - begin - place < kEnd64Bytes) {
+  if (at >= zip::kLocatorBytes &&
+      record.At<uint32_t>(at - zip::kLocatorBytes) == zip::kLocatorMark) {
+    limit -= zip::kLocatorBytes;
+    const uint64_t place = record.At<uint64_t>(at - zip::kLocatorBytes + 8);
+    if (place > limit - begin || limit - begin - place < zip::kEnd64Bytes) {
       Refuse(file, "the zip64 record of its directory is outside of the file");
     }
     limit = begin + place;
-    const std::string text = ReadBytes(file, limit, kEnd64Bytes);
+    const std::string text = ReadBytes(file, limit, zip::kEnd64Bytes);
     const Record end64(text);
-    if (end64.At<uint32_t>(0) != kEnd64Mark) {
+    if (end64.At<uint32_t>(0) != zip::kEnd64Mark) {
       Refuse(file, "the zip64 record of its directory is damaged");
     }
     extent = {end64.At<uint64_t>(48), end64.At<uint64_t>(40), end64.At<uint64_t>(32)};
@@ -85,7 +83,7 @@ Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
     Refuse(file, "has " + std::to_string(extent.members) + " members; at most " +
                      std::to_string(kMaxMembers) + " are read");
   }
-  if (extent.bytes > extent.members * (kEntryBytes + kMaxNameBytes)) {
+  if (extent.bytes > extent.members * (zip::kEntryBytes + kMaxNameBytes)) {
     Refuse(file, "its directory is larger than its members need");
   }
   extent.begin += begin;
@@ -114,7 +112,7 @@ Place PlaceOf(const Record& entry, std::string_view extra, const auto& refuse) {
     const Record field(extra);
     const uint64_t bytes = field.At<uint16_t>(2);
     if (bytes > extra.size() - 4) break;
-    if (field.At<uint16_t>(0) == 1) {
+    if (field.At<uint16_t>(0) == zip::kZip64Field) {
       size_t at = 4;
       for (uint64_t* number : {&place.bytes, &place.stored_bytes, &place.header}) {
         if (*number != UINT32_MAX) continue;
@@ -131,13 +129,14 @@ Place PlaceOf(const Record& entry, std::string_view extra, const auto& refuse) {
 
 // Sets where the content begins. `end` is where the directory begins.
 void ReadHeader(const InputFile& file, uint64_t end, ZipMember& member, const auto& refuse) {
-  if (member.header > end || end - member.header < kHeaderBytes) {
+  if (member.header > end || end - member.header < zip::kHeaderBytes) {
     refuse("it begins outside of the file");
   }
-  const std::string text = ReadBytes(file, member.header, kHeaderBytes);
+  const std::string text = ReadBytes(file, member.header, zip::kHeaderBytes);
   const Record header(text);
-  if (header.At<uint32_t>(0) != kHeaderMark) refuse("its header is damaged");
-  member.begin = member.header + kHeaderBytes + header.At<uint16_t>(26) + header.At<uint16_t>(28);
+  if (header.At<uint32_t>(0) != zip::kHeaderMark) refuse("its header is damaged");
+  member.begin =
+      member.header + zip::kHeaderBytes + header.At<uint16_t>(26) + header.At<uint16_t>(28);
   if (member.begin > end || member.bytes > end - member.begin) {
     refuse("it ends outside of the file");
   }
@@ -163,25 +162,26 @@ std::vector<ZipMember> ReadZipDirectory(const InputFile& file, uint64_t begin, u
   std::string_view rest = directory;
   std::vector<ZipMember> members;
   while (members.size() < extent.members) {
-    if (rest.size() < kEntryBytes) Refuse(file, "its directory ends before its last member");
+    if (rest.size() < zip::kEntryBytes) Refuse(file, "its directory ends before its last member");
     const Record entry(rest);
     const uint64_t name_bytes = entry.At<uint16_t>(28);
     const uint64_t extra_bytes = entry.At<uint16_t>(30);
-    const uint64_t bytes = kEntryBytes + name_bytes + extra_bytes + entry.At<uint16_t>(32);
-    if (entry.At<uint32_t>(0) != kEntryMark || bytes > rest.size()) {
+    const uint64_t bytes = zip::kEntryBytes + name_bytes + extra_bytes + entry.At<uint16_t>(32);
+    if (entry.At<uint32_t>(0) != zip::kEntryMark || bytes > rest.size()) {
       Refuse(file, "its directory is damaged at member " + std::to_string(members.size()));
     }
     ZipMember member;
-    member.name = rest.substr(kEntryBytes, name_bytes);
+    member.name = rest.substr(zip::kEntryBytes, name_bytes);
     const auto refuse = [&](const std::string& problem) {
       Refuse(file, "member " + Quoted(member.name) + ": " + problem);
     };
     if (!IsSafeName(member.name)) refuse("its name is empty or leaves the archive's folder");
-    const Place place = PlaceOf(entry, rest.substr(kEntryBytes + name_bytes, extra_bytes), refuse);
+    const Place place =
+        PlaceOf(entry, rest.substr(zip::kEntryBytes + name_bytes, extra_bytes), refuse);
     if (entry.At<uint16_t>(10) != 0 || place.bytes != place.stored_bytes) {
       refuse("it is compressed; torch.save stores members without compression");
     }
-    if ((entry.At<uint16_t>(8) & 1) != 0) refuse("it is encrypted");
+    if ((entry.At<uint16_t>(8) & zip::kEncrypted) != 0) refuse("it is encrypted");
     if (place.header > extent.begin - begin) refuse("it begins outside of the file");
     member.header = begin + place.header;
     member.bytes = place.bytes;

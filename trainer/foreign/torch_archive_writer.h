@@ -1,0 +1,46 @@
+// Writes the files of torch.save, so that torch.load(weights_only=True) reads them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/pickle/pickle_writer.h"
+#include "trainer/base/durable_file.h"
+#include "trainer/foreign/zip_writer.h"
+
+namespace dslaunch {
+
+// The object that torch.load returns. Its tensors' bytes are written later (TorchArchiveWriter).
+class ArchivedObject : public PickleWriter {
+ public:
+  // Writes a tensor as the next value: `dtype` is safetensors' name ("F32"). Precondition: the
+  // dtype is one of kTorchDtypes, and the shape has less than 2^63 bytes.
+  void Tensor(const std::string& dtype, const std::vector<int64_t>& shape);
+  const std::vector<uint64_t>& tensor_bytes() const { return tensor_bytes_; }
+
+ private:
+  std::vector<uint64_t> tensor_bytes_;  // in the order of the calls
+};
+
+// Writes an archive at the end of `file`, which must outlive this. Tensors are written in blocks of
+// any size, so that none has to be in memory as a whole. Throws what NewFile throws.
+class TorchArchiveWriter {
+ public:
+  // Writes all but the tensors. `name` is the folder in the archive; PyTorch takes the file's name.
+  TorchArchiveWriter(NewFile& file, const std::string& name, ArchivedObject object);
+  // Writes the next bytes of the tensors, which are row-major, in the order of their Tensor calls.
+  void Write(const void* data, size_t bytes);
+  // Ends the archive, and returns its size. Precondition: all bytes of the tensors are written.
+  uint64_t Finish();
+
+ private:
+  void BeginTensor();
+
+  ZipWriter zip_;
+  std::string name_;
+  std::vector<uint64_t> tensor_bytes_;
+  size_t begun_ = 0;  // number of tensors
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,41 @@
+// PyTorch's names of number formats in pickles, and safetensors' names.
+#pragma once
+
+#include <string_view>
+
+namespace dslaunch {
+
+struct TorchDtype {
+  std::string_view storage;  // class of its storages; empty if only untyped ones hold it
+  std::string_view dtype;
+  std::string_view name;  // in safetensors
+};
+
+inline constexpr TorchDtype kTorchDtypes[] = {
+    {"torch.FloatStorage", "torch.float32", "F32"},
+    {"torch.BFloat16Storage", "torch.bfloat16", "BF16"},
+    {"torch.HalfStorage", "torch.float16", "F16"},
+    {"torch.DoubleStorage", "torch.float64", "F64"},
+    {"torch.LongStorage", "torch.int64", "I64"},
+    {"torch.IntStorage", "torch.int32", "I32"},
+    {"torch.ShortStorage", "torch.int16", "I16"},
+    {"torch.CharStorage", "torch.int8", "I8"},
+    {"torch.ByteStorage", "torch.uint8", "U8"},
+    {"torch.BoolStorage", "torch.bool", "BOOL"},
+    {"", "torch.uint16", "U16"},
+    {"", "torch.uint32", "U32"},
+    {"", "torch.uint64", "U64"},
+    {"", "torch.float8_e4m3fn", "F8_E4M3"},
+    {"", "torch.float8_e5m2", "F8_E5M2"},
+};
+
+// Returns the row whose `column` is `name`; null if there is none.
+constexpr const TorchDtype* FindTorchDtype(std::string_view TorchDtype::*column,
+                                           std::string_view name) {
+  for (const TorchDtype& row : kTorchDtypes) {
+    if (!name.empty() && row.*column == name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace dslaunch
