@@ -160,7 +160,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return refuse("node " + std::to_string(index) + ", which is not part of the job");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(roster_.NodeName(index) + ": its slots differ");
-  if (roster_[index].has_joined && !roster_[index].lost_in)
+  // The session of an agent that has left may stay open, because its connection counts as broken.
+  if (roster_[index].has_joined && !roster_[index].lost_in && !roster_[index].HasLeft())
     return refuse(roster_.NodeName(index) + ": it has joined already");
   if (phase() == Phase::kStopping || phase() == Phase::kCompleted) {
     return roster_.Refuse(session,
@@ -172,7 +173,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   // While the job forms, DecideQuorum reports this and ends the job; later it must not end it.
   if (phase() != Phase::kJoining && !options_.may_share_machine) {
     for (const Participant& other : roster_.Joined()) {
-      if (!other.lost_in && other.member.identity == message.join().identity()) {
+      if (!other.lost_in && other.member.node_index != index &&
+          other.member.identity == message.join().identity()) {
         return refuse(roster_.NodeName(index) + ": it is the same machine as " +
                       roster_.NodeName(other.member.node_index));
       }

@@ -45,6 +45,7 @@ std::vector<Member> Roster::UsableMembers() const {
 
 bool Roster::Add(SessionId session, Member member, Clock::time_point now) {
   Participant& participant = participants_[member.node_index];
+  sessions_.erase(participant.session);
   participant = {};
   participant.has_joined = true;
   participant.session = session;

@@ -50,6 +50,8 @@ struct Participant {
   // Last, so that the fields read for every message and barrier are close together in memory.
   Member member;
 
+  // It has left the job for good, and is empty: another agent of the node may join.
+  bool HasLeft() const { return leaving && torn_down; }
   // For use while the attempt drains.
   bool IsDrained() const { return leaving ? torn_down : drained; }
   bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
@@ -82,8 +84,8 @@ class Roster {
   std::vector<Member> UsableMembers() const;
   const std::string& NodeName(uint32_t node_index) const { return nodes_[node_index].name(); }
 
-  // Replaces the node's participant by a new one. Returns whether another node, or an earlier agent
-  // of this one, had the same identity.
+  // Replaces the node's participant by a new one and forgets the session of the old one. Returns
+  // whether another node, or an earlier agent of this one, had the same identity.
   bool Add(SessionId session, Member member, Clock::time_point now);
   // Marks a participant as lost in this attempt and forgets its session.
   void Lose(Participant& participant);

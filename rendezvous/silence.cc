@@ -15,7 +15,7 @@ SilenceDecision SilentNodes::Check(Clock::duration since_last_tick, bool has_ran
   const milliseconds suspect(timeouts_.suspect_ms());
   SilenceDecision decision;
   for (Participant& participant : roster_.Joined()) {
-    if (participant.lost_in) continue;
+    if (participant.lost_in || participant.HasLeft()) continue;
     if (since_last_tick >= dead / 2) participant.last_seen = now;
     const Clock::duration silent = now - participant.last_seen;
     if (silent >= SilenceLimit(timeouts_)) {

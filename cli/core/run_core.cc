@@ -64,6 +64,9 @@ bool RunCore::OnStreamEnd(size_t index) {
   if (!job_.IsDone(index)) LoseAtStart(index, "the connection to its agent broke");
   job_.OnDisconnected(index);
   if (job_.IsDone(index)) {
+    // Its agent stays until this side ends the connection, and a node's own command starts no other
+    // agent before that.
+    if (!job_.ending()) nodes_.SayGoodbye(index);
     OnLinkEnded(index, /*is_empty=*/true, /*last_output=*/"");
     return true;
   }

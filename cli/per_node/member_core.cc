@@ -17,7 +17,7 @@ constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kLookAgain(20);         // whether all output is shown
 constexpr milliseconds kLostNode0Wait(5'000);  // wait for a node 0 that seems lost
 constexpr milliseconds kStartKnownWithin(1'000);
-constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
+constexpr milliseconds kShowAtLeast(3'000);  // time for the last output of an ended job
 
 }  // namespace
 
@@ -85,6 +85,10 @@ MemberActions MemberCore::OnMessage(const pb::NodeMessage& message, Clock::time_
       name_ = SanitizeForTerminal(message.accepted().name());
       front_end_ = SanitizeForTerminal(message.accepted().front_end());
       starting_ = true;
+      // The report of the last agent and the wait for its end do not concern the new one.
+      outcome_.reset();
+      is_completed_ = false;
+      if (!job_ended_ && interrupted_by_ == 0) is_bounded_ = false;
       Do(member_action::StartAgent{name_});
       break;
     case pb::NodeMessage::kStreamEnd:
@@ -198,6 +202,7 @@ MemberActions MemberCore::OnEvent(const pb::NodeEvent& event, Clock::time_point 
       AwaitLostNodeZero(now);
       break;
     case pb::NodeEvent::kDone:
+      is_completed_ = event.done().completed();
       if (!agent_) break;
       agent_->is_shown = true;
       if (!leaving_) break;
@@ -360,10 +365,11 @@ void MemberCore::Bound(milliseconds limit, Clock::time_point now) {
 }
 
 void MemberCore::OnLimit(bool reader_makes_progress, Clock::time_point now) {
-  is_bounded_ = false;
+  if (!std::exchange(is_bounded_, false)) return;
   if (reader_makes_progress) return Bound(options_.end_timeout, now);
   // A node that waits for another attempt has nothing to end.
-  if (!agent_ && !starting_ && !outcome_ && !job_ended_ && interrupted_by_ == 0) return;
+  const bool is_end_known = is_completed_ || IsNodeZeroLost() || job_ended_ || interrupted_by_ != 0;
+  if (!agent_ && !starting_ && !is_end_known) return;
   if (job_ended_) return End(job_ended_->exit_code(), SanitizeForTerminal(job_ended_->message()));
   if (interrupted_by_ == 0 && IsNodeZeroLost()) {
     node_zero_lost_ = true;

@@ -115,6 +115,7 @@ class MemberCore {
   bool starting_ = false;
   std::optional<Agent> agent_;
   std::optional<pb::Cause> outcome_;  // outcome that this node's agent reported
+  bool is_completed_ = false;         // the agent reported that the job has ended on all nodes
   std::optional<pb::JobEnded> job_ended_;
   bool node_zero_lost_ = false;
   int interrupted_by_ = 0;

@@ -96,6 +96,9 @@ void FrontEnd::OnConnected(uint32_t index, bool reached) {
 }
 
 void FrontEnd::Reach(uint32_t index, bool again) {
+  const Client& last = clients_[index];
+  if (last.incarnation != nullptr && !last.is_over && !last.link_closed)
+    world_.invariants.Fail(world_.NameOf(index) + " is reached again, but its last agent stays");
   const auto answer = [this, index, again](NodeIncarnation* incarnation) {
     if (incarnation != nullptr) {
       clients_[index] = Client();

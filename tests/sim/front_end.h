@@ -29,6 +29,8 @@ class FrontEnd {
   std::optional<int> exit_code() const { return exit_code_; }  // none: it was killed, or still runs
   int failovers() const { return failovers_; }
   bool has_detached() const { return has_detached_; }
+  // The job continues, and its nodes may come back.
+  bool takes_nodes() const { return !process_.gone && !core_.nodes().connecting_stopped(); }
 
   void Start();
 

@@ -22,7 +22,7 @@ void NodeIncarnation::EndAgent(bool killed) {
   loop_.gone = threads_.gone = true;
   Note([] { return "the agent ends"; });
   if (server_ != nullptr) server_->Close();
-  if (attended_ != nullptr) attended_->Leave(session_);
+  if (attended_ != nullptr) attended_->BreakOff(session_);
   WithdrawVote();
   if (supervisor_.gone()) return;
   if (!detached_events_ && !ended_events_) {

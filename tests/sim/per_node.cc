@@ -222,7 +222,7 @@ bool PerNode::Accept(Member& member) {
   if (!listens_ || world_.front_end->is_over() || world_.network.IsCut(member.node(), self) ||
       world_.network.IsCut(self, member.node()))
     return false;
-  connections_[&member] = Connection();
+  if (connections_.contains(&member)) Drop(member);  // its end has not arrived yet
   connections_[&member].id = next_peer_++;
   return true;
 }
@@ -242,8 +242,14 @@ void PerNode::Refuse(Member& member, const Error& error) {
   message.mutable_refused()->set_exit_code(ToInt(error.code));
   message.mutable_refused()->set_message(error.message);
   Send(member, message);
-  admission_.Leave(connections_[&member].id);
+  Drop(member);
+}
+
+void PerNode::Drop(Member& member) {
+  Connection connection = std::move(connections_[&member]);
   connections_.erase(&member);
+  admission_.Leave(connection.id);
+  Answer(connection, nullptr);
 }
 
 void PerNode::Answer(Connection& connection, NodeIncarnation* agent) {
@@ -287,10 +293,7 @@ void PerNode::OnClosed(Member& member) {
   world_.timeline.At(arrival, &world_.front_end->process(), [this, &member, id = found->second.id] {
     const auto closed = connections_.find(&member);
     if (closed == connections_.end() || closed->second.id != id) return;
-    Connection connection = std::move(closed->second);
-    connections_.erase(closed);
-    admission_.Leave(id);
-    Answer(connection, nullptr);
+    Drop(member);
     Reconsider();
   });
 }
@@ -363,6 +366,10 @@ void PerNode::OnEnd(Member& member, const member_action::End& end) {
   if (end.exit_code == 0 && job_exit_code_ != 0)
     invariants.Fail("the command of " + world_.NameOf(member.node()) +
                     " exits with 0, but the job did not succeed");
+  const bool is_served = connections_.contains(&member) && world_.front_end->takes_nodes();
+  if (end.exit_code == ToInt(ExitCode::kTimedOut) && is_served)
+    invariants.Fail("the command of " + world_.NameOf(member.node()) +
+                    " does not wait for the end of the job, which continues");
   if (end.text.find("no processes are left") != std::string::npos && member.agent() != nullptr)
     invariants.Fail("the command of " + world_.NameOf(member.node()) +
                     " reports an empty node, but its agent runs");

@@ -138,6 +138,8 @@ class PerNode {
   void Reconsider();
   void Send(Member& member, const pb::NodeMessage& message);
   void Refuse(Member& member, const Error& error);
+  // Ends the connection on node 0's side.
+  void Drop(Member& member);
   void Answer(Connection& connection, NodeIncarnation* agent);
   Member* MemberAt(uint32_t node);  // member at the node's place; null if the place is free
   Member* NewestOf(uint32_t node);

@@ -59,6 +59,7 @@ void Rendezvous::Receive(SessionId id, const pb::AgentMessage& message) {
   if (!message.has_heartbeat())
     Note([&] { return "hears session " + std::to_string(id) + ": " + message.ShortDebugString(); });
   At(id).leaves |= message.has_stop();
+  At(id).torn_down |= message.has_torn_down();
   if (message.has_drained() || message.has_torn_down()) {
     const NodeIncarnation& agent = *At(id).agent;
     world_.invariants.OnSaidEmpty(message.attempt(), agent.node(), agent.index());
@@ -98,11 +99,17 @@ void Rendezvous::Disconnect(SessionId id) {
   Deliver(coordinator_.OnDisconnect(id, Now()));
 }
 
-void Rendezvous::Leave(SessionId id) {
+void Rendezvous::Leave(SessionId id) { LeaveAfter(id, 0); }
+
+void Rendezvous::BreakOff(SessionId id) {
+  LeaveAfter(id, world_.random.OneIn(2) ? world_.job.timeouts().dead_ms() : 0);
+}
+
+void Rendezvous::LeaveAfter(SessionId id, int64_t delay_ms) {
   Session& session = At(id);
   if (!std::exchange(session.client_open, false)) return;
   const int64_t arrival = world_.network.Send(session.up, session.agent->node(), host_.node());
-  world_.timeline.At(arrival, &host_.threads(), [this, id] { Disconnect(id); });
+  world_.timeline.At(arrival + delay_ms, &host_.threads(), [this, id] { Disconnect(id); });
 }
 
 void Rendezvous::EndAtClient(SessionId id) {
@@ -164,6 +171,19 @@ void Rendezvous::Check(const std::vector<Outgoing>& messages) {
     if (one.message.has_assignment() && one.message.attempt() > known_attempt_)
       CheckNewAttempt(one.message.attempt(), messages);
     CheckReason(one.message);
+    if (one.message.refused().cause().message().find("joined already") != std::string::npos)
+      CheckRefusal(one.session);
+  }
+}
+
+void Rendezvous::CheckRefusal(SessionId refused) {
+  const NodeIncarnation& agent = *At(refused).agent;
+  for (SessionId id = 1; id < refused; ++id) {
+    const Session& earlier = At(id);
+    if (earlier.agent->node() == agent.node() && earlier.server_open && earlier.leaves &&
+        earlier.torn_down && coordinator_.phase() < Coordinator::Phase::kStopping)
+      world_.invariants.Fail(world_.NameOf(agent.node()) +
+                             " is refused because of its last agent, which has left");
   }
 }
 

@@ -31,6 +31,9 @@ class Rendezvous {
   SessionId Attend(NodeIncarnation& agent);
   void Handle(SessionId session, pb::AgentMessage message);
   void Leave(SessionId session);
+  // The agent's process has ended. The host may take that for a broken connection, which it keeps
+  // for a while because the agent might resume it (rendezvous/server.cc).
+  void BreakOff(SessionId session);
 
   // The host's side: at each of its beats; and when it gives the rendezvous up, on which each agent
   // only learns that its stream is over. A host without power does not even do that.
@@ -47,7 +50,8 @@ class Rendezvous {
     Wire down;
     bool server_open = true;
     bool client_open = true;
-    bool leaves = false;  // it has sent that it leaves
+    bool leaves = false;     // it has sent that it leaves
+    bool torn_down = false;  // it has sent that its node is empty
   };
   struct Received {
     SessionId session;
@@ -61,9 +65,12 @@ class Rendezvous {
   void HandOver(SessionId session, const pb::AgentMessage& message);
   void Disconnect(SessionId session);
   void EndAtClient(SessionId session);
+  void LeaveAfter(SessionId session, int64_t delay_ms);
   void Deliver(std::vector<Outgoing> messages);
   void Check(const std::vector<Outgoing>& messages);
   void CheckReason(const pb::RendezvousMessage& message);
+  // "a node that has left and is empty may join again".
+  void CheckRefusal(SessionId refused);
   void CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages);
   // Returns the time of this machine's clock.
   Clock::time_point Now();

@@ -408,6 +408,28 @@ TEST_F(ElasticTest, ContinuesWithoutALeavingNodeAtNoCost) {
   EXPECT_THAT(Notices(Rejoin(1, 17)), HasSubstr("node1 joined"));
 }
 
+// The host keeps the connection of an agent whose process has ended, in case the agent resumes it.
+TEST_F(ElasticTest, NodeThatLeftMayRejoinBeforeItsOldSessionEnds) {
+  Start();
+  StopJob(1, pb::Cause::NODE_LEFT);
+  for (const uint32_t node : {0, 2, 3}) Drained(node);
+  TornDown(1);
+  for (const uint32_t node : {0, 2, 3}) Ready(node);
+  EXPECT_THAT(Notices(PassWith(5'000, {0, 2, 3})), IsEmpty()) << "nothing is awaited of node1";
+  EXPECT_THAT(Notices(Rejoin(1, 17)), HasSubstr("node1 joined"));
+  EXPECT_THAT(coordinator_->OnDisconnect(2, now_), IsEmpty());
+  EXPECT_THAT(Beat(1), SizeIs(1)) << "the new agent is still a participant";
+}
+
+TEST_F(ElasticTest, RefusesSecondAgentOfNodeThatIsLeaving) {
+  Start();
+  StopJob(1, pb::Cause::NODE_LEFT);
+  const std::vector<Outgoing> out = Rejoin(1, 17);
+  ASSERT_THAT(out, SizeIs(1));
+  EXPECT_EQ(out[0].session, 17u);
+  EXPECT_THAT(out[0].message.refused().cause().message(), HasSubstr("it has joined already"));
+}
+
 TEST_F(ElasticTest, FindsSilentNodeAsCauseOfItsVictims) {
   Start();
   Failed(0, 1, 7, /*victim=*/true);

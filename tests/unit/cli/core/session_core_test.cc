@@ -305,6 +305,18 @@ TEST_F(SessionCoreTest, EndsOnceAllNodesAreDone) {
   EXPECT_THAT(core().OnStreamEnd(0, now_), IsEmpty());  // nothing follows
 }
 
+// Its agent ends then, and a node's own command can start the next one.
+TEST_F(SessionCoreTest, EndsConnectionOfDoneNodeBeforeReachingItAgain) {
+  PlanFor(2, 1, 3);
+  StartAll();
+  pb::NodeEvent done;
+  done.mutable_done();
+  Receive(1, done);
+  Take(core().OnStreamEnd(1, now_));
+  EXPECT_THAT(NodesOf<action::Goodbye>(), ElementsAre(1));
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(1));
+}
+
 TEST_F(SessionCoreTest, StopsJobAndNamesNodeThatBreaksTheRules) {
   PlanFor(3, 1, 3);
   StartAll();

@@ -268,6 +268,40 @@ TEST_F(MemberCoreTest, InterruptBeforePlaceEndsAtOnce) {
   EXPECT_EQ(ExitCode(), 130);
 }
 
+// The first agent is killed; node 0 asks for another one.
+TEST_F(MemberCoreTest, LimitOfEndedAgentDoesNotEndTheNext) {
+  StartRanks();
+  Keep(core().OnAgentStreamEnd(now_));
+  Keep(core().OnAgentEnded("", now_));
+  now_ += milliseconds(29'000);
+  pb::NodeMessage message;
+  message.mutable_accepted()->set_name("node1");
+  Receive(message);
+  now_ += milliseconds(1'000);
+  Expire(MemberTimer::kLimit);
+  EXPECT_THAT(actions_, IsEmpty()) << "its start is under way";
+  Keep(core().OnAgentStarted({}, now_));
+  Expire(MemberTimer::kLimit);
+  EXPECT_THAT(actions_, IsEmpty());
+}
+
+TEST_F(MemberCoreTest, WaitsForNextAgentUnlessJobHasEnded) {
+  for (const bool is_completed : {false, true}) {
+    core_.reset();
+    StartRanks();
+    pb::NodeEvent event;
+    *event.mutable_outcome()->mutable_cause() =
+        MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "its supervisor was killed");
+    Keep(core().OnEvent(event, now_));
+    event.mutable_done()->set_completed(is_completed);
+    Keep(core().OnEvent(event, now_));
+    Keep(core().OnAgentStreamEnd(now_));
+    Keep(core().OnAgentEnded("", now_));
+    Expire(MemberTimer::kLimit);
+    EXPECT_EQ(ExitCode(), is_completed ? std::optional(75) : std::nullopt);
+  }
+}
+
 TEST_F(MemberCoreTest, EndsWithoutReportAfterLimit) {
   StartRanks();
   Keep(core().OnAgentStreamEnd(now_));
