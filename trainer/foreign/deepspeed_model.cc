@@ -91,7 +91,9 @@ void ReadConfiguration(const std::optional<ArchiveField>& config, DeepSpeedModel
   model->bf16 = ConfiguredBool(bf16, "enabled", false);
   manifest->dtype = model->bf16 ? "bf16" : ConfiguredBool(fp16, "enabled", false) ? "fp16" : "fp32";
   model->hysteresis = std::max<int64_t>(1, ConfiguredInt(fp16, "hysteresis", model->hysteresis));
-  model->stage = ConfiguredInt(FindDict(config, "zero_optimization"), "stage", 0);
+  const auto zero = FindDict(config, "zero_optimization");
+  model->stage = ConfiguredInt(zero, "stage", 0);
+  model->reordered = ConfiguredBool(zero, "round_robin_gradients", false);
   const auto optimizer = FindDict(config, "optimizer");
   if (const auto type = optimizer ? optimizer->Find("type") : std::nullopt) {
     manifest->optimizer = OptimizerName(*type, FindDict(optimizer, "params"));

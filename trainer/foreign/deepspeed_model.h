@@ -23,6 +23,7 @@ struct DeepSpeedModel {
   int64_t stage = 0;                            // ZeRO stage in ds_config
   bool bf16 = false;                            // whether ds_config enables bf16
   int64_t world_size = 0;                       // data-parallel ranks; 0 if not known
+  bool reordered = false;                       // round_robin_gradients of ds_config
   bool has_schedule = false;                    // lr_scheduler counts updates
   int64_t hysteresis = 2;                       // initial value for fp16
 };

@@ -17,12 +17,26 @@ namespace {
 
 constexpr int64_t kMaxRanks = 1 << 16;
 
-std::vector<Fragment> MappedFragments(const ArchiveField& mapping) {
-  std::vector<Fragment> fragments;
-  for (const auto& [name, address] : mapping.Entries()) {
-    fragments.push_back({name, address.At("start").Count(), address.At("numel").Count()});
+// Compares a cut with param_slice_mappings, which DeepSpeed saves since 0.7.
+void CheckMapping(const ArchiveField& mapping, const RankCut& cut) {
+  for (const Fragment& fragment : cut.fragments) {
+    const ArchiveField address = mapping.At(fragment.name);
+    if (address.At("start").Count() != fragment.start ||
+        address.At("numel").Count() != fragment.elements) {
+      address.Fail("is not element " + std::to_string(fragment.start) + " and the " +
+                   std::to_string(fragment.elements - 1) +
+                   " after it, where param_shapes places the parameter");
+    }
   }
-  return fragments;
+}
+
+std::vector<int64_t> Paddings(const std::optional<ArchiveField>& of_groups, size_t group) {
+  std::vector<int64_t> paddings;
+  if (!of_groups) return paddings;
+  const auto groups = of_groups->Items();
+  if (group >= groups.size()) of_groups->Fail("lacks a group");
+  for (const ArchiveField& padding : groups[group].Items()) paddings.push_back(padding.Count());
+  return paddings;
 }
 
 // One plan of the stages 1 to 3.
@@ -37,11 +51,11 @@ class ZeroPlanner {
     if (files_.empty()) {
       world_size_ = std::max<int64_t>(1, model_.world_size);
     } else {
-      ReadRank(files_.begin()->first, true);
-      IgnoreOtherSaves();
       for (const auto& [rank, name] : files_) {
-        if (rank != files_.begin()->first) ReadRank(rank, false);
+        if (rank != files_.begin()->first && rank >= world_size_) break;
+        ReadRank(rank, rank == files_.begin()->first);
       }
+      IgnoreOtherSaves();
     }
     const auto missing = RanksWithout(files_, world_size_);
     for (const int64_t rank : missing) {
@@ -66,15 +80,15 @@ class ZeroPlanner {
     const TorchArchive archive(plan_->checkpoint.folder + "/" + name);
     AddFile(name, plan_);
     const ArchiveField state = ArchiveField(archive).At("optimizer_state_dict");
-    CheckIsOfThisSave(state, first);
+    CheckIsOfThisSave(state, rank, first);
     if (model_.stage == 3) {
       ReadStage3(state, rank, first);
     } else {
-      ReadStage12(state, first);
+      ReadStage12(state, rank, first);
     }
   }
 
-  void CheckIsOfThisSave(const ArchiveField& state, bool first) {
+  void CheckIsOfThisSave(const ArchiveField& state, int64_t rank, bool first) {
     // The optimizer for bf16 weights with fp32 gradients, at stage 1, does not save it.
     if (const auto stage = state.Find("zero_stage")) {
       if (stage->EnumValue() != model_.stage) {
@@ -94,7 +108,7 @@ class ZeroPlanner {
     } else {
       count = partitions.Count();
     }
-    if (count < 1 || count > kMaxRanks) partitions.Fail("is not a number of ranks");
+    if (count <= rank || count > kMaxRanks) partitions.Fail("is not a number of ranks");
     if (first) {
       world_size_ = count;
     } else if (count != world_size_) {
@@ -103,57 +117,47 @@ class ZeroPlanner {
     }
   }
 
-  void ReadStage12(const ArchiveField& state, bool first) {
+  void ReadStage12(const ArchiveField& state, int64_t rank, bool first) {
+    const ArchiveField field = state.At("single_partition_of_fp32_groups");
+    const auto groups = field.Items();
+    CheckGroups(field, groups.size());
+    const auto paddings = state.Find("param_alignment_paddings");
     const auto mappings = state.Find("param_slice_mappings");
-    if (!mappings) {
-      state.Fail(
-          "has no param_slice_mappings, which DeepSpeed saves since 0.7.1; load the checkpoint "
-          "with a newer DeepSpeed and save it once");
-    }
-    const auto groups = state.At("single_partition_of_fp32_groups").Items();
-    const auto addresses = mappings->Items();
-    if (groups.size() != addresses.size()) {
-      mappings->Fail("has " + std::to_string(addresses.size()) + " groups, not " +
-                     std::to_string(groups.size()));
-    }
-    // With elastic_checkpoint it is a list of the groups' states.
+    const auto mapping_of_groups = mappings ? mappings->Items() : std::vector<ArchiveField>();
     const ArchiveField base = state.At("base_optimizer_state");
-    const std::vector<ArchiveField> listed =
-        base.IsSequence() ? base.Items() : std::vector<ArchiveField>();
     for (size_t i = 0; i < groups.size(); ++i) {
-      std::optional<ArchiveField> of_group;
-      if (base.IsSequence()) {
-        if (i < listed.size()) of_group = listed[i];
-      } else {
-        of_group = base.At("state").Find(static_cast<int64_t>(i));
+      // With elastic_checkpoint it is a list of the groups' states.
+      const auto of_group =
+          base.IsSequence()
+              ? (i < base.Items().size() ? std::optional(base.Items()[i]) : std::nullopt)
+              : base.At("state").Find(static_cast<int64_t>(i));
+      const RankCut cut = CutGroup(model_.groups[i], Paddings(paddings, i), rank, world_size_);
+      // DeepSpeed's own mapping is wrong where round_robin_gradients reorders the parameters.
+      if (i < mapping_of_groups.size() && !model_.reordered) {
+        CheckMapping(mapping_of_groups[i], cut);
       }
-      const FlatTensors flat = FlatTensorsOf(groups[i], of_group, &unread_);
-      parts_.Add(MappedFragments(addresses[i]), flat, groups[i]);
+      parts_.Add(cut, FlatTensorsOf(groups[i], of_group, &unread_), groups[i]);
       if (i == 0) ReadProgress(state, of_group, base.Find("param_groups"), first);
     }
   }
 
   void ReadStage3(const ArchiveField& state, int64_t rank, bool first) {
-    const auto groups = state.At("fp32_flat_groups").Items();
+    const ArchiveField field = state.At("fp32_flat_groups");
+    const auto groups = field.Items();
+    CheckGroups(field, groups.size());
     const ArchiveField inner = state.At("optimizer_state_dict");
-    if (groups.size() != model_.groups.size()) {
-      state.At("fp32_flat_groups")
-          .Fail("has " + std::to_string(groups.size()) + " groups, but param_shapes has " +
-                std::to_string(model_.groups.size()));
-    }
     for (size_t i = 0; i < groups.size(); ++i) {
       const auto of_group = inner.At("state").Find(static_cast<int64_t>(i));
-      const FlatTensors flat = FlatTensorsOf(groups[i], of_group, &unread_);
-      int64_t expected = 0;
-      const auto fragments = CutForRank(model_.groups[i], rank, world_size_, &expected);
-      const int64_t found = flat.at("").shape[0];
-      if (found != expected) {
-        groups[i].Fail("has " + std::to_string(found) + " elements, not the " +
-                       std::to_string(expected) + " of its parameters' parts");
-      }
-      parts_.Add(fragments, flat, groups[i]);
+      parts_.Add(CutEachParameter(model_.groups[i], rank, world_size_),
+                 FlatTensorsOf(groups[i], of_group, &unread_), groups[i]);
       if (i == 0) ReadProgress(state, of_group, inner.Find("param_groups"), first);
     }
+  }
+
+  void CheckGroups(const ArchiveField& groups, size_t count) const {
+    if (count == model_.groups.size()) return;
+    groups.Fail("has " + std::to_string(count) + " groups, but param_shapes has " +
+                std::to_string(model_.groups.size()));
   }
 
   void ReadProgress(const ArchiveField& state, const std::optional<ArchiveField>& of_group,

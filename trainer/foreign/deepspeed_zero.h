@@ -1,12 +1,10 @@
 // Checkpoints of DeepSpeed's ZeRO stages 0 to 3.
 //
 // At stages 1 to 3 each rank has a file with its part of the fp32 weights and of the optimizer's
-// state, as one flat tensor for each group. At stages 1 and 2, param_slice_mappings in the rank's
-// file lists the parameters' elements in it; their parts in the order of ranks are the parameter.
-// At stage 3, in the order of param_shapes in the model file, each parameter has ceil(elements /
-// ranks) elements of every rank's flat tensor, and the last ones are padding. At stage 0 the model
-// file also has the optimizer's state. Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py,
-// stage3.py, bf16_optimizer.py.
+// state, as one flat tensor for each group. The model file has the groups' parameters in order,
+// with their shapes: param_shapes. At stages 1 and 2 a group is cut into a part for each rank, at
+// stage 3 each parameter is (zero_parts.h). At stage 0 the model file also has the optimizer's
+// state. Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, stage3.py, bf16_optimizer.py.
 #pragma once
 
 #include <string>

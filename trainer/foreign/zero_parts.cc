@@ -1,7 +1,6 @@
 #include "trainer/foreign/zero_parts.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
@@ -10,7 +9,21 @@
 namespace dslaunch {
 namespace {
 
+constexpr int64_t kMaxElements = int64_t{1} << 60;  // of a group; times ranks it may not overflow
+
 int64_t Elements(const ArchivedTensor& tensor) { return NumElements(tensor.shape).value(); }
+
+int64_t CeilDivide(int64_t number, int64_t divisor) {
+  return number / divisor + (number % divisor != 0 ? 1 : 0);
+}
+
+// Returns the sum of two counts; `name` is the parameter that the second one is for.
+int64_t Sum(int64_t a, int64_t b, const std::string& name) {
+  if (b >= kMaxElements - a) {
+    RefuseInput(Quoted(name) + " would give its group 2^60 elements or more");
+  }
+  return a + b;
+}
 
 // Adds frozen parameters from the ranks' model files.
 void AddFrozen(const DeepSpeedModel& model, const DeepSpeedFiles& files, int64_t world_size,
@@ -24,9 +37,8 @@ void AddFrozen(const DeepSpeedModel& model, const DeepSpeedFiles& files, int64_t
     const ArchiveField fragments = ArchiveField(archive).At("frozen_param_fragments");
     for (const NamedShape& parameter : model.frozen) {
       const ArchiveField field = fragments.At(parameter.name);
-      int64_t flat_elements = 0;
-      const auto cut = CutForRank({parameter}, rank, world_size, &flat_elements);
-      parts.Add(cut, FlatTensorsOf(field, std::nullopt, &unread), field);
+      parts.Add(CutEachParameter({parameter}, rank, world_size),
+                FlatTensorsOf(field, std::nullopt, &unread), field);
     }
   }
   parts.Finish(!RanksWithout(files.models, world_size).empty(), plan);
@@ -34,23 +46,41 @@ void AddFrozen(const DeepSpeedModel& model, const DeepSpeedFiles& files, int64_t
 
 }  // namespace
 
-std::vector<Fragment> CutForRank(const std::vector<NamedShape>& parameters, int64_t rank,
-                                 int64_t world_size, int64_t* flat_elements) {
-  std::vector<Fragment> fragments;
-  int64_t offset = 0;
+RankCut CutGroup(const std::vector<NamedShape>& parameters, const std::vector<int64_t>& paddings,
+                 int64_t rank, int64_t world_size) {
+  int64_t total = 0;
+  std::vector<int64_t> starts;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    starts.push_back(total);
+    total = Sum(total, NumElements(parameters[i].shape).value(), parameters[i].name);
+    if (i < paddings.size()) total = Sum(total, paddings[i], parameters[i].name);
+  }
+  RankCut cut;
+  cut.whole = 2 * CeilDivide(total, 2 * world_size);
+  const int64_t begin = std::min(total, rank * cut.whole);
+  const int64_t end = std::min(total, begin + cut.whole);
+  cut.used = end - begin;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int64_t first = std::max(begin, starts[i]);
+    const int64_t last = std::min(end, starts[i] + NumElements(parameters[i].shape).value());
+    if (first < last) cut.fragments.push_back({parameters[i].name, first - begin, last - first});
+  }
+  return cut;
+}
+
+RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank,
+                         int64_t world_size) {
+  RankCut cut;
   for (const NamedShape& parameter : parameters) {
     const int64_t elements = NumElements(parameter.shape).value();
-    const int64_t part = elements / world_size + (elements % world_size != 0 ? 1 : 0);
-    if (part > std::numeric_limits<int64_t>::max() - offset) {
-      RefuseInput(Quoted(parameter.name) + " makes its group larger than a file can be");
-    }
-    // The product would overflow only for a rank that has nothing.
-    const int64_t before = part == 0 || rank > elements / part ? elements : rank * part;
-    fragments.push_back({parameter.name, offset, std::clamp<int64_t>(elements - before, 0, part)});
-    offset += part;
+    const int64_t offset = cut.whole;
+    const int64_t part = CeilDivide(elements, world_size);
+    cut.whole = Sum(offset, part, parameter.name);
+    const int64_t mine = std::clamp<int64_t>(elements - rank * part, 0, part);
+    if (mine > 0) cut.fragments.push_back({parameter.name, offset, mine});
   }
-  *flat_elements = offset;
-  return fragments;
+  cut.used = cut.whole;
+  return cut;
 }
 
 FlatTensors FlatTensorsOf(const ArchiveField& weights, const std::optional<ArchiveField>& state,
@@ -80,20 +110,15 @@ ZeroParts::ZeroParts(const std::vector<std::vector<NamedShape>>& groups) {
   }
 }
 
-void ZeroParts::Add(const std::vector<Fragment>& fragments, const FlatTensors& flat,
-                    const ArchiveField& group) {
-  const int64_t limit = Elements(flat.at(""));
-  for (const Fragment& fragment : fragments) {
-    const auto parts = parts_.find(fragment.name);
-    if (parts == parts_.end()) {
-      group.Fail("has elements of " + Quoted(fragment.name) + ", which param_shapes lacks");
-    }
-    if (fragment.start > limit || fragment.elements > limit - fragment.start) {
-      group.Fail("lacks elements of " + Quoted(fragment.name));
-    }
-    for (const auto& [key, tensor] : flat) {
-      AddPiece(fragment, tensor, group, &parts->second[key]);
-    }
+void ZeroParts::Add(const RankCut& cut, const FlatTensors& flat, const ArchiveField& group) {
+  const int64_t found = Elements(flat.at(""));
+  if (found != cut.used && found != cut.whole) {
+    group.Fail("has " + std::to_string(found) + " elements, not the " + std::to_string(cut.used) +
+               " of the rank's parts of parameters");
+  }
+  for (const Fragment& fragment : cut.fragments) {
+    auto& parts = parts_.at(fragment.name);
+    for (const auto& [key, tensor] : flat) AddPiece(fragment, tensor, group, &parts[key]);
   }
 }
 
@@ -103,9 +128,6 @@ void ZeroParts::AddPiece(const Fragment& fragment, const ArchivedTensor& tensor,
   if (part->dtype != tensor.dtype) {
     group.Fail("has " + tensor.dtype + " numbers of " + Quoted(fragment.name) +
                ", another rank has " + part->dtype);
-  }
-  if (fragment.elements > std::numeric_limits<int64_t>::max() - part->elements) {
-    group.Fail("has too many elements of " + Quoted(fragment.name));
   }
   const size_t bytes = DtypeBytes(tensor.dtype).value();
   part->pieces.push_back({group.archive().path(),
@@ -121,7 +143,9 @@ std::set<std::string> ZeroParts::Finish(bool missing, ForeignCheckpoint* plan) c
     const auto& parts = parts_.at(parameter.name);
     names.insert(parameter.name);
     const auto weights = parts.find("");
-    if (weights == parts.end() && !missing) {
+    if (weights == parts.end() && elements == 0) {
+      AddPieces(parameter.name, "F32", parameter.shape, {}, plan);
+    } else if (weights == parts.end() && !missing) {
       RefuseInput(plan->checkpoint.folder + ": no rank's file has elements of " +
                   Quoted(parameter.name));
     }

@@ -23,10 +23,24 @@ struct Fragment {
   int64_t elements = 0;
 };
 
-// Returns the fragments of `rank` in a flat tensor of stage 3, and sets the number of elements that
-// the flat tensor must have. Precondition: 0 <= rank and 0 < world_size. Pure.
-std::vector<Fragment> CutForRank(const std::vector<NamedShape>& parameters, int64_t rank,
-                                 int64_t world_size, int64_t* flat_elements);
+// What a rank has of a group.
+struct RankCut {
+  std::vector<Fragment> fragments;  // without empty ones
+  int64_t used = 0;                 // elements of the flat tensor up to the group's end
+  int64_t whole = 0;                // elements of the flat tensor with padding at the group's end
+};
+
+// Returns the cut of stages 1 and 2: the group's parameters one after the other, each with its
+// padding, are cut into a part of equal size for each rank, an even number. `paddings` is empty or
+// has one for each parameter. Precondition: 0 <= rank < world_size. kBadInput if the group has 2^60
+// elements or more. Pure.
+RankCut CutGroup(const std::vector<NamedShape>& parameters, const std::vector<int64_t>& paddings,
+                 int64_t rank, int64_t world_size);
+
+// Returns the cut of stage 3: each parameter is cut into parts of equal size, and the flat tensor
+// has the rank's part of one after the other. Else like CutGroup().
+RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank,
+                         int64_t world_size);
 
 // The flat tensors of one group of a rank: "" has the fp32 weights, the other keys are the
 // optimizer state's.
@@ -42,10 +56,9 @@ class ZeroParts {
  public:
   explicit ZeroParts(const std::vector<std::vector<NamedShape>>& groups);
 
-  // Adds a rank's fragments of a group. Ranks are added in order. `group` names the flat tensors in
-  // errors: kBadInput for a fragment outside of them.
-  void Add(const std::vector<Fragment>& fragments, const FlatTensors& flat,
-           const ArchiveField& group);
+  // Adds a rank's parts of parameters of the constructor's groups. Ranks are added in order.
+  // `group` names the flat tensors in errors: kBadInput if these have another size than the cut.
+  void Add(const RankCut& cut, const FlatTensors& flat, const ArchiveField& group);
 
   // Adds the parameters of which all parts were added to the plan, and returns the names of all
   // parameters. Others are kBadInput, unless files are `missing`.
