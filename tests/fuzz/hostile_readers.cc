@@ -19,8 +19,8 @@
 #include "trainer/checkpoint/shared_check.h"
 #include "trainer/comm/links/store_core.h"
 #include "trainer/config/json_object.h"
+#include "trainer/config/model_family.h"
 #include "trainer/data/image_file.h"
-#include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/json_file.h"
 #include "trainer/weights/weight_files.h"
@@ -169,7 +169,13 @@ bool ReadsHuggingFaceConfig(const std::string& text) {
   return Accepts([&] {
     const nlohmann::json json = ReadJsonFile(folder / kConfigJson);
     JsonObject object(json, "config.json", "");
-    ReadGpt2ConfigJson(object);
+    const ModelFamily& family = FamilyOfConfigJson(object);
+    const ModelConfig model = family.ReadConfigJson(object);
+    // An export describes the same model.
+    const nlohmann::json written = family.ConfigJson(model, "float32");
+    JsonObject again(written, "config.json", "");
+    const ModelConfig reread = family.ReadConfigJson(again);
+    Require(family.ConfigJson(reread, "float32") == written, "config.json changes when saved");
   });
 }
 

@@ -1,13 +1,14 @@
 // Creates one model at a time, for the comparison with Python: reads JSON objects, one a line, and
 // answers each with a JSON object on one line.
 //
-//   {"model": {"type": ..., sizes}, "input_shape": [...], "seed": N,
-//    "weights": PATH?, "export": FOLDER?,
+//   {"model": {"type": ..., sizes} | "config": config.json, "input_shape": [...], "seed": N,
+//    "weights": PATH?, "export": FOLDER?, "gradients": FOLDER for the gradients' values?,
 //    "tokens": [[...], ...] | "batch": N, "targets": [...]}
 //
 // Without tokens the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
 //
-//   {"state": {name: shape}, "sums": {name: sum of squares}, "logits": [...] in evaluation mode,
+//   {"section": of a recipe, "state": {name: shape}, "sums": {name: sum of squares}, "logits":
+//   [...] in evaluation mode,
 //    "loss": of a forward pass in training mode, "gradients": {name: sum of squares},
 //    "logits_after": like "logits", after the pass has updated the batch norms' averages}
 //
@@ -18,33 +19,15 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/train_error.h"
-#include "trainer/families/cnn/cnn_config.h"
-#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/config/model_family.h"
+#include "trainer/config/recipe.h"
 #include "trainer/families/make_model.h"
-#include "trainer/families/mlp/mlp_config.h"
-#include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
 namespace {
 
 using nlohmann::json;
-
-ModelConfig ToModelConfig(const json& model) {
-  const std::string type = model.at("type");
-  if (type == "mlp") return MlpConfig{model.at("hidden_size"), model.at("num_classes")};
-  if (type == "cnn") return CnnConfig{model.at("hidden_size"), model.at("num_classes")};
-  if (type == "resnet18") return Resnet18Config{model.at("num_classes")};
-  Gpt2Config gpt2;
-  gpt2.vocab_size = model.at("vocab_size");
-  gpt2.n_positions = model.at("n_positions");
-  gpt2.n_embd = model.at("n_embd");
-  gpt2.n_layer = model.at("n_layer");
-  gpt2.n_head = model.at("n_head");
-  if (!model.at("n_inner").is_null()) gpt2.n_inner = model["n_inner"].get<int64_t>();
-  gpt2.resid_pdrop = gpt2.embd_pdrop = gpt2.attn_pdrop = model.at("dropout");
-  return gpt2;
-}
 
 std::vector<double> Flat(const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().to(at::kDouble).contiguous();
@@ -62,9 +45,15 @@ double SumOfSquares(const at::Tensor& tensor) {
   return tensor.detach().to(at::kDouble).square().sum().item<double>();
 }
 
+// Returns a recipe's section "model".
+std::string SectionOf(const json& asked) {
+  if (asked.contains("model")) return asked["model"].dump();
+  return SectionOfConfigJson(asked.at("config").dump(), "config.json");
+}
+
 json Answer(const json& asked) {
   const auto input_shape = asked.at("input_shape").get<std::vector<int64_t>>();
-  const ModelConfig config = ToModelConfig(asked.at("model"));
+  const ModelConfig config = ParseModelSection(SectionOf(asked), "trace");
   at::manual_seed(asked.at("seed"));
   const std::shared_ptr<Model> model = MakeModel(config, input_shape);
   if (asked.contains("weights")) InitWeights(*model, config, asked["weights"]);
@@ -74,6 +63,7 @@ json Answer(const json& asked) {
   for (const auto& item : model->named_buffers()) state.push_back({item.key(), item.value()});
   if (asked.contains("export")) ExportHuggingFace(state, config, asked["export"]);
   json answer;
+  answer["section"] = config.family().Section(config);
   for (const NamedTensor& item : state) {
     answer["state"][item.name] = item.tensor.sizes().vec();
     answer["sums"][item.name] = SumOfSquares(item.tensor);
@@ -99,9 +89,12 @@ json Answer(const json& asked) {
   const at::Tensor loss = model->Loss(model->forward(inputs), targets);
   loss.backward();
   answer["loss"] = loss.item<double>();
+  std::vector<NamedTensor> gradients;
   for (const auto& item : model->named_parameters()) {
+    gradients.push_back({item.key(), item.value().grad()});
     answer["gradients"][item.key()] = SumOfSquares(item.value().grad());
   }
+  if (asked.contains("gradients")) ExportHuggingFace(gradients, config, asked["gradients"]);
   answer["logits_after"] = logits();
   return answer;
 }

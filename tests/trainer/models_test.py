@@ -22,7 +22,7 @@ transformers.logging.disable_progress_bar()
 
 TRACE = os.environ["DSLAUNCH_MODEL_TRACE"]
 GPT2 = {"type": "gpt2", "vocab_size": 61, "n_positions": 16, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_inner": None,
-        "dropout": 0.0}
+        "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
 TOKENS = torch.randint(0, 61, (3, 16), generator=torch.Generator().manual_seed(5))
 TARGETS = torch.randint(0, 61, (48,), generator=torch.Generator().manual_seed(6))
 
@@ -40,9 +40,9 @@ def trace_gpt2(model=None, **more):
 
 def make_gpt2(**changes):
     torch.manual_seed(9)
-    sizes = {key: value for key, value in GPT2.items() if key not in ("type", "dropout")}
+    sizes = {key: value for key, value in GPT2.items() if key != "type"}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        **{**sizes, **changes}, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=None))
+        **{**sizes, **changes}, bos_token_id=None, eos_token_id=None))
     # Changes the initial values, with which swapped biases and norms could go unnoticed.
     with torch.no_grad():
         for parameter in model.parameters():
@@ -191,7 +191,7 @@ class ModelTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as outer:
             source, folder = os.path.join(outer, "source"), os.path.join(outer, "made", "here")
             make_gpt2(n_inner=40).save_pretrained(source)
-            sections = {"n_inner": 40, "dropout": 0.0}
+            sections = {"n_inner": 40}
             answer = trace_gpt2(sections, weights=source, export=folder)
             self.assertEqual(sorted(os.listdir(folder)), ["config.json", "model.safetensors"])
             model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
@@ -240,7 +240,8 @@ class ModelTest(unittest.TestCase):
 
     def test_dropout_is_off_in_evaluation_and_repeats(self):
         """Training has another loss with dropout, which repeats with the same seed."""
-        plain, dropped, again = trace_gpt2(), trace_gpt2({"dropout": 0.5}), trace_gpt2({"dropout": 0.5})
+        dropout = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}
+        plain, dropped, again = trace_gpt2(), trace_gpt2(dropout), trace_gpt2(dropout)
         self.assertEqual(plain["logits"], dropped["logits"])
         self.assertNotEqual(plain["loss"], dropped["loss"])
         self.assertEqual(dropped["loss"], again["loss"])

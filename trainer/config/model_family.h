@@ -75,17 +75,24 @@ class ModelFamily {
   // key. Unknown keys are left to the caller.
   virtual ModelConfig Read(JsonObject& section) const = 0;
   virtual DataNeeds Needs(const ModelConfig& config) const = 0;
-  // The content of config.json beside exported weights, whose dtype is `dtype` ("float32").
-  virtual nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const = 0;
+  // Returns a section "model", with `type`, of which Read makes `config`.
+  virtual nlohmann::ordered_json Section(const ModelConfig& config) const = 0;
+  // The content of config.json beside exported weights, whose dtype is `dtype` ("float32"): in the
+  // form of transformers if it knows the model, else the section.
+  virtual nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const;
 
   // Whether the model takes tokens, hence its Needs have a vocabulary, and can continue a text.
   virtual bool TakesTokens() const { return false; }
   // Whether transformers can load weights and config.json of the model.
-  virtual bool InTransformers() const { return false; }
+  bool InTransformers() const { return !ModelTypes().empty(); }
   virtual WeightNames Names() const { return {}; }
-  // With InTransformers: throws ConfigError if the config.json is of another model, or of one with
-  // other settings than `config` that no tensor's shape shows.
-  virtual void CheckConfigJson(const ModelConfig&, JsonObject&) const {}
+  // The values of model_type in config.json of the models that the family implements.
+  virtual std::vector<std::string> ModelTypes() const { return {}; }
+  // Reads a config.json of transformers with one of ModelTypes. Throws ConfigError, naming the key,
+  // for variants that the family does not implement. Other keys are ignored.
+  virtual ModelConfig ReadConfigJson(JsonObject& config_json) const { return Read(config_json); }
+  // Keys of the section whose values no tensor's shape shows.
+  virtual std::vector<const char*> KeysNotInShapes() const { return {}; }
   // The path of the shared library that defines the model, which may define data and metrics too;
   // empty for models of the trainer's own.
   virtual std::string Library(const ModelConfig&) const { return ""; }
@@ -100,5 +107,13 @@ inline DataNeeds ModelConfig::needs() const {
 
 // All families, in the order in which they are listed. Defined in trainer/families/registry.cc.
 const std::vector<const ModelFamily*>& ModelFamilies();
+
+// Returns the family of the model_type of a config.json of transformers. Throws ConfigError if no
+// family implements it.
+const ModelFamily& FamilyOfConfigJson(JsonObject& config_json);
+
+// Returns the section "model" of a recipe, as JSON, for the model that the text of a config.json
+// describes. Throws TrainError kBadInput, naming `source` and the key.
+std::string SectionOfConfigJson(const std::string& text, const std::string& source);
 
 }  // namespace dslaunch

@@ -38,8 +38,16 @@ ModelConfig ParseModel(JsonObject object) {
     const bool last = family == ModelFamilies().back();
     known += (known.empty() ? "" : last ? " and " : ", ") + std::string(family->type());
   }
+  if (object.Has("from")) {
+    object.Fail("from",
+                "is a folder, which only `dslaunch train` reads; put here the keys of the model");
+  }
+  (void)object.String("from");
+  object.Explain(
+      "a folder of Hugging Face, in place of all other keys: its config.json gives the model, and "
+      "its weights are `run.init_weights` unless the recipe has that key");
   const std::optional<std::string> type = object.Word("type", types);
-  object.Explain("required; `plugin`: your own model in a shared library");
+  object.Explain("required without `from`; `plugin`: your own model in a shared library");
   if (!type) object.Fail("type", "is missing; known: " + known);
   const ModelFamily& family = **std::ranges::find(
       ModelFamilies(), *type, [](const ModelFamily* one) { return one->type(); });
@@ -91,7 +99,7 @@ const std::vector<OfDataTypes>& KeysOfDataTypes() {
       {"tokens and text",
        HoldsTokens,
        {IntKey("block_size", &D::block_size, {1, kMaxUnits},
-               "tokens of a sample; default: the model's `n_positions`")}},
+               "tokens of a sample; default: as many as the model takes")}},
       {"image_folder, csv, tokens and text; idx and cifar have test files of their own, and a "
        "plugin "
        "makes the data to evaluate on itself",
@@ -154,8 +162,8 @@ void CheckData(const JsonObject& object, const ModelConfig& model, const DataCon
   const int64_t positions = model.needs().positions;
   if (positions > 0 && data.block_size > positions) {
     object.Fail("block_size", "is " + std::to_string(data.block_size) +
-                                  ", but the model has n_positions " + std::to_string(positions) +
-                                  "; change one of them");
+                                  ", but the model takes at most " + std::to_string(positions) +
+                                  " tokens; change one of them");
   }
   if (HoldsTokens(data.type) && positions == 0 && data.block_size == 0) {
     object.Fail("block_size",
@@ -500,8 +508,6 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
 }
 
 }  // namespace
-
-nlohmann::json ModelFamily::LeastSection() const { return nlohmann::json::object(); }
 
 std::string DataName(const DataConfig& data) {
   if (data.type != DataConfig::Type::kPlugin) return data.path;

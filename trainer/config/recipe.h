@@ -42,7 +42,7 @@ struct DataConfig {
   bool shuffle = true;
   // Drop samples, instead of repeating some, if ranks do not divide their number.
   bool drop_last = false;
-  int64_t block_size = 0;   // tokens of a sample; 0: the model's n_positions
+  int64_t block_size = 0;   // tokens of a sample; 0: as many as the model takes
   std::string val_path;     // image_folder, tokens, text and csv: data to evaluate on
   double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
   // csv

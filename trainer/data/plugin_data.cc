@@ -125,7 +125,7 @@ class PluginDataset : public Dataset {
       FailPlugin(part_, given + "; the model takes both as Long [samples, tokens]");
     if (inputs_.shape[0] > needs_.positions) {
       FailPlugin(part_, "has " + std::to_string(inputs_.shape[0]) +
-                            " tokens in a sample, but the model has n_positions " +
+                            " tokens in a sample, but the model takes at most " +
                             std::to_string(needs_.positions));
     }
   }

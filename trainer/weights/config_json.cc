@@ -4,14 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/config/json_object.h"
+#include "trainer/config/model_family.h"
 #include "trainer/weights/json_file.h"
 
 namespace dslaunch {
 
 std::string ConfigJsonText(const ModelConfig& model, const std::string& dtype) {
-  nlohmann::json config = model.family().ConfigJson(model, dtype);
-  if (!model.family().InTransformers()) config["type"] = model.type();
-  return config.dump(2) + "\n";
+  return model.family().ConfigJson(model, dtype).dump(2) + "\n";
 }
 
 void CheckConfigJson(const ModelConfig& model, const std::string& folder) {
@@ -20,7 +19,18 @@ void CheckConfigJson(const ModelConfig& model, const std::string& folder) {
   if (!model.family().InTransformers() || !std::filesystem::exists(path, error)) return;
   const nlohmann::json parsed = ReadJsonFile(path);
   JsonObject object(parsed, path, "");
-  model.family().CheckConfigJson(model, object);
+  const ModelFamily& family = model.family();
+  if (&FamilyOfConfigJson(object) != &family) {
+    object.Fail("model_type", std::string("is of another model; model.type is ") + model.type());
+  }
+  const nlohmann::ordered_json saved = family.Section(family.ReadConfigJson(object));
+  const nlohmann::ordered_json own = family.Section(model);
+  for (const char* key : family.KeysNotInShapes()) {
+    const nlohmann::ordered_json theirs = saved.value(key, nlohmann::ordered_json());
+    const nlohmann::ordered_json ours = own.value(key, nlohmann::ordered_json());
+    if (theirs == ours) continue;
+    object.Fail(key, "is " + theirs.dump() + "; model." + key + " is " + ours.dump());
+  }
 }
 
 }  // namespace dslaunch

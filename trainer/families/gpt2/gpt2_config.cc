@@ -1,6 +1,6 @@
 #include "trainer/families/gpt2/gpt2_config.h"
 
-#include "trainer/config/table_family.h"
+#include "trainer/families/table_family.h"
 
 namespace dslaunch {
 namespace {
@@ -57,12 +57,12 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
                            {"bos_token_id", end_of_text},
                            {"eos_token_id", end_of_text},
                            {"dtype", dtype}};
-    json.update(TableFamily::ConfigJson(config, dtype));
+    json.update(nlohmann::json(ShowKeys(Gpt2Keys(), gpt2)));
     return json;
   }
 
   bool TakesTokens() const override { return true; }
-  bool InTransformers() const override { return true; }
+  std::vector<std::string> ModelTypes() const override { return {type()}; }
 
   // Files of GPT2Model have no prefix, old ones have masks, and most have the head, which is the
   // embedding.
@@ -75,17 +75,23 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
             .ignored_endings = {".attn.bias", ".attn.masked_bias"}};
   }
 
+  ModelConfig ReadConfigJson(JsonObject& config_json) const override {
+    config_json.Word("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+    const auto refuse_unless = [&](const char* key, bool value) {
+      if (config_json.Bool(key).value_or(value) != value) {
+        config_json.Fail(
+            key, value ? "is false; only true is supported" : "is true; only false is supported");
+      }
+    };
+    refuse_unless("tie_word_embeddings", true);
+    refuse_unless("scale_attn_weights", true);
+    refuse_unless("scale_attn_by_inverse_layer_idx", false);
+    refuse_unless("add_cross_attention", false);
+    return Read(config_json);
+  }
   // With another number of heads the same tensors would compute something else.
-  void CheckConfigJson(const ModelConfig& config, JsonObject& config_json) const override {
-    const auto& gpt2 = config.As<Gpt2Config>();
-    const Gpt2Config saved = ReadGpt2ConfigJson(config_json);
-    if (saved.n_head != gpt2.n_head) {
-      config_json.Fail("n_head", "is " + std::to_string(saved.n_head) + "; model.n_head is " +
-                                     std::to_string(gpt2.n_head));
-    }
-    if (saved.layer_norm_epsilon != gpt2.layer_norm_epsilon) {
-      config_json.Fail("layer_norm_epsilon", "differs from the model's");
-    }
+  std::vector<const char*> KeysNotInShapes() const override {
+    return {"n_head", "layer_norm_epsilon"};
   }
 };
 
@@ -94,24 +100,6 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
 const ModelFamily& Gpt2Family() {
   static const Gpt2Models kFamily;
   return kFamily;
-}
-
-Gpt2Config ReadGpt2ConfigJson(JsonObject& config_json) {
-  if (!config_json.Word("model_type", {"gpt2"})) {
-    config_json.Fail("model_type", "is missing; supported: gpt2");
-  }
-  config_json.Word("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  const auto refuse_unless = [&](const char* key, bool value) {
-    if (config_json.Bool(key).value_or(value) != value) {
-      config_json.Fail(
-          key, value ? "is false; only true is supported" : "is true; only false is supported");
-    }
-  };
-  refuse_unless("tie_word_embeddings", true);
-  refuse_unless("scale_attn_weights", true);
-  refuse_unless("scale_attn_by_inverse_layer_idx", false);
-  refuse_unless("add_cross_attention", false);
-  return ReadKeys(config_json, Gpt2Keys());
 }
 
 }  // namespace dslaunch

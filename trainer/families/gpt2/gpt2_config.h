@@ -26,8 +26,4 @@ struct Gpt2Config {
   double initializer_range = 0.02;
 };
 
-// Reads a config.json of transformers. Throws ConfigError for another model type and for variants
-// that the model does not implement. Other keys are ignored.
-Gpt2Config ReadGpt2ConfigJson(JsonObject& config_json);
-
 }  // namespace dslaunch

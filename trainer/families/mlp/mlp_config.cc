@@ -1,6 +1,6 @@
 #include "trainer/families/mlp/mlp_config.h"
 
-#include "trainer/config/table_family.h"
+#include "trainer/families/table_family.h"
 
 namespace dslaunch {
 

@@ -1,6 +1,6 @@
 #include "trainer/families/plugin/plugin_config.h"
 
-#include "trainer/config/table_family.h"
+#include "trainer/families/table_family.h"
 
 namespace dslaunch {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer/families/resnet18/resnet18_config.h"
 
-#include "trainer/config/table_family.h"
+#include "trainer/families/table_family.h"
 
 namespace dslaunch {
 

@@ -10,6 +10,7 @@
 #include "tests/support/own_memory.h"
 #include "trainer/base/train_error.h"
 #include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/make_model.h"
 #include "trainer/families/mlp/mlp_config.h"
@@ -96,13 +97,22 @@ void ExpectSame(const std::function<void(Built&)>& construct) {
 TEST(DeferredInitTest, MatchesBuiltInModels) {
   const Gpt2Config gpt2{
       .vocab_size = 37, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .n_inner = {}};
+  DecoderConfig decoder;
+  decoder.model_type = DecoderConfig::Type::kQwen3;
+  decoder.vocab_size = 37;
+  decoder.hidden_size = decoder.intermediate_size = 12;
+  decoder.num_hidden_layers = 2;
+  decoder.num_attention_heads = 3;
+  decoder.max_position_embeddings = 8;
+  decoder.pad_token_id = 3;
   const struct {
     ModelConfig config;
     std::vector<int64_t> input_shape;
   } cases[] = {{MlpConfig{20, 10}, {28}},
                {CnnConfig{}, {1, 28, 28}},
                {Resnet18Config{5}, {3, 32, 32}},
-               {gpt2, {8}}};
+               {gpt2, {8}},
+               {decoder, {8}}};
   for (const auto& c : cases) ExpectSame([&] { return MakeModel(c.config, c.input_shape); });
 }
 

@@ -36,7 +36,8 @@ TEST(Gpt2ConfigTest, ReadsConfigJsonThatItWrote) {
                            .initializer_range = 0.01};
   const json config_json = Written(written);
   JsonObject object(config_json, "config.json", "");
-  const Gpt2Config read = ReadGpt2ConfigJson(object);
+  const ModelConfig config = Gpt2Family().ReadConfigJson(object);
+  const auto& read = config.As<Gpt2Config>();
   EXPECT_EQ(Written(read), config_json);
   EXPECT_EQ(read.n_inner, 100);
   EXPECT_EQ(read.layer_norm_epsilon, 1e-6);

@@ -10,6 +10,7 @@
 
 #include "tests/unit/trainer/expect_refused.h"
 #include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/make_model.h"
 #include "trainer/families/mlp/mlp_config.h"
@@ -162,6 +163,18 @@ Make Gpt2() {
   return [] { return MakeModel(kGpt2, {8}); };
 }
 
+ModelConfig Decoder(bool tied) {
+  DecoderConfig config;
+  config.model_type = DecoderConfig::Type::kQwen3;
+  config.vocab_size = 37;
+  config.hidden_size = config.intermediate_size = 12;
+  config.num_hidden_layers = 4;
+  config.num_attention_heads = 3;
+  config.max_position_embeddings = 8;
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
 TEST(PipelineCutModelTest, StagesOfBuiltInModelsFormTheWholeModel) {
   using Cuts = std::vector<PipelineConfig>;
   const struct {
@@ -177,7 +190,9 @@ TEST(PipelineCutModelTest, StagesOfBuiltInModelsFormTheWholeModel) {
                 {8},
                 8,
                 {Stages(1), Stages(2), Stages(2, "uniform", 2), Stages(4), Stages(4, "uniform", 2),
-                 Stages(8)}}};
+                 Stages(8)}},
+               {Decoder(/*tied=*/false), {8}, 6, {Stages(2), Stages(2, "uniform", 2), Stages(6)}},
+               {Decoder(/*tied=*/true), {8}, 6, {Stages(2), Stages(3)}}};
   for (const auto& c : cases) {
     SCOPED_TRACE("model " + std::to_string(&c - cases));
     const Make make = [&] { return MakeModel(c.config, c.input_shape); };

@@ -1,6 +1,6 @@
 #include "tests/unit/trainer/families/tiny/tiny_config.h"
 
-#include "trainer/config/table_family.h"
+#include "trainer/families/table_family.h"
 
 namespace dslaunch {
 namespace {
@@ -13,17 +13,15 @@ class TinyModels : public TableFamily<TinyConfig> {
             {IntKey("width", &TinyConfig::width, {1, 64}, "units of the tiny layer"),
              IntKey("num_classes", &TinyConfig::num_classes, {2, 100}, "number of classes")}) {}
   nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const override {
-    nlohmann::json json = TableFamily::ConfigJson(config, dtype);
+    nlohmann::json json = Section(config);
+    json.erase("type");
     json["model_type"] = type();
     json["dtype"] = dtype;
     return json;
   }
-  bool InTransformers() const override { return true; }
+  std::vector<std::string> ModelTypes() const override { return {"tiny"}; }
   WeightNames Names() const override {
     return {.prefix = "net.", .copies = {}, .ignored_endings = {}};
-  }
-  void CheckConfigJson(const ModelConfig&, JsonObject& config_json) const override {
-    config_json.Word("model_type", {"tiny"});
   }
 };
 

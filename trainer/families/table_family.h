@@ -10,7 +10,7 @@
 namespace dslaunch {
 
 // `Settings` is the struct of the family; its member function Needs() returns what
-// ModelFamily::Needs does. Its config.json has the keys of the table.
+// ModelFamily::Needs does.
 template <class Settings>
 class TableFamily : public ModelFamily {
  public:
@@ -21,8 +21,10 @@ class TableFamily : public ModelFamily {
   DataNeeds Needs(const ModelConfig& config) const override {
     return config.As<Settings>().Needs();
   }
-  nlohmann::json ConfigJson(const ModelConfig& config, const std::string&) const override {
-    return ShowKeys(keys_, config.As<Settings>());
+  nlohmann::ordered_json Section(const ModelConfig& config) const override {
+    nlohmann::ordered_json section = ShowKeys(keys_, config.As<Settings>());
+    section["type"] = type_;
+    return section;
   }
 
  private:

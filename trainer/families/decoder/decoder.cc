@@ -1,0 +1,272 @@
+// Dense decoders with Hugging Face's names and layout: LlamaForCausalLM, MistralForCausalLM,
+// Qwen2ForCausalLM and Qwen3ForCausalLM.
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <vector>
+
+#include "dslaunch/model.h"
+#include "trainer/base/train_error.h"
+#include "trainer/families/decoder/decoder_config.h"
+#include "trainer/families/decoder/positions.h"
+#include "trainer/nn/cross_entropy.h"
+#include "trainer/nn/rms_norm.h"
+#include "trainer/nn/run_layers.h"
+#include "trainer/nn/split_backward.h"
+
+namespace dslaunch {
+namespace decoder {
+namespace {
+
+at::Tensor DrawNormal(at::IntArrayRef shape, const DecoderConfig& config) {
+  return at::empty(shape).normal_(0, config.initializer_range);
+}
+
+// A linear layer; weight [out, in].
+class LinearImpl : public torch::nn::Module {
+ public:
+  LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias)
+      : weight_(register_parameter("weight", DrawNormal({out, in}, config))) {
+    if (bias) bias_ = register_parameter("bias", at::zeros({out}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return ApplyLinear(x, weight_, bias_); }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Linear);
+
+class NormImpl : public torch::nn::Module {
+ public:
+  NormImpl(const DecoderConfig& config, int64_t width)
+      : epsilon_(config.rms_norm_eps), weight_(register_parameter("weight", at::ones({width}))) {}
+  at::Tensor forward(const at::Tensor& x) { return ApplyRmsNorm(x, weight_, epsilon_); }
+
+ private:
+  double epsilon_;
+  at::Tensor weight_;
+};
+TORCH_MODULE(Norm);
+
+class TokenEmbeddingImpl : public torch::nn::Module {
+ public:
+  explicit TokenEmbeddingImpl(const DecoderConfig& config)
+      : weight(register_parameter("weight",
+                                  DrawNormal({config.vocab_size, config.hidden_size}, config))),
+        max_positions_(config.max_position_embeddings) {
+    if (!config.pad_token_id) return;
+    // PyTorch counts negative ids, which old files have, from the end.
+    padding_ = *config.pad_token_id < 0 ? config.vocab_size - 1 : *config.pad_token_id;
+    const at::NoGradGuard no_grad;
+    weight.select(0, padding_).zero_();
+  }
+  // int64 [B, T] -> [B, T, hidden_size]
+  at::Tensor forward(const at::Tensor& tokens) {
+    if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
+      RefuseInput("model.type decoder takes token ids; use data of type tokens or text");
+    }
+    if (tokens.size(1) > max_positions_) {
+      RefuseInput("the decoder was given " + std::to_string(tokens.size(1)) +
+                  " tokens, more than model.max_position_embeddings, " +
+                  std::to_string(max_positions_));
+    }
+    return at::embedding(weight, tokens, padding_);
+  }
+
+  at::Tensor weight;
+
+ private:
+  int64_t max_positions_;
+  int64_t padding_ = -1;  // token whose embedding gets no gradient; -1: none
+};
+TORCH_MODULE(TokenEmbedding);
+
+class AttentionImpl : public torch::nn::Module {
+ public:
+  AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions)
+      : head_dim_(config.width_of_head()),
+        dropout_(config.attention_dropout),
+        window_(config.WindowOf(layer)),
+        positions_(std::move(positions)) {
+    const int64_t width = config.hidden_size, inner = config.num_attention_heads * head_dim_;
+    const auto projection = [&](const char* name, int64_t in, int64_t out, bool bias) {
+      return register_module(name, Linear(config, in, out, bias));
+    };
+    const int64_t kv_inner = config.kv_heads() * head_dim_;
+    q_proj_ = projection("q_proj", width, inner, config.qkv_bias());
+    k_proj_ = projection("k_proj", width, kv_inner, config.qkv_bias());
+    v_proj_ = projection("v_proj", width, kv_inner, config.qkv_bias());
+    o_proj_ = projection("o_proj", inner, width, config.output_bias());
+    if (!config.norms_heads()) return;
+    q_norm_ = register_module("q_norm", Norm(config, head_dim_));
+    k_norm_ = register_module("k_norm", Norm(config, head_dim_));
+  }
+
+  // [B, T, hidden_size] -> the same
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor query = Heads(q_proj_, x), key = Heads(k_proj_, x);
+    const at::Tensor value = Heads(v_proj_, x);
+    if (q_norm_) query = q_norm_(query);
+    if (k_norm_) key = k_norm_(key);
+    const auto [cosines, sines] = positions_->Rotation(query);
+    query = Rotate(query, cosines, sines);
+    key = Rotate(key, cosines, sines);
+    const int64_t length = x.size(1);
+    const bool slides = window_ && length > *window_;
+    const std::optional<at::Tensor> mask =
+        slides ? std::optional(positions_->Mask(length, *window_, x)) : std::nullopt;
+    const at::Tensor mixed = at::scaled_dot_product_attention(
+        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask,
+        is_training() ? dropout_ : 0.0, /*is_causal=*/!slides, /*scale=*/std::nullopt,
+        /*enable_gqa=*/query.size(2) != key.size(2));
+    return o_proj_(mixed.transpose(1, 2).flatten(2));
+  }
+
+ private:
+  // [B, T, hidden_size] -> [B, T, heads, head_dim]
+  at::Tensor Heads(Linear& projection, const at::Tensor& x) const {
+    return projection(x).unflatten(-1, {-1, head_dim_});
+  }
+
+  int64_t head_dim_;
+  double dropout_;
+  std::optional<int64_t> window_;
+  std::shared_ptr<Positions> positions_;
+  Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
+  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null except in qwen3
+};
+TORCH_MODULE(Attention);
+
+class FeedForwardImpl : public torch::nn::Module {
+ public:
+  explicit FeedForwardImpl(const DecoderConfig& config) {
+    const int64_t width = config.hidden_size, inner = config.intermediate_size;
+    const bool bias = config.mlp_bias;
+    gate_proj_ = register_module("gate_proj", Linear(config, width, inner, bias));
+    up_proj_ = register_module("up_proj", Linear(config, width, inner, bias));
+    down_proj_ = register_module("down_proj", Linear(config, inner, width, bias));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return down_proj_(at::silu(gate_proj_(x)) * up_proj_(x));
+  }
+
+ private:
+  Linear gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
+};
+TORCH_MODULE(FeedForward);
+
+class BlockImpl : public torch::nn::Module {
+ public:
+  BlockImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions)
+      : self_attn_(register_module("self_attn", Attention(config, layer, std::move(positions)))),
+        mlp_(register_module("mlp", FeedForward(config))),
+        input_layernorm_(register_module("input_layernorm", Norm(config, config.hidden_size))),
+        post_attention_layernorm_(
+            register_module("post_attention_layernorm", Norm(config, config.hidden_size))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor attended = x + self_attn_(input_layernorm_(x));
+    return attended + mlp_(post_attention_layernorm_(attended));
+  }
+
+ private:
+  Attention self_attn_;
+  FeedForward mlp_;
+  Norm input_layernorm_, post_attention_layernorm_;
+};
+
+// All but the head.
+class BodyImpl : public torch::nn::Module {
+ public:
+  explicit BodyImpl(const DecoderConfig& config)
+      : embed_tokens(register_module("embed_tokens", TokenEmbedding(config))),
+        layers(register_module("layers", torch::nn::ModuleList())) {
+    const auto positions = std::make_shared<Positions>(config.rotary, config.width_of_head());
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+      layers->push_back(std::make_shared<BlockImpl>(config, i, positions));
+    }
+    norm = register_module("norm", Norm(config, config.hidden_size));
+  }
+
+  TokenEmbedding embed_tokens;
+  torch::nn::ModuleList layers;
+  Norm norm{nullptr};
+};
+TORCH_MODULE(Body);
+
+const DecoderConfig& Checked(const DecoderConfig& config, const std::vector<int64_t>& input_shape) {
+  if (input_shape.size() != 1) {
+    RefuseInput(
+        "model.type decoder takes text, but the data is images; use data of type tokens or text");
+  }
+  if (input_shape[0] > config.max_position_embeddings) {
+    RefuseInput("the samples have " + std::to_string(input_shape[0]) +
+                " tokens, more than model.max_position_embeddings, " +
+                std::to_string(config.max_position_embeddings) + "; lower data.block_size");
+  }
+  return config;
+}
+
+// Each matrix is drawn once, normal(0, initializer_range), in the order of parameters(). Norms and
+// biases draw nothing.
+class Decoder : public Model {
+ public:
+  // input_shape: {T}, at most max_position_embeddings tokens.
+  Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape)
+      : model_(register_module("model", Body(Checked(config, input_shape)))) {
+    if (config.tie_word_embeddings) return;
+    lm_head_ = register_module(
+        "lm_head", Linear(config, config.hidden_size, config.vocab_size, /*bias=*/false));
+  }
+
+  // int64 [B, T] -> logits [B, T, vocab_size]
+  at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
+
+  at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
+                  int64_t reduction) const override {
+    return CrossEntropyOfLogits(output, targets, reduction);
+  }
+
+  // The embedding, each block, and the head with the norm before it.
+  std::vector<ModelLayer> Layers() override {
+    std::vector<ModelLayer> layers;
+    const auto embedding = model_->embed_tokens.ptr();
+    layers.push_back({"embedding", {embedding}, [embedding](const at::Tensor& tokens) {
+                        return embedding->forward(tokens);
+                      }});
+    for (size_t i = 0; i < model_->layers->size(); ++i) {
+      const auto block = model_->layers->ptr<BlockImpl>(i);
+      layers.push_back({"model.layers." + std::to_string(i), {block}, [block](const at::Tensor& x) {
+                          return block->forward(x);
+                        }});
+    }
+    const auto norm = model_->norm.ptr();
+    if (lm_head_) {
+      const auto head = lm_head_.ptr();
+      layers.push_back({"head", {norm, head}, [norm, head](const at::Tensor& x) {
+                          return head->forward(norm->forward(x));
+                        }});
+    } else {
+      layers.push_back({"head", {norm, embedding}, [norm, embedding](const at::Tensor& x) {
+                          return ApplyLinear(norm->forward(x), embedding->weight);
+                        }});
+    }
+    return layers;
+  }
+
+ private:
+  Body model_;
+  Linear lm_head_{nullptr};  // unless it is the embedding
+};
+
+}  // namespace
+}  // namespace decoder
+
+std::shared_ptr<Model> MakeDecoder(const ModelConfig& config,
+                                   const std::vector<int64_t>& input_shape) {
+  return std::make_shared<decoder::Decoder>(config.As<DecoderConfig>(), input_shape);
+}
+
+}  // namespace dslaunch

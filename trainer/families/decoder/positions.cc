@@ -1,0 +1,94 @@
+#include "trainer/families/decoder/positions.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace dslaunch {
+namespace {
+
+namespace autograd = torch::autograd;
+
+at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines,
+                   double direction) {
+  const std::vector<at::Tensor> halves = x.chunk(2, -1);
+  const at::Tensor rotated = at::empty(x.sizes(), x.options());
+  const std::vector<at::Tensor> results = rotated.chunk(2, -1);
+  for (const size_t i : {0, 1}) {
+    const double sign = i == 0 ? -direction : direction;
+    at::Tensor result = results[i];
+    at::mul_out(result, halves[i], cosines);
+    result.addcmul_(halves[1 - i], sines, sign);
+  }
+  return rotated;
+}
+
+// Saves no activation: the gradient is the gradient of the result, rotated back.
+struct Rotation : autograd::Function<Rotation> {
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& cosines, const at::Tensor& sines) {
+    context->save_for_backward({cosines, sines});
+    return Rotated(x, cosines, sines, 1);
+  }
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    const autograd::variable_list saved = context->get_saved_variables();
+    return {Rotated(gradients[0], saved[0], saved[1], -1), {}, {}};
+  }
+};
+
+// Returns a tensor over `values`, which `owner` has. Made without an operation, so that it has
+// memory also where operations have none (trainer/deferred_init/shape_pass.h).
+template <class T, class Owner>
+at::Tensor Over(const std::vector<T>& values, std::shared_ptr<Owner> owner, at::IntArrayRef shape,
+                at::ScalarType type) {
+  return at::from_blob(
+      const_cast<T*>(values.data()), shape, [owner = std::move(owner)](void*) {},
+      at::TensorOptions().dtype(type));
+}
+
+}  // namespace
+
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
+  return Rotation::apply(x, cosines, sines);
+}
+
+at::Tensor Positions::OnDevice(const at::Tensor& host, const Key& key,
+                               const at::TensorOptions& options) {
+  if (options.device().is_cpu()) return host.to(options);
+  at::Tensor& copy = on_device_[key];
+  if (!copy.defined() || copy.options().device() != options.device() ||
+      copy.options().dtype() != options.dtype()) {
+    copy = host.to(options);
+  }
+  return copy;
+}
+
+std::pair<at::Tensor, at::Tensor> Positions::Rotation(const at::Tensor& like) {
+  const int64_t length = like.size(1);
+  if (length > positions_) {
+    table_ = std::make_shared<RotaryTable>(MakeRotaryTable(config_, head_dim_, length));
+    positions_ = length;
+  }
+  const auto side = [&](const std::vector<float>& values, Kind kind) {
+    return OnDevice(Over(values, table_, {length, 1, head_dim_ / 2}, at::kFloat), {kind, length},
+                    like.options());
+  };
+  return {side(table_->cosines, Kind::kCosines), side(table_->sines, Kind::kSines)};
+}
+
+at::Tensor Positions::Mask(int64_t length, int64_t window, const at::Tensor& like) {
+  std::shared_ptr<const std::vector<char>>& mask = masks_[{length, window}];
+  if (!mask) {
+    std::vector<char> sees(static_cast<size_t>(length * length));
+    for (int64_t i = 0; i < length; ++i) {
+      for (int64_t j = std::max<int64_t>(0, i - window + 1); j <= i; ++j) {
+        sees[static_cast<size_t>(i * length + j)] = 1;
+      }
+    }
+    mask = std::make_shared<const std::vector<char>>(std::move(sees));
+  }
+  return OnDevice(Over(*mask, mask, {length, length}, at::kBool), {Kind::kMask, length},
+                  like.options().dtype(at::kBool));
+}
+
+}  // namespace dslaunch

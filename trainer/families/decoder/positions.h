@@ -1,0 +1,48 @@
+// The rotary embedding and the sliding windows of a decoder's attention.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "trainer/families/decoder/rotary.h"
+
+namespace dslaunch {
+
+// Returns x [B, T, heads, head_dim] with the halves (a, b) of each head turned into
+// (a cos - b sin, b cos + a sin). cosines, sines: [T, 1, head_dim / 2] in x's dtype.
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
+
+// The tables of one model, for sequences of any length. They are neither parameters nor buffers.
+// One thread at a time.
+class Positions {
+ public:
+  Positions(const RotaryConfig& config, int64_t head_dim) : config_(config), head_dim_(head_dim) {}
+
+  // Returns {cosines, sines} for Rotate of `like` [B, T, ...].
+  std::pair<at::Tensor, at::Tensor> Rotation(const at::Tensor& like);
+  // Returns bool [T, T], true where position i sees position j: j <= i and i - j < window. `like`
+  // is on the mask's device.
+  at::Tensor Mask(int64_t length, int64_t window, const at::Tensor& like);
+
+ private:
+  enum class Kind { kCosines, kSines, kMask };
+  using Key = std::pair<Kind, int64_t>;  // and the length
+
+  // Returns `host` as `options` say. Copies to other devices than the CPU are kept, because the
+  // host would wait for each.
+  at::Tensor OnDevice(const at::Tensor& host, const Key& key, const at::TensorOptions& options);
+
+  const RotaryConfig config_;
+  const int64_t head_dim_;
+  int64_t positions_ = 0;  // number of positions in table_
+  std::shared_ptr<const RotaryTable> table_;
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const std::vector<char>>>
+      masks_;  // key: length and window
+  std::map<Key, at::Tensor> on_device_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,28 @@
+// The keys of the rotary embedding, in the three forms of config.json: rope_parameters
+// (transformers 5), rope_theta with rope_scaling and its rope_type (4), or its type (older).
+#pragma once
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "trainer/config/json_object.h"
+#include "trainer/families/decoder/decoder_config.h"
+
+namespace dslaunch {
+
+inline constexpr char kRotaryKey[] = "rope_parameters";
+inline constexpr std::array kRotaryKeys = {kRotaryKey, "rope_theta", "rope_scaling"};
+
+// Reads kRotaryKeys of a model that takes at most `max_position_embeddings` tokens. As in
+// transformers, rope_scaling replaces rope_parameters. Throws ConfigError.
+RotaryConfig ReadRotary(JsonObject& section, int64_t max_position_embeddings);
+
+// Returns rope_parameters, with the keys that have an effect.
+nlohmann::ordered_json ShowRotary(const RotaryConfig& rotary);
+// Returns rope_theta and rope_scaling.
+nlohmann::json ShowOlderRotary(const RotaryConfig& rotary);
+
+// Throws ConfigError unless partial_rotary_factor is absent, null or 1.
+void RefusePartialRotary(const JsonObject& object);
+
+}  // namespace dslaunch
