@@ -10,6 +10,7 @@
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "trainer/config/auto_values.h"
+#include "trainer/config/model_family.h"
 #include "trainer/config/recipe_check.h"
 
 namespace dslaunch {
@@ -123,6 +124,40 @@ Result<std::string> InlineEngine(Json& recipe, const std::string& source,
   }
   DSL_TRY_ASSIGN(recipe["engine"], ReadEngine(path, origins));
   return path;
+}
+
+// Replaces a section `model: {from: FOLDER}` by the model that the folder's config.json describes,
+// because nodes read only the weights. Unless the recipe has initial weights, it gets the folder's.
+Result<void> InlineModel(Json& recipe, const std::string& source, const std::string& cwd,
+                         LoadedRecipe& loaded) {
+  const auto model = recipe.find("model");
+  if (model == recipe.end() || !model->is_object() || !model->contains("from")) return {};
+  const KeyOrigin origin = loaded.origins.Of("model.from");
+  const auto fail = [&](const std::string& why) {
+    return Error{origin.code, origin.place + ": model.from " + why};
+  };
+  if (!(*model)["from"].is_string()) return fail("is not the path of a folder");
+  for (const auto& [key, value] : model->items()) {
+    if (key != "from") return fail("gives the whole model; remove model." + key);
+  }
+  const bool by_option = origin.code == ExitCode::kUsage;
+  const std::string file = Absolute((*model)["from"].get<std::string>() + "/config.json",
+                                    by_option ? fs::path(cwd) : fs::path(source).parent_path());
+  const std::string folder = fs::path(file).parent_path();
+  DSL_TRY_ASSIGN(const std::string text, ReadTextFile(file));
+  try {
+    *model = Json::parse(SectionOfConfigJson(text, file));
+  } catch (const std::exception& error) {
+    return Error{ExitCode::kBadInput, error.what()};
+  }
+  loaded.origins.AddFile("model", Truncate(file), {});
+  Json& run = recipe["run"];
+  if (run.is_null()) run = Json::object();
+  if (!run.is_object() || run.contains("init_weights")) return {};
+  run["init_weights"] = folder;
+  loaded.notices.push_back("initial weights: " + Truncate(folder) +
+                           ", as model.from says; --set run.init_weights= starts from random ones");
+  return {};
 }
 
 void ApplyPlugin(Json& recipe, const std::string& path, KeyOrigins& origins) {
@@ -411,6 +446,7 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
                  "--set launch: give launch options before 'train', such as --num_nodes 2"};
   }
   loaded.notices = ApplyAuto(recipe, own_engine, source, engine_file);
+  DSL_TRY(InlineModel(recipe, source, cwd, loaded));
   if (const std::string notice = ScheduleNotice(recipe, options); !notice.empty()) {
     loaded.notices.push_back(notice);
   }

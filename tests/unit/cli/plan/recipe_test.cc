@@ -241,6 +241,39 @@ TEST(ReadRecipe, FillsAutoOfEngineFileFromRecipe) {
                                  "Hugging Face's Trainer)"));
 }
 
+TEST(ReadRecipe, FromFolderGivesModelAndWeights) {
+  const TempDir folder;
+  folder.Write("config.json",
+               R"({"model_type": "llama", "vocab_size": 61, "hidden_size": 32,
+                   "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
+                   "max_position_embeddings": 64, "eos_token_id": [2, 3]})");
+  const auto read = [&](const std::string& rest, const TrainOptions& options = {}) {
+    return ReadRecipe(rest, folder / "r.yaml", options, folder.path());
+  };
+  const auto loaded = read("model: {from: .}\ndata: {type: text}\n");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const auto json = nlohmann::json::parse(loaded->json);
+  EXPECT_EQ(json["model"]["type"], "decoder");
+  EXPECT_EQ(json["model"]["hidden_size"], 32);
+  EXPECT_EQ(json["model"]["other_keys"]["eos_token_id"], nlohmann::json({2, 3}));
+  EXPECT_EQ(json["run"]["init_weights"], folder.path());
+  EXPECT_THAT(loaded->notices, ElementsAre(HasSubstr("initial weights: " + folder.path())));
+
+  TrainOptions random;
+  random.sets = {"model.from=" + folder.path(), "run.init_weights="};
+  const auto without = read("data: {type: text}\n", random);
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  EXPECT_TRUE(nlohmann::json::parse(without->json)["run"]["init_weights"].is_null());
+  EXPECT_THAT(without->notices, IsEmpty());
+
+  EXPECT_THAT(read("model:\n  from: .\n  type: decoder\n").error().message,
+              HasSubstr("r.yaml:2:3: model.from gives the whole model; remove model.type"));
+  EXPECT_THAT(read("model: {from: nowhere}\n").error().message, HasSubstr("nowhere/config.json"));
+  folder.Write("config.json", R"({"model_type": "mixtral"})");
+  EXPECT_THAT(read("model: {from: .}\n").error().message,
+              AllOf(HasSubstr("config.json: model_type is \"mixtral\""), HasSubstr("experts")));
+}
+
 TEST(RecipeCatalog, ListsShowsAndExplains) {
   const TempDir folder;
   folder.Write("b.yaml", "# A tiny net on\n# nothing: see below. More.\nmodel: {type: mlp}\n");
