@@ -153,6 +153,8 @@ class Training(LauncherCase):
         for recipe, ranks, data, (options, says) in (
                 ("gpt2_tiny", 2, text, perplexity), ("gpt2_tiny_pipeline", 2, text, perplexity),
                 ("gpt2_small", 2, tokens, memory), ("gpt2_small_pipeline", 4, tokens, memory),
+                ("llama_tiny", 2, text, perplexity), ("llama_1b", 2, tokens, memory), ("llama_8b", 8, tokens, memory),
+                ("qwen3_0.6b", 2, tokens, memory),
                 ("cifar10", 2, images, memory)):
             code, job = self.run_job(LOCAL, "--num_gpus", ranks, "train", recipe, "--data", data, *options, timeout_s=120)
             self.assert_code(0, code, job)

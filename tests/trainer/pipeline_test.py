@@ -32,6 +32,23 @@ FACTORS = {
     "replicas": (1, 2),
     "optimizer": ("adamw_clipped", "sgd_not_clipped"),
 }
+# Eight layers too. The window of the second half of the layers, or of all, is shorter than a sample.
+DECODER = {"type": "decoder", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 6,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
+DECODERS = {
+    "llama": {**DECODER, "model_type": "llama", "attention_bias": True, "mlp_bias": True, "rope_parameters": {
+        "rope_type": "llama3", "factor": 4, "original_max_position_embeddings": 8}},
+    "mistral": {**DECODER, "model_type": "mistral", "head_dim": 6, "sliding_window": 5, "tie_word_embeddings": True},
+    "qwen3": {**DECODER, "model_type": "qwen3", "head_dim": 8, "use_sliding_window": True, "sliding_window": 4,
+              "max_window_layers": 3},
+}
+DECODER_FACTORS = {
+    "stages": (1, 2, 4),
+    "zero": (0, 1, 2, 3),
+    "model": tuple(DECODERS),
+    "micro_batches": (1, 4),
+    "recomputes": (False, True),
+}
 # (stages, replicas, ZeRO stage)
 LAYOUTS = ((1, 1, 0), (2, 1, 0), (1, 2, 1), (2, 2, 3), (4, 1, 2), (2, 2, 1))
 
@@ -106,6 +123,24 @@ class ParityTest(PipelineCase):
                 self.assert_same(
                     self.metrics(engine, cell["stages"] * cell["replicas"], init_weights=self.weights),
                     self.reference(alone, init_weights=self.weights))
+
+    def test_decoders_match_one_process(self):
+        """Two replicas, except of four stages, and 20 steps."""
+        full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+        for cell in (all_cells if full else pairwise_cells)(DECODER_FACTORS):
+            stages, model, recomputes = cell["stages"], DECODERS[cell["model"]], cell["recomputes"]
+            alone = {**OPTIMIZERS["adamw_clipped"], "gradient_accumulation_steps": cell["micro_batches"]}
+            if stages == 1:
+                engine = {**alone, "zero_optimization": {"stage": cell["zero"], **SMALL},
+                          "activation_checkpointing": {"number_checkpoints": 3 if recomputes else 0}}
+            else:
+                engine = {**alone, **pipeline(stages, "1f1b", cell["micro_batches"], cell["zero"],
+                                              activation_checkpoint_interval=int(recomputes))}
+            with self.subTest(cell=cell):
+                print(" ".join(map(str, cell.values())), end=": ", flush=True)
+                replicas = 1 if stages == 4 and not full else 2
+                self.assert_same(self.metrics(engine, stages * replicas, model=model, steps=20),
+                                 self.reference(alone, model=model, steps=20))
 
     def test_every_precision_matches_one_process(self):
         for precision in ("bf16", "fp16"):
