@@ -1,4 +1,4 @@
-"""Code shared by PyTorch's parts of tests/bench/train, tests/bench/zero and tests/bench/pipeline: the GPT, its weights
+"""Code shared by PyTorch's parts of tests/bench/train, tests/bench/zero and tests/bench/pipeline: the model, its weights
 and data, the loss, and the metrics file, in which each optimizer step of rank 0 is one JSON object."""
 
 import json
@@ -20,12 +20,12 @@ from gpt2 import Gpt2  # noqa: E402
 def prepare(recipe):
     """Writes the data and, if `recipe` names them, the weights."""
     samples = recipe["run"]["steps"] * recipe["engine"]["train_batch_size"]
-    tokens = samples * recipe["model"]["n_positions"] + 1
+    tokens = samples * recipe["data"]["block_size"] + 1
     dice = numpy.random.default_rng(1)
     dice.integers(recipe["model"]["vocab_size"], size=tokens).astype("<u2").tofile(recipe["data"]["path"])
     if "init_weights" in recipe["run"]:
         torch.manual_seed(1)
-        save_file(Gpt2(recipe["model"]).state_dict(), recipe["run"]["init_weights"])
+        save_file(new_model(recipe["model"]).state_dict(), recipe["run"]["init_weights"])
 
 
 def place():
@@ -33,8 +33,32 @@ def place():
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
+class Llama(torch.nn.Module):
+    """Hugging Face's, which returns only its logits."""
+
+    def __init__(self, section):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM  # takes seconds
+        keys = {key: value for key, value in section.items() if key not in ("type", "model_type")}
+        # The head is the embedding, which is stored once.
+        self.whole = LlamaForCausalLM(LlamaConfig(**keys, attn_implementation="sdpa"))
+
+    def state_dict(self, *args, **kwargs):
+        return {name: value for name, value in self.whole.state_dict(*args, **kwargs).items() if name != "lm_head.weight"}
+
+    def load_state_dict(self, state_dict):
+        self.whole.load_state_dict({**state_dict, "lm_head.weight": state_dict["model.embed_tokens.weight"]})
+
+    def forward(self, tokens):
+        return self.whole(tokens, use_cache=False).logits
+
+
+def new_model(section):
+    return Llama(section) if section["type"] == "decoder" else Gpt2(section)
+
+
 def make_model(recipe):
-    model = Gpt2(recipe["model"])
+    model = new_model(recipe["model"])
     model.load_state_dict(load_file(recipe["run"]["init_weights"]))
     return model
 
@@ -48,7 +72,7 @@ def train(recipe, metrics_file, step, replica=None):
     `replica`: (index of this rank's replica, number of replicas), each with its own samples; place() by default."""
     rank, world = replica or place()
     tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
-    block, batch = recipe["model"]["n_positions"], recipe["engine"]["train_batch_size"] // world
+    block, batch = recipe["data"]["block_size"], recipe["engine"]["train_batch_size"] // world
     before = time.perf_counter()
     for number in range(recipe["run"]["steps"]):
         starts = [(number * batch * world + sample * world + rank) * block for sample in range(batch)]

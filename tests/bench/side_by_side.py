@@ -22,10 +22,17 @@ POLL_S = 0.01
 MEMORY_POLL_S = 0.2
 SAMPLES_OF_A_RANK = 4
 
+# Models and the tokens of a sample.
+MODELS = {
+    "gpt": ({"type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 8, "n_positions": 256, "vocab_size": 512,
+             "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, 256),
+    # The model of the recipe llama_tiny.
+    "llama_tiny": ({"type": "decoder", "model_type": "llama", "vocab_size": 256, "hidden_size": 128,
+                    "intermediate_size": 352, "num_hidden_layers": 4, "num_attention_heads": 4,
+                    "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": True}, 128),
+}
 RECIPE = {
-    "model": {"type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 8, "n_positions": 256, "vocab_size": 512,
-              "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
-    "data": {"type": "tokens", "shuffle": False, "block_size": 256},
+    "data": {"type": "tokens", "shuffle": False},
     "engine": {"gradient_clipping": 1.0,
                "optimizer": {"type": "AdamW", "params": {"lr": 0.0003, "weight_decay": 0.01}}},
 }
@@ -113,13 +120,14 @@ def run(commands):
 
 
 class Bench:
-    """Commands for training the GPT for `steps` steps, in a folder that also gets its weights, and data for steps of up
+    """Commands for training a model for `steps` steps, in a folder that also gets its weights, and data for steps of up
     to `samples` samples."""
 
-    def __init__(self, folder, steps, samples=2 * SAMPLES_OF_A_RANK):
+    def __init__(self, folder, steps, samples=2 * SAMPLES_OF_A_RANK, model="gpt"):
         self.folder = pathlib.Path(folder)
         self.runs = 0
         self.recipe = copy.deepcopy(RECIPE)
+        self.recipe["model"], self.recipe["data"]["block_size"] = MODELS[model]
         self.recipe["data"]["path"] = str(self.folder / "tokens.bin")
         self.recipe["run"] = {"steps": steps, "init_weights": str(self.folder / "weights.safetensors")}
         both = copy.deepcopy(self.recipe)
