@@ -54,6 +54,8 @@ void PickleWriter::Global(std::string_view module, std::string_view name) {
 
 void PickleWriter::Reference() { bytes_ += 'Q'; }
 void PickleWriter::Reduce() { bytes_ += 'R'; }
+void PickleWriter::NewObject() { bytes_ += '\x81'; }
+void PickleWriter::Build() { bytes_ += 'b'; }
 
 std::string PickleWriter::Take() {
   bytes_ += '.';

@@ -28,6 +28,10 @@ class PickleWriter {
   void Reference();
   // Calls the value before the last one with the last one, a tuple of arguments.
   void Reduce();
+  // Makes an object of the class before the last value, a tuple of arguments, without __init__.
+  void NewObject();
+  // Sets the state of the object before the last value to that one.
+  void Build();
   // Ends the pickle and returns it.
   std::string Take();
 

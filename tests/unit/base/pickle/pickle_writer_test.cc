@@ -31,6 +31,16 @@ TEST(PickleWriterTest, ReaderReturnsWrittenValues) {
   writer.BeginTuple();
   writer.EndTuple();
   writer.Reduce();
+  writer.String("built");
+  writer.Global("a", "d");
+  writer.BeginTuple();
+  writer.EndTuple();
+  writer.NewObject();
+  writer.BeginDict();
+  writer.String("field");
+  writer.Int(7);
+  writer.EndDict();
+  writer.Build();
   writer.String("id");
   writer.BeginTuple();
   writer.Int(1);
@@ -41,7 +51,7 @@ TEST(PickleWriterTest, ReaderReturnsWrittenValues) {
   const Result<Pickle> pickle = Pickle::Read(writer.Take(), "written");
   ASSERT_TRUE(pickle.ok()) << pickle.error().message;
   const PickleValue root = pickle->root();
-  ASSERT_EQ(root.size(), 4u);
+  ASSERT_EQ(root.size(), 5u);
   for (size_t i = 0; i < numbers.size(); ++i) {
     EXPECT_EQ(root.Find("numbers")->item(i).Int(), numbers[i]);
   }
@@ -50,6 +60,8 @@ TEST(PickleWriterTest, ReaderReturnsWrittenValues) {
   EXPECT_EQ(root.Find("others")->item(2).Double(), -0.1);
   EXPECT_EQ(root.Find("others")->item(3).String(), "\xc3\xa4");
   EXPECT_EQ(root.Find("called")->global(), "a.b.c");
+  EXPECT_EQ(root.Find("built")->global(), "a.d");
+  EXPECT_EQ(root.Find("built")->Find("field")->Int(), 7);
   EXPECT_EQ(root.Find("id")->id()->item(0).Int(), 1);
 }
 
