@@ -12,6 +12,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr double kMaxUpdates = 1e15;  // a double has all whole numbers up to this
+
 bool IsSequenceType(PickleType type) {
   return type == PickleType::kTuple || type == PickleType::kList;
 }
@@ -108,18 +110,28 @@ std::string ArchiveField::Text() const {
   return std::string(*text);
 }
 
-double ArchiveField::Number() const {
+std::optional<double> ArchiveField::FindNumber() const {
   if (const auto number = value_.Int()) return static_cast<double>(*number);
   if (const auto number = value_.Double()) return *number;
   const auto tensor = FindTensor();
   if (!tensor || NumElements(tensor->shape) != 1 || tensor->bytes > sizeof(uint64_t)) {
-    Fail("is not a number");
+    return std::nullopt;
   }
   uint64_t bits = 0;
   InputFile(archive_->path()).Read(tensor->begin, &bits, tensor->bytes);
-  const auto number = NumberOf(tensor->dtype, bits);
-  if (!number) Fail("is a number of the format " + tensor->dtype);
+  return NumberOf(tensor->dtype, bits);
+}
+
+double ArchiveField::Number() const {
+  const auto number = FindNumber();
+  if (!number) Fail("is not a number");
   return *number;
+}
+
+int64_t ArchiveField::Updates() const {
+  const double number = Number();
+  if (!(number >= 0 && number < kMaxUpdates)) Fail("is not a count of updates");
+  return static_cast<int64_t>(number);
 }
 
 int64_t ArchiveField::EnumValue() const {
@@ -131,19 +143,9 @@ int64_t ArchiveField::EnumValue() const {
 }
 
 std::vector<int64_t> ArchiveField::Shape() const {
-  PickleValue sizes = value_;
-  if (sizes.global() == "torch.Size") {
-    if (const auto args = sizes.args(); args && args->size() == 1) sizes = args->item(0);
-  }
-  if (!IsSequenceType(sizes.type())) Fail("is not a shape");
-  std::vector<int64_t> shape;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const auto size = sizes.item(i).Int();
-    if (!size) Fail("is not a shape");
-    shape.push_back(*size);
-  }
-  if (!NumElements(shape)) Fail("is not a shape of a tensor");
-  return shape;
+  auto shape = SizesIn(value_);
+  if (!shape || !NumElements(*shape)) Fail("is not the shape of a tensor");
+  return *std::move(shape);
 }
 
 ArchivedTensor ArchiveField::Tensor() const {

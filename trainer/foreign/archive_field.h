@@ -41,7 +41,10 @@ class ArchiveField {
   bool Bool() const;
   std::string Text() const;
   // An int, a float, or a tensor of one element in any of the common formats, which is read.
+  // nullopt if it is something else.
+  std::optional<double> FindNumber() const;
   double Number() const;
+  int64_t Updates() const;  // a number of updates, in any of these forms
   // The int that it is, or the only int among the arguments of an object: an enum's value.
   int64_t EnumValue() const;
   // A torch.Size, or a tuple or list of sizes.

@@ -274,9 +274,7 @@ int64_t StepOf(const std::optional<ArchiveField>& parameter_state,
     if (!groups.empty()) step = groups[0].Find("step");
   }
   if (!step) return -1;
-  const double number = step->Number();
-  if (!(number >= 0 && number < 1e15)) step->Fail("is not a count of updates");
-  return static_cast<int64_t>(number);
+  return step->Updates();
 }
 
 void ReadLossScaler(const ArchiveField& scaler, const DeepSpeedModel& model,

@@ -93,9 +93,7 @@ class UniversalPlanner {
 
   void ReadStep(const TorchArchive& archive) {
     const ArchiveField root(archive);
-    const double number = root.Number();
-    if (!(number >= 0 && number < 1e15)) root.Fail("is not a count of updates");
-    const auto step = static_cast<int64_t>(number);
+    const int64_t step = root.Updates();
     if (step_ && *step_ != step) {
       root.Fail("is update " + std::to_string(step) + ", but another parameter's is " +
                 std::to_string(*step_));

@@ -8,9 +8,7 @@
 #include "trainer/checkpoint/safetensors.h"
 
 namespace dslaunch {
-namespace {
 
-// Adds a place and returns its key, which is the same for the same place.
 std::string AddPlace(BytesInFile place, ForeignCheckpoint* plan) {
   std::string key =
       std::filesystem::path(place.path).lexically_relative(plan->checkpoint.folder).string() + "@" +
@@ -19,8 +17,6 @@ std::string AddPlace(BytesInFile place, ForeignCheckpoint* plan) {
   plan->places.emplace(key, std::move(place));
   return key;
 }
-
-}  // namespace
 
 void AddPieces(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
                const std::vector<Piece>& pieces, ForeignCheckpoint* plan) {

@@ -10,6 +10,9 @@
 
 namespace dslaunch {
 
+// Adds a place and returns its key (TensorSlice::file), which is the same for the same place.
+std::string AddPlace(BytesInFile place, ForeignCheckpoint* plan);
+
 // Elements that follow each other both in a row-major tensor and in a file.
 struct Piece {
   std::string path;

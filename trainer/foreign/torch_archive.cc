@@ -23,21 +23,6 @@ std::optional<PickleValue> ItemOf(const std::optional<PickleValue>& tuple, size_
   return tuple->item(i);
 }
 
-// Returns the numbers of a tuple or torch.Size; nullopt for another value or a negative number.
-std::optional<std::vector<int64_t>> Numbers(std::optional<PickleValue> value) {
-  if (value && value->global() == "torch.Size") value = ItemOf(value->args(), 0);
-  if (!value || value->type() != PickleType::kTuple || value->size() > kMaxDimensions) {
-    return std::nullopt;
-  }
-  std::vector<int64_t> numbers;
-  for (size_t i = 0; i < value->size(); ++i) {
-    const std::optional<int64_t> number = value->item(i).Int();
-    if (!number || *number < 0) return std::nullopt;
-    numbers.push_back(*number);
-  }
-  return numbers;
-}
-
 // A function and its arguments, as the pickle would call it.
 struct Call {
   std::string_view function;
@@ -88,6 +73,21 @@ bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& s
 }
 
 }  // namespace
+
+std::optional<std::vector<int64_t>> SizesIn(std::optional<PickleValue> value) {
+  if (value && value->global() == "torch.Size") value = ItemOf(value->args(), 0);
+  const PickleType type = value ? value->type() : PickleType::kNone;
+  if ((type != PickleType::kTuple && type != PickleType::kList) || value->size() > kMaxDimensions) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < value->size(); ++i) {
+    const std::optional<int64_t> size = value->item(i).Int();
+    if (!size || *size < 0) return std::nullopt;
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
 
 TorchArchive::TorchArchive(const std::string& path, uint64_t begin, uint64_t size) : file_(path) {
   if (begin > file_.bytes() || size > file_.bytes() - begin) {
@@ -183,8 +183,8 @@ std::optional<ArchivedTensor> TorchArchive::Tensor(PickleValue value) const {
   const std::optional<PickleValue> reference = ItemOf(call.args, 0);
   const std::optional<PickleValue> offset_item = ItemOf(call.args, 1);
   const std::optional<int64_t> offset = offset_item ? offset_item->Int() : std::nullopt;
-  const std::optional<std::vector<int64_t>> shape = Numbers(ItemOf(call.args, 2));
-  const std::optional<std::vector<int64_t>> stride = Numbers(ItemOf(call.args, 3));
+  const std::optional<std::vector<int64_t>> shape = SizesIn(ItemOf(call.args, 2));
+  const std::optional<std::vector<int64_t>> stride = SizesIn(ItemOf(call.args, 3));
   if (!reference || !offset || *offset < 0 || !shape || !stride ||
       stride->size() != shape->size()) {
     Fail("a tensor whose offset, shape or stride is impossible");

@@ -63,6 +63,10 @@ class TorchArchive {
   std::optional<Pickle> pickle_;
 };
 
+// Returns the numbers of a torch.Size, a tuple or a list; nullopt for other values, for a negative
+// number and for more than 64.
+std::optional<std::vector<int64_t>> SizesIn(std::optional<PickleValue> value);
+
 // Whether the file begins as such an archive; false if it cannot be read.
 bool IsTorchArchive(const std::string& path);
 
