@@ -10,14 +10,14 @@
 
 namespace dslaunch {
 
-// Returns the folders with the parts of the checkpoint at `path`: `path` itself, if it has
-// `.metadata` or *.distcp; else those that accelerate writes, with weights and optimizer state
-// (pytorch_model_fsdp_0, optimizer_0). Empty if it is no such checkpoint. Reads names only.
-std::vector<std::string> DistributedFolders(const std::string& path);
+// Whether a folder with these names is such a checkpoint: `.metadata` or *.distcp, or the folder in
+// which accelerate saves a model (pytorch_model_fsdp_0; optimizer_0 is beside it).
+bool IsDistributedFolder(const std::vector<std::string>& names);
 
-// Plans the checkpoint at `path`; errors are those of PlanForeign. The optimizer's state is that at
-// "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". Weights are the tensors at `prefix`; if
-// that is empty, at the one of "", "model" and "app.model" that has them. Others are in `notes`.
-ForeignCheckpoint PlanDistributed(const std::string& path, const ForeignOptions& options);
+// Plans the checkpoint in such a folder, with the errors of PlanForeign. Weights are the tensors
+// whose key begins with `prefix`; if that is empty, those in the dict "model", in "app" within
+// "model" or in none, the first that has tensors. The optimizer's state is at
+// "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". Everything else is in `notes`.
+ForeignCheckpoint PlanDistributed(const std::string& folder, const std::string& prefix);
 
 }  // namespace dslaunch

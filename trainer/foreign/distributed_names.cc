@@ -8,7 +8,6 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/foreign/plain_names.h"
 
 namespace dslaunch {
 namespace {
@@ -101,14 +100,13 @@ class Namer {
 
   // If `is_given`, the prefix is of keys, else of nested dicts.
   void NameWeights(const std::string& prefix, bool is_given) {
-    std::vector<std::string> names;
     for (const auto& [outer, tensors] : by_prefix_) {
       size_t unread = 0;
       for (const size_t i : tensors) {
         const bool is_weight = is_given ? keys_[i].key.starts_with(prefix) : outer == prefix;
         if (is_weight) {
-          weights_.push_back(i);
-          names.push_back(keys_[i].key.substr(prefix.size()));
+          result_.names[i] = keys_[i].key.substr(prefix.size());
+          weights_.insert(result_.names[i]);
         } else {
           ++unread;
         }
@@ -120,24 +118,18 @@ class Namer {
     }
     if (weights_.empty())
       RefuseInput(source_ + ": has no tensor with the prefix " + Quoted(prefix));
-    plain_.emplace(names);
-    for (size_t i = 0; i < names.size(); ++i) result_.names[weights_[i]] = plain_->Of(names[i]);
     if (!prefix.empty()) result_.notes.push_back("names are without " + Truncate(prefix));
-    if (!plain_->note().empty()) result_.notes.push_back(plain_->note());
   }
 
   void NameOptimizerState() {
-    std::set<std::string_view> known;
-    for (const size_t i : weights_) known.insert(result_.names[i]);
     std::set<std::string> unknown;
     for (const auto& [i, key] : optimizer_) {
-      const std::string parameter = plain_->Of(key.parameter);
-      if (!known.contains(parameter)) {
+      if (!weights_.contains(key.parameter)) {
         unknown.insert(key.parameter);
       } else if (key.kind == "step") {
         result_.updates.push_back(i);
       } else {
-        result_.names[i] = kOptimizerPrefix + key.kind + "/" + parameter;
+        result_.names[i] = kOptimizerPrefix + key.kind + "/" + key.parameter;
       }
     }
     if (unknown.empty()) return;
@@ -148,10 +140,9 @@ class Namer {
 
   const std::vector<DistributedKey>& keys_;
   const std::string& source_;
-  std::map<size_t, OptimizerKey> optimizer_;              // by index
+  std::map<size_t, OptimizerKey> optimizer_;              // key: index in keys_
   std::map<std::string, std::vector<size_t>> by_prefix_;  // the other tensors, by outer dicts
-  std::vector<size_t> weights_;
-  std::optional<PlainNames> plain_;
+  std::set<std::string> weights_;                         // names
   DistributedNames result_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -12,8 +13,10 @@
 #include "trainer/foreign/deepspeed_files.h"
 #include "trainer/foreign/deepspeed_universal.h"
 #include "trainer/foreign/deepspeed_zero.h"
+#include "trainer/foreign/distributed.h"
 #include "trainer/foreign/folder_names.h"
-#include "trainer/foreign/torch_archive.h"
+#include "trainer/foreign/plain_names.h"
+#include "trainer/foreign/state_dict.h"
 
 namespace dslaunch {
 namespace {
@@ -40,10 +43,9 @@ std::optional<Found> FindIn(const std::string& folder) {
     found.kind = ForeignKind::kUniversal;
   } else if (std::any_of(found.names.begin(), found.names.end(), IsDeepSpeedFile)) {
     found.kind = ForeignKind::kDeepSpeed;
-  } else if (Has(found.names, ".metadata")) {
+  } else if (IsDistributedFolder(found.names)) {
     found.kind = ForeignKind::kDistributed;
-  } else if (Has(found.names, "pytorch_model.bin") ||
-             Has(found.names, "pytorch_model.bin.index.json")) {
+  } else if (IsStateDictFolder(found.names) && !Has(found.names, kManifestFile)) {
     found.kind = ForeignKind::kStateDict;
   } else {
     return std::nullopt;
@@ -98,7 +100,7 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
   std::error_code error;
   const auto status = fs::status(path, error);
   if (fs::is_regular_file(status)) {
-    if (!IsTorchArchive(path)) return std::nullopt;
+    if (!IsStateDictFile(path)) return std::nullopt;
     return Found{ForeignKind::kStateDict, path, {}, ""};
   }
   if (!fs::is_directory(status)) return std::nullopt;
@@ -112,72 +114,68 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
   return found;
 }
 
-// Drops `prefix` from the front of names of tensors, also of their optimizer state and aliases.
-class PrefixDropper {
- public:
-  explicit PrefixDropper(std::string prefix) : prefix_(std::move(prefix)) {}
+using NewName = std::function<std::string(const std::string& name)>;
 
-  std::string Dropped(const std::string& name) const {
+// Renames the model's tensors, also in the names of their optimizer state and of aliases.
+void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
+  const auto renamed = [&](const std::string& name) {
     size_t at = 0;
-    if (name.starts_with("optimizer/"))
-      at = name.find('/', std::string_view("optimizer/").size()) + 1;
-    if (name.compare(at, prefix_.size(), prefix_) != 0) return name;
-    return name.substr(0, at) + name.substr(at + prefix_.size());
-  }
-
-  void Drop(ForeignCheckpoint* plan) const {
-    std::set<std::string> names;
-    for (TensorRecord& tensor : plan->checkpoint.manifest.tensors) {
-      tensor.name = Dropped(tensor.name);
-      if (!names.insert(tensor.name).second) {
-        RefuseInput(plan->checkpoint.folder + ": two tensors are named " + Quoted(tensor.name) +
-                    " without the prefix " + Quoted(prefix_));
-      }
+    if (name.starts_with(kOptimizerPrefix)) {
+      at = name.find('/', std::string_view(kOptimizerPrefix).size()) + 1;
     }
-    std::map<std::string, std::string> aliases;
-    for (const auto& [alias, name] : plan->aliases) aliases[Dropped(alias)] = Dropped(name);
-    plan->aliases = std::move(aliases);
-  }
-
- private:
-  std::string prefix_;
-};
-
-bool AllBeginWith(const ForeignCheckpoint& plan, std::string_view prefix) {
-  const auto& tensors = plan.checkpoint.manifest.tensors;
-  return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
-    return tensor.name.starts_with("optimizer/") || tensor.name.starts_with(prefix);
-  });
-}
-
-// DistributedDataParallel and torch.compile wrap the model, and so its names.
-void DropPrefixes(const std::string& given, ForeignCheckpoint* plan) {
-  if (!given.empty()) {
-    PrefixDropper(given).Drop(plan);
-    return;
-  }
-  for (bool found = true; found;) {
-    found = false;
-    for (const char* prefix : {"module.", "_orig_mod."}) {
-      if (!AllBeginWith(*plan, prefix)) continue;
-      PrefixDropper(prefix).Drop(plan);
-      plan->notes.push_back("All names begin with " + Quoted(prefix) + ", which was dropped.");
-      found = true;
+    return name.substr(0, at) + new_name(name.substr(at));
+  };
+  std::set<std::string> names;
+  for (TensorRecord& tensor : plan->checkpoint.manifest.tensors) {
+    tensor.name = renamed(tensor.name);
+    if (!names.insert(tensor.name).second) {
+      RefuseInput(plan->checkpoint.folder + ": two tensors are named " + Quoted(tensor.name) +
+                  " without the prefix");
     }
   }
+  std::map<std::string, std::string> aliases;
+  for (const auto& [alias, name] : plan->aliases) aliases[renamed(alias)] = renamed(name);
+  plan->aliases = std::move(aliases);
 }
 
-ForeignCheckpoint PlanFound(const Found& found, const ForeignOptions&) {
+// Drops the prefix from the names that have it.
+void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
+  bool found = false;
+  Rename(
+      [&](const std::string& name) {
+        const bool has = name.starts_with(prefix);
+        found = found || has;
+        return has ? name.substr(prefix.size()) : name;
+      },
+      plan);
+  if (!found) RefuseInput(plan->checkpoint.folder + ": no name begins with " + Quoted(prefix));
+}
+
+// Drops what wrappers of the model add to names.
+void DropWrappers(ForeignCheckpoint* plan) {
+  std::vector<std::string> names;
+  for (const TensorRecord& tensor : plan->checkpoint.manifest.tensors) {
+    if (IsOfModel(tensor)) names.push_back(tensor.name);
+  }
+  for (const auto& [alias, name] : plan->aliases) names.push_back(alias);
+  const PlainNames plain(names);
+  if (plain.note().empty()) return;
+  Rename([&](const std::string& name) { return plain.Of(name); }, plan);
+  plan->notes.push_back(plain.note());
+}
+
+ForeignCheckpoint PlanFound(const Found& found, const ForeignOptions& options) {
   switch (found.kind) {
     case ForeignKind::kDeepSpeed:
       return PlanZero(found.path, found.names);
     case ForeignKind::kUniversal:
       return PlanUniversal(found.path, found.names);
     case ForeignKind::kDistributed:
+      return PlanDistributed(found.path, options.prefix);
     case ForeignKind::kStateDict:
       break;
   }
-  RefuseInput(found.path + ": checkpoints of this kind are not read");
+  return PlanStateDict(found.path, options.key);
 }
 
 }  // namespace
@@ -198,7 +196,11 @@ ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& opt
   ForeignCheckpoint plan = PlanFound(*found, options);
   if (plan.checkpoint.tag.empty()) plan.checkpoint.tag = fs::path(found->path).filename().string();
   if (!found->note.empty()) plan.notes.insert(plan.notes.begin(), found->note);
-  DropPrefixes(options.prefix, &plan);
+  if (options.prefix.empty()) {
+    DropWrappers(&plan);
+  } else if (found->kind != ForeignKind::kDistributed) {  // its plan chooses weights by the prefix
+    DropPrefix(options.prefix, &plan);
+  }
   std::set<std::string> names;
   for (const TensorRecord& tensor : plan.checkpoint.manifest.tensors) names.insert(tensor.name);
   std::erase_if(plan.aliases, [&](const auto& alias) { return !names.contains(alias.second); });

@@ -16,7 +16,7 @@ enum class ForeignKind {
   kDeepSpeed,    // ZeRO 0 to 3: *_model_states.pt and *_optim_states.pt
   kUniversal,    // DeepSpeed's universal form: zero/NAME/fp32.pt
   kDistributed,  // torch.distributed.checkpoint: .metadata and *.distcp
-  kStateDict,    // one torch.save of a dict of tensors, or pytorch_model.bin with its index
+  kStateDict,    // a dict of tensors by torch.save or safetensors, or the files of an index
 };
 
 // Where the elements of a slice are: its first element is at byte `begin` of the file. With strides
@@ -51,7 +51,9 @@ std::optional<ForeignKind> WhatIs(const std::string& path);
 
 struct ForeignOptions {
   std::string key;  // kStateDict: the dict's key in the file, "state_dict"; empty: the file's root
-  std::string prefix;  // dropped from the front of names; empty: found and noted
+  // Dropped from the front of names; kDistributed: weights are the keys that begin so. Empty: found
+  // and noted.
+  std::string prefix;
 };
 
 // Plans the checkpoint at `path`. Throws kBadInput, naming the file and the key, for one that is

@@ -3,19 +3,24 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trainer/foreign/foreign_checkpoint.h"
 
 namespace dslaunch {
 
-// Whether `path` is a file of torch.save or a safetensors file, or a folder with pytorch_model.bin
-// or model.safetensors or the index of either. Reads at most the first bytes of a file.
-bool IsStateDict(const std::string& path);
+// Whether a folder with these names has model.safetensors, pytorch_model.bin or the index of
+// either, or accelerate's pytorch_model_fsdp.bin.
+bool IsStateDictFolder(const std::vector<std::string>& names);
 
-// Plans the state dict at `path`; errors are those of PlanForeign. The dict at `options.key` has
-// the tensors; other values in it are named in `notes`. "module." (DistributedDataParallel) and
-// "_orig_mod." (torch.compile) are dropped if all names begin so. Files that an index names and
-// that do not exist are in `missing`.
-ForeignCheckpoint PlanStateDict(const std::string& path, const ForeignOptions& options);
+// Whether the file begins as an archive of torch.save, or is named as a safetensors file or a
+// pickle (.bin, .pt, .pth, .ckpt), so that PlanStateDict reports what is wrong.
+bool IsStateDictFile(const std::string& path);
+
+// Plans the state dict at `path`, a file or such a folder, with the errors of PlanForeign. The dict
+// at `key` has the tensors; other values in it are named in `notes`. A key of several tensors with
+// the same elements is an alias of the first. Files that an index names and that do not exist are
+// in `missing`.
+ForeignCheckpoint PlanStateDict(const std::string& path, const std::string& key);
 
 }  // namespace dslaunch

@@ -63,12 +63,6 @@ TEST(DistributedNamesTest, PrefixChoosesOtherWeights) {
   EXPECT_THAT(result.names, ElementsAre("", "w"));
 }
 
-TEST(DistributedNamesTest, DropsWrappersFromOptimizerStateToo) {
-  const DistributedNames result =
-      NamesOf({Key("model.", "module.w"), Key("optim.state.module.w.", "exp_avg")}, "", "c");
-  EXPECT_THAT(result.names, ElementsAre("w", "optimizer/exp_avg/w"));
-}
-
 TEST(DistributedNamesTest, NotesStateOfUnknownParameters) {
   const DistributedNames result =
       NamesOf({Key("model.", "w"), Key("optimizer.state.0.", "exp_avg")}, "", "c");
