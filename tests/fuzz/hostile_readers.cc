@@ -21,6 +21,8 @@
 #include "trainer/config/json_object.h"
 #include "trainer/config/model_family.h"
 #include "trainer/data/image_file.h"
+#include "trainer/foreign/distributed_metadata.h"
+#include "trainer/foreign/state_dict.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/json_file.h"
 #include "trainer/weights/weight_files.h"
@@ -105,6 +107,45 @@ void RequireCovered(const TensorRecord& tensor) {
     }
   }
   Require(elements == all, "slices do not cover their tensor");
+}
+
+bool ReadsDistributedMetadata(const std::string& bytes) {
+  return Accepts([&] {
+    const DistributedMetadata metadata = ParseDistributedMetadata(bytes, "m");
+    for (const std::string& file : metadata.files) {
+      Require(IsPlainFileName(file), "a file lies outside of its folder");
+    }
+    for (const DistributedTensor& tensor : metadata.tensors) {
+      Require(tensor.blocks.size() == tensor.places.size(), "a block has no place");
+      const BlockSlices cut = SlicesOf(tensor.shape, tensor.blocks);
+      if (!cut.problem.empty()) continue;
+      TensorRecord record = {tensor.key, tensor.dtype, tensor.shape, {}};
+      for (const BlockSlice& slice : cut.slices) record.slices.push_back({slice.shard, ""});
+      RequireCovered(record);
+    }
+  });
+}
+
+bool PlansStateDict(const std::string& bytes) {
+  const MemoryFile file(bytes);
+  return Accepts([&] {
+    const ForeignCheckpoint plan = PlanStateDict(file.path(), "");
+    for (const TensorRecord& tensor : plan.checkpoint.manifest.tensors) {
+      RequireCovered(tensor);
+      for (const TensorSlice& slice : tensor.slices) {
+        const BytesInFile& place = plan.places.at(slice.file);
+        uint64_t last = static_cast<uint64_t>(slice.shard.elements()) - 1;
+        if (!place.stride.empty()) {
+          last = 0;
+          for (size_t d = 0; d < tensor.shape.size(); ++d) {
+            last += static_cast<uint64_t>((tensor.shape[d] - 1) * place.stride[d]);
+          }
+        }
+        Require(place.begin + (last + 1) * DtypeBytes(tensor.dtype).value() <= bytes.size(),
+                "a tensor lies outside of the file");
+      }
+    }
+  });
 }
 
 bool ReadsManifest(const std::string& text) {

@@ -1,6 +1,8 @@
 // Plans the checkpoints whose paths are on standard input, one a line, and prints a line of JSON
 // for each: the plan's other contents and {"tensors": {name: [dtype, shape, CRC-32 of its
-// bytes]}}, or {"refused": reason}.
+// bytes]}}, or {"refused": reason}. A line may also be {"path": ..., "key": ..., "prefix": ...},
+// and with "distributed": FOLDER the checkpoint is written there too, in PyTorch's distributed
+// form.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,8 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/foreign/foreign_checkpoint.h"
 #include "trainer/foreign/foreign_reader.h"
+#include "trainer/foreign/write_distributed.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
@@ -31,16 +35,33 @@ nlohmann::json Tensors(const Checkpoint& checkpoint) {
   return tensors;
 }
 
-nlohmann::json Show(const std::string& path) {
+void WriteDistributedTo(const std::string& out, const Checkpoint& checkpoint) {
+  const auto read = [&](const TensorRecord& tensor, int64_t start, int64_t stop, void* to) {
+    const Shard wanted = Slice(Shard::Whole(NumElements(tensor.shape).value()), start, stop);
+    for (const TensorSlice& slice : tensor.slices) {
+      checkpoint.reader->Read(tensor, slice, wanted, to);
+    }
+  };
+  WriteDistributed(checkpoint.manifest, read, out, [](uint64_t, uint64_t) {});
+}
+
+nlohmann::json Show(const std::string& line) {
   try {
+    const bool has_options = line.starts_with('{');
+    const nlohmann::json asked =
+        has_options ? nlohmann::json::parse(line) : nlohmann::json{{"path", line}};
+    const std::string path = asked["path"];
     if (!WhatIs(path)) return {{"refused", "not a checkpoint"}};
-    ForeignCheckpoint plan = PlanForeign(path);
+    ForeignCheckpoint plan = PlanForeign(path, {asked.value("key", ""), asked.value("prefix", "")});
+    const size_t places = plan.places.size();
     nlohmann::json result = {{"program", plan.program},
                              {"aliases", plan.aliases},
                              {"notes", plan.notes},
                              {"missing", plan.missing}};
     const Checkpoint checkpoint = WithReader(std::move(plan));
     const Manifest& manifest = checkpoint.manifest;
+    if (asked.contains("distributed")) WriteDistributedTo(asked["distributed"], checkpoint);
+    result["places"] = places;
     result["tag"] = checkpoint.tag;
     result["step"] = manifest.position.step;
     result["samples_seen"] = manifest.samples_seen;
@@ -69,6 +90,6 @@ nlohmann::json Show(const std::string& path) {
 }  // namespace dslaunch
 
 int main() {
-  std::string path;
-  while (std::getline(std::cin, path)) std::cout << dslaunch::Show(path).dump() << '\n';
+  std::string line;
+  while (std::getline(std::cin, line)) std::cout << dslaunch::Show(line).dump() << std::endl;
 }
