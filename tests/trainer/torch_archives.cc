@@ -11,8 +11,8 @@
 #include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/foreign/torch_archive.h"
-#include "trainer/foreign/torch_archive_writer.h"
+#include "trainer/foreign/archive/torch_archive.h"
+#include "trainer/foreign/archive/torch_archive_writer.h"
 
 namespace dslaunch {
 namespace {

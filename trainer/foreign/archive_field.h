@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/foreign/torch_archive.h"
+#include "trainer/foreign/archive/torch_archive.h"
 
 namespace dslaunch {
 

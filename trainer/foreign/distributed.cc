@@ -12,12 +12,12 @@
 #include "trainer/base/input_file.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/foreign/archive/torch_archive.h"
 #include "trainer/foreign/archive_field.h"
 #include "trainer/foreign/distributed_metadata.h"
 #include "trainer/foreign/distributed_names.h"
 #include "trainer/foreign/folder_names.h"
 #include "trainer/foreign/plan_tensors.h"
-#include "trainer/foreign/torch_archive.h"
 
 namespace dslaunch {
 namespace {

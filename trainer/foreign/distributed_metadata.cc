@@ -10,8 +10,8 @@
 #include "base/pickle/pickle_writer.h"
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
-#include "trainer/foreign/torch_archive.h"
-#include "trainer/foreign/torch_dtype.h"
+#include "trainer/foreign/archive/torch_archive.h"
+#include "trainer/foreign/archive/torch_dtype.h"
 #include "trainer/weights/weight_files.h"
 
 namespace dslaunch {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/foreign/archive/torch_archive.h"
 #include "trainer/foreign/foreign_checkpoint.h"
-#include "trainer/foreign/torch_archive.h"
 
 namespace dslaunch {
 

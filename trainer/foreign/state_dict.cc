@@ -11,9 +11,9 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/foreign/archive/torch_archive.h"
 #include "trainer/foreign/folder_names.h"
 #include "trainer/foreign/plan_tensors.h"
-#include "trainer/foreign/torch_archive.h"
 #include "trainer/weights/weight_files.h"
 
 namespace dslaunch {

@@ -10,8 +10,8 @@
 #include "trainer/base/durable_file.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/foreign/archive/torch_archive_writer.h"
 #include "trainer/foreign/distributed_metadata.h"
-#include "trainer/foreign/torch_archive_writer.h"
 
 namespace dslaunch {
 namespace {

@@ -1,9 +1,9 @@
-#include "trainer/foreign/torch_archive_writer.h"
+#include "trainer/foreign/archive/torch_archive_writer.h"
 
 #include <algorithm>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/foreign/torch_dtype.h"
+#include "trainer/foreign/archive/torch_dtype.h"
 
 namespace dslaunch {
 namespace {

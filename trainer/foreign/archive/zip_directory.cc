@@ -1,4 +1,4 @@
-#include "trainer/foreign/zip_directory.h"
+#include "trainer/foreign/archive/zip_directory.h"
 
 #include <algorithm>
 #include <set>
@@ -8,7 +8,7 @@
 #include "base/text/split_lines.h"
 #include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
-#include "trainer/foreign/zip_format.h"
+#include "trainer/foreign/archive/zip_format.h"
 
 namespace dslaunch {
 namespace {

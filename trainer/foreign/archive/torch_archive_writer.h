@@ -7,7 +7,7 @@
 
 #include "base/pickle/pickle_writer.h"
 #include "trainer/base/durable_file.h"
-#include "trainer/foreign/zip_writer.h"
+#include "trainer/foreign/archive/zip_writer.h"
 
 namespace dslaunch {
 

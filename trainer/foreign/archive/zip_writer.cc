@@ -1,9 +1,9 @@
-#include "trainer/foreign/zip_writer.h"
+#include "trainer/foreign/archive/zip_writer.h"
 
 #include <algorithm>
 
 #include "trainer/base/train_error.h"
-#include "trainer/foreign/zip_format.h"
+#include "trainer/foreign/archive/zip_format.h"
 
 namespace dslaunch {
 namespace {

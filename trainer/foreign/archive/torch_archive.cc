@@ -1,4 +1,4 @@
-#include "trainer/foreign/torch_archive.h"
+#include "trainer/foreign/archive/torch_archive.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/foreign/torch_dtype.h"
-#include "trainer/foreign/zip_directory.h"
+#include "trainer/foreign/archive/torch_dtype.h"
+#include "trainer/foreign/archive/zip_directory.h"
 
 namespace dslaunch {
 namespace {
