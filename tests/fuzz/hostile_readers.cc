@@ -17,6 +17,7 @@
 #include "trainer/checkpoint/rank_record.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/shared_check.h"
+#include "trainer/checkpoint/write_journal.h"
 #include "trainer/comm/links/store_core.h"
 #include "trainer/config/json_object.h"
 #include "trainer/config/model_family.h"
@@ -74,6 +75,12 @@ bool ReadsSafetensors(const std::string& file) {
     }
     Require(ranges.empty() || ranges.back().second == file.size(), "the file goes on");
   });
+}
+
+bool ReadsWriteJournal(const std::string& text) {
+  const auto files = ParseWriteJournal(text, "work");
+  Require(!files || text.starts_with("\"work\"\n"), "a journal of other work is continued");
+  return files.has_value();
 }
 
 bool DecodesImage(const std::string& file) {

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "base/text/sanitize.h"
-#include "trainer/base/train_error.h"
-#include "trainer/checkpoint/tensor_type.h"
+#include "trainer/checkpoint/safetensors.h"
 #include "trainer/shards/shards.h"
 
 namespace dslaunch {
@@ -20,17 +18,18 @@ at::Tensor ReadBlock(StoredTensors& stored, const TensorRecord& tensor, at::Scal
   return part.tensor;
 }
 
-void ForEachBlock(int64_t elements, const std::function<void(int64_t start, int64_t stop)>& use) {
-  for (int64_t start = 0; start < elements; start += kBlockElements) {
-    use(start, std::min(elements, start + kBlockElements));
-  }
+void ReadBlock(StoredTensors& stored, const TensorRecord& tensor, int64_t start, int64_t stop,
+               std::vector<char>& bytes) {
+  const Shard whole = Shard::Whole(NumElements(tensor.shape).value());
+  bytes.resize(static_cast<size_t>(stop - start) * DtypeBytes(tensor.dtype).value());
+  stored.Read(tensor, Slice(whole, start, stop), bytes.data());
 }
 
-at::ScalarType SupportedType(const Checkpoint& checkpoint, const TensorRecord& tensor) {
-  const std::optional<at::ScalarType> type = ScalarTypeOf(tensor.dtype);
-  if (type) return *type;
-  RefuseInput(checkpoint.folder + ": tensor " + Truncate(tensor.name) + " is " + tensor.dtype +
-              ", a type that dslaunch does not support");
+void ForEachBlock(int64_t elements, const std::function<void(int64_t start, int64_t stop)>& use,
+                  int64_t block_elements) {
+  for (int64_t start = 0; start < elements; start += block_elements) {
+    use(start, std::min(elements, start + block_elements));
+  }
 }
 
 }  // namespace dslaunch

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "trainer/checkpoint/state.h"
 
@@ -18,11 +19,13 @@ inline constexpr int64_t kBlockElements = int64_t{4} << 20;
 at::Tensor ReadBlock(StoredTensors& stored, const TensorRecord& tensor, at::ScalarType dtype,
                      int64_t start, int64_t stop);
 
-// Calls use(start, stop) for consecutive blocks of `elements` elements.
-void ForEachBlock(int64_t elements, const std::function<void(int64_t start, int64_t stop)>& use);
+// Reads the same elements in the saved dtype, also one that LibTorch does not have, into `bytes`,
+// which is resized.
+void ReadBlock(StoredTensors& stored, const TensorRecord& tensor, int64_t start, int64_t stop,
+               std::vector<char>& bytes);
 
-// Returns the dtype of a tensor. Throws kBadInput, naming checkpoint and tensor, for one that the
-// trainer does not support.
-at::ScalarType SupportedType(const Checkpoint& checkpoint, const TensorRecord& tensor);
+// Calls use(start, stop) for consecutive blocks of `elements` elements.
+void ForEachBlock(int64_t elements, const std::function<void(int64_t start, int64_t stop)>& use,
+                  int64_t block_elements = kBlockElements);
 
 }  // namespace dslaunch

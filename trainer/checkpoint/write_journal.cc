@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <vector>
+#include <utility>
 
+#include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 
 namespace dslaunch {
@@ -24,30 +26,39 @@ constexpr off_t kMaxBytes = 16 << 20;
   throw TrainError(ExitCode::kIo, path + ": cannot be written: " + std::strerror(errno));
 }
 
-// Returns the complete lines; none if the file is too large for a journal or cannot be read.
-std::vector<std::string> ReadLines(int fd) {
+// Returns the text of a journal; "" if the file is too large for one or cannot be read.
+std::string ReadText(int fd) {
   struct stat info;
-  if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size > kMaxBytes) return {};
+  if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size > kMaxBytes) return "";
   std::string text(static_cast<size_t>(info.st_size), '\0');
   const ssize_t bytes = pread(fd, text.data(), text.size(), 0);
   text.resize(static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-  std::vector<std::string> lines;
-  for (size_t start = 0, end; (end = text.find('\n', start)) != std::string::npos;
-       start = end + 1) {
-    lines.push_back(text.substr(start, end - start));
-  }
-  return lines;
+  return text;
 }
 
 std::string WorkLine(const std::string& work) {
   return json(work).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-bool IsOf(const std::vector<std::string>& lines, const std::string& work) {
-  return !work.empty() && !lines.empty() && lines[0] == WorkLine(work);
-}
-
 }  // namespace
+
+std::optional<std::map<std::string, FileSum>> ParseWriteJournal(const std::string& text,
+                                                                const std::string& work) {
+  const std::string first = WorkLine(work) + "\n";
+  if (work.empty() || !text.starts_with(first)) return std::nullopt;
+  std::map<std::string, FileSum> files;
+  for (size_t start = first.size(), end; (end = text.find('\n', start)) != std::string::npos;
+       start = end + 1) {
+    const json line = json::parse(text.begin() + static_cast<ptrdiff_t>(start),
+                                  text.begin() + static_cast<ptrdiff_t>(end), nullptr,
+                                  /*allow_exceptions=*/false);
+    const bool valid = line.is_array() && line.size() == 3 && line[0].is_string() &&
+                       line[1].is_number_unsigned() && line[2].is_number_unsigned();
+    if (valid)
+      files[line[0].get<std::string>()] = {line[1].get<uint64_t>(), line[2].get<uint32_t>()};
+  }
+  return files;
+}
 
 WriteJournal::WriteJournal(const std::string& folder, const std::string& work)
     : path_(folder + "/" + kWriteJournal),
@@ -58,16 +69,8 @@ WriteJournal::WriteJournal(const std::string& folder, const std::string& work)
     RefuseInput("another process writes into " + folder + " and holds " + path_ +
                 "; wait for its end, or give another folder");
   }
-  const std::vector<std::string> lines = ReadLines(fd_.get());
-  if (IsOf(lines, work)) {
-    for (size_t i = 1; i < lines.size(); ++i) {
-      const json line = json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
-      if (!line.is_array() || line.size() != 3 || !line[0].is_string() ||
-          !line[1].is_number_unsigned() || !line[2].is_number_unsigned()) {
-        continue;  // torn by a power cut
-      }
-      files_[line[0].get<std::string>()] = {line[1].get<uint64_t>(), line[2].get<uint32_t>()};
-    }
+  if (auto files = ParseWriteJournal(ReadText(fd_.get()), work)) {
+    files_ = *std::move(files);
     return;
   }
   if (ftruncate(fd_.get(), 0) < 0) FailIo(path_);
@@ -77,7 +80,7 @@ WriteJournal::WriteJournal(const std::string& folder, const std::string& work)
 bool WriteJournal::Continues(const std::string& folder, const std::string& work) {
   const std::string path = folder + "/" + kWriteJournal;
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  return fd && IsOf(ReadLines(fd.get()), work);
+  return fd && ParseWriteJournal(ReadText(fd.get()), work);
 }
 
 std::optional<FileSum> WriteJournal::Completed(const std::string& name,
@@ -109,6 +112,23 @@ void WriteJournal::Append(const std::string& line) {
 
 void WriteJournal::Remove() {
   if (unlink(path_.c_str()) < 0 && errno != ENOENT) FailIo(path_);
+}
+
+TrainError UnfinishedWrite(const TrainError& cause, uint64_t bytes, bool continues) {
+  if (cause.code() != ExitCode::kIo) return cause;
+  return {cause.code(), std::string(cause.what()) + "; " + BytesText(static_cast<int64_t>(bytes)) +
+                            " were to be written" +
+                            (continues ? "; the same command continues" : "")};
+}
+
+void CheckRoom(const std::string& folder, uint64_t needed_bytes) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error || needed_bytes <= space.available) return;
+  throw TrainError(
+      ExitCode::kIo,
+      folder + ": the disk is too small: " + BytesText(static_cast<int64_t>(needed_bytes)) +
+          " are needed, " + BytesText(static_cast<int64_t>(space.available)) + " are free");
 }
 
 }  // namespace dslaunch

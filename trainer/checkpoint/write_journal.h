@@ -1,16 +1,23 @@
 // Lets a long write into a folder continue after it was interrupted.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "base/unique_fd.h"
 #include "trainer/base/durable_file.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 
 inline constexpr char kWriteJournal[] = "tmp-journal";
+
+// Returns the files that the text of a journal records, if it is of `work`. Text that is not
+// trusted: lines that are not valid, which a power cut leaves, are skipped. Pure.
+std::optional<std::map<std::string, FileSum>> ParseWriteJournal(const std::string& text,
+                                                                const std::string& work);
 
 // The file tmp-journal in a folder, which records the completed files of one piece of work. It is
 // locked, so only one process at a time writes there. Errors are TrainError.
@@ -39,5 +46,12 @@ class WriteJournal {
   UniqueFd fd_;
   std::map<std::string, FileSum> files_;
 };
+
+// Returns the error of a write that failed: `cause`, and, if the disk failed, the bytes that were
+// to be written and, if `continues`, that the same command continues.
+TrainError UnfinishedWrite(const TrainError& cause, uint64_t bytes, bool continues);
+
+// Throws kIo, with both numbers, if the file system of `folder` has less room than is needed.
+void CheckRoom(const std::string& folder, uint64_t needed_bytes);
 
 }  // namespace dslaunch

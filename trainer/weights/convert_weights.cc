@@ -43,9 +43,10 @@ ConvertedWeights PlanWeights(const Checkpoint& checkpoint, std::optional<at::Sca
   ConvertedWeights weights;
   for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
     if (!IsOfModel(tensor)) continue;
-    const at::ScalarType saved = SupportedType(checkpoint, tensor);
-    weights.dtypes.push_back(dtype && c10::isFloatingType(saved) ? *dtype : saved);
-    weights.headers.push_back({tensor.name, SafetensorsDtype(weights.dtypes.back()), tensor.shape});
+    const std::optional<at::ScalarType> saved = ScalarTypeOf(tensor.dtype);
+    const bool rounds = dtype && saved && c10::isFloatingType(*saved);
+    weights.headers.push_back(
+        {tensor.name, rounds ? SafetensorsDtype(*dtype) : tensor.dtype, tensor.shape});
     weights.records.push_back(&tensor);
     weights.bytes += BytesOf(weights.headers.back());
   }
@@ -56,12 +57,20 @@ void ConvertWeights(const Checkpoint& checkpoint, const ConvertedWeights& weight
                     const WeightOutput& output,
                     const std::function<void(uint64_t bytes)>& on_written) {
   StoredTensors stored(checkpoint);
+  std::vector<char> bytes;
   WriteWeights(output, weights.headers, [&](size_t i, NewSafetensorsFile& file) {
     const TensorRecord& record = *weights.records[i];
+    const std::string& dtype = weights.headers[i].dtype;
     ForEachBlock(NumElements(record.shape).value(), [&](int64_t start, int64_t stop) {
-      const at::Tensor block = ReadBlock(stored, record, weights.dtypes[i], start, stop);
-      file.Write(block.const_data_ptr(), block.nbytes());
-      if (on_written) on_written(block.nbytes());
+      uint64_t written = 0;
+      if (dtype == record.dtype) {
+        ReadBlock(stored, record, start, stop, bytes);
+        file.Write(bytes.data(), written = bytes.size());
+      } else {
+        const at::Tensor block = ReadBlock(stored, record, *ScalarTypeOf(dtype), start, stop);
+        file.Write(block.const_data_ptr(), written = block.nbytes());
+      }
+      if (on_written) on_written(written);
     });
   });
 }

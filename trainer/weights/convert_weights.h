@@ -17,14 +17,13 @@ namespace dslaunch {
 // The weights and buffers of a checkpoint, as they are to be written.
 struct ConvertedWeights {
   std::vector<TensorHeader> headers;
-  std::vector<at::ScalarType> dtypes;
   std::vector<const TensorRecord*> records;  // owned by the checkpoint
-  uint64_t bytes = 0;                        // that are written
+  uint64_t bytes = 0;                        // sum over the tensors
 };
 
 // Plans the conversion. Floating-point numbers get `dtype`; without it, and others, keep theirs.
-// Throws kBadInput, naming the tensor, for a dtype that the trainer does not support. The
-// checkpoint must outlive the result.
+// Formats that LibTorch does not have here (float8) are kept too. The checkpoint must outlive the
+// result.
 ConvertedWeights PlanWeights(const Checkpoint& checkpoint, std::optional<at::ScalarType> dtype);
 
 // Reads the tensors in blocks and writes them with WriteWeights. `on_written` is called with the

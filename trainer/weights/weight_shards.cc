@@ -9,7 +9,6 @@
 #include <regex>
 #include <set>
 
-#include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/write_journal.h"
 #include "trainer/weights/weight_files.h"
@@ -34,11 +33,11 @@ void Remove(const std::string& path) {
   if (error) throw TrainError(ExitCode::kIo, path + ": cannot be removed: " + error.message());
 }
 
-std::string IndexText(const std::vector<WeightShard>& shards,
+std::string IndexText(const std::vector<FileShard>& shards,
                       const std::vector<TensorHeader>& tensors) {
   nlohmann::ordered_json map = nlohmann::ordered_json::object();
   uint64_t total_bytes = 0;
-  for (const WeightShard& shard : shards) {
+  for (const FileShard& shard : shards) {
     total_bytes += shard.bytes;
     for (const size_t i : shard.tensors) map[tensors[i].name] = shard.name;
   }
@@ -47,29 +46,18 @@ std::string IndexText(const std::vector<WeightShard>& shards,
   return index.dump(2) + "\n";
 }
 
-// Refuses to begin what the disk cannot hold.
-void CheckRoom(const std::string& folder, uint64_t needed_bytes) {
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error || needed_bytes <= space.available) return;
-  throw TrainError(
-      ExitCode::kIo,
-      folder + ": the disk is too small: " + BytesText(static_cast<int64_t>(needed_bytes)) +
-          " are needed, " + BytesText(static_cast<int64_t>(space.available)) + " are free");
-}
-
 class Writer {
  public:
   Writer(const WeightOutput& output, const std::vector<TensorHeader>& tensors)
       : output_(output),
         tensors_(tensors),
-        shards_(DivideIntoShards(tensors, output.max_shard_bytes)),
+        shards_(DivideIntoShards(tensors, "model", output.max_shard_bytes)),
         journal_(output.folder, output.work) {}
 
   void Run(const WriteTensor& write) {
     std::set<std::string> kept;
     uint64_t needed_bytes = 0;
-    for (const WeightShard& shard : shards_) {
+    for (const FileShard& shard : shards_) {
       if (IsKept(shard)) {
         kept.insert(shard.name);
         if (output_.on_kept) output_.on_kept(shard.bytes);
@@ -78,17 +66,13 @@ class Writer {
       }
     }
     CheckRoom(output_.folder, needed_bytes);
-    for (const WeightShard& shard : shards_) {
+    for (const FileShard& shard : shards_) {
       if (kept.contains(shard.name)) continue;
       try {
         WriteShard(shard, write);
       } catch (const TrainError& error) {
         Abandon(shard);
-        if (error.code() != ExitCode::kIo) throw;
-        throw TrainError(ExitCode::kIo,
-                         std::string(error.what()) + "; " +
-                             BytesText(static_cast<int64_t>(needed_bytes)) + " were to be written" +
-                             (output_.work.empty() ? "" : "; the same command continues"));
+        throw UnfinishedWrite(error, needed_bytes, !output_.work.empty());
       } catch (...) {
         Abandon(shard);
         throw;
@@ -99,12 +83,10 @@ class Writer {
   }
 
  private:
-  std::string PathOf(const WeightShard& shard) const {
-    return Temporary(output_.folder, shard.name);
-  }
+  std::string PathOf(const FileShard& shard) const { return Temporary(output_.folder, shard.name); }
 
   // A process that was interrupted while it renamed has given some shards their final names.
-  bool IsKept(const WeightShard& shard) const {
+  bool IsKept(const FileShard& shard) const {
     if (journal_.Completed(shard.name, PathOf(shard))) return true;
     const std::string path = output_.folder + "/" + shard.name;
     if (!journal_.Completed(shard.name, path)) return false;
@@ -112,7 +94,7 @@ class Writer {
     return true;
   }
 
-  void WriteShard(const WeightShard& shard, const WriteTensor& write) {
+  void WriteShard(const FileShard& shard, const WriteTensor& write) {
     Remove(PathOf(shard));
     std::vector<TensorHeader> headers;
     for (const size_t i : shard.tensors) headers.push_back(tensors_[i]);
@@ -123,11 +105,11 @@ class Writer {
   }
 
   // Gives the disk back what the next process would not keep.
-  void Abandon(const WeightShard& unfinished) {
+  void Abandon(const FileShard& unfinished) {
     std::error_code ignored;
     fs::remove(PathOf(unfinished), ignored);
     if (!output_.work.empty()) return;
-    for (const WeightShard& shard : shards_) fs::remove(PathOf(shard), ignored);
+    for (const FileShard& shard : shards_) fs::remove(PathOf(shard), ignored);
     fs::remove(output_.folder + "/" + kWriteJournal, ignored);
   }
 
@@ -136,7 +118,7 @@ class Writer {
     const bool has_index = shards_.size() > 1;
     if (has_index) Remove(output_.folder + "/" + kWeightIndexFile);
     std::set<std::string> own;
-    for (const WeightShard& shard : shards_) {
+    for (const FileShard& shard : shards_) {
       Rename(PathOf(shard), output_.folder + "/" + shard.name);
       own.insert(shard.name);
     }
@@ -151,6 +133,7 @@ class Writer {
     }
     RemoveOthers(own);
     SyncFolder(output_.folder);
+    if (output_.on_published) output_.on_published();
     journal_.Remove();
   }
 
@@ -169,29 +152,11 @@ class Writer {
 
   const WeightOutput& output_;
   const std::vector<TensorHeader>& tensors_;
-  const std::vector<WeightShard> shards_;
+  const std::vector<FileShard> shards_;
   WriteJournal journal_;
 };
 
 }  // namespace
-
-std::vector<WeightShard> DivideIntoShards(const std::vector<TensorHeader>& tensors,
-                                          uint64_t max_bytes) {
-  std::vector<WeightShard> shards(1);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const uint64_t bytes = BytesOf(tensors[i]);
-    if (shards.back().bytes > 0 && bytes > max_bytes - std::min(max_bytes, shards.back().bytes)) {
-      shards.emplace_back();
-    }
-    shards.back().tensors.push_back(i);
-    shards.back().bytes += bytes;
-  }
-  shards[0].name = kWeightsFile;
-  for (size_t i = 0; shards.size() > 1 && i < shards.size(); ++i) {
-    shards[i].name = Format("model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
-  }
-  return shards;
-}
 
 void WriteWeights(const WeightOutput& output, const std::vector<TensorHeader>& tensors,
                   const WriteTensor& write) {

@@ -8,29 +8,20 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/file_shards.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace dslaunch {
 
-inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
-
-struct WeightShard {
-  std::string name;             // "model.safetensors", "model-00001-of-00003.safetensors"
-  std::vector<size_t> tensors;  // indices, in order
-  uint64_t bytes = 0;           // of the tensors
-};
-
-// Divides tensors, in order, into shards of at most `max_bytes`. A larger tensor has a shard of its
-// own. Pure.
-std::vector<WeightShard> DivideIntoShards(const std::vector<TensorHeader>& tensors,
-                                          uint64_t max_bytes);
-
 struct WeightOutput {
   std::string folder;  // created if it does not exist
-  // What is written and from which source. If a process that wrote the same was interrupted, its
-  // complete shards are kept. Empty: nothing is kept.
+  // Names the source and the form of the output. If a process that wrote the same was interrupted,
+  // its complete shards are kept. Empty: nothing is kept.
   std::string work = {};
   uint64_t max_shard_bytes = kMaxShardBytes;
+  // Called when the weights have their names, before the write counts as done; may be empty. An
+  // interrupted process's successor calls it again.
+  std::function<void()> on_published = {};
   // Called for each shard that is kept, with the bytes of its tensors; may be empty.
   std::function<void(uint64_t bytes)> on_kept = {};
 };

@@ -70,17 +70,17 @@ void ExpectWhole(const std::string& folder) {
 }
 
 TEST(WeightShardsTest, FillsShardsUpToLimit) {
-  const auto shards = DivideIntoShards(kTensors, 16);
+  const auto shards = DivideIntoShards(kTensors, "model", 16);
   ASSERT_EQ(shards.size(), 3u);
   EXPECT_EQ(shards[0].name, "model-00001-of-00003.safetensors");
   EXPECT_THAT(shards[0].tensors, ElementsAre(0, 1));
   EXPECT_THAT(shards[1].tensors, ElementsAre(2));
   EXPECT_THAT(shards[2].tensors, ElementsAre(3, 4)) << "one that is too large has its own shard";
   EXPECT_EQ(shards[2].bytes, 30u);
-  const auto one = DivideIntoShards(kTensors, 50);
+  const auto one = DivideIntoShards(kTensors, "model", 50);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].name, "model.safetensors");
-  EXPECT_EQ(DivideIntoShards({}, 16).size(), 1u);
+  EXPECT_EQ(DivideIntoShards({}, "model", 16).size(), 1u);
 }
 
 TEST(WeightShardsTest, IndexNamesShardOfEachTensor) {
