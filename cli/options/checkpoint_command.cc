@@ -19,8 +19,12 @@ Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>&
   checkpoint.words = {std::string(ActionOf(*command)), checkpoint.path};
   if (!checkpoint.out.empty()) checkpoint.words.push_back(checkpoint.out);
   if (checkpoint.json) checkpoint.words.emplace_back("--json");
-  if (!checkpoint.dtype.empty()) {
-    checkpoint.words.insert(checkpoint.words.end(), {"--dtype", checkpoint.dtype});
+  const std::pair<const char*, const std::string&> options[] = {{"--to", checkpoint.to},
+                                                                {"--dtype", checkpoint.dtype},
+                                                                {"--prefix", checkpoint.prefix},
+                                                                {"--key", checkpoint.key}};
+  for (const auto& [name, value] : options) {
+    if (!value.empty()) checkpoint.words.insert(checkpoint.words.end(), {name, value});
   }
   if (checkpoint.force) checkpoint.words.emplace_back("--force");
   return std::move(checkpoint);

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kDayMs = 86'400'000;
 
-constexpr Named<const char*> kDtypes[] = {{"bf16", "bf16"}, {"fp16", "fp16"}, {"fp32", "fp32"}};
 constexpr Named<const char*> kCompletions[] = {
     {"bash", "bash"}, {"zsh", "zsh"}, {"fish", "fish"}, {"man", "man"}};
 
@@ -160,20 +159,6 @@ const OptionTable& ReportOptions() {
   return table;
 }
 
-const OptionTable& CheckpointLsOptions() {
-  static const OptionTable table = {
-      Flag("--json", "print JSON, for programs", kFlag<&CheckpointCommand::json>), Help()};
-  return table;
-}
-
-const OptionTable& CheckpointExportOptions() {
-  static const OptionTable table = {
-      Option("--dtype", "", "data type of the weights; default: as saved",
-             kChoice<&CheckpointCommand::dtype, kDtypes>),
-      Flag("--force", "overwrite files in OUT", kFlag<&CheckpointCommand::force>), Help()};
-  return table;
-}
-
 // Forwards an option that `bench comm` of dslaunch-train reads itself (trainer/bench/measure.h).
 void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
@@ -295,9 +280,6 @@ constexpr char kPredictDetails[] =
 
 constexpr char kNeedsPrompt[] = "sets how --prompt is continued; give that too";
 
-constexpr char kCheckpointDetails[] =
-    R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
-
 constexpr char kDoctorDetails[] =
     R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node. Launch options are those of dslaunch --help.
 SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), interpreter, script and folder of PROGRAM, clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
@@ -416,31 +398,6 @@ std::vector<CommandSpec> MakeCommands() {
        .arguments = {Job()},
        .options = &ReportOptions(),
        .examples = {{"dslaunch report last -o run.html", "a page about the newest job"}}},
-      {.name = "checkpoint ls",
-       .help = "lists the checkpoints in DIR, the oldest first: step, date, size, ranks, and "
-               "whether all files are complete",
-       .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
-                      "which folder? Give the one of --checkpoint_dir"}},
-       .options = &CheckpointLsOptions(),
-       .examples = {{"dslaunch checkpoint ls run1", "the checkpoints of --checkpoint_dir run1"}}},
-      {.name = "checkpoint verify",
-       .help = "reads every byte of the checkpoints in DIR, or of one, and names damaged files",
-       .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
-                      "which checkpoint? Give one, or a folder of checkpoints"}},
-       .options = &OnlyHelp(),
-       .examples = {{"dslaunch checkpoint verify run1", "checks all of them"},
-                    {"dslaunch checkpoint verify run1/step_000400", "checks one"}}},
-      {.name = "checkpoint export",
-       .help = "writes the weights of the checkpoint in FOLDER in Hugging Face's format, as "
-               "model.safetensors and config.json in OUT",
-       .details = kCheckpointDetails,
-       .arguments = {{"FOLDER", kFolder<&CheckpointCommand::path>,
-                      "which checkpoint? Give its folder"},
-                     {"OUT", kFolder<&CheckpointCommand::out>,
-                      "where to? Give a folder after the checkpoint"}},
-       .options = &CheckpointExportOptions(),
-       .examples = {{"dslaunch checkpoint export run1/step_000400 hf --dtype bf16",
-                     "weights for Hugging Face's transformers"}}},
       {.name = "recipe ls",
        .help = "lists the built-in recipes, or what a plugin has: a model, data sets, metrics",
        .arguments = {{"LIB.so", kFile<&RecipeCommand::plugin>, nullptr}},
@@ -514,8 +471,9 @@ std::vector<CommandSpec> MakeCommands() {
                       kText<&ParsedFlags::help_topic>,
                       nullptr,
                       {"getting-started", "launching", "launchers", "training", "checkpoints",
-                       "report", "sdk", "other-styles", "works-with", "coming-from",
-                       "troubleshooting", "benchmarks", "options", "recipe", "environment", "json"},
+                       "other-checkpoints", "report", "sdk", "other-styles", "works-with",
+                       "coming-from", "troubleshooting", "benchmarks", "options", "recipe",
+                       "environment", "json"},
                       Offers::kCommands},
                      {"ACTION", kText<&ParsedFlags::help_action>, nullptr}},
        .options = &OnlyHelp(),
@@ -569,7 +527,13 @@ constexpr OtherName kOtherNames[] = {{"abort", "stop JOB"},
 }  // namespace
 
 const std::vector<CommandSpec>& Commands() {
-  static const std::vector<CommandSpec> commands = MakeCommands();
+  static const std::vector<CommandSpec> commands = [] {
+    std::vector<CommandSpec> all = MakeCommands();
+    const std::vector<CommandSpec> checkpoint = CheckpointCommands();
+    const auto recipe = std::ranges::find(all, "recipe", &FamilyOf);
+    all.insert(recipe, checkpoint.begin(), checkpoint.end());
+    return all;
+  }();
   return commands;
 }
 

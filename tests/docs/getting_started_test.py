@@ -1,4 +1,5 @@
-"""Runs the examples of the documentation: the shell blocks of getting-started.md and the picture in README.md.
+"""Runs the examples of the documentation: the shell blocks of getting-started.md and other-checkpoints.md, and the picture
+in README.md.
 
 bash runs each block ```sh of getting-started.md, in the order of the page and in one folder. A block ```text after it
 has
@@ -20,6 +21,7 @@ from pages import ROOT, split  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 BLOCK_TIMEOUT_S = 120
+ORACLE = ROOT / ".deps" / "oracle" / "bin" / "python3"
 
 
 def examples(text, language):
@@ -93,6 +95,15 @@ class ExamplesTest(LauncherCase):
 
     def test_getting_started_examples_run(self):
         self.check_page(ROOT / "docs" / "getting-started.md", "sh")
+
+    def test_other_checkpoints_examples_run(self):
+        if not ORACLE.exists():
+            self.skipTest("needs .deps/oracle; packaging/fetch-oracle fetches it")
+        make = ("import sys; sys.path.insert(0, sys.argv[1]); import torch, zero_folder; "
+                "zero_folder.write_zero3(sys.argv[2], {'w': torch.rand(5, 3), 'b': torch.rand(3)}, 2)")
+        subprocess.run([str(ORACLE), "-c", make, str(ROOT / "tests" / "trainer"), str(self.folder / "checkpoint-500")],
+                       check=True, timeout=BLOCK_TIMEOUT_S)
+        self.check_page(ROOT / "docs" / "other-checkpoints.md", "sh")
 
     def test_readme_picture_matches_output(self):
         self.check_page(ROOT / "README.md", "console")

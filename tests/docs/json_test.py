@@ -128,9 +128,12 @@ class JsonTest(LauncherCase):
         self.check("dslaunch hostfile check --json", json.loads(job.stdout))
 
     def test_checkpoint_ls_matches_page(self):
-        code, job = self.run_job("--num_gpus", "1", "train", "--steps", "1", "--checkpoint_dir", "kept", timeout_s=120)
+        code, job = self.run_job("--num_gpus", "1", "train", "--steps", "2", "--save_every", "1", "--checkpoint_dir", "kept",
+                                 timeout_s=120)
         self.assert_code(0, code, job)
         self.check("dslaunch checkpoint ls --json", self.json_of("checkpoint", "ls", "kept", "--json"))
+        self.check("dslaunch checkpoint diff --json", self.json_of(
+            "checkpoint", "diff", "kept/step_000001", "kept/step_000002", "--json", code=1))
 
 
 if __name__ == "__main__":

@@ -75,10 +75,14 @@ class CheckpointToolTest(unittest.TestCase):
             self.assertIn("bf16", words)
         entries = json.loads(self.tool("ls", self.dir, "--json").stdout)
         self.assertEqual([e["tag"] for e in entries], ["step_000003", "step_000006"])
+        self.assertNotEqual(entries[0]["loss"], entries[1]["loss"])
         for entry in entries:
             files = [self.path(entry["tag"], f) for f in os.listdir(self.path(entry["tag"])) if f != "manifest.json"]
             self.assertEqual(entry["bytes"], sum(map(os.path.getsize, files)))
             self.assertEqual((entry["world_size"], entry["zero_stage"], entry["dtype"]), (2, 0, "bf16"))
+            self.assertEqual((entry["pipeline_stages"], entry["program"]), (1, "dslaunch"))
+            self.assertTrue(0 < entry["loss"] < 6 and entry["run_id"], entry)
+            self.assertGreater(entry["elements"], 256 * 256)
             self.assertTrue(self.started_ms - 1000 <= entry["saved_unix_ms"] <= time.time() * 1000)
             self.assertEqual((entry["state"], entry["problem"]), ("whole", None))
 

@@ -193,17 +193,19 @@ void Checkpointer::NameTags() {
 void Checkpointer::CheckFits() const {
   if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
+  // A checkpoint that was converted from another program has no facts about the data.
+  const bool knows_data = found.manifest.train_samples > 0;
   const auto differ = [&](const std::string& what, const std::string& hint) {
     throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " + hint +
                                               ", or --load_module_only to start at step 1 with "
                                               "its weights, or --resume none to start without");
   };
-  if (found.manifest.seed != recipe_.run.seed) {
+  if (knows_data && found.manifest.seed != recipe_.run.seed) {
     const std::string seed = std::to_string(found.manifest.seed);
     differ("the seed " + seed + ", this run has " + std::to_string(recipe_.run.seed),
            "give --seed " + seed);
   }
-  if (found.manifest.train_samples != *train_samples_) {
+  if (knows_data && found.manifest.train_samples != *train_samples_) {
     differ(std::to_string(found.manifest.train_samples) + " training samples, " +
                DataName(recipe_.data) + " has " + std::to_string(*train_samples_),
            "give the same data");
@@ -255,7 +257,8 @@ void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
   });
 }
 
-void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
+void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen,
+                        std::optional<double> loss) {
   if (position.step == saved_step_) return;
   Wait();  // the save in the background must complete even if this throws
   CheckFinite(engine, position.step);
@@ -270,6 +273,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
   manifest.model = recipe_.model_text;
+  manifest.loss = loss;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(*group_, folder_, SaveScope(env_));
   }

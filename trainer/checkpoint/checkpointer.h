@@ -49,10 +49,12 @@ class Checkpointer {
   void SaveWith(const ProcessGroup& group) { group_ = &group; }
 
   // Collective: saves the engine as the state after position.step, unless that step is the last one
-  // saved or loaded. Throws on every rank, kBadInput where weights or buffers are no longer finite,
-  // so that they never replace finite ones. With run.async_save it returns when the state is
-  // copied; a later failure is thrown by the next Save or Wait, on every rank.
-  void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
+  // saved or loaded. `loss` is the mean over the steps before, if it is known. Throws on every
+  // rank, kBadInput where weights or buffers are no longer finite, so that they never replace
+  // finite ones. With run.async_save it returns when the state is copied; a later failure is thrown
+  // by the next Save or Wait, on every rank.
+  void Save(const EngineCore& engine, const Position& position, int64_t samples_seen,
+            std::optional<double> loss = std::nullopt);
 
   // The step of the newest checkpoint that was saved or loaded; 0 if there is none.
   int64_t saved_step() const { return saved_step_; }

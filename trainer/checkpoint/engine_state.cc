@@ -222,6 +222,7 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
   manifest.saved_ms = UnixMs();
   manifest.micro_steps = engine.micro_steps();
   manifest.zero_stage = config.zero.stage;
+  manifest.pipeline_stages = ranks.mesh().pipeline;
   manifest.dtype = DtypeName(config.precision.model);
   return content;
 }

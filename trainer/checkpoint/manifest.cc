@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -252,13 +253,15 @@ std::string FormatManifest(const Manifest& m) {
                {"scheduled_updates", m.scheduled_updates},
                {"learning_rates", m.learning_rates},
                {"zero_stage", m.zero_stage},
+               {"pipeline_stages", m.pipeline_stages},
                {"dtype", m.dtype},
                {"model", m.model},
                {"client_state", m.client_state},
                {"files", std::move(files)},
                {"tensors", std::move(tensors)}};
   if (m.shuffle) json["shuffle"] = *m.shuffle;
-  const std::string rest = json.dump(1).substr(2) + "\n";  // without its first line
+  if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;  // JSON has no other numbers
+  const std::string rest = json.dump(1).substr(2) + "\n";        // without its first line
   return FirstLine(rest) + rest;
 }
 
@@ -303,6 +306,8 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
             .value_or(m.learning_rates);
   }
   m.zero_stage = CountOr(object, "zero_stage", 0);
+  m.pipeline_stages = CountOr(object, "pipeline_stages", 0);
+  m.loss = object.Number("loss", std::numeric_limits<double>::lowest());
   m.dtype = Word(object, "dtype");
   m.model = object.String("model").value_or("");
   if (const auto state = json.find("client_state"); state != json.end()) {

@@ -73,6 +73,8 @@ struct Manifest {
   int64_t scheduled_updates = 0;       // EngineProgress; if not known: optimizer_updates
   std::vector<double> learning_rates;  // EngineProgress
   int64_t zero_stage = 0;              // for display only
+  int64_t pipeline_stages = 0;         // display only; 0 if not known
+  std::optional<double> loss;          // mean over the steps before the save; display only
   std::string dtype;  // dtype of forward and backward passes, "bf16"; for display only
   std::string model;  // the recipe's model section as JSON text; empty without a recipe
   std::map<std::string, std::string> client_state;  // texts that the program gave

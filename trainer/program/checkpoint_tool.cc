@@ -1,39 +1,74 @@
 #include "trainer/program/checkpoint_tool.h"
 
-#include <ATen/ATen.h>
-
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <regex>
 #include <span>
 
-#include "base/text/sanitize.h"
+#include "trainer/base/format.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpoint_list.h"
-#include "trainer/checkpoint/state.h"
-#include "trainer/checkpoint/tensor_type.h"
-#include "trainer/config/recipe.h"
-#include "trainer/train/memory_plan.h"
-#include "trainer/train/report.h"
-#include "trainer/weights/pretrained.h"
+#include "trainer/program/checkpoint_convert.h"
+#include "trainer/program/checkpoint_diff.h"
+#include "trainer/program/checkpoint_source.h"
 
 namespace dslaunch {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A line with names from folders and files that may come from others.
-void PrintNames(const std::string& line) { PrintLine(SanitizeForTerminal(line)); }
-
-bool IsCheckpoint(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path + "/" + kManifestFile, ignored);
+ListedCheckpoint Listed(const CheckpointSource& source, const std::string& tag) {
+  return {.tag = tag,
+          .problem = ProblemOf(source),
+          .manifest = source.checkpoint.manifest,
+          .program = source.foreign->program,
+          .aliases = source.foreign->aliases,
+          .notes = source.foreign->notes,
+          .missing = source.foreign->missing};
 }
 
-void List(const std::string& dir, bool json) {
-  if (IsCheckpoint(dir)) RefuseInput(dir + " is a checkpoint; give the folder that contains it");
-  const std::vector<ListedCheckpoint> list = FindCheckpoints(dir);
+// Returns the checkpoints of another program in a folder that has several, by step.
+std::vector<ListedCheckpoint> FindForeign(const std::string& dir) {
+  static const std::regex kNames(R"((global_step|checkpoint-|step-|step_)\d+)");
+  std::error_code ignored;
+  std::vector<std::string> tags;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, ignored)) {
+    const std::string name = entry.path().filename();
+    if (std::regex_match(name, kNames) && WhatIs(entry.path())) tags.push_back(name);
+  }
+  if (tags.size() < 2) return {};
+  const std::string latest = CheckpointFolder(dir).ReadLatest();
+  std::vector<ListedCheckpoint> list;
+  for (const std::string& tag : tags) {
+    try {
+      list.push_back(Listed(OpenSource(dir + "/" + tag), tag));
+    } catch (const TrainError& damage) {
+      list.push_back({tag, damage.what(), false, {}});
+    }
+    list.back().latest = tag == latest;
+  }
+  std::ranges::stable_sort(list, {}, [](const ListedCheckpoint& one) {
+    return std::pair(one.manifest.position.step, one.tag);
+  });
+  return list;
+}
+
+void List(const std::string& path, bool json) {
+  if (IsOwnCheckpoint(path)) {
+    RefuseInput(path + " is a checkpoint; give the folder that contains it");
+  }
+  std::error_code ignored;
+  std::vector<ListedCheckpoint> list;
+  if (fs::is_directory(path, ignored)) list = FindCheckpoints(path);
+  if (list.empty()) list = FindForeign(path);
+  if (list.empty() && WhatIs(path)) {
+    list.push_back(Listed(OpenSource(path), path));
+    if (!json) return PrintText(CheckpointFacts(list[0]));
+  }
+  if (list.empty()) list = FindCheckpoints(path);  // throws for a path that is not a folder
   PrintText(json ? CheckpointsJson(list) : CheckpointTable(list));
 }
 
@@ -45,19 +80,37 @@ std::vector<std::string> FindDamageIn(const std::string& folder) {
   }
 }
 
-// Files of tensors without a manifest are a checkpoint that is damaged.
-bool HoldsTensors(const std::string& path) {
+// Whether the folder has files that ranks of dslaunch write. Without a manifest it is a checkpoint
+// that is damaged.
+bool HasRankFiles(const std::string& path) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
-    if (entry.path().extension() == ".safetensors") return true;
+    const std::string name = entry.path().filename();
+    if (name.starts_with("generator") && name.ends_with(".safetensors")) return true;
   }
   return false;
 }
 
+void VerifyForeign(const std::string& path) {
+  const CheckpointSource source = OpenSource(path);
+  for (const std::string& missing : source.foreign->missing) PrintNames("missing: " + missing);
+  RequireWhole(source);
+  const ListedCheckpoint listed = Listed(source, path);
+  const Manifest& manifest = listed.manifest;
+  PrintNames(
+      "complete: " + path + " (" + listed.program + ", " + std::to_string(manifest.files.size()) +
+      (manifest.files.size() == 1 ? " file, " : " files, ") + BytesText(BytesOf(manifest)) + ", " +
+      std::to_string(manifest.tensors.size()) + " tensors; it has no checksums to verify)");
+}
+
 void Verify(const std::string& path) {
   std::vector<std::string> folders = {path};
-  if (!IsCheckpoint(path) && !HoldsTensors(path)) {
+  if (!IsOwnCheckpoint(path) && !HasRankFiles(path)) {
     folders.clear();
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored) || FindCheckpoints(path).empty()) {
+      if (WhatIs(path)) return VerifyForeign(path);
+    }
     for (const ListedCheckpoint& one : FindCheckpoints(path))
       folders.push_back(path + "/" + one.tag);
     if (folders.empty()) RefuseInput(path + " holds no checkpoint");
@@ -85,25 +138,36 @@ std::optional<at::ScalarType> ParseDtype(const std::string& word) {
   return found == kTypes.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Numbers of floating point get `wanted`, others stay.
-at::ScalarType ExportType(at::ScalarType saved, const std::optional<at::ScalarType>& wanted) {
-  return wanted && c10::isFloatingType(saved) ? *wanted : saved;
+std::optional<ConvertKind> ParseKind(const std::string& word) {
+  static const std::map<std::string, ConvertKind> kKinds = {
+      {"safetensors", ConvertKind::kSafetensors}, {"dslaunch", ConvertKind::kDslaunch}};
+  const auto found = kKinds.find(word);
+  return found == kKinds.end() ? std::nullopt : std::optional(found->second);
 }
 
-struct ExportOptions {
-  std::optional<at::ScalarType> dtype;  // nullopt: as saved
-  bool force = false;                   // overwrite what is in the folder
-};
-
-// Returns nullopt if these are not options of export.
-std::optional<ExportOptions> ParseExportOptions(std::span<const std::string> words) {
-  ExportOptions options;
+// Returns nullopt if these are not options of convert, or of export if `exports`.
+std::optional<ConvertOptions> ParseConvertOptions(std::span<const std::string> words,
+                                                  bool exports) {
+  ConvertOptions options;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--force") {
+    const std::string& word = words[i];
+    if (word == "--force") {
       options.force = true;
-    } else if (words[i] == "--dtype" && i + 1 < words.size()) {
-      options.dtype = ParseDtype(words[++i]);
+      continue;
+    }
+    if (i + 1 == words.size()) return std::nullopt;
+    const std::string& value = words[++i];
+    if (word == "--dtype") {
+      options.dtype = ParseDtype(value);
       if (!options.dtype) return std::nullopt;
+    } else if (word == "--to" && !exports) {
+      const std::optional<ConvertKind> kind = ParseKind(value);
+      if (!kind) return std::nullopt;
+      options.to = *kind;
+    } else if (word == "--prefix" && !exports) {
+      options.source.prefix = value;
+    } else if (word == "--key" && !exports) {
+      options.source.key = value;
     } else {
       return std::nullopt;
     }
@@ -111,55 +175,32 @@ std::optional<ExportOptions> ParseExportOptions(std::span<const std::string> wor
   return options;
 }
 
-void RefuseExisting(const std::string& out) {
-  for (const char* name : {"model.safetensors", "config.json"}) {
-    std::error_code ignored;
-    if (!fs::exists(out + "/" + name, ignored)) continue;
-    throw TrainError(ExitCode::kUsage, out + "/" + name +
-                                           " is there already; give another folder, or --force to "
-                                           "overwrite it");
-  }
-}
-
-void Export(const std::string& folder, const std::string& out, const ExportOptions& options) {
-  if (!IsCheckpoint(folder)) {
+void Export(const std::string& folder, const std::string& out, const ConvertOptions& options) {
+  if (!IsOwnCheckpoint(folder)) {
     RefuseInput(folder + " is not a checkpoint: it contains no " + kManifestFile +
                 "; give one of the folders that dslaunch checkpoint ls lists");
   }
-  if (!options.force) RefuseExisting(out);
-  const Checkpoint checkpoint = ReadCheckpoint(folder);
-  VerifyCheckpoint(checkpoint);
-  std::vector<ExportedTensor> tensors;
-  std::vector<const TensorRecord*> records;
-  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
-    if (!IsOfModel(tensor)) continue;
-    const std::optional<at::ScalarType> saved = ScalarTypeOf(tensor.dtype);
-    if (!saved) RefuseInput(folder + ": tensor " + tensor.name + " is " + tensor.dtype);
-    tensors.push_back({tensor.name, ExportType(*saved, options.dtype), tensor.shape});
-    records.push_back(&tensor);
-  }
-  StoredTensors stored(checkpoint);
-  const auto whole = [&](size_t i) { return stored.ReadWhole(*records[i]).to(tensors[i].dtype); };
-  const std::string& model = checkpoint.manifest.model;
-  std::optional<ModelConfig> config;
-  if (!model.empty()) config = ParseModelSection(model, folder + "/" + kManifestFile);
-  ExportHuggingFace(tensors, whole, config, out);
-  PrintNames(std::to_string(tensors.size()) + " tensors of " + folder + " are written to " + out +
-             (config ? "" : "; no config.json, because the checkpoint is not from a recipe"));
+  Convert(folder, out, options);
 }
 
 }  // namespace
 
-void RunCheckpointTool(const std::vector<std::string>& words) {
+int RunCheckpointTool(const std::vector<std::string>& words) {
   const size_t count = words.size();
-  if (count == 2 && words[0] == "ls") return List(words[1], false);
-  if (count == 3 && words[0] == "ls" && words[2] == "--json") return List(words[1], true);
-  if (count == 2 && words[0] == "verify") return Verify(words[1]);
-  if (count >= 3 && words[0] == "export") {
-    const auto options = ParseExportOptions(std::span(words).subspan(3));
-    if (options) return Export(words[1], words[2], *options);
+  const std::string action = count == 0 ? "" : words[0];
+  const bool json = count > 0 && words.back() == "--json";
+  if (action == "ls" && count == (json ? 3 : 2)) return List(words[1], json), 0;
+  if (action == "verify" && count == 2) return Verify(words[1]), 0;
+  if (action == "diff" && count == (json ? 4 : 3)) {
+    return PrintDifferences(words[1], words[2], json) ? 1 : 0;
   }
-  throw TrainError(ExitCode::kUsage, "usage: dslaunch checkpoint ls | verify | export");
+  if ((action == "export" || action == "convert") && count >= 3) {
+    const auto options = ParseConvertOptions(std::span(words).subspan(3), action == "export");
+    if (options && action == "export") return Export(words[1], words[2], *options), 0;
+    if (options) return Convert(words[1], words[2], *options), 0;
+  }
+  throw TrainError(ExitCode::kUsage,
+                   "usage: dslaunch checkpoint ls | verify | export | convert | diff");
 }
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// Commands on checkpoints without training: dslaunch checkpoint ls | verify | export.
+// Commands on checkpoints without training:
+// dslaunch checkpoint ls | verify | export | convert | diff.
 #pragma once
 
 #include <string>
@@ -7,11 +8,13 @@
 namespace dslaunch {
 
 // Runs the command in `words`, the arguments after "checkpoint", which the launcher has checked:
-//   ls DIR [--json]
+//   ls PATH [--json]
 //   verify PATH                            PATH is a checkpoint or a folder of some
 //   export FOLDER OUT [--dtype bf16|fp16|fp32] [--force]
-// Prints to stdout. Throws TrainError; kBadInput, naming the file and, if it is known, the tensor,
-// for damaged checkpoints.
-void RunCheckpointTool(const std::vector<std::string>& words);
+//   convert PATH OUT [--to KIND] [--dtype bf16|fp16|fp32] [--prefix P] [--key K] [--force]
+//   diff A B [--json]
+// Prints to stdout. Returns the exit code: 0, or 1 if diff finds a difference. Throws TrainError;
+// kBadInput, naming the file and, if it is known, the tensor, for damaged checkpoints.
+int RunCheckpointTool(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -57,8 +57,7 @@ RecipeText ReadRecipe(int argc, char** argv) {
 
 int CheckpointMain(const std::vector<std::string>& words) {
   try {
-    dslaunch::RunCheckpointTool(words);
-    return ToInt(ExitCode::kOk);
+    return dslaunch::RunCheckpointTool(words);
   } catch (const TrainError& error) {
     PrintError(SanitizeForTerminal(std::string("dslaunch: checkpoint: ") + error.what()));
     return error.exit_code();

@@ -90,6 +90,7 @@ void Progress::EndWindow(const AllWindows& all) {
     epoch_.loss += all.loss;
     epoch_.losses += window_.steps;
   }
+  window_loss_ = loss;
   status_line_.loss = loss;
   status_line_.samples_per_s = samples_per_s;
   if (options_.tokens_per_sample > 0)

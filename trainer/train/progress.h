@@ -71,6 +71,8 @@ class Progress {
   void LeaveOut(Clock::duration time);
 
   int64_t samples() const { return samples_; }  // since the first step, over all ranks
+  // The mean over the steps between the last two exchanges and over all ranks; nullopt before.
+  std::optional<double> window_loss() const { return window_loss_; }
   double training_s() const;
 
  private:
@@ -108,6 +110,7 @@ class Progress {
   StepInfo last_;
   StatusLine status_line_;
   int64_t samples_ = 0;
+  std::optional<double> window_loss_;
   Clock::time_point start_ = Clock::now();
 };
 

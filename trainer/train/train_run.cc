@@ -36,7 +36,8 @@ AllWindows TrainRun::Exchange(const RankWindow& own) const {
 void TrainRun::Save(int64_t step) {
   if (checkpointer == nullptr) return;
   LeaveOnFailure([&] {
-    checkpointer->Save(training_model.core(), schedule.PositionAfter(step), progress.samples());
+    checkpointer->Save(training_model.core(), schedule.PositionAfter(step), progress.samples(),
+                       progress.window_loss());
   });
 }
 

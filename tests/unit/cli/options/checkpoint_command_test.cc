@@ -25,6 +25,12 @@ TEST(CheckpointCommandTest, PassesActionPathsAndOptionsToTrainer) {
               ElementsAre("export", "a", "b", "--dtype", "fp16"));
   EXPECT_THAT(Words({"export", "a", "b", "--force"}), ElementsAre("export", "a", "b", "--force"));
   EXPECT_THAT(Words({"ls", "--", "-d"}), ElementsAre("ls", "-d"));
+  EXPECT_THAT(Words({"diff", "a", "b", "--json"}), ElementsAre("diff", "a", "b", "--json"));
+  EXPECT_THAT(Words({"convert", "a", "b"}), ElementsAre("convert", "a", "b"));
+  EXPECT_THAT(
+      Words({"convert", "a", "b", "--force", "--key", "k", "--prefix", "p.", "--to", "dslaunch"}),
+      ElementsAre("convert", "a", "b", "--to", "dslaunch", "--prefix", "p.", "--key", "k",
+                  "--force"));
 }
 
 TEST(CheckpointCommandTest, PrintsHelpOfFamilyAndOfAction) {
@@ -38,7 +44,11 @@ TEST(CheckpointCommandTest, PrintsHelpOfFamilyAndOfAction) {
 
 TEST(CheckpointCommandTest, NamesMistakeAndHint) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
-      {{}, "Give ls, verify or export"},
+      {{}, "Give ls, verify, export, convert or diff"},
+      {{"diff", "a"}, "diff: compared with which?"},
+      {{"convert", "a"}, "convert: where to?"},
+      {{"convert", "a", "b", "--to", "universal"}, "not 'universal'"},
+      {{"verify", "a", "--key", "k"}, "option '--key' belongs to 'checkpoint convert'"},
       {{"verfy", "d"}, "no 'verfy', did you mean verify?"},
       {{"ls"}, "ls: which folder?"},
       {{"verify"}, "verify: which checkpoint?"},

@@ -37,6 +37,8 @@ TEST(ManifestTest, RoundTripKeepsManifest) {
   EXPECT_EQ(read.skipped_steps, 3);
   EXPECT_EQ(read.scheduled_updates, 116);
   EXPECT_EQ(read.zero_stage, 2);
+  EXPECT_EQ(read.pipeline_stages, 3);
+  EXPECT_EQ(read.loss, 0.75);
   EXPECT_EQ(read.dtype, "bf16");
   EXPECT_EQ(read.model, R"({"type":"mlp"})");
   EXPECT_EQ(read.client_state, SampleManifest().client_state);

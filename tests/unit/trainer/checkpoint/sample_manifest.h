@@ -26,6 +26,8 @@ inline Manifest SampleManifest() {
   m.scheduled_updates = 116;
   m.learning_rates = {0.001, 0.25};
   m.zero_stage = 2;
+  m.pipeline_stages = 3;
+  m.loss = 0.75;
   m.dtype = "bf16";
   m.model = R"({"type":"mlp"})";
   m.client_state = {{"epoch", "3"}, {"note", "\u00fc \"quoted\""}};

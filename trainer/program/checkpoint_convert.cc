@@ -1,0 +1,138 @@
+#include "trainer/program/checkpoint_convert.h"
+
+#include <filesystem>
+#include <vector>
+
+#include "base/text/sanitize.h"
+#include "trainer/base/byte_progress.h"
+#include "trainer/base/log.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/copy_checkpoint.h"
+#include "trainer/checkpoint/tensor_type.h"
+#include "trainer/config/recipe.h"
+#include "trainer/program/checkpoint_source.h"
+#include "trainer/weights/config_json.h"
+#include "trainer/weights/convert_weights.h"
+#include "trainer/weights/pretrained.h"
+#include "trainer/weights/weight_files.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void RefuseExisting(const std::string& path) {
+  throw TrainError(ExitCode::kUsage, path +
+                                         " is there already; give another folder, or --force to "
+                                         "overwrite it");
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// Prints what of the source was left out.
+void PrintNotes(const CheckpointSource& source) {
+  if (!source.foreign) return;
+  for (const auto& [alias, name] : source.foreign->aliases) {
+    PrintNames(alias + " is not written: it shares " + name);
+  }
+  for (const std::string& note : source.foreign->notes) PrintNames("note: " + note);
+}
+
+// Returns the folders in which config.json and the tokenizer may be: the checkpoint's, and, because
+// DeepSpeed and accelerate save into a folder of their own there, the one that contains it.
+std::vector<std::string> FoldersBeside(const CheckpointSource& source) {
+  std::error_code ignored;
+  const fs::path path = fs::weakly_canonical(source.path, ignored);
+  if (!fs::is_directory(path, ignored)) return {path.parent_path()};
+  return {path, path.parent_path()};
+}
+
+// Writes config.json, or copies it with the tokenizer's files. Returns a clause for the report.
+std::string WriteModelFiles(const CheckpointSource& source, const ConvertedWeights& weights,
+                            const std::string& out) {
+  if (source.foreign) {
+    const std::vector<std::string> copied = CopyModelFiles(FoldersBeside(source), out);
+    return copied.empty() ? "" : "; copied " + Joined(copied);
+  }
+  const std::string& model = source.checkpoint.manifest.model;
+  if (model.empty()) return "; no config.json, because the checkpoint is not from a recipe";
+  std::vector<at::ScalarType> dtypes;
+  for (const TensorHeader& header : weights.headers) {
+    dtypes.push_back(ScalarTypeOf(header.dtype).value_or(at::kFloat));
+  }
+  WriteConfigJson(ParseModelSection(model, source.path + "/" + kManifestFile), dtypes, out);
+  return "";
+}
+
+void WriteSafetensors(const CheckpointSource& source, const std::string& out,
+                      const ConvertOptions& options) {
+  WeightOutput output = {.folder = out,
+                         .work = IdentityOf(source) + " dtype " +
+                                 (options.dtype ? SafetensorsDtype(*options.dtype) : "as saved") +
+                                 " prefix " + options.source.prefix + " key " + options.source.key};
+  if (!options.force && !IsInterrupted(output)) {
+    for (const char* name : {kWeightsFile, kWeightIndexFile, kConfigJson}) {
+      std::error_code ignored;
+      if (fs::exists(out + "/" + name, ignored)) RefuseExisting(out + "/" + name);
+    }
+  }
+  RequireWhole(source);
+  const ConvertedWeights weights = PlanWeights(source.checkpoint, options.dtype);
+  if (weights.headers.empty()) RefuseInput(source.path + " has no weights");
+  std::string files;
+  output.on_published = [&] { files = WriteModelFiles(source, weights, out); };
+  {
+    ByteProgress progress(out + ": ", weights.bytes);
+    output.on_kept = [&](uint64_t bytes) { progress.Skip(bytes); };
+    ConvertWeights(source.checkpoint, weights, output,
+                   [&](uint64_t bytes) { progress.Add(bytes); });
+  }
+  PrintNames(std::to_string(weights.headers.size()) + " tensors of " + source.path +
+             " are written to " + out + files);
+}
+
+void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool force) {
+  RequireWhole(source);
+  std::string tag;
+  {
+    ByteProgress progress(out + ": ", TensorBytesOf(source.checkpoint));
+    tag = CopyCheckpoint(source.checkpoint, out,
+                         {.work = IdentityOf(source),
+                          .force = force,
+                          .on_written = [&](uint64_t bytes) { progress.Add(bytes); },
+                          .on_kept = [&](uint64_t bytes) { progress.Skip(bytes); }});
+  }
+  PrintNames(source.path + " is written to " + out + "/" + tag + "; train with --checkpoint_dir " +
+             ShellWord(out) + " to resume from it");
+}
+
+void CheckOptions(const std::string& path, const ConvertOptions& options) {
+  const auto refuse = [](const std::string& problem) {
+    throw TrainError(ExitCode::kUsage, problem);
+  };
+  if (options.dtype && options.to != ConvertKind::kSafetensors) {
+    refuse("--dtype is for --to safetensors; other forms keep the data types");
+  }
+  if (IsOwnCheckpoint(path) && !(options.source.key + options.source.prefix).empty()) {
+    refuse(path + " is a checkpoint of dslaunch; --key and --prefix are for those of others");
+  }
+}
+
+}  // namespace
+
+void Convert(const std::string& path, const std::string& out, const ConvertOptions& options) {
+  CheckOptions(path, options);
+  const CheckpointSource source = OpenSource(path, options.source);
+  if (options.to == ConvertKind::kSafetensors) {
+    WriteSafetensors(source, out, options);
+  } else {
+    WriteDslaunch(source, out, options.force);
+  }
+  PrintNotes(source);
+}
+
+}  // namespace dslaunch
