@@ -24,6 +24,9 @@
 #include "trainer/data/image_file.h"
 #include "trainer/foreign/distributed_metadata.h"
 #include "trainer/foreign/state_dict.h"
+#include "trainer/text/pattern.h"
+#include "trainer/text/tokenizer.h"
+#include "trainer/text/unicode.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/json_file.h"
 #include "trainer/weights/weight_files.h"
@@ -234,6 +237,40 @@ bool ReadsWeightIndex(const std::string& text) {
     for (const std::string& file : WeightFiles(folder.path())) {
       Require(std::filesystem::path(file).lexically_normal().parent_path() == folder.path(),
               "a file of weights lies outside of its folder");
+    }
+  });
+}
+
+bool ReadsTokenizer(const std::string& text) {
+  constexpr std::string_view kText = "The  caf\u00e9's 12\n\u6f22\u5b57 e\u0301 <s>\U0001F600 ";
+  return Accepts([&] {
+    const Tokenizer tokenizer(ReadTokenizerJson(ParseJson(text, "t"), "t"));
+    TokenEncoder encoder(tokenizer);
+    std::vector<int32_t> ids;
+    encoder.Encode(kText, ids);
+    for (const int32_t id : ids) {
+      Require(id >= 0 && id < tokenizer.vocab_size(), "a token is not in the vocabulary");
+    }
+    std::vector<int32_t> again;
+    encoder.Encode(kText, again);
+    Require(ids == again, "the cache of words changes tokens");
+    Require(!FindInvalidUtf8(tokenizer.Decode(ids)), "tokens become text that is not UTF-8");
+  });
+}
+
+bool MatchesPattern(const std::string& input) {
+  const size_t end = std::min(input.find('\n'), input.size());
+  const std::string text = ReplaceInvalidUtf8(input.substr(std::min(end + 1, input.size())));
+  return Accepts([&] {
+    std::vector<TextRange> matches;
+    Pattern(input.substr(0, end)).FindAll(text, matches);
+    size_t done = 0;
+    for (const TextRange& match : matches) {
+      Require(match.begin >= done && match.end > match.begin && match.end <= text.size(),
+              "matches overlap, are empty or lie outside of the text");
+      Require(!FindInvalidUtf8(text.substr(match.begin, match.end - match.begin)),
+              "a match divides a character");
+      done = match.end;
     }
   });
 }

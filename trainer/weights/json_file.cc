@@ -8,18 +8,13 @@
 #include "trainer/config/json_object.h"
 
 namespace dslaunch {
-namespace {
 
-constexpr uintmax_t kMaxBytes = 16u << 20;  // an index of some 100,000 tensors
-
-}  // namespace
-
-nlohmann::json ReadJsonFile(const std::string& path) {
+nlohmann::json ReadJsonFile(const std::string& path, uintmax_t max_bytes) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (!error && bytes > kMaxBytes) {
+  if (!error && bytes > max_bytes) {
     throw TrainError(ExitCode::kBadInput, path + ": has " + std::to_string(bytes) +
-                                              " bytes; at most " + std::to_string(kMaxBytes) +
+                                              " bytes; at most " + std::to_string(max_bytes) +
                                               " are read");
   }
   std::ifstream stream(path, std::ios::binary);

@@ -1,0 +1,15 @@
+// The token that ends a document.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/text/tokenizer.h"
+
+namespace dslaunch {
+
+// Returns the eos token that tokenizer_config.json in `folder` names. Throws TrainError kBadInput
+// if the file is missing or malformed, names none, or one that `tokenizer` lacks.
+int32_t EndTokenOf(const std::string& folder, const Tokenizer& tokenizer);
+
+}  // namespace dslaunch

@@ -1,0 +1,28 @@
+// The normalizers of tokenizer.json. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "trainer/text/search.h"
+
+namespace dslaunch {
+
+struct NfcStep {};
+struct PrependStep {
+  std::string text;
+};
+struct ReplaceStep {
+  Search search;
+  std::string content;
+};
+using NormalizerStep = std::variant<NfcStep, PrependStep, ReplaceStep>;
+
+// Returns `text`, which is UTF-8, after all steps. Nothing is prepended to a text that continues
+// another.
+std::string Normalize(const std::vector<NormalizerStep>& steps, std::string_view text,
+                      TextStart start = TextStart::kDocument);
+
+}  // namespace dslaunch

@@ -1,0 +1,78 @@
+// The regular expressions of tokenizer.json, with Oniguruma's meaning, which the tokenizers package
+// uses. Pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/text/char_set.h"
+
+namespace dslaunch {
+
+struct PatternNode;
+
+// The bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin = 0;
+  size_t end = 0;
+  bool operator==(const TextRange&) const = default;
+};
+
+// A leftmost, backtracking matcher. Const methods may be called from several threads.
+class Pattern {
+ public:
+  // Accepts: characters, \r \n \t and escaped punctuation, \s \S, \p{..} and \P{..} of L, Lu, Ll,
+  // Lt, Lm, Lo, M, N, P and S, classes with ranges and negation, groups (..), (?:..) and (?i:..)
+  // (of ASCII characters), (?!..), alternatives, and the quantifiers ? * + (also possessive: ?+ *+
+  // ++), {m}, {m,} and {m,n}. Throws TrainError kBadInput with the offset in bytes for everything
+  // else, and for a pattern that matches the empty string.
+  explicit Pattern(std::string_view pattern);
+
+  // Appends the matches in `text` to `matches`: leftmost first, without overlaps. Of several
+  // matches at one place, the first alternatives and the longest repetitions count. Precondition:
+  // `text` is UTF-8. Throws kBadInput if this needs many more steps than the text has bytes.
+  void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
+
+ private:
+  enum class Op : uint8_t {
+    kSet,        // match one character of the set `a`
+    kRepeatSet,  // match `least` to `most` characters of the set `a`, as many as possible
+    kSplit,      // continue at `a` if it can begin so; if not, or if that fails, at `b`
+    kJump,       // continue at `a`
+    kNot,        // fail if what follows, up to kAccept, matches; else continue at `a`
+    kAtomic,     // match what follows, up to kAccept, without a way back; continue at `a`
+    kAccept,
+  };
+  struct Instruction {
+    Op op = Op::kAccept;
+    bool possessive = false;  // kRepeatSet without a way back
+    uint32_t a = 0;
+    uint32_t b = 0;
+    uint32_t least = 0;
+    uint32_t most = 0;
+    std::array<uint64_t, 2> first{};  // kSplit: the ASCII characters that can begin `a`, a bit each
+  };
+  struct Attempt;
+
+  void Compile(const PatternNode& node);
+  void CompileAlternate(const PatternNode& node);
+  void CompileRepeat(const PatternNode& node);
+  size_t Emit(Op op);
+  void CompileNested(Op op, const PatternNode& node);
+  uint32_t End() const { return static_cast<uint32_t>(program_.size()); }
+
+  std::optional<size_t> Run(Attempt& attempt, uint32_t start, size_t at) const;
+  std::optional<size_t> RepeatSet(Attempt& attempt, uint32_t index, size_t at) const;
+  bool BackTrack(Attempt& attempt, size_t base, uint32_t& index, size_t& at) const;
+
+  std::string pattern_;  // the source, shown in messages
+  std::vector<Instruction> program_;
+  std::vector<CharSet> sets_;
+};
+
+}  // namespace dslaunch

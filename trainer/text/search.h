@@ -1,0 +1,58 @@
+// A word or a pattern that tokenizer.json searches for in a text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "trainer/text/pattern.h"
+
+namespace dslaunch {
+
+// The context of a text that is divided.
+enum class TextStart : uint8_t {
+  kDocument,   // nothing: it begins a document
+  kToken,      // a token that was found in the document
+  kContinued,  // the text that was given before it
+};
+
+class Search {
+ public:
+  // Precondition: `word` is not empty.
+  explicit Search(std::string word) : wanted_(std::move(word)) {}
+  explicit Search(Pattern pattern) : wanted_(std::move(pattern)) {}
+
+  // Appends the matches in `text`, without overlaps, as Pattern::FindAll does.
+  void FindAll(std::string_view text, std::vector<TextRange>& matches) const {
+    if (const auto* pattern = std::get_if<Pattern>(&wanted_)) {
+      pattern->FindAll(text, matches);
+      return;
+    }
+    const std::string& word = std::get<std::string>(wanted_);
+    for (size_t at = text.find(word); at != std::string_view::npos;
+         at = text.find(word, at + word.size())) {
+      matches.push_back({at, at + word.size()});
+    }
+  }
+
+  // Returns `text` with `content` in place of each match.
+  std::string Replace(std::string_view text, std::string_view content) const {
+    std::vector<TextRange> matches;
+    FindAll(text, matches);
+    std::string replaced;
+    size_t done = 0;
+    for (const TextRange& match : matches) {
+      replaced.append(text, done, match.begin - done).append(content);
+      done = match.end;
+    }
+    return replaced.append(text, done);
+  }
+
+ private:
+  std::variant<std::string, Pattern> wanted_;
+};
+
+}  // namespace dslaunch

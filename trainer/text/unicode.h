@@ -1,0 +1,58 @@
+// UTF-8, and the properties of code points as the tokenizers package has them. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+// unicode_tables.inc uses the same bits.
+enum UnicodeProperty : uint16_t {
+  kUpperLetter = 1 << 0,     // \p{Lu}
+  kLowerLetter = 1 << 1,     // \p{Ll}
+  kTitleLetter = 1 << 2,     // \p{Lt}
+  kModifierLetter = 1 << 3,  // \p{Lm}
+  kOtherLetter = 1 << 4,     // \p{Lo}
+  kNumber = 1 << 5,          // \p{N}
+  kMark = 1 << 6,            // \p{M}
+  kPunctuation = 1 << 7,     // \p{P}
+  kSymbol = 1 << 8,          // \p{S}
+  kWhiteSpace = 1 << 9,      // \s
+  kDigit = 1 << 10,          // a digit for the pre-tokenizer Digits, by a newer Unicode than \p{N}
+  kLetter = kUpperLetter | kLowerLetter | kTitleLetter | kModifierLetter | kOtherLetter,
+};
+
+// Returns the UnicodeProperty bits of a code point, 0 if it has none.
+uint16_t PropertiesOf(char32_t code_point);
+
+// Returns the position of the first byte that is not part of a UTF-8 character (RFC 3629), or
+// nullopt if all of `text` is UTF-8.
+std::optional<size_t> FindInvalidUtf8(std::string_view text);
+
+// Returns `text` with each maximal invalid part of a character replaced by U+FFFD, as Python and
+// Rust decode.
+std::string ReplaceInvalidUtf8(std::string_view text);
+
+void AppendUtf8(char32_t code_point, std::string& text);
+
+// Returns the size in bytes of the UTF-8 character that begins with `first`.
+inline size_t Utf8Bytes(char first) {
+  const auto byte = static_cast<uint8_t>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+// Returns the code point at `text[at]`. Preconditions: `text` is UTF-8, a character begins there.
+inline char32_t CodePointAt(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return first;
+  if (first < 0xE0) return (first & 0x1Fu) << 6 | (byte(1) & 0x3Fu);
+  if (first < 0xF0) return (first & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
+  return (first & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 |
+         (byte(3) & 0x3Fu);
+}
+
+}  // namespace dslaunch
