@@ -31,6 +31,7 @@
 #include "cli/job_setup.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
+#include "cli/options/data_command.h"
 #include "cli/options/doctor_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
@@ -394,20 +395,23 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   return RunDoctor(request, agent, terminal);
 }
 
-// Replaces this process by the trainer, which runs the command. Returns only on failure.
-Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
-  DSL_TRY_ASSIGN(const CheckpointCommand command, ParseCheckpointCommand(words));
+// Prints the help of a command of the trainer, or replaces this process by the trainer, which runs
+// the command and `purpose` ("reads checkpoints"). Then it returns only on failure.
+template <class Command>
+Result<int> TrainerCommandMain(const std::string& name, const Result<Command>& parsed,
+                               const std::string& purpose, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const Command command, parsed);
   if (!command.help.empty()) {
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
   }
   DSL_TRY(CheckTrainer(BinaryFolder().string()));
   const std::string trainer = (BinaryFolder() / "dslaunch-train").string();
-  std::vector<std::string> arguments = {trainer, "checkpoint"};
+  std::vector<std::string> arguments = {trainer, name};
   arguments.insert(arguments.end(), command.words.begin(), command.words.end());
   const int failed = ReplaceProcess(std::move(arguments));
   return Error{failed == ENOENT ? ExitCode::kNotFound : ExitCode::kCannotExecute,
-               "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(failed)};
+               "cannot start " + trainer + ", which " + purpose + ": " + std::strerror(failed)};
 }
 
 Result<int> ManifestCommandMain(const std::vector<std::string>& words) {
@@ -500,7 +504,11 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
     exit_code = DoctorCommandMain(options->program, context, argv[0], terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
-    exit_code = CheckpointCommandMain(options->program, terminal);
+    exit_code = TrainerCommandMain("checkpoint", ParseCheckpointCommand(options->program),
+                                   "reads checkpoints", terminal);
+  } else if (options->mode == LaunchOptions::Mode::kDataCommand) {
+    exit_code =
+        TrainerCommandMain("data", ParseDataCommand(options->program), "tokenizes text", terminal);
   } else if (options->mode == LaunchOptions::Mode::kCompletion) {
     exit_code = CompletionMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kHelpTopic) {

@@ -233,8 +233,11 @@ std::vector<LinePart::Other> Siblings(const CommandSpec& command) {
 
 Result<void> ReadArguments(const CommandSpec& command, const std::vector<std::string>& arguments,
                            ParsedFlags& flags) {
-  for (size_t i = 0; i < command.arguments.size(); ++i) {
-    const ArgumentSpec& spec = command.arguments[i];
+  const bool repeats = !command.arguments.empty() && command.arguments.back().repeated;
+  const size_t count =
+      repeats ? std::max(command.arguments.size(), arguments.size()) : command.arguments.size();
+  for (size_t i = 0; i < count; ++i) {
+    const ArgumentSpec& spec = command.arguments[std::min(i, command.arguments.size() - 1)];
     if (i >= arguments.size()) {
       if (spec.missing == nullptr) break;
       return CommandError(command, std::string(": ") + spec.missing);
@@ -245,9 +248,8 @@ Result<void> ReadArguments(const CommandSpec& command, const std::vector<std::st
       return CommandError(command, std::string(": ") + error.what());
     }
   }
-  if (arguments.size() > command.arguments.size()) {
-    return CommandError(
-        command, " takes no further argument " + Quoted(arguments[command.arguments.size()]));
+  if (arguments.size() > count) {
+    return CommandError(command, " takes no further argument " + Quoted(arguments[count]));
   }
   return {};
 }

@@ -9,31 +9,14 @@
 namespace dslaunch {
 namespace {
 
+using command_options::Flag;
+using command_options::Help;
+using command_options::Option;
+
 constexpr int64_t kDayMs = 86'400'000;
 
 constexpr Named<const char*> kCompletions[] = {
     {"bash", "bash"}, {"zsh", "zsh"}, {"fish", "fish"}, {"man", "man"}};
-
-OptionSpec Option(const char* names, const char* value, const char* help, OptionTarget target) {
-  return {.names = names,
-          .value = value,
-          .group = OptionGroup::kCommand,
-          .help = help,
-          .target = target};
-}
-
-OptionSpec Flag(const char* names, const char* help, OptionTarget target) {
-  return Option(names, "", help, target);
-}
-
-OptionSpec Help() { return HelpOption(OptionGroup::kCommand); }
-
-OptionSpec ConnectTimeout() {
-  OptionSpec spec = Option("--connect_timeout", "S", "seconds to reach all nodes",
-                           kSeconds<&HostfileCommand::connect_timeout_ms, 100>);
-  spec.default_value = "20";
-  return spec;
-}
 
 // Returns an --ssh_command option that stores into `member`.
 template <auto member>
@@ -46,11 +29,6 @@ OptionSpec SshCommand(const char* help) {
 OptionSpec JobSsh() {
   return SshCommand<&JobCommand::ssh_command>(
       "reach the job's nodes with this command; default: as the job was started");
-}
-
-OptionSpec HostfileSsh() {
-  return SshCommand<&HostfileCommand::ssh_command>(
-      "use the system's ssh instead of the built-in client");
 }
 
 // Returns the --rank option of logs and attach.
@@ -89,11 +67,6 @@ ArgumentSpec Job() {
 }
 
 constexpr char kJobDetails[] = "JOB is a job id, a part of only one, or 'last'.";
-
-template <HostfileCommand::Source source>
-void ReadSource(const FlagValue&, ParsedFlags& flags) {
-  flags.hostfile.source = source;
-}
 
 const OptionTable& PsOptions() {
   static const OptionTable table = {
@@ -193,41 +166,9 @@ const OptionTable& BenchCommOptions() {
   return table;
 }
 
-const OptionTable& HostfileWriteOptions() {
-  using Source = HostfileCommand::Source;
-  static const OptionTable table = {
-      Option("--hosts", "a,u@b,c:2222", "names of the nodes",
-             [](const FlagValue& given, ParsedFlags& flags) {
-               flags.hostfile.source = Source::kHosts;
-               flags.hostfile.hosts = ReadList(given.text);
-             }),
-      Flag("--slurm", "take the nodes of the current Slurm allocation",
-           {ReadSource<Source::kSlurm>, ValueKind::kFlag}),
-      Flag("--ssh_config", "take the hosts of ~/.ssh/config that are not patterns",
-           {ReadSource<Source::kSshConfig>, ValueKind::kFlag}),
-      Option("-o,--output", "FILE", "output file; YAML if it ends with .yaml or .yml",
-             kFile<&HostfileCommand::output>),
-      Flag("--force", "overwrite the file", kFlag<&HostfileCommand::force>),
-      Flag("--skip_failing",
-           "leave out nodes that cannot be reached; otherwise they are listed and nothing is "
-           "written",
-           kFlag<&HostfileCommand::skip_failing>),
-      ConnectTimeout(),
-      HostfileSsh(),
-      Help()};
-  return table;
-}
-
 const OptionTable& VersionOptions() {
   static const OptionTable table = {
       Flag("--json", "print JSON, for programs", kFlag<&LaunchOptions::json>), Help()};
-  return table;
-}
-
-const OptionTable& HostfileCheckOptions() {
-  static const OptionTable table = {
-      Flag("--json", "print JSON, for programs", kFlag<&HostfileCommand::json>), ConnectTimeout(),
-      HostfileSsh(), Help()};
   return table;
 }
 
@@ -398,6 +339,18 @@ std::vector<CommandSpec> MakeCommands() {
        .arguments = {Job()},
        .options = &ReportOptions(),
        .examples = {{"dslaunch report last -o run.html", "a page about the newest job"}}},
+      {.name = "data prepare",
+       .help = "tokenizes text for training: the documents in the files IN become PREFIX.bin and "
+               "PREFIX.idx, which data.type tokens reads",
+       .details = kDataPrepareDetails,
+       .arguments = {{.name = "IN",
+                      .target = kFiles<&DataCommand::inputs>,
+                      .missing = "which files? Give text or JSON lines",
+                      .repeated = true}},
+       .options = &DataPrepareOptions(),
+       .examples = {{"dslaunch data prepare *.jsonl --tokenizer model --output corpus",
+                     "tokens of the key \"text\" of each line"},
+                    {"dslaunch train recipe.yaml --set data.path=corpus", "trains with them"}}},
       {.name = "recipe ls",
        .help = "lists the built-in recipes, or what a plugin has: a model, data sets, metrics",
        .arguments = {{"LIB.so", kFile<&RecipeCommand::plugin>, nullptr}},
@@ -569,7 +522,7 @@ std::string UsageOf(const CommandSpec& command) {
   const std::string_view name = command.name;
   if (name.empty()) return "dslaunch [options] PROGRAM [args...]";
   const auto shown = [](const ArgumentSpec& argument) {
-    std::string text = argument.name;
+    std::string text = argument.name + std::string(argument.repeated ? "..." : "");
     if (argument.target.choices == nullptr) return text;
     text.clear();
     for (const std::string& word : argument.target.choices()) {

@@ -6,7 +6,6 @@
 
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
-#include "cli/options/man_page.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch {
@@ -261,7 +260,9 @@ Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
       return completion;
     if (next + 1 < words.size()) ++argument;
   }
-  if (argument < command->arguments.size()) {
+  const size_t count = command->arguments.size();
+  if (count > 0 && command->arguments.back().repeated) argument = std::min(argument, count - 1);
+  if (argument < count) {
     OfferArgument(command->arguments[argument], words.back(), sources, completion);
   }
   return completion;

@@ -17,4 +17,6 @@ std::string HelpLaunchersText();  // options that exist only for command lines o
 std::string CommandHelpText(std::string_view family);
 std::string CommandHelpText(const CommandSpec& command);
 
+std::string ManPage();  // dslaunch(1)
+
 }  // namespace dslaunch

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/options/option_table.h"
 
 namespace dslaunch {
 
@@ -29,6 +30,9 @@ struct HostfileCommand {
   std::string file;
   bool json = false;
 };
+
+const OptionTable& HostfileWriteOptions();
+const OptionTable& HostfileCheckOptions();
 
 // Parses the command line; `words` begins with "hostfile". Errors are kUsage, one line with a hint.
 Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& words);

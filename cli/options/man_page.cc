@@ -1,10 +1,9 @@
-#include "cli/options/man_page.h"
-
 #include <algorithm>
 #include <string_view>
 
 #include "base/text/split_lines.h"
 #include "cli/options/exit_code_meanings.h"
+#include "cli/options/help_text.h"
 #include "cli/options/option_table.h"
 #include "proto/contract/variable_meanings.h"
 

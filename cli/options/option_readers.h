@@ -1,6 +1,6 @@
 // Targets that many options share: pointers to members of what a command line fills in, with the
 // readers that check a value. `member` is one of LaunchOptions, TrainOptions, Draft, JobCommand,
-// HostfileCommand, CheckpointCommand, RecipeCommand or KubernetesJob.
+// HostfileCommand, CheckpointCommand, DataCommand, RecipeCommand or KubernetesJob.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,10 @@ T& Field(ParsedFlags& flags, T HostfileCommand::*member) {
 template <class T>
 T& Field(ParsedFlags& flags, T CheckpointCommand::*member) {
   return flags.checkpoint.*member;
+}
+template <class T>
+T& Field(ParsedFlags& flags, T DataCommand::*member) {
+  return flags.data.*member;
 }
 template <class T>
 T& Field(ParsedFlags& flags, T RecipeCommand::*member) {
@@ -119,6 +123,9 @@ template <auto member>
 inline constexpr OptionTarget kText = {&ReadText<member>, ValueKind::kText};
 template <auto member>
 inline constexpr OptionTarget kFile = {&ReadText<member>, ValueKind::kFile};
+// Several files, of a list.
+template <auto member>
+inline constexpr OptionTarget kFiles = {&ReadTextInto<member>, ValueKind::kFile};
 template <auto member>
 inline constexpr OptionTarget kFolder = {&ReadText<member>, ValueKind::kFolder};
 
@@ -144,5 +151,25 @@ inline OptionSpec HelpOption(OptionGroup group) {
           .common = true,
           .line_only = true};
 }
+
+// Options of commands such as ps.
+namespace command_options {
+
+inline OptionSpec Option(const char* names, const char* value, const char* help,
+                         OptionTarget target) {
+  return {.names = names,
+          .value = value,
+          .group = OptionGroup::kCommand,
+          .help = help,
+          .target = target};
+}
+
+inline OptionSpec Flag(const char* names, const char* help, OptionTarget target) {
+  return Option(names, "", help, target);
+}
+
+inline OptionSpec Help() { return HelpOption(OptionGroup::kCommand); }
+
+}  // namespace command_options
 
 }  // namespace dslaunch

@@ -149,6 +149,7 @@ struct ArgumentSpec {
   const char* missing = nullptr;  // message if the argument is missing; null if it is optional
   std::vector<std::string> words = {};  // words that completion offers
   Offers offers = Offers::kNothing;     // values that completion offers besides `words`
+  bool repeated = false;                // takes all further words too; the last argument only
 };
 
 // An example in the help of a command.

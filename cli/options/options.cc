@@ -128,7 +128,7 @@ bool Has(const OptionLayer& layer, std::string_view name) {
 // Rejects programs with the names of planned commands, because a later version would run the
 // command instead.
 Result<void> CheckReserved(const std::string& program, const OptionLayer& line) {
-  constexpr std::string_view kReserved[] = {"top", "stacks", "data", "tune", "import", "convert"};
+  constexpr std::string_view kReserved[] = {"top", "stacks", "tune", "import", "convert"};
   for (const char* form : {"--module", "--no_python", "--run_path"}) {
     if (Has(line, form)) return {};  // the word names a program of the user
   }
@@ -222,6 +222,7 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   using Mode = LaunchOptions::Mode;
   if (IsJobCommand(word)) return Mode::kJobCommand;
   if (word == "checkpoint") return Mode::kCheckpointCommand;
+  if (word == "data") return Mode::kDataCommand;
   if (word == "hostfile") return Mode::kHostfileCommand;
   if (word == "recipe") return Mode::kRecipeCommand;
   if (word == "manifest") return Mode::kManifestCommand;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/options/checkpoint_command.h"
+#include "cli/options/data_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
 #include "cli/options/manifest_command.h"
@@ -72,6 +73,7 @@ struct ParsedFlags {
   int64_t now_unix_ms = 0;  // resolves times such as "10m" ago
   HostfileCommand hostfile;
   CheckpointCommand checkpoint;
+  DataCommand data;
   RecipeCommand recipe;
   ManifestCommand manifest;
   std::string completion;  // bash, zsh, fish or man

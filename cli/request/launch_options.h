@@ -122,6 +122,7 @@ struct LaunchOptions {
     kProgram,
     kJobCommand,
     kCheckpointCommand,
+    kDataCommand,
     kHostfileCommand,
     kRecipeCommand,
     kManifestCommand,
@@ -242,8 +243,8 @@ struct LaunchOptions {
 
   TrainOptions train;  // options of kTrain, which includes `predict`
   // For kProgram its argv, unchanged, never empty. For the commands (kJobCommand,
-  // kCheckpointCommand, kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor, kCompletion,
-  // kHelpTopic) the command and the words after it.
+  // kCheckpointCommand, kDataCommand, kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor,
+  // kCompletion, kHelpTopic) the command and the words after it.
   std::vector<std::string> program;
   bool operator==(const LaunchOptions&) const = default;
 };

@@ -18,6 +18,7 @@
 #include "cli/launchers/start_all.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
+#include "cli/options/data_command.h"
 #include "cli/options/doctor_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
@@ -164,6 +165,8 @@ bool IsCommandTaken(const LaunchOptions& options) {
       return IsTaken(ParseJobCommand(options.program, kNowMs));
     case Mode::kCheckpointCommand:
       return IsTaken(ParseCheckpointCommand(options.program));
+    case Mode::kDataCommand:
+      return IsTaken(ParseDataCommand(options.program));
     case Mode::kHostfileCommand: {
       const Result<HostfileCommand> command = ParseHostfileCommand(options.program);
       if (!IsTaken(command)) return false;

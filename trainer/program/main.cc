@@ -1,6 +1,7 @@
 // dslaunch-train [RECIPE.json]: one rank of a training job. Its place in the job comes from the
 // environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
 // dslaunch-train checkpoint ...: what `dslaunch checkpoint` runs (checkpoint/checkpoint_tool.h).
+// dslaunch-train data ...: what `dslaunch data` runs (program/data_tool.h).
 // dslaunch-train bench comm ...: one rank of `dslaunch bench comm` (bench/measure.h).
 // dslaunch-train --version: by which `dslaunch doctor` sees that it starts.
 #include <torch/version.h>
@@ -22,6 +23,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/bench/measure.h"
 #include "trainer/program/checkpoint_tool.h"
+#include "trainer/program/data_tool.h"
 #include "trainer/program/run.h"
 
 namespace {
@@ -55,15 +57,16 @@ RecipeText ReadRecipe(int argc, char** argv) {
           dslaunch::kRecipeVariable);
 }
 
-int CheckpointMain(const std::vector<std::string>& words) {
+// Runs a command that is not a rank of a job, such as `checkpoint`.
+int ToolMain(const std::string& name, int (*run)(const std::vector<std::string>&),
+             const std::vector<std::string>& words) {
   try {
-    return dslaunch::RunCheckpointTool(words);
+    return run(words);
   } catch (const TrainError& error) {
-    PrintError(SanitizeForTerminal(std::string("dslaunch: checkpoint: ") + error.what()));
+    PrintError(SanitizeForTerminal("dslaunch: " + name + ": " + error.what()));
     return error.exit_code();
   } catch (const std::exception& error) {
-    PrintError(
-        SanitizeForTerminal(std::string("dslaunch: checkpoint: internal error: ") + error.what()));
+    PrintError(SanitizeForTerminal("dslaunch: " + name + ": internal error: " + error.what()));
     return ToInt(ExitCode::kInternal);
   }
 }
@@ -94,7 +97,10 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed status pipe is no reason to stop; a closed stdout
                                   // shows as a failed write
   if (argc >= 2 && argv[1] == std::string("checkpoint")) {
-    return CheckpointMain({argv + 2, argv + argc});
+    return ToolMain("checkpoint", dslaunch::RunCheckpointTool, {argv + 2, argv + argc});
+  }
+  if (argc >= 2 && argv[1] == std::string("data")) {
+    return ToolMain("data", dslaunch::RunDataTool, {argv + 2, argv + argc});
   }
   if (argc == 2 && argv[1] == std::string("--version")) {
     PrintLine("dslaunch-train " DSLAUNCH_VERSION ", LibTorch " TORCH_VERSION);

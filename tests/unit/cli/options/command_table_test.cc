@@ -11,11 +11,11 @@
 #include "cli/options/command_data.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/completion.h"
+#include "cli/options/data_command.h"
 #include "cli/options/doctor_command.h"
 #include "cli/options/help_text.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
-#include "cli/options/man_page.h"
 #include "cli/options/manifest_command.h"
 #include "cli/options/option_table.h"
 #include "cli/options/recipe_command.h"
@@ -52,6 +52,8 @@ std::string Complaint(const std::vector<std::string>& words) {
       return message(ParseJobCommand(options->program, 1'780'000'000'000));
     case Mode::kCheckpointCommand:
       return message(ParseCheckpointCommand(options->program));
+    case Mode::kDataCommand:
+      return message(ParseDataCommand(options->program));
     case Mode::kRecipeCommand:
       return message(ParseRecipeCommand(options->program));
     case Mode::kManifestCommand:

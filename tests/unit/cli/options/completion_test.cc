@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cli/options/man_page.h"
+#include "cli/options/help_text.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch::completion_test {

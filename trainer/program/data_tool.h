@@ -1,0 +1,14 @@
+// Commands on training data: dslaunch data prepare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+// Runs the command in `words`, the arguments after "data", which the launcher has checked:
+//   prepare IN... --tokenizer FOLDER --output PREFIX [--key NAME] [--threads N] [--force]
+// Prints to stdout. Returns the exit code 0. Throws as PrepareData does.
+int RunDataTool(const std::vector<std::string>& words);
+
+}  // namespace dslaunch
