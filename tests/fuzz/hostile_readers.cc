@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/pickle/pickle.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
@@ -22,6 +23,7 @@
 #include "trainer/config/json_object.h"
 #include "trainer/config/model_family.h"
 #include "trainer/data/image_file.h"
+#include "trainer/foreign/archive/torch_archive.h"
 #include "trainer/foreign/distributed_metadata.h"
 #include "trainer/foreign/state_dict.h"
 #include "trainer/text/pattern.h"
@@ -84,6 +86,81 @@ bool ReadsWriteJournal(const std::string& text) {
   const auto files = ParseWriteJournal(text, "work");
   Require(!files || text.starts_with("\"work\"\n"), "a journal of other work is continued");
   return files.has_value();
+}
+
+namespace {
+
+// Calls visit(value) for a value and its content, but for at most `budget` of them: a value that is
+// shared many times is visited each time.
+template <class Visit>
+void ForEachValue(PickleValue value, size_t& budget, const Visit& visit) {
+  if (budget == 0) return;
+  --budget;
+  visit(value);
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (value.has_entries()) {
+      ForEachValue(value.entry(i).first, budget, visit);
+      ForEachValue(value.entry(i).second, budget, visit);
+    } else {
+      ForEachValue(value.item(i), budget, visit);
+    }
+  }
+  for (const auto& part : {value.args(), value.state(), value.id()}) {
+    if (part) ForEachValue(*part, budget, visit);
+  }
+}
+
+constexpr size_t kVisitedValues = 2000;
+
+void RequireConsistentKeys(PickleValue value) {
+  if (value.type() != PickleType::kDict || value.size() == 0) return;
+  const auto [key, last] = value.entry(value.size() - 1);
+  if (const auto text = key.String()) {
+    Require(value.Find(*text) && value.Find(*text)->Same(last), "the last value is not found");
+  }
+  Require(!value.Find("\xff"), "a key is found that does not exist");
+}
+
+// Requires that all elements are in the file.
+void RequireInside(const ArchivedTensor& tensor, size_t file_bytes) {
+  const uint64_t width = DtypeBytes(tensor.dtype).value();
+  Require(static_cast<uint64_t>(NumElements(tensor.shape).value()) * width == tensor.bytes,
+          "a tensor's bytes are not those of its shape");
+  Require(tensor.stride.empty() || tensor.stride.size() == tensor.shape.size(),
+          "a tensor has other strides than dimensions");
+  uint64_t last = tensor.bytes == 0 ? 0 : tensor.bytes / width - 1;
+  if (!tensor.stride.empty()) {
+    last = 0;
+    for (size_t i = 0; i < tensor.shape.size(); ++i) {
+      Require(tensor.stride[i] >= 0 && static_cast<size_t>(tensor.stride[i]) <= file_bytes,
+              "a stride leaves the file");
+      last += static_cast<uint64_t>((tensor.shape[i] - 1) * tensor.stride[i]);
+    }
+  }
+  const uint64_t needed = tensor.bytes == 0 ? 0 : (last + 1) * width;
+  Require(tensor.begin <= file_bytes && needed <= file_bytes - tensor.begin,
+          "a tensor lies outside of the file");
+}
+
+}  // namespace
+
+bool ReadsPickle(const std::string& bytes) {
+  const Result<Pickle> pickle = Pickle::Read(bytes, "p");
+  if (!IsTaken(pickle)) return false;
+  size_t budget = kVisitedValues;
+  ForEachValue(pickle->root(), budget, RequireConsistentKeys);
+  return true;
+}
+
+bool ReadsTorchArchive(const std::string& file) {
+  const MemoryFile memory(file);
+  return Accepts([&] {
+    const TorchArchive archive(memory.path());
+    size_t budget = kVisitedValues;
+    ForEachValue(archive.root(), budget, [&](PickleValue value) {
+      if (const auto tensor = archive.Tensor(value)) RequireInside(*tensor, file.size());
+    });
+  });
 }
 
 bool DecodesImage(const std::string& file) {
