@@ -212,6 +212,7 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
   manifest.skipped_steps = progress.skipped;
   manifest.scheduled_updates = progress.scheduled_updates;
   manifest.learning_rates = progress.learning_rates;
+  manifest.next_rates = engine.GetLearningRates();
   manifest.optimizer = config.optimizer ? OptimizerTypeName(config.optimizer->type) : "";
   manifest.loss_scaler = {.scale = progress.loss_scale,
                           .iteration = progress.scaler_iteration,

@@ -252,6 +252,7 @@ std::string FormatManifest(const Manifest& m) {
                {"skipped_steps", m.skipped_steps},
                {"scheduled_updates", m.scheduled_updates},
                {"learning_rates", m.learning_rates},
+               {"next_rates", m.next_rates},
                {"zero_stage", m.zero_stage},
                {"pipeline_stages", m.pipeline_stages},
                {"dtype", m.dtype},
@@ -300,10 +301,11 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.micro_steps = CountOr(object, "micro_steps", 0);
   m.skipped_steps = CountOr(object, "skipped_steps", m.position.step - m.optimizer_updates);
   m.scheduled_updates = CountOr(object, "scheduled_updates", m.optimizer_updates);
-  if (const auto rates = json.find("learning_rates"); rates != json.end()) {
-    m.learning_rates =
-        object.Numbers("learning_rates", rates->size(), 0, std::numeric_limits<double>::max())
-            .value_or(m.learning_rates);
+  for (const auto& [key, rates] :
+       {std::pair("learning_rates", &m.learning_rates), {"next_rates", &m.next_rates}}) {
+    if (!json.contains(key)) continue;
+    *rates = object.Numbers(key, json[key].size(), 0, std::numeric_limits<double>::max())
+                 .value_or(*rates);
   }
   m.zero_stage = CountOr(object, "zero_stage", 0);
   m.pipeline_stages = CountOr(object, "pipeline_stages", 0);

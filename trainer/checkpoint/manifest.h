@@ -72,6 +72,7 @@ struct Manifest {
   int64_t skipped_steps = 0;           // EngineProgress; if not known: steps without an update
   int64_t scheduled_updates = 0;       // EngineProgress; if not known: optimizer_updates
   std::vector<double> learning_rates;  // EngineProgress
+  std::vector<double> next_rates;      // GetLearningRates(); for display and other programs only
   int64_t zero_stage = 0;              // for display only
   int64_t pipeline_stages = 0;         // display only; 0 if not known
   std::optional<double> loss;          // mean over the steps before the save; display only

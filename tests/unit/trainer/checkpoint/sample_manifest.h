@@ -25,6 +25,7 @@ inline Manifest SampleManifest() {
   m.skipped_steps = 3;
   m.scheduled_updates = 116;
   m.learning_rates = {0.001, 0.25};
+  m.next_rates = {0.0005, 0.125};
   m.zero_stage = 2;
   m.pipeline_stages = 3;
   m.loss = 0.75;
