@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import zlib
 
 import torch
 from safetensors.torch import load_file
 
 from inputs import write_text
-from spawn import run_with_metrics
+from spawn import TRAIN, run_with_metrics
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WRITER = os.environ["DSLAUNCH_WRITE_UNIVERSAL"]
@@ -84,7 +85,8 @@ class UniversalTest(unittest.TestCase):
 
     def test_files_have_the_checkpoints_tensors(self):
         checkpoint, _ = self.saved("saved", 2, 2, "bf16")
-        folder = os.path.join(self.written(checkpoint, "universal"), f"global_step{SAVED}")
+        universal = self.written(checkpoint, "universal")
+        folder = os.path.join(universal, f"global_step{SAVED}")
         with open(os.path.join(checkpoint, "manifest.json")) as file:
             manifest = json.load(file)
         files = {entry["name"]: load_file(os.path.join(checkpoint, entry["name"])) for entry in manifest["files"]}
@@ -102,6 +104,30 @@ class UniversalTest(unittest.TestCase):
         self.assertEqual(compared, 3 * len(os.listdir(os.path.join(folder, "zero"))) - 3)  # and optimizer_state.pt
         model = torch.load(os.path.join(folder, "mp_rank_00_model_states.pt"), weights_only=True)
         self.assertEqual((model["global_steps"], model["skipped_steps"], model["module"]), (SAVED, 0, {}))
+        diff = subprocess.run([TRAIN, "checkpoint", "diff", checkpoint, universal], stdin=subprocess.DEVNULL, timeout=60,
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True)
+        self.assertEqual((diff.returncode, diff.stdout), (0, f"equal: {compared} tensors\n"), diff.stderr)
+
+        for name in ("../x", "a/b", "..", "x" * 256):
+            with self.subTest(name=name):
+                self.rename(checkpoint, "transformer.ln_f.bias", name)
+                run = subprocess.run([WRITER, checkpoint, os.path.join(self.folder, "out")], timeout=60, text=True,
+                                     capture_output=True)
+                self.assertEqual(run.returncode, 65, run.stderr)
+                self.assertIn("cannot be a folder", run.stderr)
+                self.assertFalse(os.path.exists(os.path.join(self.folder, "out")))
+                self.rename(checkpoint, name, "transformer.ln_f.bias")
+
+    @staticmethod
+    def rename(checkpoint, old, new):
+        """Renames a tensor in the manifest, whose first line is the checksum of the rest."""
+        path = os.path.join(checkpoint, "manifest.json")
+        with open(path) as file:
+            rest = "".join(file.readlines()[1:])
+        for before in ('"', "/"):
+            rest = rest.replace(f'{before}{old}"', f'{before}{new}"')
+        with open(path, "w") as file:
+            file.write('{"crc32":"%08x",\n' % zlib.crc32(rest.encode()) + rest)
 
 
 if __name__ == "__main__":
