@@ -233,11 +233,12 @@ class ConvertTest(unittest.TestCase):
                          ["manifest.json", "model.safetensors", "optimizer.safetensors"])
         self.tool("diff", self.source, os.path.join(saves, "step_000005"))
 
-    def test_kill_at_any_change_leaves_no_half_written_file(self):
+    def test_kill_leaves_no_half_written_file(self):
+        """Kills at every change with --full, else at some."""
         out = self.path("out")
         words = ("convert", self.source, out)
         changes = self.changes(*words)
-        for at in range(1, len(changes) + 1):
+        for at in range(1, len(changes) + 1, 1 if os.environ.get("DSLAUNCH_TEST_FULL") else 5):
             shutil.rmtree(out)
             self.faulty(at, "half" if changes[at - 1]["call"] == "write" else "before", *words)
             if os.path.exists(os.path.join(out, "model.safetensors")):

@@ -28,7 +28,7 @@ TEST(CheckpointDiffTest, FindsLargestAbsoluteAndRelativeDifference) {
 
 TEST(CheckpointDiffTest, ComparesOtherFormats) {
   ExpectDifference(at::tensor({1.0f}).to(at::kBFloat16), at::tensor({1.5f}), 0.5, 0.5 / 1.5);
-  ExpectDifference(at::tensor({true, false}), at::tensor({true, true}), 1, 1);
+  ExpectDifference(at::tensor({1, 0}).to(at::kBool), at::tensor({1, 1}).to(at::kBool), 1, 1);
   ExpectDifference(at::tensor({int64_t{7}}), at::tensor({int64_t{5}}), 2, 2.0 / 7);
 }
 
