@@ -7,7 +7,8 @@ namespace {
 
 constexpr Named<const char*> kDtypes[] = {{"bf16", "bf16"}, {"fp16", "fp16"}, {"fp32", "fp32"}};
 constexpr Named<const char*> kCheckpointKinds[] = {{"safetensors", "safetensors"},
-                                                   {"dslaunch", "dslaunch"}};
+                                                   {"dslaunch", "dslaunch"},
+                                                   {"deepspeed-universal", "deepspeed-universal"}};
 
 constexpr char kVerifyDetails[] =
     R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
@@ -109,7 +110,9 @@ std::vector<CommandSpec> CheckpointCommands() {
        .examples = {{"dslaunch checkpoint convert checkpoint-500 hf --dtype bf16",
                      "weights of a ZeRO checkpoint for Hugging Face's transformers"},
                     {"dslaunch checkpoint convert checkpoint-500 run1 --to dslaunch",
-                     "then: dslaunch train RECIPE --checkpoint_dir run1"}}},
+                     "then: dslaunch train RECIPE --checkpoint_dir run1"},
+                    {"dslaunch checkpoint convert run1/step_000400 u --to deepspeed-universal",
+                     "for DeepSpeed's load_universal"}}},
       {.name = "checkpoint diff",
        .help = "compares two checkpoints of any kind: names, shapes, data types, and the largest "
                "difference in each tensor",

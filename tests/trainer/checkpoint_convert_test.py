@@ -185,6 +185,16 @@ class ConvertTest(unittest.TestCase):
         entries = json.loads(self.tool("ls", self.path("run"), "--json").stdout)
         self.assertEqual([(e["tag"], e["step"]) for e in entries], [("step_000005", 5), ("step_000007", 7)])
 
+    def test_other_forms_have_same_tensors(self):
+        for kind in ("deepspeed-universal",):
+            with self.subTest(kind):
+                out = self.path(kind)
+                self.tool("convert", self.source, out, "--to", kind)
+                self.assertIn(f"equal: {3 * len(self.weights)} tensors", self.tool("diff", self.source, out).stdout)
+                refused = self.tool("convert", self.source, out, "--to", kind, "--force", code=USAGE)
+                self.assertIn("is there already; give another folder", refused.stderr)
+                self.assertEqual(sorted(os.listdir(self.folder)), sorted(["checkpoint-5", kind]))
+
     def test_diff_names_largest_difference(self):
         a, b = self.path("a.safetensors"), self.path("b.safetensors")
         one = {"same": torch.arange(5), "w": torch.tensor([1.0, -2.0, 4.0]), "nan": torch.tensor([float("nan"), 1.0]),

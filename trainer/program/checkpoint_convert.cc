@@ -1,6 +1,8 @@
 #include "trainer/program/checkpoint_convert.h"
 
 #include <filesystem>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/text/sanitize.h"
@@ -9,7 +11,9 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/copy_checkpoint.h"
 #include "trainer/checkpoint/tensor_type.h"
+#include "trainer/checkpoint/write_journal.h"
 #include "trainer/config/recipe.h"
+#include "trainer/foreign/write_universal.h"
 #include "trainer/program/checkpoint_source.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/convert_weights.h"
@@ -110,6 +114,39 @@ void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool 
              ShellWord(out) + " to resume from it");
 }
 
+// Writes a folder that appears under its name when it is complete.
+void WriteFolder(const CheckpointSource& source, const std::string& out,
+                 const std::function<void(const std::string& folder, const ProgressFn&)>& write) {
+  std::error_code error;
+  if (fs::exists(out, error)) {
+    throw TrainError(ExitCode::kUsage, out + " is there already; give another folder");
+  }
+  RequireWhole(source);
+  fs::path path = fs::absolute(out);
+  if (!path.has_filename()) path = path.parent_path();
+  fs::create_directories(path.parent_path(), error);
+  const std::string temporary =
+      path.parent_path() / (".dslaunch-convert-" + path.filename().string());
+  fs::remove_all(temporary, error);  // an interrupted conversion may have left it
+  const uint64_t bytes = TensorBytesOf(source.checkpoint);
+  CheckRoom(path.parent_path(), bytes);
+  {
+    ByteProgress progress(out + ": ", bytes);
+    uint64_t last = 0;
+    try {
+      write(temporary,
+            [&](uint64_t done, uint64_t) { progress.Add(done - std::exchange(last, done)); });
+    } catch (const TrainError& failure) {
+      fs::remove_all(temporary, error);
+      throw UnfinishedWrite(failure, bytes, false);
+    }
+  }
+  fs::rename(temporary, path, error);
+  if (error) throw TrainError(ExitCode::kIo, out + ": cannot be created: " + error.message());
+  SyncFolder(path.parent_path());
+  PrintNames(source.path + " is written to " + out);
+}
+
 void CheckOptions(const std::string& path, const ConvertOptions& options) {
   const auto refuse = [](const std::string& problem) {
     throw TrainError(ExitCode::kUsage, problem);
@@ -127,10 +164,17 @@ void CheckOptions(const std::string& path, const ConvertOptions& options) {
 void Convert(const std::string& path, const std::string& out, const ConvertOptions& options) {
   CheckOptions(path, options);
   const CheckpointSource source = OpenSource(path, options.source);
-  if (options.to == ConvertKind::kSafetensors) {
-    WriteSafetensors(source, out, options);
-  } else {
-    WriteDslaunch(source, out, options.force);
+  switch (options.to) {
+    case ConvertKind::kSafetensors:
+      WriteSafetensors(source, out, options);
+      break;
+    case ConvertKind::kDslaunch:
+      WriteDslaunch(source, out, options.force);
+      break;
+    case ConvertKind::kUniversal:
+      WriteFolder(source, out, [&](const std::string& folder, const ProgressFn& progress) {
+        WriteUniversal(source.checkpoint, folder, progress);
+      });
   }
   PrintNotes(source);
 }

@@ -13,6 +13,7 @@ namespace dslaunch {
 enum class ConvertKind {
   kSafetensors,  // weights for transformers
   kDslaunch,     // a folder of --checkpoint_dir with one checkpoint
+  kUniversal,    // DeepSpeed's universal checkpoint
 };
 
 struct ConvertOptions {

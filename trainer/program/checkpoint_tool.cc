@@ -140,7 +140,9 @@ std::optional<at::ScalarType> ParseDtype(const std::string& word) {
 
 std::optional<ConvertKind> ParseKind(const std::string& word) {
   static const std::map<std::string, ConvertKind> kKinds = {
-      {"safetensors", ConvertKind::kSafetensors}, {"dslaunch", ConvertKind::kDslaunch}};
+      {"safetensors", ConvertKind::kSafetensors},
+      {"dslaunch", ConvertKind::kDslaunch},
+      {"deepspeed-universal", ConvertKind::kUniversal}};
   const auto found = kKinds.find(word);
   return found == kKinds.end() ? std::nullopt : std::optional(found->second);
 }
