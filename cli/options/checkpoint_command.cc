@@ -13,7 +13,8 @@ namespace {
 constexpr Named<const char*> kDtypes[] = {{"bf16", "bf16"}, {"fp16", "fp16"}, {"fp32", "fp32"}};
 constexpr Named<const char*> kCheckpointKinds[] = {{"safetensors", "safetensors"},
                                                    {"dslaunch", "dslaunch"},
-                                                   {"deepspeed-universal", "deepspeed-universal"}};
+                                                   {"deepspeed-universal", "deepspeed-universal"},
+                                                   {"dcp", "dcp"}};
 
 constexpr char kVerifyDetails[] =
     R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";

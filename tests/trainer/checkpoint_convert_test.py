@@ -187,7 +187,7 @@ class ConvertTest(unittest.TestCase):
         self.assertEqual([(e["tag"], e["step"]) for e in entries], [("step_000005", 5), ("step_000007", 7)])
 
     def test_other_forms_have_same_tensors(self):
-        for kind in ("deepspeed-universal",):
+        for kind in ("deepspeed-universal", "dcp"):
             with self.subTest(kind):
                 out = self.path(kind)
                 self.tool("convert", self.source, out, "--to", kind)

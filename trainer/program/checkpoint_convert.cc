@@ -10,11 +10,14 @@
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/copy_checkpoint.h"
+#include "trainer/checkpoint/state.h"
 #include "trainer/checkpoint/tensor_type.h"
 #include "trainer/checkpoint/write_journal.h"
 #include "trainer/config/recipe.h"
+#include "trainer/foreign/write_distributed.h"
 #include "trainer/foreign/write_universal.h"
 #include "trainer/program/checkpoint_source.h"
+#include "trainer/shards/shards.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/convert_weights.h"
 #include "trainer/weights/pretrained.h"
@@ -147,6 +150,14 @@ void WriteFolder(const CheckpointSource& source, const std::string& out,
   PrintNames(source.path + " is written to " + out);
 }
 
+void WriteDcp(const Checkpoint& checkpoint, const std::string& folder, const ProgressFn& progress) {
+  StoredTensors stored(checkpoint);
+  const auto read = [&](const TensorRecord& tensor, int64_t start, int64_t stop, void* to) {
+    stored.Read(tensor, Slice(Shard::Whole(NumElements(tensor.shape).value()), start, stop), to);
+  };
+  WriteDistributed(checkpoint.manifest, read, folder, progress);
+}
+
 void CheckOptions(const std::string& path, const ConvertOptions& options) {
   const auto refuse = [](const std::string& problem) {
     throw TrainError(ExitCode::kUsage, problem);
@@ -174,6 +185,11 @@ void Convert(const std::string& path, const std::string& out, const ConvertOptio
     case ConvertKind::kUniversal:
       WriteFolder(source, out, [&](const std::string& folder, const ProgressFn& progress) {
         WriteUniversal(source.checkpoint, folder, progress);
+      });
+      break;
+    case ConvertKind::kDistributed:
+      WriteFolder(source, out, [&](const std::string& folder, const ProgressFn& progress) {
+        WriteDcp(source.checkpoint, folder, progress);
       });
   }
   PrintNotes(source);

@@ -14,6 +14,7 @@ enum class ConvertKind {
   kSafetensors,  // weights for transformers
   kDslaunch,     // a folder of --checkpoint_dir with one checkpoint
   kUniversal,    // DeepSpeed's universal checkpoint
+  kDistributed,  // torch.distributed.checkpoint
 };
 
 struct ConvertOptions {

@@ -142,7 +142,8 @@ std::optional<ConvertKind> ParseKind(const std::string& word) {
   static const std::map<std::string, ConvertKind> kKinds = {
       {"safetensors", ConvertKind::kSafetensors},
       {"dslaunch", ConvertKind::kDslaunch},
-      {"deepspeed-universal", ConvertKind::kUniversal}};
+      {"deepspeed-universal", ConvertKind::kUniversal},
+      {"dcp", ConvertKind::kDistributed}};
   const auto found = kKinds.find(word);
   return found == kKinds.end() ? std::nullopt : std::optional(found->second);
 }
