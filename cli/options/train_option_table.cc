@@ -132,6 +132,12 @@ const OptionTable& TrainOptionTable() {
        .group = Group::kTrainKeep,
        .help = "default auto: from the newest complete checkpoint, if any",
        .target = kText<&TrainOptions::resume>},
+      {.names = "--resume_from",
+       .value = "FOLDER",
+       .group = Group::kTrainKeep,
+       .help = "start from a checkpoint of DeepSpeed or PyTorch, or of another run; later starts "
+               "continue in --checkpoint_dir",
+       .target = kFolder<&TrainOptions::resume_from>},
       {.names = "--load_module_only",
        .group = Group::kTrainKeep,
        .help = "load only the weights of that checkpoint, and start at step 1",

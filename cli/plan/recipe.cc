@@ -211,6 +211,7 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--resume", "run.resume", given(options.resume)},
       {"--load_module_only", "run.load_module_only",
        options.load_module_only ? Json(true) : Json()},
+      {"--resume_from", "run.resume_from", path(options.resume_from)},
       {"--export_hf", "run.export_hf", path(options.export_hf)},
       {"--metrics_jsonl", "run.metrics_jsonl", path(options.metrics_jsonl)},
       {"--trace", "run.trace", path(options.trace)},
@@ -290,10 +291,12 @@ Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::
   if (options.steps) recipe["run"].erase("epochs");
   if (options.epochs) recipe["run"].erase("steps");
   for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set, origins));
-  for (const auto& [name, given] : {std::pair("--save_every", options.save_every.has_value()),
-                                    std::pair("--resume", options.resume.has_value()),
-                                    std::pair("--async_save", options.async_save),
-                                    std::pair("--load_module_only", options.load_module_only)}) {
+  for (const auto& [name, given] :
+       {std::pair("--save_every", options.save_every.has_value()),
+        std::pair("--resume", options.resume.has_value()),
+        std::pair("--async_save", options.async_save),
+        std::pair("--load_module_only",
+                  options.load_module_only && !recipe["run"].contains("resume_from"))}) {
     if (!given || recipe["run"].contains("checkpoint_dir")) continue;
     return Error{ExitCode::kUsage,
                  std::string(name) + " needs --checkpoint_dir, the folder of the checkpoints"};

@@ -95,6 +95,7 @@ struct TrainOptions {
   std::optional<std::string> resume;  // "auto", "none" or a checkpoint's name
   bool async_save = false;
   bool load_module_only = false;
+  std::optional<std::string> resume_from;
   std::optional<std::string> export_hf;
   std::optional<std::string> metrics_jsonl;
   std::optional<std::string> trace;

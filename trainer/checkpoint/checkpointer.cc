@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -35,12 +36,16 @@ ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env,
 // Returns a key of the options for a run's start and of its recipe: a later command with the same
 // key means the same run. "" without such options.
 std::string StartKey(const Recipe& recipe) {
-  const std::string& resume = recipe.run.resume;
-  if (!recipe.run.load_module_only && resume != "none") return "";
+  const std::string& other = recipe.run.resume_from;
+  const std::string& resume = other.empty() ? recipe.run.resume : other;
+  if (!recipe.run.load_module_only && resume != "none" && other.empty()) return "";
   char digest[9];
   std::snprintf(digest, sizeof digest, "%08x",
                 Crc32(recipe.identity.data(), recipe.identity.size()));
-  return (recipe.run.load_module_only ? "weights of " + resume : "nothing") + ", recipe " + digest;
+  return (recipe.run.load_module_only ? "weights of " + resume
+          : other.empty()             ? "nothing"
+                                      : "state of " + other) +
+         ", recipe " + digest;
 }
 
 std::string NewRunId() {
@@ -95,7 +100,7 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
     });
     Choose();
     Together([&] {
-      if (recipe_.run.load_module_only) TakeWeightsOnly();
+      if (recipe_.run.load_module_only && recipe_.run.resume_from.empty()) TakeWeightsOnly();
       CheckFits();
     });
     NameTags();
@@ -131,12 +136,20 @@ std::string Checkpointer::TakeFolder() {
 }
 
 void Checkpointer::Choose() {
+  // A run with run.resume_from continues only from checkpoints of its own.
+  const bool starts_elsewhere = !weights_only_ && !recipe_.run.resume_from.empty();
   decision_ = ChooseTogether(
       folder_,
       [&](const CheckpointFolder::Listing& listing, const CheckpointFolder::Judge& judge) {
-        return folder_.Choose(MakeRequest(recipe_.run.resume, env_, started_by_), listing, judge);
+        return folder_.Choose(
+            MakeRequest(starts_elsewhere ? "none" : recipe_.run.resume, env_, started_by_), listing,
+            judge);
       },
       *group_);
+  if (!starts_elsewhere || found()) return;
+  std::string& reason = decision_.reason;
+  reason.replace(0, std::min(reason.find(';'), reason.size()),
+                 "no checkpoint of this run in " + folder_.path() + " yet");
 }
 
 // If the action fails on one rank, every rank throws.

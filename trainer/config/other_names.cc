@@ -61,7 +61,7 @@ constexpr OtherName kOtherNames[] = {
     {"output_dir", "checkpoint_dir"},
     {"save_dir", "checkpoint_dir"},
     {"save_total_limit", "keep_checkpoints"},
-    {"resume_from_checkpoint", "resume"},
+    {"resume_from_checkpoint", "resume_from"},
     {"gpu", "cuda"},
     // Models and data
     {"num_layers", "n_layer"},

@@ -221,19 +221,6 @@ KeyTable<RunConfig> RunKeys() {
       NumberKey("peak_tflops", &R::peak_tflops, {0},
                 "peak TFLOPS of one rank's hardware, for `mfu`; above 0; default: from a table of "
                 "GPU names"),
-      TextKey("checkpoint_dir", &R::checkpoint_dir,
-              "a folder that all nodes share; without it there are no checkpoints"),
-      IntKey("save_every", &R::save_every, {1},
-             "optimizer steps between checkpoints; there is always one at the end"),
-      TextKey("resume", &R::resume,
-              "`auto`, `none` or the name of a checkpoint such as step_000120"),
-      IntKey("keep_checkpoints", &R::keep_checkpoints, {1},
-             "number of checkpoints to keep of one run; older ones are removed"),
-      BoolKey("async_save", &R::async_save,
-              "write in the background: a step waits for the copy in memory only, not for the "
-              "disk"),
-      BoolKey("load_module_only", &R::load_module_only,
-              "start at step 1 with a checkpoint's weights"),
       TextKey("init_weights", &R::init_weights,
               "a safetensors file, or a folder with model.safetensors"),
       TextKey("trace", &R::trace, "a folder for a Chrome trace of each rank"),
@@ -258,6 +245,27 @@ KeyTable<RunConfig> RunKeys() {
       TextKey("predictions", &R::predictions,
               "predict: the file to write, JSON lines or the text after `prompt`; default: "
               "stdout")};
+}
+
+KeyTable<RunConfig> RunCheckpointKeys() {
+  using R = RunConfig;
+  return {
+      TextKey("checkpoint_dir", &R::checkpoint_dir,
+              "a folder that all nodes share; without it there are no checkpoints"),
+      IntKey("save_every", &R::save_every, {1},
+             "optimizer steps between checkpoints; there is always one at the end"),
+      TextKey("resume", &R::resume,
+              "`auto`, `none` or the name of a checkpoint such as step_000120"),
+      IntKey("keep_checkpoints", &R::keep_checkpoints, {1},
+             "number of checkpoints to keep of one run; older ones are removed"),
+      BoolKey("async_save", &R::async_save,
+              "write in the background: a step waits for the copy in memory only, not for the "
+              "disk"),
+      BoolKey("load_module_only", &R::load_module_only,
+              "start at step 1 with a checkpoint's weights"),
+      TextKey("resume_from", &R::resume_from,
+              "start from this checkpoint: one of DeepSpeed or PyTorch, or of another run; a run "
+              "that has saved a checkpoint of its own continues from that one")};
 }
 
 KeyTable<RunConfig> GenerationKeys() {
@@ -289,14 +297,21 @@ void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& 
 
 void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
   if (run.checkpoint_dir.empty()) {
-    object.RefuseUnlessOff(
-        {"save_every", "resume", "keep_checkpoints", "async_save", "load_module_only"},
-        "needs run.checkpoint_dir (--checkpoint_dir)");
+    object.RefuseUnlessOff({"save_every", "resume", "keep_checkpoints", "async_save"},
+                           "needs run.checkpoint_dir (--checkpoint_dir)");
+    if (run.resume_from.empty()) {
+      object.RefuseUnlessOff({"load_module_only"},
+                             "needs run.checkpoint_dir (--checkpoint_dir) or run.resume_from");
+    }
   }
   if (run.resume.empty() || run.resume.front() == '.' ||
       run.resume.find('/') != std::string::npos) {
     object.Fail("resume", "is \"" + run.resume +
                               "\"; give auto, none or the name of a checkpoint (step_000120)");
+  }
+  if (!run.resume_from.empty() && run.resume != "auto") {
+    object.Fail("resume_from", "and run.resume (\"" + run.resume +
+                                   "\") both say where the run starts; give one of them");
   }
   if (run.load_module_only && run.resume == "none") {
     object.Fail("load_module_only", "needs a checkpoint's weights, but run.resume is none");
@@ -410,6 +425,7 @@ std::vector<MetricConfig> ParseMetrics(JsonObject& object, const ModelConfig& mo
 
 RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
   RunConfig run = ReadKeys(object, RunKeys());
+  ReadKeys(object, RunCheckpointKeys(), run);
   run.metrics = ParseMetrics(object, model, data);
   if (const auto profile = object.Object(
           "profile",

@@ -92,6 +92,7 @@ struct RunConfig {
   int64_t keep_checkpoints = 2;        // number kept of one run; older checkpoints are removed
   bool async_save = false;             // steps wait for a copy only, not for the disk
   bool load_module_only = false;       // start at step 1 with a checkpoint's weights
+  std::string resume_from;             // start from this checkpoint, also another program's
   std::string init_weights;            // a safetensors file or a folder with model.safetensors
   std::string export_hf;               // a folder to write config.json and model.safetensors into
   std::string trace;                   // folder for a Chrome trace of each rank; empty: no traces

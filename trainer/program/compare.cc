@@ -54,7 +54,7 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
   const bool on_cpu = group.device().is_cpu();
   if (!on_cpu) RestartDevicePeak(group.device());
   const std::unique_ptr<TrainingModel> training_model =
-      PrepareTrainingModel(recipe, OneSample(data), group, /*checkpointer=*/nullptr);
+      PrepareTrainingModel(recipe, OneSample(data), group, /*load=*/nullptr);
   const Schedule schedule =
       MakeSchedule(recipe, data.size(), training_model->replicas().world_size());
   BatchLoader batches = TrainBatches(recipe, data, *training_model, schedule);

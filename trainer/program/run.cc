@@ -14,6 +14,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/rank_files.h"
 #include "trainer/base/train_error.h"
+#include "trainer/checkpoint/checkpointer.h"
 #include "trainer/comm/explain.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/cuda_plugin.h"
@@ -24,6 +25,7 @@
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
 #include "trainer/program/text.h"
+#include "trainer/resume/run_start.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/prepare.h"
 #include "trainer/train/report.h"
@@ -32,20 +34,26 @@
 namespace dslaunch {
 namespace {
 
-// Chooses the weights of a checkpoint, for modes that train nothing; none if the recipe gives no
-// folder. Returns a line about which weights are taken, and what was passed over. Throws on every
-// rank if there are no weights at all. Collective.
+// Chooses the weights for modes that train nothing: in the recipe's checkpoint_dir, else of
+// run.resume_from, else of run.init_weights. Returns a line about which weights are taken, and
+// what was passed over. Throws on every rank if there are no weights at all. Collective.
 std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
-                        std::optional<Checkpointer>& checkpointer) {
+                        std::optional<Checkpointer>& checkpointer, std::optional<RunStart>& other) {
   const std::string& init_weights = recipe.run.init_weights;
-  const std::string from_file = "weights from " + init_weights;
-  if (recipe.run.checkpoint_dir.empty()) return from_file;
-  checkpointer.emplace(recipe, env, group);
-  if (checkpointer->found()) {
-    return checkpointer->reason() +
-           (init_weights.empty() ? "" : "; run.init_weights (" + init_weights + ") is not used");
+  std::string own;
+  if (!recipe.run.checkpoint_dir.empty()) {
+    checkpointer.emplace(recipe, env, group);
+    if (checkpointer->found()) {
+      return checkpointer->reason() +
+             (init_weights.empty() ? "" : "; run.init_weights (" + init_weights + ") is not used");
+    }
+    own = "; " + checkpointer->reason();
   }
-  if (!init_weights.empty()) return from_file + "; " + checkpointer->reason();
+  if (!recipe.run.resume_from.empty()) {
+    other.emplace(recipe, group, /*train_samples=*/0);
+    return other->reason() + own;
+  }
+  if (!init_weights.empty()) return "weights from " + init_weights + own;
   group.Finish();
   throw TrainError(ExitCode::kBadInput,
                    checkpointer->reason() + ", and no run.init_weights (--init_weights)");
@@ -63,17 +71,22 @@ struct Loaded {
 void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, const Dataset* data,
                  const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
                  const std::function<void(const Loaded&)>& work) {
-  if (recipe.run.checkpoint_dir.empty() && recipe.run.init_weights.empty()) {
+  if (recipe.run.checkpoint_dir.empty() && recipe.run.init_weights.empty() &&
+      recipe.run.resume_from.empty()) {
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
   recipe.engine.parallel.staleness.reset();  // no rank makes steps that servers would wait for
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   if (data != nullptr) CheckSameData(nullptr, data, group);
   std::optional<Checkpointer> checkpointer;
-  const std::string weights = FindWeights(recipe, env, group, checkpointer);
+  std::optional<RunStart> other;
+  const std::string weights = FindWeights(recipe, env, group, checkpointer, other);
   if (group.rank() == 0) say(weights);
   const std::unique_ptr<TrainingModel> training_model =
-      PrepareTrainingModel(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
+      PrepareTrainingModel(recipe, sample, group, [&](EngineCore& engine) {
+        if (checkpointer) checkpointer->Load(engine);
+        if (other) other->Load(engine);
+      });
   training_model->SetTrain(false);
   progress.Ready();
   work({*training_model, group, checkpointer ? checkpointer->loaded() : nullptr});

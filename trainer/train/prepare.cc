@@ -129,7 +129,7 @@ std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample, c
 
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
                                                     const ProcessGroup& group,
-                                                    Checkpointer* checkpointer) {
+                                                    const std::function<void(EngineCore&)>& load) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
   CheckDevice(recipe.engine, group);
   if (!group.device().is_cpu()) SetTf32(recipe.run.tf32);
@@ -156,7 +156,7 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
     // Drawn on the CPU, so that every device starts from the same; the engine moves it.
     training_model = MakeWholeTrainingModel(recipe.engine, model, group, nullptr);
   }
-  if (checkpointer != nullptr) checkpointer->Load(training_model->core());
+  if (load) load(training_model->core());
   return training_model;
 }
 

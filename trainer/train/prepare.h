@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "dslaunch/deferred_init.h"
+#include "dslaunch/engine.h"
 #include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
-#include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/recipe.h"
 #include "trainer/train/memory_plan.h"
 #include "trainer/train/training_model.h"
@@ -32,12 +34,12 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
 std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample,
                                c10::Device device = c10::kCPU);
 
-// Makes the run's model with its initial weights: drawn, or from run.init_weights, or from the
-// chosen checkpoint. Collective. At ZeRO stage 3 and in a pipeline no rank ever holds the whole
-// model. `sample` is [1, ...] with any values.
+// Makes the run's model with its initial weights: drawn, or from run.init_weights; then calls
+// `load`, which may be null, to load a checkpoint. Collective. At ZeRO stage 3 and in a pipeline no
+// rank ever holds the whole model. `sample` is [1, ...] with any values.
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
                                                     const ProcessGroup& group,
-                                                    Checkpointer* checkpointer);
+                                                    const std::function<void(EngineCore&)>& load);
 
 ModelSizes SizesOf(const torch::nn::Module& model);
 

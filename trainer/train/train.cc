@@ -13,6 +13,7 @@
 #include "trainer/comm/numbers.h"
 #include "trainer/device/device_traits.h"
 #include "trainer/pipeline/schedule_simulation.h"
+#include "trainer/resume/run_start.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/export.h"
 #include "trainer/train/pass_memory.h"
@@ -29,6 +30,39 @@ namespace {
 bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
 }
+
+// The run's own checkpoints, and the one of run.resume_from if the run starts from it.
+class RunCheckpoints {
+ public:
+  // Collective. Throws the errors of Checkpointer and RunStart.
+  RunCheckpoints(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
+                 int64_t train_samples) {
+    if (!recipe.run.checkpoint_dir.empty()) own_.emplace(recipe, env, group, train_samples);
+    if (!recipe.run.resume_from.empty() && !(own_ && own_->found())) {
+      other_.emplace(recipe, group, train_samples);
+    }
+  }
+
+  Checkpointer* own() { return own_ ? &*own_ : nullptr; }
+  Position start() const { return other_ ? other_->position() : own_ ? own_->start() : Position{}; }
+  int64_t samples_seen() const {
+    return other_ ? other_->samples_seen() : own_ ? own_->samples_seen() : 0;
+  }
+  // One line about the start of the run; "" without checkpoints.
+  std::string reason() const {
+    const std::string own = own_ ? own_->reason() : "";
+    if (!other_) return own;
+    return other_->reason() + (own.empty() ? "" : "; " + own);
+  }
+  void Load(EngineCore& engine) {
+    if (other_) other_->Load(engine);
+    if (own_) own_->Load(engine);
+  }
+
+ private:
+  std::optional<Checkpointer> own_;
+  std::optional<RunStart> other_;
+};
 
 // Returns the maximum of each category over the ranks, because a pipeline's stages differ.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
@@ -124,17 +158,14 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
 void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   ProcessGroup group(env, device, GroupOptions(recipe_.run));
   CheckSameData(data_.train.get(), data_.test.get(), group);
-  std::optional<Checkpointer> own_checkpointer;
-  if (!recipe_.run.checkpoint_dir.empty()) {
-    own_checkpointer.emplace(recipe_, env, group, data_.train->size());
-  }
-  Checkpointer* const checkpointer = own_checkpointer ? &*own_checkpointer : nullptr;
-  const Schedule schedule =
-      ScheduleFrom(checkpointer == nullptr ? Position{} : checkpointer->start(), env);
+  RunCheckpoints checkpoints(recipe_, env, group, data_.train->size());
+  Checkpointer* const checkpointer = checkpoints.own();
+  const Schedule schedule = ScheduleFrom(checkpoints.start(), env);
   std::optional<ActivationMeter> tensors;  // from before the model on
   if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =
-      PrepareTrainingModel(recipe_, OneSample(*data_.train), group, checkpointer);
+      PrepareTrainingModel(recipe_, OneSample(*data_.train), group,
+                           [&](EngineCore& engine) { checkpoints.Load(engine); });
   StaleTraining* const stale = training_model->core().stale_training();
   const bool only_trains = stale != nullptr && !stale->is_server();
   const MemoryPlan plan = LargestPlan(OwnPlan(*training_model), group);
@@ -148,6 +179,8 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
                   .training_model = *training_model,
                   .progress = progress_,
                   .checkpointer = only_trains ? nullptr : checkpointer,
+                  .start_text = checkpoints.reason(),
+                  .samples_seen = checkpoints.samples_seen(),
                   .deadline = deadline_,
                   .plan = plan,
                   .stale = stale,
@@ -239,7 +272,7 @@ void Trainer::Announce(const TrainRun& run) const {
   if (!idle.empty()) log_.Info(idle);
   if (const Accelerator* accelerator = run.group.rank_device().accelerator)
     log_.Info("rank 0 computes on " + accelerator->Name(run.group.device().index()));
-  if (run.checkpointer != nullptr) log_.Info(run.checkpointer->reason());
+  if (!run.start_text.empty()) log_.Info(run.start_text);
   if (run.schedule.first_step >= run.schedule.total_steps) {
     log_.Info(Format("nothing to train: %lld of %lld steps are done",
                      static_cast<long long>(run.schedule.first_step),

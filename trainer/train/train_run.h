@@ -35,7 +35,9 @@ struct TrainRun {
   ProcessGroup& group;  // parallel.staleness: the group of StaleTraining
   TrainingModel& training_model;
   Progress& progress;
-  Checkpointer* checkpointer;  // null if checkpoints are not saved
+  Checkpointer* checkpointer;   // null if checkpoints are not saved
+  std::string start_text = {};  // line about the checkpoints at the start; empty without any
+  int64_t samples_seen = 0;     // samples since the first step, before this run
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // maximum over the ranks of each category
   StaleTraining* stale = nullptr;  // null: without parallel.staleness

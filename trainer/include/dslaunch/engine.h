@@ -376,7 +376,8 @@ class EngineCore : public EngineTensors {
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const;
   // Collective. Loads a checkpoint of any number of ranks, ZeRO stage and precision. Without a tag
-  // it loads the one that `latest` names, or the newest intact one if that is damaged. Returns
+  // it loads the one that `latest` names, or the newest intact one if that is damaged. `dir` may
+  // also be a folder of DeepSpeed's or PyTorch's checkpoints (docs/checkpoints.md). Returns
   // nullopt if `dir` has no checkpoint. The default CPU generator of each rank is restored if the
   // number of ranks is the same, and unchanged otherwise. Throws on every rank if the tag or every
   // intact checkpoint is missing, or if the checkpoint belongs to another model or optimizer; the

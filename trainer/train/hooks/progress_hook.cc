@@ -5,10 +5,7 @@ namespace {
 
 class ProgressHook : public TrainHook {
  public:
-  void AtStart(TrainRun& run) override {
-    run.progress.Start(run.schedule,
-                       run.checkpointer == nullptr ? 0 : run.checkpointer->samples_seen());
-  }
+  void AtStart(TrainRun& run) override { run.progress.Start(run.schedule, run.samples_seen); }
 
   void AfterResults(TrainRun& run, int64_t, const std::vector<StepInfo>& steps) override {
     for (const StepInfo& step : steps) run.progress.AddStep(step);

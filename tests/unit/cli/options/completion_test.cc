@@ -51,7 +51,7 @@ TEST(Complete, OffersCommandsProgramsAndTheirArguments) {
   EXPECT_THAT(Words({""}), Contains("doctor"));
   EXPECT_EQ(Complete({}).paths, Paths::kFiles);
   EXPECT_THAT(Words({"train", "--st"}), ElementsAre("--steps"));
-  EXPECT_THAT(Words({"train", "recipe.yaml", "--res"}), ElementsAre("--resume"));
+  EXPECT_THAT(Words({"train", "recipe.yaml", "--res"}), ElementsAre("--resume", "--resume_from"));
   EXPECT_THAT(Words({"predict", "--resume", "a"}), ElementsAre("auto"));
   EXPECT_THAT(Words({"train.py", "--num_"}), IsEmpty());
   EXPECT_EQ(Complete({"train.py", "--num_"}).paths, Paths::kFiles);

@@ -287,13 +287,14 @@ TEST(ParseOptions, ReadsEveryTrainOption) {
   using Task = TrainOptions::Task;
   const TrainOptions train =
       Good({"train", "r.yaml", "--deepspeed_config", "ds.json", "--plugin=libmine.so",
-            "--init-weights", "w", "--export_hf", "hf", "--trace", "t", "--time_limit", "1.5",
-            "--deterministic", "--profile", "--profile-sort", "memory"})
+            "--init-weights", "w", "--resume-from", "ds", "--export_hf", "hf", "--trace", "t",
+            "--time_limit", "1.5", "--deterministic", "--profile", "--profile-sort", "memory"})
           .train;
   EXPECT_EQ(train.task, Task::kTrain);
   EXPECT_EQ(train.deepspeed_config, "ds.json");
   EXPECT_EQ(train.plugin, "libmine.so");
   EXPECT_EQ(train.init_weights, "w");
+  EXPECT_EQ(train.resume_from, "ds");
   EXPECT_EQ(train.export_hf, "hf");
   EXPECT_EQ(train.trace, "t");
   EXPECT_TRUE(train.profile);

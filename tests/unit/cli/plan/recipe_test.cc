@@ -332,6 +332,10 @@ TEST(ReadRecipe, ReadsCheckpointOptions) {
       testing::AllOf(HasSubstr(R"("async_save":true)"), HasSubstr(R"("load_module_only":true)")));
   options.async_save = options.load_module_only = false;
   options.checkpoint_dir.reset();
+  TrainOptions weights;
+  weights.load_module_only = true;
+  EXPECT_FALSE(Json("run: {steps: 3}\n", weights).ok());
+  EXPECT_TRUE(Json("run: {steps: 3, resume_from: /other}\n", weights).ok());
   EXPECT_TRUE(Json("run: {checkpoint_dir: /c}\n", options).ok());
   const auto refused = Json("run: {steps: 3}\n", options);
   ASSERT_FALSE(refused.ok());
@@ -343,6 +347,7 @@ TEST(ReadRecipe, EveryOptionSetsItsKey) {
   TrainOptions options;
   options.task = TrainOptions::Task::kPredict;
   options.init_weights = "w";
+  options.resume_from = "ds";
   options.export_hf = "/hf";
   options.trace = "t/";
   options.profile = true;
@@ -358,7 +363,8 @@ TEST(ReadRecipe, EveryOptionSetsItsKey) {
       Good("run: {}\n", options),
       R"({"run":{"deterministic":true,"export_hf":"/hf","init_weights":"/cwd/w","max_new_tokens":3,)"
       R"("mode":"predict","predictions":"/cwd/p.jsonl",)"
-      R"("profile":{"enabled":true,"sort_by":"calls"},"prompt":"To be: #1","temperature":0.0,)"
+      R"("profile":{"enabled":true,"sort_by":"calls"},"prompt":"To be: #1","resume_from":"/cwd/ds",)"
+      R"("temperature":0.0,)"
       R"("time_limit_s":1.5,"top_k":5,"trace":"/cwd/t/"}})");
   for (const auto& [task, mode] :
        {std::pair(TrainOptions::Task::kEvaluate, "evaluate"),

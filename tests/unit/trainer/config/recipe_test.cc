@@ -231,6 +231,7 @@ TEST(RecipeTest, ReadsKeysOfSectionRun) {
   recipe["run"].update({{"mode", "predict"},
                         {"predictions", "/p.jsonl"},
                         {"init_weights", "/w"},
+                        {"resume_from", "/f"},
                         {"time_limit_s", 1.5},
                         {"collective_timeout_s", 90},
                         {"deterministic", true},
@@ -242,6 +243,7 @@ TEST(RecipeTest, ReadsKeysOfSectionRun) {
   EXPECT_EQ(run.mode, RunConfig::Mode::kPredict);
   EXPECT_EQ(run.predictions, "/p.jsonl");
   EXPECT_EQ(run.init_weights, "/w");
+  EXPECT_EQ(run.resume_from, "/f");
   EXPECT_EQ(run.time_limit_s, 1.5);
   EXPECT_EQ(run.collective_timeout_s, 90);
   EXPECT_TRUE(run.deterministic);
@@ -382,6 +384,11 @@ TEST(RecipeTest, RefusesContradictingKeys) {
       {With("/run/time_limit_s", 0), "run.time_limit_s is 0"},
       {With("/run/collective_timeout_s", 0.5), "run.collective_timeout_s"},
       {With("/run/save_every", 5), "run.save_every needs run.checkpoint_dir"},
+      {With("/run/load_module_only", true),
+       "run.load_module_only needs run.checkpoint_dir (--checkpoint_dir) or run.resume_from"},
+      {With("/run",
+            {{"steps", 1}, {"checkpoint_dir", "/c"}, {"resume", "t"}, {"resume_from", "/f"}}),
+       "run.resume_from and run.resume (\"t\") both say where the run starts; give one of them"},
       {With("/run/check_replicas_every", 0), "run.check_replicas_every is 0"},
       {With("/run", {{"mode", "evaluate"}, {"steps", 1}, {"epochs", 1}}), "it has both"},
   };

@@ -1,4 +1,5 @@
 // Checkpoints of the engine for users' programs. `dslaunch train` has its Checkpointer.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/text/sanitize.h"
 #include "dslaunch/engine.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/base/by_rank.h"
@@ -18,6 +20,8 @@
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/rank_failure.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/foreign/foreign_checkpoint.h"
+#include "trainer/resume/resume_source.h"
 
 namespace dslaunch {
 namespace {
@@ -84,6 +88,32 @@ void TakeFolder(CheckpointFolder& folder) {
   folder.RemoveLeftovers();
 }
 
+// Collective. Loads a checkpoint of another program.
+LoadedCheckpoint LoadForeign(const std::string& path, const LoadCheckpointOptions& options,
+                             EngineCore& engine) {
+  ResumeSource source = OpenResumeSource(path, engine.group());
+  const bool weights_only = options.load_module_only || !source.has_optimizer();
+  if (!weights_only && options.load_optimizer_states && engine.config().optimizer) {
+    CheckSameOptimizer(source, engine, "set LoadCheckpointOptions::load_module_only");
+  }
+  std::vector<std::string> notes = source.notes;
+  const SkippedTensors skipped = LoadSource(source, {},
+                                            {.strict = options.load_module_strict,
+                                             .weights_only = weights_only,
+                                             .optimizer = options.load_optimizer_states,
+                                             .schedule = options.load_lr_scheduler_states},
+                                            engine, notes);
+  std::string reason = "loading " + source.checkpoint.folder + " of " + source.program;
+  if (weights_only && !options.load_module_only) reason += ", which has no optimizer state";
+  reason += JoinedNotes(notes);
+  return {.folder = source.checkpoint.folder,
+          .reason = SanitizeForTerminal(reason) + Summary(skipped),
+          .client_state = {},
+          .missing_keys = skipped.missing,
+          .unexpected_keys = skipped.unexpected,
+          .micro_steps = engine.micro_steps()};
+}
+
 }  // namespace
 
 void EngineCore::SaveCheckpoint(const std::string& dir, const std::string& tag,
@@ -108,6 +138,11 @@ void EngineCore::SaveCheckpoint(const std::string& dir, const std::string& tag,
 std::optional<LoadedCheckpoint> EngineCore::LoadCheckpoint(const std::string& dir,
                                                            const std::string& tag,
                                                            const LoadCheckpointOptions& options) {
+  const std::string path = tag.empty() ? dir : dir + "/" + tag;
+  const bool is_foreign = !IsOwnCheckpoint(dir) && WhatIs(path).has_value();
+  if (std::ranges::count(GatherTexts(group(), is_foreign ? "foreign" : ""), "foreign") > 0) {
+    return LoadForeign(path, options, *this);
+  }
   CheckpointFolder folder(dir);
   const ResumeDecision decision = ChooseTogether(
       folder,

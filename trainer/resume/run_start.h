@@ -1,0 +1,47 @@
+// The checkpoint of run.resume_from, from which a run of `dslaunch train` starts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/process_group.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/config/recipe.h"
+#include "trainer/resume/resume_source.h"
+
+namespace dslaunch {
+
+// One for each rank. Errors are TrainError, on every rank.
+class RunStart {
+ public:
+  // Collective. Opens the checkpoint and decides what is taken from it: everything; or only the
+  // weights, with run.load_module_only or if it has no optimizer state. `train_samples` is the size
+  // of the data set; 0 to take only the weights, for a program that does not train. Leaves the
+  // group before it throws. `recipe` must outlive this.
+  RunStart(const Recipe& recipe, ProcessGroup& group, int64_t train_samples);
+
+  // Where the run starts after Load.
+  const Position& position() const { return position_; }
+  int64_t samples_seen() const { return samples_seen_; }
+  const Manifest& manifest() const { return source_.checkpoint.manifest; }
+  // Collective. Brings the engine to the checkpoint's state.
+  void Load(EngineCore& engine);
+  // One line: what is resumed from what. Complete after Load.
+  std::string reason() const;
+
+ private:
+  void PlaceInData(int64_t train_samples);
+
+  const Recipe& recipe_;
+  ResumeSource source_;
+  bool trains_ = true;
+  bool weights_only_ = false;
+  Position position_;
+  int64_t samples_seen_ = 0;
+  std::string data_;  // clause about where the data continues; empty with weights only
+  std::vector<std::string> notes_;
+};
+
+}  // namespace dslaunch
