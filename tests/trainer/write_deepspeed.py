@@ -30,6 +30,8 @@ logging.disable(logging.WARNING)
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 # Would compile a kernel; Gloo serves all that is needed here.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+# DeepSpeed asks for instructions of few CPUs; PyTorch computes in fp16 on all.
+deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 STEPS = 3
@@ -259,11 +261,7 @@ def scaler_of(engine):
     return [getattr(scaler, key, None) for key in ("cur_scale", "cur_iter", "last_overflow_iter")]
 
 
-def rank_main(rank, world, cases, meeting):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=world)
-    deepspeed.init_distributed("gloo", verbose=False)
+def write_all(cases, rank):
     for case in cases:
         quiet = io.StringIO()
         try:
@@ -275,11 +273,19 @@ def rank_main(rank, world, cases, meeting):
             sys.stderr.write(f"{quiet.getvalue()[-3000:]}\nrank {rank} of {json.dumps(case)}\n")
             raise
         torch.distributed.barrier()
+
+
+def rank_main(rank, world, cases, meeting, work):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=world)
+    deepspeed.init_distributed("gloo", verbose=False)
+    work(cases, rank)
     torch.distributed.destroy_process_group()
 
 
-def main():
-    cases = [json.loads(line) for line in sys.stdin]
+def fork_ranks(cases, work):
+    """Calls work(cases of one world size, rank) in `world` processes, for one world size after the other."""
     with tempfile.TemporaryDirectory() as folder:
         for world in sorted({case["world"] for case in cases}):
             chosen = [case for case in cases if case["world"] == world]
@@ -289,7 +295,7 @@ def main():
                 if child == 0:
                     status = 1
                     try:
-                        rank_main(rank, world, chosen, os.path.join(folder, f"meeting-{world}"))
+                        rank_main(rank, world, chosen, os.path.join(folder, f"meeting-{world}"), work)
                         status = 0
                     except BaseException:
                         import traceback
@@ -304,4 +310,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    fork_ranks([json.loads(line) for line in sys.stdin], write_all)
