@@ -58,8 +58,8 @@ class BlockEncoder {
       return;
     }
     if (block.first) Add(tokenizer_.before(), encoded);
-    encoder_.Encode(block.content, encoded.ids,
-                    block.first ? TextStart::kDocument : TextStart::kContinued);
+    EncodeAt(block.file, block.content, block.first ? TextStart::kDocument : TextStart::kContinued,
+             encoded);
     if (block.last) EndDocument(encoded);
   }
 
@@ -71,14 +71,24 @@ class BlockEncoder {
       const std::string_view line = content.substr(at, end - at);
       at = end + 1;
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const std::string text = TextOf(line, block.file + ":" + std::to_string(number));
+      const std::string place = block.file + ":" + std::to_string(number);
+      const std::string text = TextOf(line, place);
       if (text.empty()) {
         ++encoded.empty_documents;
         continue;
       }
       Add(tokenizer_.before(), encoded);
-      encoder_.Encode(text, encoded.ids);
+      EncodeAt(place, text, TextStart::kDocument, encoded);
       EndDocument(encoded);
+    }
+  }
+
+  void EncodeAt(const std::string& place, std::string_view text, TextStart start,
+                Encoded& encoded) {
+    try {
+      encoder_.Encode(text, encoded.ids, start);
+    } catch (const TrainError& error) {
+      throw TrainError(error.code(), place + ": " + error.what());
     }
   }
 

@@ -87,7 +87,7 @@ TEST(TokenizerTest, RefusesUnsupportedStepsByName) {
       {"/model/vocab/c", "0", "the number of another token"},
       {"/model/vocab/c", "-1", "a number that is not from 0 to 16777215"},
       {"/model/vocab/c", "20000000", "a number that is not from 0 to 16777215"},
-      {"/model/vocab/c", "16777215", "has 7 tokens with numbers up to 16777215; most numbers"},
+      {"/model/vocab/ab", "16777215", "has 6 tokens with numbers up to 16777215; most numbers"},
       {"/model/merges/0", R"("a c")", "model.merges[0] needs the token 'c'"},
       {"/model/merges/0", R"("a b c")", "model.merges[0] is not a pair of tokens"},
       {"/model/merges/0", R"("b a")", "needs the token 'ba'"},
