@@ -85,6 +85,28 @@ KeyTable<DataConfig> DataKeys() {
              "micro-batches that a background thread reads ahead; 0: no thread")};
 }
 
+void ReadSources(JsonObject& object, const char* key, DataConfig& data) {
+  constexpr size_t kMaxSources = 1000;
+  for (JsonObject& item : object.Objects(key)) {
+    DataSource source;
+    source.path = item.String("path").value_or("");
+    if (source.path.empty()) item.Fail("path", "is missing");
+    source.weight = item.Number("weight", 0).value_or(source.weight);
+    if (source.weight == 0) item.Fail("weight", "is 0; leave the source out");
+    item.RefuseUnknown();
+    data.sources.push_back(std::move(source));
+  }
+  if (data.sources.size() > kMaxSources) object.Fail(key, "has more than 1000 sources");
+}
+
+nlohmann::ordered_json ShowSources(const DataConfig& data) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const DataSource& source : data.sources) {
+    list.push_back({{"path", source.path}, {"weight", source.weight}});
+  }
+  return list;
+}
+
 // Keys of some types of data only.
 struct OfDataTypes {
   const char* types;  // text for messages
@@ -99,7 +121,11 @@ const std::vector<OfDataTypes>& KeysOfDataTypes() {
       {"tokens and text",
        HoldsTokens,
        {IntKey("block_size", &D::block_size, {1, kMaxUnits},
-               "tokens of a sample; default: as many as the model takes")}},
+               "tokens of a sample; default: as many as the model takes"),
+        {"sources", ReadSources, ShowSources,
+         "several files instead of `path`, each an object with `path` and `weight` (default 1): "
+         "samples come from them in proportion to the weights, in an order that depends on nothing "
+         "else. An epoch has as many samples as all of them"}}},
       {"image_folder, csv, tokens and text; idx and cifar have test files of their own, and a "
        "plugin "
        "makes the data to evaluate on itself",
@@ -168,6 +194,12 @@ void CheckData(const JsonObject& object, const ModelConfig& model, const DataCon
   if (HoldsTokens(data.type) && positions == 0 && data.block_size == 0) {
     object.Fail("block_size",
                 "is missing; this model does not give the number of tokens in a sample");
+  }
+  if (!data.sources.empty() && !data.path.empty()) {
+    object.Fail("sources", "and path exclude each other; keep one of them");
+  }
+  if (!data.sources.empty() && data.val_fraction > 0) {
+    object.Fail("val_fraction", "is for a single path; with sources, give val_path");
   }
   if (data.val_fraction == 1) object.Fail("val_fraction", "is 1, which leaves no training data");
   if (!data.val_path.empty() && data.val_fraction > 0) {
@@ -526,6 +558,10 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
 }  // namespace
 
 std::string DataName(const DataConfig& data) {
+  if (!data.sources.empty()) {
+    return data.sources.front().path + " and " + std::to_string(data.sources.size() - 1) +
+           " more sources";
+  }
   if (data.type != DataConfig::Type::kPlugin) return data.path;
   return data.name + " of " + data.plugin + (data.path.empty() ? "" : " (" + data.path + ")");
 }
@@ -551,7 +587,8 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
       ParseRun(section("run", "Length of the run, and what it writes."), recipe.model, recipe.data);
   const bool writes_text =
       recipe.run.mode == RunConfig::Mode::kPredict && !recipe.run.prompt.empty();
-  if (recipe.data.path.empty() && recipe.data.type != DataConfig::Type::kPlugin && !writes_text) {
+  if (recipe.data.path.empty() && recipe.data.sources.empty() &&
+      recipe.data.type != DataConfig::Type::kPlugin && !writes_text) {
     section("data").Fail("path", "is missing; give the path of the data (--data)");
   }
   if (recipe.run.ranks) ranks = *recipe.run.ranks;

@@ -25,6 +25,12 @@
 
 namespace dslaunch {
 
+// One of several streams of tokens that are mixed.
+struct DataSource {
+  std::string path;
+  double weight = 1;  // share of the samples, relative to the other sources
+};
+
 struct DataConfig {
   enum class Type {
     kIdx,          // a folder with the four IDX files of an MNIST-like data set
@@ -42,8 +48,9 @@ struct DataConfig {
   bool shuffle = true;
   // Drop samples, instead of repeating some, if ranks do not divide their number.
   bool drop_last = false;
-  int64_t block_size = 0;   // tokens of a sample; 0: as many as the model takes
-  std::string val_path;     // image_folder, tokens, text and csv: data to evaluate on
+  int64_t block_size = 0;           // tokens of a sample; 0: as many as the model takes
+  std::vector<DataSource> sources;  // tokens and text: several files instead of `path`
+  std::string val_path;             // image_folder, tokens, text and csv: data to evaluate on
   double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
   // csv
   std::string label_column;              // name or number from 0; empty: last column

@@ -16,6 +16,7 @@
 #include "trainer/data/idx.h"
 #include "trainer/data/image_file.h"
 #include "trainer/data/image_folder.h"
+#include "trainer/data/mixture.h"
 #include "trainer/data/plugin_data.h"
 #include "trainer/data/token_stream.h"
 
@@ -139,13 +140,43 @@ class TableDataset : public Dataset {
   int64_t size_;
 };
 
-// Consecutive tokens of a stream, from `first` on, as disjoint blocks. The last target of a block
-// is the first input of the next.
+// Blocks of tokens.
 class TokenDataset : public Dataset {
  public:
-  TokenDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
-               int64_t block, int64_t vocab_size)
-      : stream_(std::move(stream)),
+  explicit TokenDataset(int64_t block) : block_(block) {}
+
+  std::vector<int64_t> input_shape() const override { return {block_}; }
+  int64_t tokens_per_sample() const override { return block_; }
+  // Reads the inputs of a sample, which must exist, and the last target after them.
+  virtual void ReadSample(int64_t index, std::span<int64_t> tokens) const = 0;
+
+  Batch Fetch(std::span<const int64_t> indices) const override {
+    const auto count = static_cast<int64_t>(indices.size());
+    Batch batch{at::empty({count, block_}, at::kLong), at::empty({count, block_}, at::kLong)};
+    auto* input = batch.inputs.mutable_data_ptr<int64_t>();
+    auto* target = batch.targets.mutable_data_ptr<int64_t>();
+    std::vector<int64_t> tokens(static_cast<size_t>(block_) + 1);
+    for (const int64_t index : indices) {
+      CheckIndex(index, size());
+      ReadSample(index, tokens);
+      input = std::copy(tokens.begin(), tokens.end() - 1, input);
+      target = std::copy(tokens.begin() + 1, tokens.end(), target);
+    }
+    return batch;
+  }
+
+ private:
+  int64_t block_;
+};
+
+// Consecutive tokens of a stream, from `first` on, as disjoint blocks. The last target of a block
+// is the first input of the next.
+class StreamDataset : public TokenDataset {
+ public:
+  StreamDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
+                int64_t block, int64_t vocab_size)
+      : TokenDataset(block),
+        stream_(std::move(stream)),
         first_(first),
         size_(tokens > 0 ? (tokens - 1) / block : 0),
         block_(block),
@@ -159,22 +190,8 @@ class TokenDataset : public Dataset {
   }
 
   int64_t size() const override { return size_; }
-  std::vector<int64_t> input_shape() const override { return {block_}; }
-  int64_t tokens_per_sample() const override { return block_; }
-
-  Batch Fetch(std::span<const int64_t> indices) const override {
-    const auto count = static_cast<int64_t>(indices.size());
-    Batch batch{at::empty({count, block_}, at::kLong), at::empty({count, block_}, at::kLong)};
-    auto* input = batch.inputs.mutable_data_ptr<int64_t>();
-    auto* target = batch.targets.mutable_data_ptr<int64_t>();
-    std::vector<int64_t> tokens(static_cast<size_t>(block_) + 1);
-    for (const int64_t index : indices) {
-      CheckIndex(index, size_);
-      stream_->Read(first_ + index * block_, tokens, vocab_size_);
-      input = std::copy(tokens.begin(), tokens.end() - 1, input);
-      target = std::copy(tokens.begin() + 1, tokens.end(), target);
-    }
-    return batch;
+  void ReadSample(int64_t index, std::span<int64_t> tokens) const override {
+    stream_->Read(first_ + index * block_, tokens, vocab_size_);
   }
 
  private:
@@ -183,6 +200,29 @@ class TokenDataset : public Dataset {
   int64_t size_;  // samples
   int64_t block_;
   int64_t vocab_size_;
+};
+
+// Samples of several sources in turn, by their weights. There are as many as in all sources
+// together: sources of large weight are repeated, sources of small weight are not read to the end.
+class MixedDataset : public TokenDataset {
+ public:
+  MixedDataset(std::vector<std::unique_ptr<TokenDataset>> sources, std::span<const double> weights,
+               int64_t block)
+      : TokenDataset(block), sources_(std::move(sources)), mixture_(weights) {
+    for (const auto& source : sources_) size_ += source->size();
+  }
+
+  int64_t size() const override { return size_; }
+  void ReadSample(int64_t index, std::span<int64_t> tokens) const override {
+    const auto [source, number] = mixture_.At(index);
+    const TokenDataset& samples = *sources_[static_cast<size_t>(source)];
+    samples.ReadSample(number % samples.size(), tokens);
+  }
+
+ private:
+  std::vector<std::unique_ptr<TokenDataset>> sources_;
+  Mixture mixture_;
+  int64_t size_ = 0;
 };
 
 // Returns the number of samples (or tokens) that val_fraction keeps for the evaluation.
@@ -282,8 +322,24 @@ DataSplits OpenTokens(const DataConfig& data, int64_t block, int64_t vocab_size)
     return std::make_shared<const TokenStream>(text ? TokenStream::OpenText(path)
                                                     : TokenStream::OpenTokens(path));
   };
+  const auto whole = [&](const std::string& path) {
+    const std::shared_ptr<const TokenStream> stream = open(path);
+    return std::make_unique<StreamDataset>(stream, 0, stream->size(), block, vocab_size);
+  };
   std::string train_path = data.path;
   std::string test_path = data.val_path;
+  DataSplits splits;
+  if (!data.sources.empty()) {
+    std::vector<std::unique_ptr<TokenDataset>> sources;
+    std::vector<double> weights;
+    for (const DataSource& source : data.sources) {
+      sources.push_back(whole(source.path));
+      weights.push_back(source.weight);
+    }
+    splits.train = std::make_unique<MixedDataset>(std::move(sources), weights, block);
+    if (!test_path.empty()) splits.test = whole(test_path);
+    return splits;
+  }
   std::error_code ignored;
   if (!text && std::filesystem::is_directory(data.path, ignored)) {
     train_path = data.path + "/train.bin";
@@ -295,14 +351,12 @@ DataSplits OpenTokens(const DataConfig& data, int64_t block, int64_t vocab_size)
   const std::shared_ptr<const TokenStream> stream = open(train_path);
   const int64_t test_tokens = ValidationCount(data, stream->size());
   const int64_t train_tokens = stream->size() - test_tokens;
-  DataSplits splits;
-  splits.train = std::make_unique<TokenDataset>(stream, 0, train_tokens, block, vocab_size);
+  splits.train = std::make_unique<StreamDataset>(stream, 0, train_tokens, block, vocab_size);
   if (data.val_fraction > 0) {
     splits.test =
-        std::make_unique<TokenDataset>(stream, train_tokens, test_tokens, block, vocab_size);
+        std::make_unique<StreamDataset>(stream, train_tokens, test_tokens, block, vocab_size);
   } else if (!test_path.empty()) {
-    const std::shared_ptr<const TokenStream> test = open(test_path);
-    splits.test = std::make_unique<TokenDataset>(test, 0, test->size(), block, vocab_size);
+    splits.test = whole(test_path);
   }
   return splits;
 }

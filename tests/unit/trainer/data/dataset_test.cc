@@ -208,6 +208,21 @@ TEST_F(DatasetTest, FindsTokensForEvaluation) {
   Refused(data, tokens_, HasSubstr("train.bin: 0 tokens"));
 }
 
+TEST_F(DatasetTest, MixesSourcesByWeight) {
+  DataConfig data = Data(Type::kTokens, "");
+  data.sources = {{Count("a.bin", 13), 3},
+                  {WriteTokens("b.bin", {100, 101, 102, 103, 104, 105, 106, 107, 108}), 1}};
+  data.val_path = Count("val.bin", 5);
+  const DataSplits splits = OpenData(data, tokens_);
+  EXPECT_EQ(splits.test->size(), 1);
+  ASSERT_EQ(splits.train->size(), 3 + 2);
+  const Batch batch = Fetch(*splits.train, {0, 1, 2, 3, 4});
+  EXPECT_TRUE(batch.inputs.select(1, 0).equal(at::tensor({0, 4, 100, 8, 0}, at::kLong)))
+      << "the fourth sample of a.bin is its first again";
+  EXPECT_TRUE(batch.targets.select(1, 3).equal(at::tensor({4, 8, 104, 12, 4}, at::kLong)));
+  EXPECT_THROW(Fetch(*splits.train, {5}), std::out_of_range);
+}
+
 TEST_F(DatasetTest, TextNeedsVocabularyOf256) {
   const DataConfig data = Data(Type::kText, folder_.Write("a.txt", "hello"));
   EXPECT_TRUE(Fetch(*OpenData(data, tokens_).train, {0})
