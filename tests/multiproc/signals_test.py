@@ -21,9 +21,12 @@ IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sl
 WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
 
 
+SOON_S = 20  # on a busy machine; ranks that do not react get SIGKILL after the grace of 30 s
+
+
 class SignalCase(LauncherCase):
-    def start_ranks(self, script, *options):
-        job = self.start(TWO_BY_TWO, *options, bash(script), env={"FOLDER": str(self.folder)})
+    def start_ranks(self, script, *options, grace_s=30):
+        job = self.start(TWO_BY_TWO, "--grace", grace_s, *options, bash(script), env={"FOLDER": str(self.folder)})
         self.wait_for_files(job, "up.*", 4)
         return job
 
@@ -35,7 +38,7 @@ class Signals(SignalCase):
     def test_ctrl_c_ends_ranks_and_exits_130(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGINT)
-        self.assert_code(130, self.wait(job, 5), job)
+        self.assert_code(130, self.wait(job, SOON_S), job)
         self.assert_all_got_signal("int")
         self.assert_nothing_left()
 
@@ -56,7 +59,7 @@ except KeyboardInterrupt:
     def test_sigterm_follows_sigint_unless_chosen(self):
         # One SIGINT, then SIGTERM; or the signal that the user chooses.
         ignores_int = HEEDS_TERM.replace("; exit 0' INT", "' INT")
-        job = self.start_ranks(ignores_int, "--grace", "2")
+        job = self.start_ranks(ignores_int, grace_s=2)
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 15), job)
         self.assert_all_got_signal("term")
@@ -84,7 +87,7 @@ except KeyboardInterrupt:
     def test_sigterm_ends_ranks_and_exits_143(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGTERM)
-        self.assert_code(143, self.wait(job, 5), job)
+        self.assert_code(143, self.wait(job, SOON_S), job)
         self.assert_all_got_signal()
         self.assert_nothing_left()
 
@@ -95,7 +98,7 @@ except KeyboardInterrupt:
                     path.unlink()
                 job = self.start_ranks(HEEDS_TERM.replace("; exit 0' TERM", "; sleep 0.2; touch \"$FOLDER/saved.$RANK\"; exit 0' TERM"))
                 job.signal(number)
-                self.assert_code(128 + number, self.wait(job, 8), job)
+                self.assert_code(128 + number, self.wait(job, SOON_S), job)
                 self.assert_all_got_signal("saved")
                 self.assert_nothing_left()
 
@@ -106,12 +109,12 @@ except KeyboardInterrupt:
         while job.running():
             job.signal(signal.SIGUSR1)
             time.sleep(0.02)
-        self.assert_code(143, self.wait(job, 8), job)
+        self.assert_code(143, self.wait(job, SOON_S), job)
 
     def test_sighup_ends_ranks_and_exits_129(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGHUP)
-        self.assert_code(129, self.wait(job, 5), job)
+        self.assert_code(129, self.wait(job, SOON_S), job)
         self.assert_all_got_signal()
         self.assert_nothing_left()
 
@@ -156,23 +159,23 @@ except KeyboardInterrupt:
             time.sleep(0.5)
             self.assertTrue(job.running())
             job.signal(signal.SIGINT)
-            self.assert_code(seen, self.wait(job, 5), job)
+            self.assert_code(seen, self.wait(job, SOON_S), job)
 
     def test_ctrl_c_waits_for_the_grace(self):
-        job = self.start_ranks(IGNORES_TERM, "--grace", "1")
+        job = self.start_ranks(IGNORES_TERM, grace_s=1)
         begin = time.monotonic()
         job.signal(signal.SIGINT)
-        self.assert_code(130, self.wait(job, 8), job)
+        self.assert_code(130, self.wait(job, SOON_S), job)
         self.assertGreater(time.monotonic() - begin, 0.9)
         self.assert_nothing_left()
 
     def test_second_ctrl_c_kills_at_once(self):
-        job = self.start_ranks(IGNORES_TERM, "--grace", "30")
+        job = self.start_ranks(IGNORES_TERM)
         job.signal(signal.SIGINT)
         time.sleep(0.5)
         self.assertTrue(job.running(), job.output)
         job.signal(signal.SIGINT)
-        self.assert_code(130, self.wait(job, 3), job)
+        self.assert_code(130, self.wait(job, SOON_S), job)
         self.assert_nothing_left()
 
     def test_ctrl_c_before_ranks_are_up_leaves_nothing(self):
@@ -181,7 +184,7 @@ except KeyboardInterrupt:
                 job = self.start(TWO_BY_TWO, "sleep", "60")
                 time.sleep(delay_s)
                 job.signal(signal.SIGINT)
-                self.assert_code(130, self.wait(job, 8), job)
+                self.assert_code(130, self.wait(job, SOON_S), job)
                 self.assert_nothing_left()
 
     def test_user_signals_reach_the_ranks(self):
@@ -192,7 +195,7 @@ except KeyboardInterrupt:
                 job = self.start_ranks(f"""trap 'touch "$FOLDER/{name}.$RANK"; exit 0' {name}
                                            touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done""")
                 job.signal(getattr(signal, "SIG" + name))
-                self.assert_code(0, self.wait(job, 5), job)
+                self.assert_code(0, self.wait(job, SOON_S), job)
                 self.assertEqual(4, len(list(self.folder.glob(f"{name}.*"))))
 
     def test_ctrl_c_at_terminal_signals_each_rank_once(self):
@@ -216,7 +219,7 @@ except KeyboardInterrupt:
             return (os.waitstatus_to_exitcode(status),) if done else None
         wait_until(lambda: ended() or len(list(self.folder.glob("up.*"))) == 4, 20, "ranks up")
         os.write(terminal, b"\x03")
-        code, = wait_until(ended, 5, "end after Ctrl-C")
+        code, = wait_until(ended, SOON_S, "end after Ctrl-C")
         self.assertEqual(130, code, shown.decode(errors="replace"))
         self.assert_all_got_signal("int")
         self.assertEqual(["\n"] * 4, [path.read_text() for path in self.folder.glob("int.*")])
@@ -231,7 +234,7 @@ except KeyboardInterrupt:
         time.sleep(1)
         self.assertTrue(job.running(), job.output)
         job.signal(signal.SIGINT)
-        self.assert_code(130, self.wait(job, 5), job)
+        self.assert_code(130, self.wait(job, SOON_S), job)
         self.assert_nothing_left()
 
 
@@ -248,14 +251,14 @@ class SuddenDeath(SignalCase):
     def test_kill_of_front_end_stops_ranks(self):
         job = self.start_ranks(WITH_GRANDCHILD)
         job.signal(signal.SIGKILL)
-        self.wait(job, 5)
+        self.wait(job, SOON_S)
         self.assert_nothing_left(5, since=job.ended_at)
         self.assert_all_got_signal()
 
     def test_kill_of_front_end_stops_deaf_ranks(self):
-        job = self.start_ranks(IGNORES_TERM, "--grace", "1")
+        job = self.start_ranks(IGNORES_TERM, grace_s=1)
         job.signal(signal.SIGKILL)
-        self.wait(job, 5)
+        self.wait(job, SOON_S)
         self.assert_nothing_left(1 + 5, since=job.ended_at)
 
     def test_kill_of_agent_loses_node(self):
