@@ -82,7 +82,7 @@ def special():
 def write(python, cases):
     """Lets DeepSpeed write the cases' folders."""
     run = subprocess.run([python, HERE / "write_deepspeed.py"], input="\n".join(map(json.dumps, cases)), text=True,
-                         capture_output=True, timeout=1500)
+                         capture_output=True, timeout=7200)
     if run.returncode != 0:
         raise AssertionError(f"write_deepspeed.py failed:\n{run.stdout[-2000:]}\n{run.stderr[-8000:]}")
 
@@ -216,11 +216,31 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         [plan] = plans([folder])
         self.assertIn("give one of these folders: 'global_step3', 'global_step4'", plan["refused"])
 
+    def test_file_that_is_still_being_written_is_refused_by_name(self):
+        case = self.some(stage=3)
+        folder = os.path.join(self.temporary.name, "unfinished")
+        shutil.copytree(os.path.join(case["folder"], f"global_step{STEPS}"), folder)
+        file = next(pathlib.Path(folder).glob("*optim_states.pt"))
+        os.truncate(file, file.stat().st_size // 2)
+        [plan] = plans([folder])
+        self.assertIn(f"{file}: ", plan["refused"])
+
+    def test_rank_file_of_another_save_is_refused_by_name(self):
+        case, other = self.some(stage=2, world=3), self.some(stage=2, world=2)
+        folder = os.path.join(self.temporary.name, "mixed")
+        shutil.copytree(os.path.join(case["folder"], f"global_step{STEPS}"), folder)
+        stray = next(pathlib.Path(other["folder"]).glob(f"global_step{STEPS}/*_rank_1_*optim_states.pt"))
+        mine = next(pathlib.Path(folder).glob("*_rank_1_*optim_states.pt"))
+        shutil.copy(stray, mine)
+        [plan] = plans([folder])
+        self.assertIn(f"{mine}: optimizer_state_dict.partition_count is 2, but 3 in ", plan["refused"])
+
     def test_other_layouts_are_refused_by_name(self):
         case = self.some(stage=2)
         for name, problem in (("mp_rank_01_model_states.pt", "tensor parallelism"),
                               ("layer_0_expert_3_mp_rank_00_model_states.pt", "experts"),
-                              ("layer_03-model_00-model_states.pt", "layer numbers")):
+                              ("layer_03-model_00-model_states.pt", "layer numbers"),
+                              ("offloaded_tensors", "NVMe")):
             folder = os.path.join(self.temporary.name, problem)
             shutil.copytree(os.path.join(case["folder"], f"global_step{STEPS}"), folder)
             open(os.path.join(folder, name), "w").close()

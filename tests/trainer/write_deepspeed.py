@@ -20,6 +20,7 @@ os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS
 
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
+import torch._dynamo  # noqa: E402, F401 (optimizers import it; here it is done once, before the ranks are forked)
 from deepspeed.checkpoint import ds_to_universal  # noqa: E402
 from deepspeed.utils import zero_to_fp32  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
@@ -28,6 +29,8 @@ logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 logging.disable(logging.WARNING)
 # PyTorch computes fp16 on all CPUs, DeepSpeed asks for one that does it fast.
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
+# Importing this optimizer compiles its kernels; no case has it.
+sys.modules["deepspeed.runtime.zero.muon.muon_optimizer"] = types.SimpleNamespace(MuonWithAuxAdam=type("", (), {}))
 # Would compile a kernel; Gloo serves all that is needed here.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
 # DeepSpeed asks for instructions of few CPUs; PyTorch computes in fp16 on all.

@@ -30,15 +30,16 @@ class UniversalPlanner {
     }
   }
 
-  // Returns the names of the parameters that it added. `others` are names of the model that it
-  // passes over: buffers, frozen parameters and aliases have a folder too.
-  std::set<std::string> AddParameters(const std::set<std::string>& others) {
+  // Returns the names of the parameters that it added. Buffers, frozen parameters and aliases have
+  // a folder too, but no state: these are read from the model file, whose names are `in_module`.
+  std::set<std::string> AddParameters(const std::set<std::string>& in_module) {
     std::set<std::string> added;
     const std::string zero = plan_->checkpoint.folder + std::string(kZero);
     for (const std::string& name : FolderNames(zero)) {
       if (!std::filesystem::is_directory(zero + name)) continue;
-      if (others.contains(name) && !shapes_.contains(name)) continue;
-      if (AddParameter(name)) added.insert(name);
+      const auto files = FolderNames(zero + name);
+      if (in_module.contains(name) && !shapes_.contains(name) && files.size() < 2) continue;
+      if (AddParameter(name, files)) added.insert(name);
     }
     for (const auto& [name, shape] : shapes_) {
       if (!added.contains(name)) plan_->missing.push_back("zero/" + name + "/fp32.pt");
@@ -72,11 +73,11 @@ class UniversalPlanner {
   }
 
  private:
-  bool AddParameter(const std::string& name) {
+  bool AddParameter(const std::string& name, const std::vector<std::string>& files) {
     const std::string relative = "zero/" + name;
     const std::string folder = plan_->checkpoint.folder + "/" + relative;
     bool has_weights = false;
-    for (const std::string& file : FolderNames(folder)) {
+    for (const std::string& file : files) {
       if (!file.ends_with(kSuffix)) continue;
       const std::string key = file.substr(0, file.size() - kSuffix.size());
       AddFile(relative + "/" + file, plan_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -10,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxStates = 1'000'000;
+constexpr size_t kMaxWork = 1'000'000;  // states times groups
 
 // A state: how many candidates were passed, and how many parameters of each group were assigned.
 class Assignments {
@@ -32,6 +33,7 @@ class Assignments {
       chosen[group].push_back(at - 1);
       --state[group];
     }
+    if (!ways_[0].contains(state)) return std::nullopt;
     for (auto& indices : chosen) std::reverse(indices.begin(), indices.end());
     return chosen;
   }
@@ -48,11 +50,11 @@ class Assignments {
     ways_[0][std::vector<size_t>(groups_.size())] = {1, groups_.size()};
     size_t open = 0;
     for (const Shapes& group : groups_) open += group.size();
-    size_t states = 1;
-    for (size_t at = 0; at < candidates_.size() && states < kMaxStates; ++at) {
+    size_t work = 0;
+    for (size_t at = 0; at < candidates_.size() && work < kMaxWork; ++at) {
+      work += ways_[at].size() * (groups_.size() + 1);
       for (const auto& [state, way] : ways_[at]) {
-        size_t assigned = 0;
-        for (const size_t count : state) assigned += count;
+        const size_t assigned = std::accumulate(state.begin(), state.end(), size_t{0});
         // The remaining candidates must suffice.
         if (open - assigned < candidates_.size() - at) {
           Add(at + 1, state, {way.count, groups_.size()});
@@ -65,7 +67,6 @@ class Assignments {
           Add(at + 1, next, {way.count, group});
         }
       }
-      states += ways_[at + 1].size();
     }
   }
 

@@ -24,7 +24,8 @@ std::set<std::string> AddWholeOptimizer(const TorchArchive& archive, const DeepS
 
 // Returns, for each group and each of its shapes, the index in `candidates` of the parameter that
 // it is; nullopt if there is no assignment or more than one. Each group is in the candidates'
-// order; candidates may remain. Gives up, as for more than one, beyond a million states. Pure.
+// order; candidates may remain. Gives up, as for more than one, where about a million
+// partial assignments have to be compared. Pure.
 using Shapes = std::vector<std::vector<int64_t>>;
 std::optional<std::vector<std::vector<size_t>>> AssignByShape(const std::vector<Shapes>& groups,
                                                               const Shapes& candidates);

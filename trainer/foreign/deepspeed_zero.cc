@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
@@ -23,20 +25,21 @@ void CheckMapping(const ArchiveField& mapping, const RankCut& cut) {
     const ArchiveField address = mapping.At(fragment.name);
     if (address.At("start").Count() != fragment.start ||
         address.At("numel").Count() != fragment.elements) {
-      address.Fail("is not element " + std::to_string(fragment.start) + " and the " +
-                   std::to_string(fragment.elements - 1) +
-                   " after it, where param_shapes places the parameter");
+      address.Fail("differs from param_shapes, which give start " + std::to_string(fragment.start) +
+                   " and numel " + std::to_string(fragment.elements));
     }
   }
 }
 
-std::vector<int64_t> Paddings(const std::optional<ArchiveField>& of_groups, size_t group) {
-  std::vector<int64_t> paddings;
-  if (!of_groups) return paddings;
-  const auto groups = of_groups->Items();
-  if (group >= groups.size()) of_groups->Fail("lacks a group");
-  for (const ArchiveField& padding : groups[group].Items()) paddings.push_back(padding.Count());
-  return paddings;
+// Returns the items of a list; empty if it is another value or none.
+std::vector<ArchiveField> ItemsIfList(const std::optional<ArchiveField>& field) {
+  return field && field->IsSequence() ? field->Items() : std::vector<ArchiveField>();
+}
+
+std::vector<int64_t> Counts(const ArchiveField& list) {
+  std::vector<int64_t> counts;
+  for (const ArchiveField& item : list.Items()) counts.push_back(item.Count());
+  return counts;
 }
 
 // One plan of the stages 1 to 3.
@@ -100,14 +103,9 @@ class ZeroPlanner {
       groups->Fail("is not empty: experts (MoE) are not read");
     }
     const ArchiveField partitions = state.At("partition_count");
-    int64_t count = 0;
-    if (partitions.IsSequence()) {
-      for (const ArchiveField& of_group : partitions.Items()) {
-        count = std::max(count, of_group.Count());
-      }
-    } else {
-      count = partitions.Count();
-    }
+    const std::vector<int64_t> counts =
+        partitions.IsSequence() ? Counts(partitions) : std::vector{partitions.Count()};
+    const int64_t count = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
     if (count <= rank || count > kMaxRanks) partitions.Fail("is not a number of ranks");
     if (first) {
       world_size_ = count;
@@ -121,21 +119,20 @@ class ZeroPlanner {
     const ArchiveField field = state.At("single_partition_of_fp32_groups");
     const auto groups = field.Items();
     CheckGroups(field, groups.size());
-    const auto paddings = state.Find("param_alignment_paddings");
-    const auto mappings = state.Find("param_slice_mappings");
-    const auto mapping_of_groups = mappings ? mappings->Items() : std::vector<ArchiveField>();
+    const auto paddings = ItemsIfList(state.Find("param_alignment_paddings"));
+    const auto mappings = ItemsIfList(state.Find("param_slice_mappings"));
     const ArchiveField base = state.At("base_optimizer_state");
+    // With elastic_checkpoint it is a list of the groups' states.
+    const auto listed = ItemsIfList(base);
     for (size_t i = 0; i < groups.size(); ++i) {
-      // With elastic_checkpoint it is a list of the groups' states.
-      const auto of_group =
-          base.IsSequence()
-              ? (i < base.Items().size() ? std::optional(base.Items()[i]) : std::nullopt)
-              : base.At("state").Find(static_cast<int64_t>(i));
-      const RankCut cut = CutGroup(model_.groups[i], Paddings(paddings, i), rank, world_size_);
+      std::optional<ArchiveField> of_group;
+      if (i < listed.size()) of_group = listed[i];
+      if (base.IsDict()) of_group = base.At("state").Find(static_cast<int64_t>(i));
+      const RankCut cut = CutGroup(
+          model_.groups[i], i < paddings.size() ? Counts(paddings[i]) : std::vector<int64_t>(),
+          rank, world_size_);
       // DeepSpeed's own mapping is wrong where round_robin_gradients reorders the parameters.
-      if (i < mapping_of_groups.size() && !model_.reordered) {
-        CheckMapping(mapping_of_groups[i], cut);
-      }
+      if (i < mappings.size() && !model_.reordered) CheckMapping(mappings[i], cut);
       parts_.Add(cut, FlatTensorsOf(groups[i], of_group, &unread_), groups[i]);
       if (i == 0) ReadProgress(state, of_group, base.Find("param_groups"), first);
     }
@@ -192,6 +189,20 @@ class ZeroPlanner {
   std::set<std::string> unread_;  // keys of the optimizer's state
 };
 
+void RefuseUnreadLayouts(const std::string& folder, const std::vector<std::string>& names,
+                         const DeepSpeedFiles& files) {
+  if (!files.tensor_parallel.empty()) {
+    RefuseInput(folder + "/" + files.tensor_parallel +
+                ": DeepSpeed saved it with tensor parallelism, whose layout is not read; convert "
+                "the checkpoint with DeepSpeed's ds_to_universal and give the folder that it "
+                "writes");
+  }
+  if (std::binary_search(names.begin(), names.end(), "offloaded_tensors")) {
+    RefuseInput(folder +
+                "/offloaded_tensors: it has what DeepSpeed offloaded to NVMe, which is not read");
+  }
+}
+
 }  // namespace
 
 ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::string>& names) {
@@ -199,12 +210,7 @@ ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::str
   plan.kind = ForeignKind::kDeepSpeed;
   plan.checkpoint.folder = folder;
   const DeepSpeedFiles files = SortDeepSpeedFiles(names, folder);
-  if (!files.tensor_parallel.empty()) {
-    RefuseInput(folder + "/" + files.tensor_parallel +
-                ": DeepSpeed saved it with tensor parallelism, whose layout is not read; convert "
-                "the checkpoint with DeepSpeed's ds_to_universal and give the folder that it "
-                "writes");
-  }
+  RefuseUnreadLayouts(folder, names, files);
   const bool partitioned = files.model.empty() && !files.models.empty();
   if (files.model.empty() && files.models.empty()) {
     plan.missing.push_back("mp_rank_00_model_states.pt");

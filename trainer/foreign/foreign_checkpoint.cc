@@ -65,14 +65,13 @@ std::string FirstLine(const std::string& path) {
 }
 
 // Returns the checkpoint in `folder` that the file `latest` names. If that one was deleted, returns
-// the only other one, with a note; throws if there are several.
+// the only other one of DeepSpeed, with a note; throws if there are several.
 std::optional<Found> FindLatest(const std::string& folder) {
   const auto names = FolderNames(folder);
   for (const char* file : {"latest", "latest_universal"}) {
     if (!Has(names, file)) continue;
     const std::string tag = FirstLine(folder + "/" + file);
-    if (!IsTag(tag))
-      RefuseInput(folder + "/" + file + ": " + Quoted(tag) + " is not a folder's name");
+    if (!IsTag(tag)) return std::nullopt;
     if (Has(names, tag)) return FindIn(folder + "/" + tag);
     std::vector<Found> others;
     std::string tags;
@@ -83,13 +82,13 @@ std::optional<Found> FindLatest(const std::string& folder) {
           (other->kind != ForeignKind::kDeepSpeed && other->kind != ForeignKind::kUniversal)) {
         continue;
       }
-      tags += (tags.empty() ? "" : ", ") + Quoted(name);
+      if (others.size() < 5) tags += (tags.empty() ? "" : ", ") + Quoted(name);
       others.push_back(*std::move(other));
     }
     const std::string gone =
         folder + "/" + file + " names " + Quoted(tag) + ", which does not exist";
     if (others.size() > 1) RefuseInput(gone + "; give one of these folders: " + tags);
-    if (others.empty()) RefuseInput(gone);
+    if (others.empty()) return std::nullopt;
     others[0].note = gone + "; this is " + tags + ".";
     return others[0];
   }

@@ -33,8 +33,8 @@ struct ForeignCheckpoint {
   // The manifest names the model's tensors as the program did, and optimizer state as ours:
   // "optimizer/exp_avg/NAME", "optimizer/exp_avg_sq/NAME", in fp32 where the checkpoint has it. A
   // slice's `file` is a key of `places`. Position, optimizer, updates, loss scale, learning rates,
-  // world_size, zero_stage and dtype are set as far as the checkpoint has them; `files` has names
-  // and sizes without sums.
+  // world_size, zero_stage and dtype are set as far as the checkpoint has them; epoch and place in
+  // the data are 0. `files` has names and sizes without sums.
   Checkpoint checkpoint;
   std::map<std::string, BytesInFile> places;
   std::string program;  // "DeepSpeed 0.19.8"; "PyTorch distributed checkpoint"
