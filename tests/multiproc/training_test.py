@@ -150,11 +150,12 @@ class Training(LauncherCase):
         for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
             (images / name).write_bytes(bytes(3073 * 40))
         perplexity, memory = (["--steps", 2], "test perplexity"), (["--plan_memory"], "memory of")
+        of_many = (["--plan_memory", "--ranks", 8], "memory of")
         for recipe, ranks, data, (options, says) in (
                 ("gpt2_tiny", 2, text, perplexity), ("gpt2_tiny_pipeline", 2, text, perplexity),
                 ("gpt2_small", 2, tokens, memory), ("gpt2_small_pipeline", 4, tokens, memory),
-                ("llama_tiny", 2, text, perplexity), ("llama_1b", 2, tokens, memory), ("llama_8b", 8, tokens, memory),
-                ("qwen3_0.6b", 2, tokens, memory),
+                ("llama_tiny", 2, text, perplexity), ("llama_1b", 1, tokens, of_many), ("llama_8b", 1, tokens, of_many),
+                ("qwen3_0.6b", 1, tokens, of_many),
                 ("cifar10", 2, images, memory)):
             code, job = self.run_job(LOCAL, "--num_gpus", ranks, "train", recipe, "--data", data, *options, timeout_s=120)
             self.assert_code(0, code, job)

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/StringUtil.h>
 
@@ -55,6 +56,39 @@ std::string KeyOf(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
     if (!tensors) key += c10::str("|", argument);
   }
   return key;
+}
+
+// Returns a tensor [B, heads, T, width] as the attention on the CPU allocates it, by position.
+at::Tensor ByPosition(const at::Tensor& like) {
+  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)},
+                   like.options().device(c10::kMeta))
+      .transpose(1, 2);
+}
+
+// Returns the results' shapes, on the meta device, of operations that have no shape functions and
+// would take long on zeros, and an empty list for others.
+std::vector<at::Tensor> ShapesOf(const std::string& name,
+                                 const std::vector<c10::IValue>& arguments) {
+  const auto tensor = [&](size_t i) -> const at::Tensor& { return arguments.at(i).toTensor(); };
+  if (name == "aten::embedding") {
+    std::vector<int64_t> shape = tensor(1).sizes().vec();
+    shape.push_back(tensor(0).size(-1));
+    return {at::empty(shape, tensor(0).options().device(c10::kMeta))};
+  }
+  if (name == "aten::embedding_dense_backward") {
+    const int64_t rows = arguments.at(2).toSymInt().guard_int(__FILE__, __LINE__);
+    return {at::empty({rows, tensor(0).size(-1)}, tensor(0).options().device(c10::kMeta))};
+  }
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
+    const at::Tensor& query = tensor(0);
+    const at::TensorOptions sums =
+        query.options().device(c10::kMeta).dtype(at::toOpMathType(query.scalar_type()));
+    return {ByPosition(query),
+            at::empty({query.size(0), query.size(2), query.size(1)}, sums).transpose(1, 2)};
+  }
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
+    return {ByPosition(tensor(1)), ByPosition(tensor(2)), ByPosition(tensor(3))};
+  return {};
 }
 
 }  // namespace
@@ -126,19 +160,8 @@ class ShapePass::Impl : public OpHandler {
                                    const std::vector<c10::IValue>& arguments) {
     const c10::impl::ExcludeDispatchKeyGuard not_here(kNoMemoryKey);
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    // These have no shape functions, and their operands may be large.
-    if (op.schema().name() == "aten::embedding") {
-      const at::Tensor& weight = arguments.at(0).toTensor();
-      std::vector<int64_t> shape = arguments.at(1).toTensor().sizes().vec();
-      shape.push_back(weight.size(-1));
-      return {at::empty(shape, weight.options().device(c10::kMeta))};
-    }
-    if (op.schema().name() == "aten::embedding_dense_backward") {
-      const at::Tensor& gradient = arguments.at(0).toTensor();
-      return {
-          at::empty({arguments.at(2).toSymInt().guard_int(__FILE__, __LINE__), gradient.size(-1)},
-                    gradient.options().device(c10::kMeta))};
-    }
+    if (std::vector<at::Tensor> shapes = ShapesOf(op.schema().name(), arguments); !shapes.empty())
+      return {shapes.begin(), shapes.end()};
     const std::string key = KeyOf(op, arguments);
     auto known = shapes_.find(key);
     if (known == shapes_.end()) {
