@@ -15,11 +15,9 @@ KeyRow<RotaryConfig> ThetaKey(const char* key) {
   return NumberKey(key, &RotaryConfig::theta, {2, 1e15}, "base of the wavelengths");
 }
 
-// rope_type, or its older name `type`.
-KeyRow<RotaryConfig> TypeKey(const char* key) {
-  KeyRow<RotaryConfig> row =
-      WordKey(key, &RotaryConfig::type, {"default", "linear", "llama3", "yarn"},
-              "how wavelengths are stretched for longer sequences; `default`: not at all");
+KeyRow<RotaryConfig> TypeKey(const char* key, std::string meaning) {
+  KeyRow<RotaryConfig> row = WordKey(key, &RotaryConfig::type,
+                                     {"default", "linear", "llama3", "yarn"}, std::move(meaning));
   row.read = [read = row.read](JsonObject& object, const char* name, RotaryConfig& rotary) {
     const nlohmann::json value = object.value().value(name, nlohmann::json());
     for (const char* other : {"dynamic", "longrope", "proportional", "mrope", "su"}) {
@@ -37,8 +35,9 @@ KeyRow<RotaryConfig> TypeKey(const char* key) {
 const KeyTable<RotaryConfig>& ScalingKeys() {
   using R = RotaryConfig;
   static const KeyTable<R> kKeys = {
-      OlderName(TypeKey("type")),
-      TypeKey("rope_type"),
+      OlderName(TypeKey("type", "older name of `rope_type`")),
+      TypeKey("rope_type",
+              "how wavelengths are stretched for longer sequences; `default`: not at all"),
       ThetaKey("rope_theta"),
       NumberKey("factor", &R::factor, {1, kMaxFactor}, "linear, llama3, yarn: required"),
       NumberKey("low_freq_factor", &R::low_freq_factor, PositiveRange(), "llama3"),
