@@ -81,7 +81,7 @@ def special():
 
 def write(python, cases):
     """Lets DeepSpeed write the cases' folders."""
-    run = subprocess.run([python, HERE / "write_deepspeed.py"], input="\n".join(map(json.dumps, cases)), text=True,
+    run = subprocess.run([python, HERE / "foreign" / "write_deepspeed.py"], input="\n".join(map(json.dumps, cases)), text=True,
                          capture_output=True, timeout=7200)
     if run.returncode != 0:
         raise AssertionError(f"write_deepspeed.py failed:\n{run.stdout[-2000:]}\n{run.stderr[-8000:]}")
@@ -138,7 +138,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         return next(case for case in self.cases 
                     if all(case.get(key) == value for key, value in wanted.items() if key != "folder"))
 
-    def test_tensors_equal_those_of_deepspeeds_converters(self):
+    def test_tensors_equal_deepspeeds_converters(self):
         tensors = 0
         for case, plan, _ in self.results():
             with self.subTest(**case):
@@ -151,7 +151,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
                 tensors += len(expected)
         print(f"{tensors} tensors", flush=True)
 
-    def test_nothing_is_missing_or_unread(self):
+    def test_leaves_nothing_out(self):
         for case, plan, expected in self.results():
             with self.subTest(**case):
                 self.assertEqual(([], []), (plan["missing"], plan["notes"]))
@@ -159,7 +159,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
                 self.assertEqual(set(os.listdir(os.path.join(case["folder"], f"global_step{STEPS}"))),
                                  set(plan["files"]))
 
-    def test_position_is_the_runs(self):
+    def test_position_equals_engines(self):
         for case, plan, expected in self.results():
             batch = 2 * case["world"]
             elastic = case.get("elastic_checkpoint")  # saves no param_groups
@@ -175,7 +175,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
                 if case["dtype"] == "fp16":
                     self.assertEqual(expected["scaler"], plan["loss_scaler"][:len(expected["scaler"])])
 
-    def test_universal_folder_has_the_same_tensors(self):
+    def test_universal_folder_equals_original(self):
         cases = [case for case in self.cases if os.path.isdir(os.path.join(case["folder"], "universal"))]
         self.assertTrue(cases)
         folders = [os.path.join(case["folder"], "universal", f"global_step{STEPS}") for case in cases]
@@ -188,7 +188,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
                             "learning_rates", "loss_scaler", "optimizer", "world_size", "zero_stage"):
                     self.assertEqual(original[key], plan[key], key)
 
-    def test_missing_rank_file_is_named_and_its_tensors_left_out(self):
+    def test_reports_missing_rank_and_omits_its_tensors(self):
         for stage in (2, 3):
             case = self.some(stage=stage, world=3)
             folder = os.path.join(self.temporary.name, f"lost-{stage}")
@@ -202,7 +202,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
                 self.assertLess(len(plan["tensors"]), len(whole))
                 self.assertEqual({name: whole[name] for name in plan["tensors"]}, plan["tensors"])
 
-    def test_latest_naming_a_deleted_folder_gives_the_other_one(self):
+    def test_finds_other_folder_if_latest_was_deleted(self):
         case = self.some(stage=2)
         folder = os.path.join(self.temporary.name, "deleted")
         shutil.copytree(os.path.join(case["folder"], f"global_step{STEPS}"), os.path.join(folder, "global_step3"))
@@ -216,7 +216,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         [plan] = plans([folder])
         self.assertIn("give one of these folders: 'global_step3', 'global_step4'", plan["refused"])
 
-    def test_file_that_is_still_being_written_is_refused_by_name(self):
+    def test_refuses_unfinished_file_by_name(self):
         case = self.some(stage=3)
         folder = os.path.join(self.temporary.name, "unfinished")
         shutil.copytree(os.path.join(case["folder"], f"global_step{STEPS}"), folder)
@@ -225,7 +225,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         [plan] = plans([folder])
         self.assertIn(f"{file}: ", plan["refused"])
 
-    def test_rank_file_of_another_save_is_refused_by_name(self):
+    def test_refuses_rank_file_of_another_save(self):
         case, other = self.some(stage=2, world=3), self.some(stage=2, world=2)
         folder = os.path.join(self.temporary.name, "mixed")
         shutil.copytree(os.path.join(case["folder"], f"global_step{STEPS}"), folder)
@@ -235,7 +235,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         [plan] = plans([folder])
         self.assertIn(f"{mine}: optimizer_state_dict.partition_count is 2, but 3 in ", plan["refused"])
 
-    def test_other_layouts_are_refused_by_name(self):
+    def test_refuses_other_layouts_by_name(self):
         case = self.some(stage=2)
         for name, problem in (("mp_rank_01_model_states.pt", "tensor parallelism"),
                               ("layer_0_expert_3_mp_rank_00_model_states.pt", "experts"),

@@ -23,7 +23,7 @@ struct Fragment {
   int64_t elements = 0;
 };
 
-// What a rank has of a group.
+// A rank's parts of a group's parameters.
 struct RankCut {
   std::vector<Fragment> fragments;  // without empty ones
   int64_t used = 0;                 // elements of the flat tensor up to the group's end
