@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "base/text/sanitize.h"
@@ -43,7 +42,7 @@ ByteProgress::ByteProgress(std::string what, uint64_t total_bytes)
       next_(begin_ + (on_terminal_ ? kTerminalDelay : kLineInterval)) {}
 
 ByteProgress::~ByteProgress() {
-  if (line_shown_) std::fputs("\r\033[K", stderr);
+  if (line_shown_) ShowInLine("");
 }
 
 void ByteProgress::Skip(uint64_t bytes) { skipped_bytes_ += bytes; }
@@ -56,7 +55,7 @@ void ByteProgress::Add(uint64_t bytes) {
       what_ + ByteProgressText(done_bytes_, total_bytes_ - std::min(skipped_bytes_, total_bytes_),
                                std::chrono::duration<double>(now - begin_).count());
   if (on_terminal_) {
-    std::fputs(("\r" + text + "\033[K").c_str(), stderr);
+    ShowInLine(text);
     line_shown_ = true;
     next_ = now + kTerminalInterval;
   } else {

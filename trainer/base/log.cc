@@ -16,4 +16,6 @@ void PrintError(const std::string& line) {
   std::fputs((line + "\n").c_str(), stderr);
 }
 
+void ShowInLine(const std::string& text) { std::fputs(("\r" + text + "\033[K").c_str(), stderr); }
+
 }  // namespace dslaunch

@@ -14,4 +14,7 @@ void PrintText(const std::string& text);
 // Flushes stdout, then prints a line on stderr.
 void PrintError(const std::string& line);
 
+// Shows `text` in the current line of the terminal that stderr is, in place of the line's content.
+void ShowInLine(const std::string& text);
+
 }  // namespace dslaunch
