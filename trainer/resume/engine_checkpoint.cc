@@ -139,7 +139,7 @@ std::optional<LoadedCheckpoint> EngineCore::LoadCheckpoint(const std::string& di
                                                            const std::string& tag,
                                                            const LoadCheckpointOptions& options) {
   const std::string path = tag.empty() ? dir : dir + "/" + tag;
-  const bool is_foreign = !IsOwnCheckpoint(dir) && WhatIs(path).has_value();
+  const bool is_foreign = !HoldsOwnCheckpoint(dir) && WhatIs(path).has_value();
   if (std::ranges::count(GatherTexts(group(), is_foreign ? "foreign" : ""), "foreign") > 0) {
     return LoadForeign(path, options, *this);
   }

@@ -188,7 +188,7 @@ bool ResumeSource::has_optimizer() const {
   return std::ranges::any_of(checkpoint.manifest.tensors, IsOptimizerState);
 }
 
-bool IsOwnCheckpoint(const std::string& path) {
+bool HoldsOwnCheckpoint(const std::string& path) {
   std::error_code error;
   if (fs::exists(fs::path(path) / kManifestFile, error)) return true;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
@@ -234,7 +234,8 @@ ResumeSource FromForeign(ForeignCheckpoint plan) {
 }
 
 ResumeSource OpenResumeSource(const std::string& path, const ProcessGroup& group) {
-  const std::vector<std::string> own = GatherTexts(group, IsOwnCheckpoint(path) ? "own" : "other");
+  const std::vector<std::string> own =
+      GatherTexts(group, HoldsOwnCheckpoint(path) ? "own" : "other");
   CheckSameSource(own, path);
   if (own[0] == "own") return OpenOwn(path, group);
   std::optional<ResumeSource> source;

@@ -25,7 +25,7 @@ struct ResumeSource {
 };
 
 // Whether a folder is a checkpoint of this program, or holds some.
-bool IsOwnCheckpoint(const std::string& path);
+bool HoldsOwnCheckpoint(const std::string& path);
 
 // Returns "; NOTE" for each of the notes, which may be sentences.
 std::string JoinedNotes(const std::vector<std::string>& notes);
