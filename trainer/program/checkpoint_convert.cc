@@ -165,7 +165,7 @@ void CheckOptions(const std::string& path, const ConvertOptions& options) {
   if (options.dtype && options.to != ConvertKind::kSafetensors) {
     refuse("--dtype is for --to safetensors; other forms keep the data types");
   }
-  if (IsOwnCheckpoint(path) && !(options.source.key + options.source.prefix).empty()) {
+  if (HasManifest(path) && !(options.source.key + options.source.prefix).empty()) {
     refuse(path + " is a checkpoint of dslaunch; --key and --prefix are for those of others");
   }
 }

@@ -64,13 +64,13 @@ std::map<std::string, uint64_t> NeededBytes(const ForeignCheckpoint& foreign) {
 
 }  // namespace
 
-bool IsOwnCheckpoint(const std::string& path) {
+bool HasManifest(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path + "/" + kManifestFile, ignored);
 }
 
 CheckpointSource OpenSource(const std::string& path, const ForeignOptions& options) {
-  if (IsOwnCheckpoint(path)) return {path, ReadCheckpoint(path), std::nullopt};
+  if (HasManifest(path)) return {path, ReadCheckpoint(path), std::nullopt};
   std::error_code ignored;
   if (!fs::exists(path, ignored)) RefuseInput(path + ": there is no such file or folder");
   try {

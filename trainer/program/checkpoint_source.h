@@ -16,7 +16,7 @@ struct CheckpointSource {
 };
 
 // Whether `path` is the folder of one checkpoint of dslaunch.
-bool IsOwnCheckpoint(const std::string& path);
+bool HasManifest(const std::string& path);
 
 // Opens the file or folder. Reads names and positions only. Throws kBadInput for anything else and
 // for damage; the message names a file that was changed just now, because then the

@@ -57,7 +57,7 @@ std::vector<ListedCheckpoint> FindForeign(const std::string& dir) {
 }
 
 void List(const std::string& path, bool json) {
-  if (IsOwnCheckpoint(path)) {
+  if (HasManifest(path)) {
     RefuseInput(path + " is a checkpoint; give the folder that contains it");
   }
   std::error_code ignored;
@@ -105,7 +105,7 @@ void VerifyForeign(const std::string& path) {
 
 void Verify(const std::string& path) {
   std::vector<std::string> folders = {path};
-  if (!IsOwnCheckpoint(path) && !HasRankFiles(path)) {
+  if (!HasManifest(path) && !HasRankFiles(path)) {
     folders.clear();
     std::error_code ignored;
     if (!fs::is_directory(path, ignored) || FindCheckpoints(path).empty()) {
@@ -179,7 +179,7 @@ std::optional<ConvertOptions> ParseConvertOptions(std::span<const std::string> w
 }
 
 void Export(const std::string& folder, const std::string& out, const ConvertOptions& options) {
-  if (!IsOwnCheckpoint(folder)) {
+  if (!HasManifest(folder)) {
     RefuseInput(folder + " is not a checkpoint: it contains no " + kManifestFile +
                 "; give one of the folders that dslaunch checkpoint ls lists");
   }
