@@ -12,12 +12,6 @@ namespace {
 
 constexpr size_t kMostInspected = 8;  // limit of ranks inspected after others timed out
 
-// Returns the time for all nodes to become empty: a little longer than the nodes' own limits, so
-// that they can report which processes are left.
-milliseconds EmptyingLimit(const pb::Timeouts& timeouts) {
-  return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
-}
-
 // Returns the nodes that the job does not wait for.
 std::vector<uint32_t> NotExpected(const CoordinatorOptions& options, const Roster& roster,
                                   bool is_joining) {

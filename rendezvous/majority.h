@@ -32,6 +32,12 @@ inline milliseconds SilenceLimit(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.dead_ms() + timeouts.heartbeat_ms());
 }
 
+// Returns the time for all nodes to become empty: a little longer than the nodes' own limits, so
+// that they can report which processes are left.
+inline milliseconds EmptyingLimit(const pb::Timeouts& timeouts) {
+  return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
+}
+
 // Returns the length of a lease. It is longer than the silence after which a node counts as lost,
 // so a majority that counts as present is never too old.
 inline milliseconds MajorityLease(const pb::Timeouts& timeouts) {

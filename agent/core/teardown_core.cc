@@ -4,6 +4,7 @@
 
 #include "proto/wire/cause.h"
 #include "proto/wire/job_result.h"
+#include "rendezvous/majority.h"
 
 namespace dslaunch {
 namespace {
@@ -39,11 +40,7 @@ void TeardownCore::OnAllReaped(const Left& left) {
 void TeardownCore::OnTornDown(Clock::time_point now) {
   // Without a front end this node keeps the final status of the job, so it waits for the others as
   // long as they may take.
-  const pb::Timeouts& timeouts = job_.timeouts();
-  quit_at_ =
-      now + (front_end_.detached()
-                 ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())
-                 : kQuitWait);
+  quit_at_ = now + (front_end_.detached() ? EmptyingLimit(job_.timeouts()) : kQuitWait);
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
   message.mutable_torn_down()->set_saved(workers_.ranks().AllSaved());
