@@ -54,7 +54,7 @@ class AgentCore {
   MpiCore& mpi() { return mpi_; }
   MajorityCore& majority() { return majority_; }
   MembershipCore& membership() { return membership_; }
-  const TeardownCore& teardown() const { return teardown_; }
+  TeardownCore& teardown() { return teardown_; }
   const NodeJob& job() const { return job_; }
   const WorkersCore& workers() const { return workers_; }
 
@@ -70,8 +70,6 @@ class AgentCore {
   // The job no longer needs its front end; `socket_path` is where viewers attach.
   void OnDetach(const std::string& socket_path, Clock::time_point now,
                 BootClock::time_point boot_now);
-  // A viewer has read its last event, or disconnected.
-  void OnViewerOver(Clock::time_point now) { teardown_.QuitIfIdle(now); }
   // Returns the content of each heartbeat to the supervisor. Thread-safe.
   pb::AgentAlive Alive(BootClock::time_point now);
 

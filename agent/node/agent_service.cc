@@ -1,7 +1,6 @@
 #include "agent/node/agent_service.h"
 
 #include <asio/post.hpp>
-#include <utility>
 
 #include "agent/logs/event_writer.h"
 #include "agent/node/copy_service.h"
@@ -26,7 +25,7 @@ grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* AgentService::Copy(
 grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Run(grpc::CallbackServerContext*,
                                                            const pb::RunRequest* request) {
   auto* writer = new EventWriter(
-      loop_, [&agent = agent_](const EventSink*, bool ok) { agent.OnEventWritten(ok); },
+      loop_, [&agent = agent_](const EventSink*, bool ok) { agent.events().OnWritten(ok); },
       [&agent = agent_](const EventSink*) { agent.OnStreamOver(); });
   asio::post(loop_,
              [this, request = *request, sink = writer->sink()] { agent_.Run(request, sink); });
@@ -96,7 +95,10 @@ grpc::ServerUnaryReactor* AgentService::Detach(grpc::CallbackServerContext* cont
 grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Attach(grpc::CallbackServerContext*,
                                                               const pb::AttachRequest* request) {
   auto* writer = new EventWriter(
-      loop_, [&agent = agent_](const EventSink* sink, bool ok) { agent.OnViewerWritten(sink, ok); },
+      loop_,
+      [&agent = agent_](const EventSink* sink, bool ok) {
+        agent.events().OnViewerWritten(sink, ok);
+      },
       [&agent = agent_](const EventSink* sink) { agent.OnViewerOver(sink); });
   asio::post(loop_,
              [this, request = *request, sink = writer->sink()] { agent_.Attach(request, sink); });

@@ -8,8 +8,25 @@
 #include "agent/host/logout.h"
 #include "agent/node/kept_result.h"
 #include "agent/supervisor/orphan_sweep.h"
+#include "rendezvous/majority.h"
 
 namespace dslaunch {
+namespace {
+
+// Writes the supervisor's pid to a file if the job asks for it: a signal to that pid empties this
+// node, and the job ends. Nodes that are one machine have one file.
+Result<void> SavePid(const NodeJob& job, NodeOutput& output, std::optional<PidFile>& pid_file) {
+  const uint32_t save_pid = job.spec().ranks().save_pid();
+  if (save_pid == 0 || (job.spec().local() && job.node_index() > 0)) return {};
+  Result<PidFile> file = PidFile::Create(PidFile::PathFor(save_pid), ::getppid());
+  if (!file.ok()) return Error{file.error().code, job.node_name() + ": " + file.error().message};
+  output.Notify(job.node_name() + ": " + file->path() +
+                " has the pid to signal there, until the job's end");
+  pid_file.emplace(*std::move(file));
+  return {};
+}
+
+}  // namespace
 
 NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
                      std::string_view pmix_server, std::function<void(UniqueFd)> serve)
@@ -73,7 +90,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
     for (const std::string& endpoint : rendezvous_.endpoints())
       info.add_rendezvous_endpoints(endpoint);
   }
-  DSL_TRY(SavePid());
+  DSL_TRY(SavePid(core().job(), output_, pid_file_));
   rendezvous_.OpenLink();
   output_.Feed([this](Clock::time_point) { core().OnPrepared(); });
   return info;
@@ -88,21 +105,6 @@ Result<void> NodeAgent::OpenAttachSocket() {
                            SocketName(request.job().job_id(), request.node_index()), serve_));
   const std::string warning = LogoutWarning(ReadLogoutInfo(), core().job().node_name());
   if (!warning.empty()) output_.Notify(warning);
-  return {};
-}
-
-// With the supervisor's pid: signalled, it empties this node, and the job ends. Nodes that are one
-// machine have one file.
-Result<void> NodeAgent::SavePid() {
-  const pb::JobSpec& job = core().job().spec();
-  const uint32_t save_pid = job.ranks().save_pid();
-  if (save_pid == 0 || (job.local() && core().job().node_index() > 0)) return {};
-  Result<PidFile> file = PidFile::Create(PidFile::PathFor(save_pid), ::getppid());
-  if (!file.ok())
-    return Error{file.error().code, core().job().node_name() + ": " + file.error().message};
-  output_.Notify(core().job().node_name() + ": " + file->path() +
-                 " has the pid to signal there, until the job's end");
-  pid_file_.emplace(*std::move(file));
   return {};
 }
 
@@ -169,7 +171,7 @@ void NodeAgent::Attach(const pb::AttachRequest& request, std::shared_ptr<EventSi
 
 void NodeAgent::OnViewerOver(const EventSink* sink) {
   output_.events().RemoveViewer(sink);
-  output_.Feed([this](Clock::time_point now) { core().OnViewerOver(now); });
+  output_.Feed([this](Clock::time_point now) { core().teardown().QuitIfIdle(now); });
 }
 
 void NodeAgent::OnStreamOver() {
@@ -206,8 +208,7 @@ pb::JobStatus NodeAgent::Status() {
     newest.set_rank(rank);
     newest.set_line(line);
   }
-  const pb::Timeouts& timeouts = prepare.job().timeouts();
-  status.set_stop_within_ms(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
+  status.set_stop_within_ms(static_cast<uint32_t>(EmptyingLimit(prepare.job().timeouts()).count()));
   return status;
 }
 

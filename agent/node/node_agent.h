@@ -49,10 +49,8 @@ class NodeAgent {
   Result<std::string> Detach();
   void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   pb::JobStatus Status();
-  void OnEventWritten(bool ok) { output_.events().OnWritten(ok); }
-  void OnViewerWritten(const EventSink* sink, bool ok) {
-    output_.events().OnViewerWritten(sink, ok);
-  }
+  EventHub& events() { return output_.events(); }
+  // A viewer has read its last event, or disconnected.
   void OnViewerOver(const EventSink* sink);
   // The Run stream has ended, because everything was sent or because it broke.
   void OnStreamOver();
@@ -69,7 +67,6 @@ class NodeAgent {
 
   Result<pb::PreparedNode> TryPrepare(const pb::PrepareRequest& request);
   Result<void> OpenAttachSocket();
-  Result<void> SavePid();
   Result<void> TryFailover(const pb::FailoverRequest& request);
   void OnSupervisorMessage(std::string_view bytes);
   void OnSupervisorGone();

@@ -103,11 +103,12 @@ class Supervisor {
     AwaitSignal();
     sigprocmask(SIG_SETMASK, &unblocked, nullptr);
     inbound_.Start([this](SupervisorPump::Event event) {
-      if (event == SupervisorPump::Event::kSourceEnded) OnFrontEndGone();
+      if (event == SupervisorPump::Event::kSourceEnded)
+        CarryOut(core_.OnFrontEndGone(Clock::now()));
     });
     outbound_.Start([this](SupervisorPump::Event event) {
       if (event == SupervisorPump::Event::kSinkFailed)
-        OnFrontEndGone();
+        CarryOut(core_.OnFrontEndGone(Clock::now()));
       else if (!link_)  // otherwise the link still has to send what it received
         CarryOut(core_.OnOutboundEnded(Clock::now()));
     });
@@ -129,8 +130,6 @@ class Supervisor {
       CarryOut(core_.OnSignal(signal, Clock::now()));
     });
   }
-
-  void OnFrontEndGone() { CarryOut(core_.OnFrontEndGone(Clock::now())); }
 
   void OnRequest(std::string_view bytes) {
     pb::SupervisorRequest request;
@@ -170,10 +169,6 @@ class Supervisor {
   void CarryOut(SupervisorActions actions) {
     for (SupervisorAction& action : actions)
       std::visit([this](auto& what) { Do(what); }, action.what);
-    ArmTimer();
-  }
-
-  void ArmTimer() {
     const std::optional<Clock::time_point> wake = core_.wake();
     if (wake == armed_for_) return;
     armed_for_ = wake;
@@ -190,7 +185,10 @@ class Supervisor {
   }
 
   void Do(const supervisor_action::SendToAgent& send) {
-    send.event.has_stopped() ? Forward(send.event) : Send(send.event);
+    if (send.event.has_stopped())
+      Forward(send.event);
+    else if (control_)
+      control_->Send(send.event);
   }
 
   void Do(const supervisor_action::MakeCgroup& make) {
@@ -257,10 +255,6 @@ class Supervisor {
   void Do(const supervisor_action::Finish& end) {
     end_ = end;
     io_.stop();
-  }
-
-  void Send(const pb::SupervisorEvent& event) {
-    if (control_) control_->Send(event);
   }
 
   // Sends an event that a rank can cause at any rate: a status line, or that it was stopped or

@@ -33,6 +33,27 @@ pb::SupervisorEvent StopEvent(uint32_t local_rank, int signal) {
   return event;
 }
 
+pb::SupervisorEvent StartFailure(uint32_t local_rank, const SpawnFailure& failure) {
+  pb::SupervisorEvent event;
+  pb::SpawnFailed& failed = *event.mutable_spawn_failed();
+  failed.set_local_rank(local_rank);
+  failed.set_error_number(failure.error_number);
+  failed.set_step(failure.step);
+  return event;
+}
+
+pb::SupervisorEvent FrontEndGone() {
+  pb::SupervisorEvent event;
+  event.mutable_front_end_gone();
+  return event;
+}
+
+pb::SupervisorEvent ConnectionChange(bool is_broken) {
+  pb::SupervisorEvent event;
+  event.mutable_front_end_connection()->set_is_broken(is_broken);
+  return event;
+}
+
 }  // namespace
 
 // --- requests of the agent ---
@@ -77,8 +98,9 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
 void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
   if (graceful_kill_ || ending_ || lease_is_over_) {
     for (const pb::WorkerSpec& spec : spawn.workers()) {
-      ReportFailure(spec.local_rank(), {ECANCELED, "start while the node is being stopped"},
-                    "nothing starts on a node that is being torn down");
+      Act(action::SendToAgent{StartFailure(spec.local_rank(),
+                                           {ECANCELED, "start while the node is being stopped"})},
+          "nothing starts on a node that is being torn down");
     }
     return;
   }
@@ -92,8 +114,9 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
     const uint32_t local_rank = spec.local_rank();
     const auto [worker, is_new] = workers_.try_emplace(local_rank, WorkerState::kPending);
     if (!is_new && worker->second != WorkerState::kEnded) {
-      ReportFailure(local_rank, {EEXIST, "start a local rank that runs already"},
-                    "a local rank has one process");
+      Act(action::SendToAgent{StartFailure(local_rank,
+                                           {EEXIST, "start a local rank that runs already"})},
+          "a local rank has one process");
       continue;
     }
     worker->second = WorkerState::kPending;
@@ -157,18 +180,8 @@ SupervisorActions SupervisorCore::OnStartFailed(uint32_t local_rank, const Spawn
   const Transition transition = NextTransition(state, WorkerEvent::kSpawnFailed);
   state = transition.next;
   if (transition.report == WorkerReport::kSpawnFailed)
-    ReportFailure(local_rank, failure, "a worker could not be started");
+    Act(action::SendToAgent{StartFailure(local_rank, failure)}, "a worker could not be started");
   return TakeActions();
-}
-
-void SupervisorCore::ReportFailure(uint32_t local_rank, const SpawnFailure& failure,
-                                   const char* reason) {
-  pb::SupervisorEvent event;
-  pb::SpawnFailed& failed = *event.mutable_spawn_failed();
-  failed.set_local_rank(local_rank);
-  failed.set_error_number(failure.error_number);
-  failed.set_step(failure.step);
-  Act(action::SendToAgent{std::move(event)}, reason);
 }
 
 SupervisorActions SupervisorCore::OnWorkerChange(uint32_t local_rank, const WorkerChange& change) {
@@ -214,17 +227,14 @@ void SupervisorCore::OnWatch(Clock::time_point now) {
   }
   if (now >= last_seen_ + agent_dead_)
     return BeginEnding(Why::kAgentSilent, "the agent is silent", now);
-  if (lease_end_ && now >= *lease_end_) OnLeaseOver(now);
+  if (lease_end_ && now >= *lease_end_ && !std::exchange(lease_is_over_, true)) {
+    // The agent keeps running, because other nodes may need it.
+    Act(action::SendToAgent{FrontEndGone()},
+        detached_ ? "the lease of the nodes' majority is over" : "the front end's lease is over");
+    StartGracefulKill(false);
+    Advance(now);
+  }
   WatchAgent();
-}
-
-// The agent keeps running, because other nodes may need it.
-void SupervisorCore::OnLeaseOver(Clock::time_point now) {
-  if (std::exchange(lease_is_over_, true)) return;
-  SendFrontEndGone(detached_ ? "the lease of the nodes' majority is over"
-                             : "the front end's lease is over");
-  StartGracefulKill(false);
-  Advance(now);
 }
 
 // --- ending ---
@@ -244,13 +254,14 @@ SupervisorActions SupervisorCore::OnConnectionBroken(Clock::time_point now) {
   if (detached_ || ending_)
     DeclareFrontEndLost(kReason, now);
   else
-    SendConnection(/*is_broken=*/true, kReason);
+    Act(action::SendToAgent{ConnectionChange(/*is_broken=*/true)}, kReason);
   return TakeActions();
 }
 
 SupervisorActions SupervisorCore::OnConnectionResumed() {
   if (std::exchange(resume_by_, std::nullopt))
-    SendConnection(/*is_broken=*/false, "the front end is connected again");
+    Act(action::SendToAgent{ConnectionChange(/*is_broken=*/false)},
+        "the front end is connected again");
   return TakeActions();
 }
 
@@ -306,24 +317,12 @@ void SupervisorCore::BeginEnding(Why why, const char* reason, Clock::time_point 
     ending_ = why;
     if (why == Why::kFrontEndGone || why == Why::kSignal) {
       Act(action::CloseInbound{}, reason);
-      SendFrontEndGone(reason);
+      Act(action::SendToAgent{FrontEndGone()}, reason);
     }
     if (why == Why::kAgentSilent) KillAgent(reason, now);
     StartGracefulKill(false);
   }
   Advance(now);
-}
-
-void SupervisorCore::SendFrontEndGone(const char* reason) {
-  pb::SupervisorEvent event;
-  event.mutable_front_end_gone();
-  Act(action::SendToAgent{std::move(event)}, reason);
-}
-
-void SupervisorCore::SendConnection(bool is_broken, const char* reason) {
-  pb::SupervisorEvent event;
-  event.mutable_front_end_connection()->set_is_broken(is_broken);
-  Act(action::SendToAgent{std::move(event)}, reason);
 }
 
 void SupervisorCore::StartGracefulKill(bool kill_now, int first_signal) {
@@ -335,17 +334,13 @@ void SupervisorCore::StartGracefulKill(bool kill_now, int first_signal) {
   graceful_kill_->kill_now = graceful_kill_->kill_now || kill_now;
 }
 
-bool SupervisorCore::RanksEnded() const {
-  return std::ranges::all_of(workers_, [](const auto& worker) {
-    return worker.second == WorkerState::kEnded || worker.second == WorkerState::kPending;
-  });
-}
-
 SupervisorActions SupervisorCore::OnLeft(LeftCount left, Clock::time_point now) {
   count_wanted_ = count_asked_ = false;
   if (!graceful_kill_) return TakeActions();
   if (options_.plant_early_reaped && graceful_kill_->begun) left = {};
-  graceful_kill_->ranks_ended = RanksEnded();
+  graceful_kill_->ranks_ended = std::ranges::all_of(workers_, [](const auto& worker) {
+    return worker.second == WorkerState::kEnded || worker.second == WorkerState::kPending;
+  });
   const GracefulKillDecision decision =
       DecideGracefulKill(*graceful_kill_, now, left, graceful_kill_options_);
   graceful_kill_ = decision.next;

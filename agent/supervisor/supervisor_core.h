@@ -199,17 +199,14 @@ class SupervisorCore {
   void OnAlive(const pb::AgentAlive& alive, Clock::time_point now);
   void Configure(const pb::Configure& configure, Clock::time_point now);
   void Step(uint32_t local_rank, WorkerState& state, const WorkerChange& change);
-  void ReportFailure(uint32_t local_rank, const SpawnFailure& failure, const char* reason);
 
   // Watch the agent and the front end's lease. When the lease expires, the agent acts; the
   // supervisor acts if the agent is stopped.
   void WatchAgent();
   void OnWatch(Clock::time_point now);
-  void OnLeaseOver(Clock::time_point now);
 
   void BeginEnding(Why why, const char* reason, Clock::time_point now);
   void StartGracefulKill(bool kill_now, int first_signal = 0);  // 0: stop_signal_
-  bool RanksEnded() const;
   void EndGracefulKill(const LeftProcesses& left);
   // Takes every step that is possible now. Called after every change that may matter.
   void Advance(Clock::time_point now);
@@ -221,8 +218,6 @@ class SupervisorCore {
   void Act(What what, const char* reason) {
     out_.push_back({std::move(what), reason});
   }
-  void SendFrontEndGone(const char* reason);
-  void SendConnection(bool is_broken, const char* reason);
   void DeclareFrontEndLost(const char* reason, Clock::time_point now);
   SupervisorActions TakeActions();
 

@@ -101,7 +101,7 @@ void EndCore::OnNodeEnded(Clock::time_point now) {
 EndView EndCore::ViewOf(size_t index) const {
   return {.ended = nodes_[index].ended,
           .stream_ended = nodes_[index].stream_ended,
-          .given_up = job_.IsGivenUp(index),
+          .given_up = job_.given_up().contains(index),
           .is_part = job_.IsPart(index)};
 }
 

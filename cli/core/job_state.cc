@@ -179,13 +179,6 @@ void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
     given_up_.insert(about);
 }
 
-void JobState::OnStatus(const pb::WorkerStatus& status) {
-  if (evaluation_ && evaluation_->rank < status.rank()) return;
-  std::optional<StatusLine> line = StatusLine::Parse(status.line());
-  if (!line || line->event != StatusLine::Event::kEval) return;
-  evaluation_ = ReportedEvaluation{status.rank(), line->step, std::move(line->results)};
-}
-
 void JobState::OnDisconnected(size_t node) {
   connected_.erase(node);
   // No rendezvous can decide on another attempt, unless the other nodes wait for a failover.

@@ -13,16 +13,8 @@
 #include "cli/core/outcome.h"
 #include "cli/plan/launch_plan.h"
 #include "proto/agent.pb.h"
-#include "proto/contract/status_line.h"
 
 namespace dslaunch {
-
-// An evaluation that a rank reported.
-struct ReportedEvaluation {
-  uint32_t rank = 0;
-  int64_t step = 0;
-  EvaluationResults results;
-};
 
 class JobState {
  public:
@@ -43,8 +35,6 @@ class JobState {
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.
   std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
-  // A rank's status line.
-  void OnStatus(const pb::WorkerStatus& status);
   // The node's stream of events has ended.
   void OnDisconnected(size_t node);
   // Why it was over before the node was done.
@@ -56,14 +46,12 @@ class JobState {
   // The user wants the job to end. What went wrong before stays the cause.
   void OnInterrupted(const pb::Cause& cause);
 
-  bool IsDone(size_t node) const { return nodes_[node].done.has_value(); }
   const NodeEnd& node(size_t index) const { return nodes_[index]; }
 
   // Every node is being torn down.
   bool ending() const { return ending_; }
-  // A member that the rendezvous counted as lost: in an attempt that ended because of it, or at the
-  // end.
-  bool IsGivenUp(size_t node) const { return given_up_.contains(node); }
+  // Members that the rendezvous counted as lost: in an attempt that ended because of them, or at
+  // the end.
   const std::set<size_t>& given_up() const { return given_up_; }
   // Has ranks, or may get some: it started with the job, or its ranks started later.
   bool IsPart(size_t node) const { return part_.contains(node); }
@@ -80,8 +68,6 @@ class JobState {
     std::vector<int> running;
   };
   RankProgress Progress() const;
-  // The newest of the lowest rank that reported one.
-  const std::optional<ReportedEvaluation>& evaluation() const { return evaluation_; }
   // By rank and attempt. Of each rank its newest attempts, kNewestAttempts of them.
   std::vector<pb::WorkerEnded> workers_ended() const;
 
@@ -121,7 +107,6 @@ class JobState {
   std::optional<pb::Cause> interrupted_;
   std::vector<std::string> losses_;
   std::optional<pb::Cause> broke_rules_;
-  std::optional<ReportedEvaluation> evaluation_;
   std::vector<OwnRanks> own_ranks_;  // indexed by node
   // Ends of workers, by rank and attempt.
   std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;

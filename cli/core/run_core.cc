@@ -61,9 +61,9 @@ void RunCore::WatchUnevenEnd(Clock::time_point now) {
 // --- Losses ---
 
 bool RunCore::OnStreamEnd(size_t index) {
-  if (!job_.IsDone(index)) LoseAtStart(index, "the connection to its agent broke");
+  if (!job_.node(index).done) LoseAtStart(index, "the connection to its agent broke");
   job_.OnDisconnected(index);
-  if (job_.IsDone(index)) {
+  if (job_.node(index).done) {
     // Its agent stays until this side ends the connection, and a node's own command starts no other
     // agent before that.
     if (!job_.ending()) nodes_.SayGoodbye(index);
@@ -80,7 +80,7 @@ bool RunCore::OnStreamEnd(size_t index) {
 
 void RunCore::OnLinkEnded(size_t index, bool is_empty, const std::string& last_output) {
   nodes_.OnEnded(index, is_empty);
-  if (!job_.IsDone(index) && job_.node(index).lost_reason.empty()) {
+  if (!job_.node(index).done && job_.node(index).lost_reason.empty()) {
     job_.OnLost(index, "the connection to it broke", last_output);
     out_.Record(action::Record::Kind::kLost, index, LostMessage(job_.node(index)));
   }

@@ -82,7 +82,6 @@ class SessionCore {
   // empty: it did not.
   SessionEnd End(const std::string& cancelled = "") const;
 
-  JobState& job_state() { return job_state_; }
   ContactCore& contact() { return contact_; }
   const JobState& job_state() const { return job_state_; }
   const SessionNodes& nodes() const { return nodes_; }

@@ -204,11 +204,6 @@ void JobOutput::OnEnter() {
   }
 }
 
-std::string JobOutput::PhaseLine(Clock::time_point now) const {
-  if (phase_.empty() || now - moved_at_ < kStillAfter) return "";
-  return phase_ + ", " + WholeDuration(now - phase_since_);
-}
-
 void JobOutput::RefreshLive() {
   if (!terminal_.has_live_line() || finished_) return;
   const Clock::time_point now = live_at_ = Clock::now();
@@ -222,7 +217,8 @@ void JobOutput::RefreshLive() {
   std::vector<std::string> lines;
   for (auto& [rank, line] : by_rank) lines.push_back(std::move(line));
   std::string last = progress_.Line(terminal_.columns());
-  if (last.empty() && lines.empty()) last = PhaseLine(now);
+  if (last.empty() && lines.empty() && !phase_.empty() && now - moved_at_ >= kStillAfter)
+    last = phase_ + ", " + WholeDuration(now - phase_since_);
   const auto asks = reads_input_ && !by_rank.empty() && by_rank.front().first == 0
                         ? std::ranges::count(by_rank, 0u, &std::pair<uint32_t, std::string>::first)
                         : 0;
@@ -277,39 +273,29 @@ void JobOutput::Flush() {
   if (pending == 0 || pending < before) progress_at_ = Clock::now();
   pending_before_ = pending;
   if (pending == 0) return;
-  ArmFlushTimer();
   AwaitReader();
+  if (std::exchange(flush_armed_, true)) return;
+  flush_timer_.expires_after(kSlowReaderPoll);
+  flush_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    flush_armed_ = false;
+    Flush();
+    ResumeSources();
+  });
 }
 
 void JobOutput::AwaitReader() {
   if (!writable_.is_open() || std::exchange(awaiting_reader_, true)) return;
   writable_.async_wait(writable_.wait_read, [this](const asio::error_code& error) {
-    if (!error) OnReader();
+    if (error) return;
+    awaiting_reader_ = false;
+    const size_t before = terminal_.Pending();
+    terminal_.Flush();
+    // A terminal with room for one byte refuses a newline, which needs two. Waiting for it again
+    // at once would spin, so the timer retries.
+    if (terminal_.Pending() != before) Flush();
+    ResumeSources();
   });
-}
-
-void JobOutput::OnReader() {
-  awaiting_reader_ = false;
-  const size_t pending = terminal_.Pending();
-  terminal_.Flush();
-  // A terminal with room for one byte refuses a newline, which needs two. Waiting for it again at
-  // once would spin, so the timer retries.
-  if (terminal_.Pending() != pending) Flush();
-  ResumeSources();
-}
-
-void JobOutput::ArmFlushTimer() {
-  if (std::exchange(flush_armed_, true)) return;
-  flush_timer_.expires_after(kSlowReaderPoll);
-  flush_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) OnFlushTimer();
-  });
-}
-
-void JobOutput::OnFlushTimer() {
-  flush_armed_ = false;
-  Flush();
-  ResumeSources();
 }
 
 void JobOutput::ResumeSources() {

@@ -117,15 +117,11 @@ class JobOutput {
   void ShowHeld();
   void RefreshLive();
   void ArmLiveTimer();
-  std::string PhaseLine(Clock::time_point now) const;
   void ArmFoldTimer();
   void ArmRedrawTimer(std::optional<Clock::time_point> due);
   void OnRedrawTimer();
   void Flush();
   void AwaitReader();
-  void OnReader();
-  void ArmFlushTimer();
-  void OnFlushTimer();
   void ResumeSources();
 
   Terminal& terminal_;

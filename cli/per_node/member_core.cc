@@ -258,7 +258,11 @@ MemberActions MemberCore::OnAgentEnded(const std::string& words, Clock::time_poi
   if (!words.empty()) Log(words, LogLevel::kWarning);
   agent_.reset();
   if (leaving_) {
-    EndAfterLeave();
+    const bool saved = num_ranks_ > 0 && num_saved_ == num_ranks_;
+    End(saved ? ToInt(ExitCode::kPreempted) : ExitCodeForSignal(SIGTERM),
+        std::string("left the job") +
+            (saved ? ": every rank of this node has saved its state" : "") +
+            "; no processes are left on this node");
     return Take();
   }
   pb::NodeMessage message;
@@ -331,13 +335,6 @@ void MemberCore::Leave(bool kill_now) {
       MakeSignalCause(pb::Cause::NODE_LEFT, 0, SIGTERM,
                       name_ + " left the job: its command received SIGTERM"),
       kill_now});
-}
-
-void MemberCore::EndAfterLeave() {
-  const bool saved = num_ranks_ > 0 && num_saved_ == num_ranks_;
-  End(saved ? ToInt(ExitCode::kPreempted) : ExitCodeForSignal(SIGTERM),
-      std::string("left the job") + (saved ? ": every rank of this node has saved its state" : "") +
-          "; no processes are left on this node");
 }
 
 // --- The end ---

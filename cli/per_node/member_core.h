@@ -86,7 +86,6 @@ class MemberCore {
   bool MayLeave(int signal_number) const;
   // Ends this node's ranks, and then this command; the job has other nodes.
   void Leave(bool kill_now);
-  void EndAfterLeave();
   // Ends this command once nothing can follow.
   void EndIfOver();
   void End(int exit_code, const std::string& text);

@@ -108,6 +108,15 @@ EndCause EndCauseOf(const pb::Cause& cause, const std::string& node) {
   return end;
 }
 
+void NewestEvaluation::OnStatus(const pb::WorkerStatus& status) {
+  if (rank_ < status.rank()) return;
+  std::optional<StatusLine> line = StatusLine::Parse(status.line());
+  if (!line || line->event != StatusLine::Event::kEval) return;
+  rank_ = status.rank();
+  line->results.emplace(line->results.begin(), "step", static_cast<double>(line->step));
+  result_ = std::move(line->results);
+}
+
 std::string StdinHint(const EndCause& cause, bool rank_0_reads) {
   if (cause.kind != EndCause::Kind::kWorkerExit || (cause.rank == 0 && rank_0_reads)) return "";
   const std::vector<std::string_view> lines = LastLines(cause.last_lines);
@@ -135,12 +144,6 @@ JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
   summary.saved_on_request = end.saved_on_request;
   summary.attempts = job_state.attempt();
   summary.restarts = job_state.restarts();
-  if (const std::optional<ReportedEvaluation>& evaluation = job_state.evaluation()) {
-    summary.result.emplace();
-    summary.result->emplace_back("step", static_cast<double>(evaluation->step));
-    summary.result->insert(summary.result->end(), evaluation->results.begin(),
-                           evaluation->results.end());
-  }
   AddCause(end.cause, plan, job_state, summary);
   AddWorkers(end, job_state, summary);
   AddNodes(job_state.Info(), end, job_dirs, summary);

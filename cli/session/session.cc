@@ -8,7 +8,6 @@
 
 #include "base/count.h"
 #include "base/text/size_text.h"
-#include "cli/session/copy_list.h"
 #include "cli/session/handled_signals.h"
 #include "cli/session/job_record.h"
 
@@ -126,7 +125,7 @@ void LaunchSession::Carry(SessionCore::Actions actions) {
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   if (event.has_status()) {
-    core_.job_state().OnStatus(event.status());
+    evaluation_.OnStatus(event.status());
     progress_.OnStatus(event.status());
     if (ShouldPrint(LogLevel::kInfo)) output_.Progress(event.status());
     return;

@@ -15,6 +15,7 @@
 #include "cli/core/session_options.h"
 #include "cli/output/job_output.h"
 #include "cli/session/event_log.h"
+#include "cli/session/job_summary.h"
 #include "cli/session/progress_file.h"
 #include "cli/session/session_links.h"
 #include "cli/session/session_stdin.h"
@@ -88,6 +89,7 @@ class LaunchSession {
   JobOutput output_;
   LogFile log_;
   ProgressFile progress_;
+  NewestEvaluation evaluation_;
   EventLog events_;  // may complain to log_ from its constructor on
   SessionStdin stdin_;
   asio::signal_set signals_;

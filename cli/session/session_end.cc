@@ -1,7 +1,6 @@
 // The end of a session at its edge: closes the links and reports the result.
 #include <string_view>
 
-#include "cli/session/job_summary.h"
 #include "cli/session/session.h"
 #include "cli/session/summary_json.h"
 
@@ -46,6 +45,7 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
     job_dirs.push_back(core_.nodes().JobFolderOf(i));
   JobSummary summary = SummarizeJob(options_.job.job_id(), options_.plan, core_.job_state(), end,
                                     job_dirs, Clock::now() - started_at_);
+  summary.result = evaluation_.result();
   summary.hint = StdinHint(summary.cause, options_.job.rank_stdin().from_front_end());
   const std::string json = SummaryJson(summary);
   events_.Ended(json);

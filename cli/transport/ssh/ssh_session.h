@@ -171,16 +171,7 @@ class SshSession {
 
   // Defined in ssh_session_login.cc:
   Result<void> Login();
-  Result<int> LoginWithKeys();
-  Result<int> LoginWithAgent(const std::vector<std::string>& listed,
-                             std::vector<std::string>& offered);
-  Result<int> LoginWithFile(const std::string& path, const SshKey& public_key);
-  Result<int> LoginByAsking(int status);
-  Result<int> AnswerQuestions();
-  Result<int> LoginWithCertificate(const std::string& path, const SshKey& certificate);
-  ssh_key ReadPrivateKey(const std::string& path);  // owned by the caller
-  Error LoginError(int status) const;
-  const char* MethodOfSystemSsh(int methods) const;
+  class LoginAttempt;
   void NoteUnsupported(const char* what) const {
     if (options_.unsupported) *options_.unsupported = what;
   }
@@ -196,14 +187,6 @@ class SshSession {
       DSL_TRY(WaitIo(deadline));
     }
   }
-  // Repeats `step` while it returns SSH_AUTH_AGAIN.
-  template <class Step>
-  Result<int> DriveLogin(Step step) {
-    return Drive(By(), [&step] {
-      const int status = step();
-      return status == SSH_AUTH_AGAIN ? SSH_AGAIN : status;
-    });
-  }
 
   const NodeTarget target_;
   const SshOptions options_;
@@ -212,8 +195,6 @@ class SshSession {
   SshControl& control_;
   std::string where_;                // "user@host port N"
   std::string address_;              // numeric; behind a proxy, as configured
-  std::vector<std::string> tried_;   // keys that were offered to the server
-  std::vector<std::string> locked_;  // offered keys whose passphrase was not given
   bool asked_ = false;               // the user was asked for a secret
   std::unique_ptr<NodeLink> hop_;    // ProxyJump's connection that leads here
   std::unique_ptr<SshProxy> proxy_;  // ProxyCommand that leads here

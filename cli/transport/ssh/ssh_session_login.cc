@@ -94,22 +94,55 @@ struct PassphraseQuestion {
 
 }  // namespace
 
-Result<void> SshSession::Login() {
-  DSL_TRY_ASSIGN(int status, LoginWithKeys());
+// One attempt to log in.
+class SshSession::LoginAttempt {
+ public:
+  explicit LoginAttempt(SshSession& session) : session_(session) {}
+
+  Result<void> Run();
+
+ private:
+  Result<int> WithKeys();
+  Result<int> WithAgent(const std::vector<std::string>& listed, std::vector<std::string>& offered);
+  Result<int> WithCertificate(const std::string& path, const SshKey& certificate);
+  Result<int> WithFile(const std::string& path, const SshKey& public_key);
+  Result<int> ByAsking(int status);
+  Result<int> AnswerQuestions();
+  ssh_key ReadPrivateKey(const std::string& path);  // owned by the caller
+  Error Refusal(int status) const;
+  const char* MethodOfSystemSsh(int methods) const;
+  // Repeats `step` while it returns SSH_AUTH_AGAIN.
+  template <class Step>
+  Result<int> Drive(Step step) {
+    return session_.Drive(session_.By(), [&step] {
+      const int status = step();
+      return status == SSH_AUTH_AGAIN ? SSH_AGAIN : status;
+    });
+  }
+
+  SshSession& session_;
+  const SshConfig& config_ = session_.config_;
+  const ssh_session ssh_ = session_.session_.get();
+  std::vector<std::string> tried_;   // keys that were offered to the server
+  std::vector<std::string> locked_;  // offered keys whose passphrase was not given
+};
+
+Result<void> SshSession::Login() { return LoginAttempt(*this).Run(); }
+
+Result<void> SshSession::LoginAttempt::Run() {
+  DSL_TRY_ASSIGN(int status, WithKeys());
   if (status == SSH_AUTH_SUCCESS) return {};
-  if (::ssh_is_connected(session_.get()) != 0 &&
-      ::ssh_userauth_list(session_.get(), nullptr) == 0) {
+  if (::ssh_is_connected(ssh_) != 0 && ::ssh_userauth_list(ssh_, nullptr) == 0) {
     // No key was offered, so the server has not listed its accepted methods yet.
-    DSL_TRY_ASSIGN(status,
-                   DriveLogin([this] { return ::ssh_userauth_none(session_.get(), nullptr); }));
+    DSL_TRY_ASSIGN(status, Drive([this] { return ::ssh_userauth_none(ssh_, nullptr); }));
     if (status == SSH_AUTH_SUCCESS) return {};
   }
-  DSL_TRY_ASSIGN(status, LoginByAsking(status));
+  DSL_TRY_ASSIGN(status, ByAsking(status));
   if (status == SSH_AUTH_SUCCESS) return {};
-  return LoginError(status);
+  return Refusal(status);
 }
 
-Result<int> SshSession::LoginWithKeys() {
+Result<int> SshSession::LoginAttempt::WithKeys() {
   if (!config_.pubkey_authentication) return SSH_AUTH_DENIED;
   struct Identity {
     std::string path;
@@ -125,18 +158,17 @@ Result<int> SshSession::LoginWithKeys() {
     identities.push_back({path, std::move(public_key), std::move(blob)});
   }
   std::vector<std::string> offered;
-  DSL_TRY_ASSIGN(int status, LoginWithAgent(listed, offered));
+  DSL_TRY_ASSIGN(int status, WithAgent(listed, offered));
   for (const Identity& identity : identities) {
-    if (status == SSH_AUTH_SUCCESS || ::ssh_is_connected(session_.get()) == 0) break;
+    if (status == SSH_AUTH_SUCCESS || ::ssh_is_connected(ssh_) == 0) break;
     ssh_key certificate = nullptr;
     if (::ssh_pki_import_cert_file((identity.path + "-cert.pub").c_str(), &certificate) != SSH_OK)
       continue;
     tried_.push_back(identity.path + "-cert.pub");
-    DSL_TRY_ASSIGN(status, LoginWithCertificate(identity.path, SshKey(certificate)));
+    DSL_TRY_ASSIGN(status, WithCertificate(identity.path, SshKey(certificate)));
   }
   for (const Identity& identity : identities) {
-    if (status == SSH_AUTH_SUCCESS || status == SSH_AUTH_PARTIAL ||
-        ::ssh_is_connected(session_.get()) == 0) {
+    if (status == SSH_AUTH_SUCCESS || status == SSH_AUTH_PARTIAL || ::ssh_is_connected(ssh_) == 0) {
       break;
     }
     std::error_code ignored;
@@ -144,61 +176,60 @@ Result<int> SshSession::LoginWithKeys() {
         !identity.blob.empty() && std::ranges::find(offered, identity.blob) != offered.end();
     if (was_offered || !std::filesystem::exists(identity.path, ignored)) continue;
     tried_.push_back(identity.path);
-    DSL_TRY_ASSIGN(status, LoginWithFile(identity.path, identity.public_key));
+    DSL_TRY_ASSIGN(status, WithFile(identity.path, identity.public_key));
   }
   return status;
 }
 
-Result<int> SshSession::LoginWithAgent(const std::vector<std::string>& listed,
-                                       std::vector<std::string>& offered) {
+Result<int> SshSession::LoginAttempt::WithAgent(const std::vector<std::string>& listed,
+                                                std::vector<std::string>& offered) {
   UniqueFd agent = ConnectAgent(config_.agent_socket);
   if (!agent) return SSH_AUTH_DENIED;
-  Result<std::vector<AgentKey>> keys = ListAgentKeys(agent.get(), By());
-  if (!keys) return Fail(keys.error().code, keys.error().message);
+  Result<std::vector<AgentKey>> keys = ListAgentKeys(agent.get(), session_.By());
+  if (!keys) return session_.Fail(keys.error().code, keys.error().message);
   std::vector<AgentKey> chosen = ChooseAgentKeys(*std::move(keys), listed, config_.identities_only);
   if (chosen.empty()) return SSH_AUTH_DENIED;
   for (const AgentKey& key : chosen) {
     tried_.push_back(OneLine(key.comment, kMaxPromptBytes) + " (agent)");
     offered.push_back(key.blob);
   }
-  AgentRelay relay(std::move(agent), std::move(chosen), By());
-  ::ssh_set_agent_socket(session_.get(), relay.TakeFd().Release());  // libssh closes it
-  return DriveLogin([this] { return ::ssh_userauth_agent(session_.get(), nullptr); });
+  AgentRelay relay(std::move(agent), std::move(chosen), session_.By());
+  ::ssh_set_agent_socket(ssh_, relay.TakeFd().Release());  // libssh closes it
+  return Drive([this] { return ::ssh_userauth_agent(ssh_, nullptr); });
 }
 
 // Asks the server whether it would accept the key before asking the user for its passphrase.
-Result<int> SshSession::LoginWithFile(const std::string& path, const SshKey& public_key) {
+Result<int> SshSession::LoginAttempt::WithFile(const std::string& path, const SshKey& public_key) {
   if (public_key) {
-    DSL_TRY_ASSIGN(const int status, DriveLogin([this, &public_key] {
-                     return ::ssh_userauth_try_publickey(session_.get(), nullptr, public_key.get());
+    DSL_TRY_ASSIGN(const int status, Drive([this, &public_key] {
+                     return ::ssh_userauth_try_publickey(ssh_, nullptr, public_key.get());
                    }));
     if (status != SSH_AUTH_SUCCESS) return status;
   }
   const SshKey key(ReadPrivateKey(path));
   if (!key) return SSH_AUTH_DENIED;
-  return DriveLogin(
-      [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
+  return Drive([this, &key] { return ::ssh_userauth_publickey(ssh_, nullptr, key.get()); });
 }
 
-Result<int> SshSession::LoginWithCertificate(const std::string& path, const SshKey& certificate) {
-  DSL_TRY_ASSIGN(const int status, DriveLogin([this, &certificate] {
-                   return ::ssh_userauth_try_publickey(session_.get(), nullptr, certificate.get());
+Result<int> SshSession::LoginAttempt::WithCertificate(const std::string& path,
+                                                      const SshKey& certificate) {
+  DSL_TRY_ASSIGN(const int status, Drive([this, &certificate] {
+                   return ::ssh_userauth_try_publickey(ssh_, nullptr, certificate.get());
                  }));
   if (status != SSH_AUTH_SUCCESS) return status;
   const SshKey key(ReadPrivateKey(path));
   if (!key || ::ssh_pki_copy_cert_to_privkey(certificate.get(), key.get()) != SSH_OK)
     return SSH_AUTH_DENIED;
-  return DriveLogin(
-      [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
+  return Drive([this, &key] { return ::ssh_userauth_publickey(ssh_, nullptr, key.get()); });
 }
 
 // Returns null if there is no key or its passphrase was not given.
-ssh_key SshSession::ReadPrivateKey(const std::string& path) {
-  PassphraseQuestion question{path, control_, !config_.batch_mode && CanAskUser()};
+ssh_key SshSession::LoginAttempt::ReadPrivateKey(const std::string& path) {
+  PassphraseQuestion question{path, session_.control_, !config_.batch_mode && CanAskUser()};
   ssh_key key = nullptr;
   const int imported = ::ssh_pki_import_privkey_file(path.c_str(), nullptr,
                                                      &PassphraseQuestion::Ask, &question, &key);
-  asked_ = asked_ || question.was_asked;
+  session_.asked_ = session_.asked_ || question.was_asked;
   if (imported == SSH_OK) return key;
   if (question.was_needed) locked_.push_back(path);
   if (question.was_asked) ForgetAnswer(question.what());
@@ -207,56 +238,55 @@ ssh_key SshSession::ReadPrivateKey(const std::string& path) {
 
 // `status` is the result of the keys. Each node is asked one question; for a second try the user
 // starts the command again.
-Result<int> SshSession::LoginByAsking(int status) {
-  const int methods = ::ssh_userauth_list(session_.get(), nullptr);
-  const bool by_questions = options_.may_ask_again && config_.kbd_interactive_authentication &&
+Result<int> SshSession::LoginAttempt::ByAsking(int status) {
+  const int methods = ::ssh_userauth_list(ssh_, nullptr);
+  const bool by_questions = session_.options_.may_ask_again &&
+                            config_.kbd_interactive_authentication &&
                             (methods & SSH_AUTH_METHOD_INTERACTIVE) != 0;
   const bool by_password =
       config_.password_authentication && (methods & SSH_AUTH_METHOD_PASSWORD) != 0;
-  if (!(by_questions || by_password) || ::ssh_is_connected(session_.get()) == 0 ||
-      config_.batch_mode || !CanAskUser()) {
+  if (!(by_questions || by_password) || ::ssh_is_connected(ssh_) == 0 || config_.batch_mode ||
+      !CanAskUser()) {
     return status;
   }
   if (by_questions) {
     DSL_TRY_ASSIGN(status, AnswerQuestions());
-    if (asked_ || status == SSH_AUTH_SUCCESS || !by_password) return status;
+    if (session_.asked_ || status == SSH_AUTH_SUCCESS || !by_password) return status;
   }
-  const std::string what = "password of " + where_;
+  const std::string what = "password of " + session_.where_;
   std::optional<std::string> password;
   {
-    const GrantedWait wait(control_, kAnswerWait);
-    asked_ = true;
+    const GrantedWait wait(session_.control_, kAnswerWait);
+    session_.asked_ = true;
     password = AskUserOnce(
-        what, "dslaunch: " + config_.user + "@" + target_.host + "'s password: ", wait.deadline());
+        what, "dslaunch: " + config_.user + "@" + session_.target_.host + "'s password: ",
+        wait.deadline());
   }
   if (!password) return status;
-  const Result<int> answer = DriveLogin(
-      [&] { return ::ssh_userauth_password(session_.get(), nullptr, password->c_str()); });
+  const Result<int> answer =
+      Drive([&] { return ::ssh_userauth_password(ssh_, nullptr, password->c_str()); });
   ::explicit_bzero(password->data(), password->size());
   if (answer && *answer == SSH_AUTH_DENIED) ForgetAnswer(what);
   return answer;
 }
 
-Result<int> SshSession::AnswerQuestions() {
-  const ssh_session session = session_.get();
+Result<int> SshSession::LoginAttempt::AnswerQuestions() {
   while (true) {
-    DSL_TRY_ASSIGN(const int status, DriveLogin([session] {
-                     return ::ssh_userauth_kbdint(session, nullptr, nullptr);
-                   }));
+    DSL_TRY_ASSIGN(const int status,
+                   Drive([this] { return ::ssh_userauth_kbdint(ssh_, nullptr, nullptr); }));
     if (status != SSH_AUTH_INFO) return status;
-    const int count = ::ssh_userauth_kbdint_getnprompts(session);
+    const int count = ::ssh_userauth_kbdint_getnprompts(ssh_);
     for (int i = 0; i < count; ++i) {
       char echo = 0;
-      const char* prompt =
-          ::ssh_userauth_kbdint_getprompt(session, static_cast<unsigned>(i), &echo);
-      const GrantedWait wait(control_, kAnswerWait);
-      asked_ = true;
+      const char* prompt = ::ssh_userauth_kbdint_getprompt(ssh_, static_cast<unsigned>(i), &echo);
+      const GrantedWait wait(session_.control_, kAnswerWait);
+      session_.asked_ = true;
       std::optional<std::string> answer =
-          AskUser("dslaunch: (" + config_.user + "@" + target_.host + ") " +
+          AskUser("dslaunch: (" + config_.user + "@" + session_.target_.host + ") " +
                       OneLine(prompt != nullptr ? prompt : "", kMaxPromptBytes) + " ",
                   echo != 0, wait.deadline());
       if (!answer) return SSH_AUTH_DENIED;
-      ::ssh_userauth_kbdint_setanswer(session, static_cast<unsigned>(i), answer->c_str());
+      ::ssh_userauth_kbdint_setanswer(ssh_, static_cast<unsigned>(i), answer->c_str());
       ::explicit_bzero(answer->data(), answer->size());
     }
   }
@@ -264,7 +294,7 @@ Result<int> SshSession::AnswerQuestions() {
 
 // Returns a method that ssh supports and libssh 0.10 or this client does not; null if there is
 // none.
-const char* SshSession::MethodOfSystemSsh(int methods) const {
+const char* SshSession::LoginAttempt::MethodOfSystemSsh(int methods) const {
   if (config_.gssapi_authentication && (methods & SSH_AUTH_METHOD_GSSAPI_MIC) != 0)
     return "the server accepts GSSAPI";
   if (config_.hostbased_authentication && (methods & SSH_AUTH_METHOD_HOSTBASED) != 0)
@@ -284,21 +314,22 @@ const char* SshSession::MethodOfSystemSsh(int methods) const {
   return nullptr;
 }
 
-Error SshSession::LoginError(int status) const {
-  const bool is_connected = ::ssh_is_connected(session_.get()) != 0;
+Error SshSession::LoginAttempt::Refusal(int status) const {
+  const bool is_connected = ::ssh_is_connected(ssh_) != 0;
   if (status == SSH_AUTH_ERROR && !is_connected &&
-      LastError().find("authentication failures") == std::string::npos) {
-    return Fail(ExitCode::kUnavailable, "the connection was lost during login: " + LastError());
+      session_.LastError().find("authentication failures") == std::string::npos) {
+    return session_.Fail(ExitCode::kUnavailable,
+                         "the connection was lost during login: " + session_.LastError());
   }
-  const int methods = ::ssh_userauth_list(session_.get(), nullptr);
-  if (const char* method = MethodOfSystemSsh(methods)) NoteUnsupported(method);
+  const int methods = ::ssh_userauth_list(ssh_, nullptr);
+  if (const char* method = MethodOfSystemSsh(methods)) session_.NoteUnsupported(method);
   std::string text =
       "login refused; the server offers " + MethodNames(methods) + ", keys tried: " + Join(tried_);
   if (!locked_.empty()) {
     text += "; with a passphrase that was not given: " + Join(locked_) + ", load it with ssh-add";
   }
   constexpr int kByAsking = SSH_AUTH_METHOD_PASSWORD | SSH_AUTH_METHOD_INTERACTIVE;
-  if (asked_) {
+  if (session_.asked_) {
     text += "; the password or passphrase that was typed is wrong";
   } else if ((methods & kByAsking) != 0 && (config_.batch_mode || !CanAskUser())) {
     text += config_.batch_mode ? "; BatchMode is on, so no password was asked for"
@@ -308,8 +339,8 @@ Error SshSession::LoginError(int status) const {
     text +=
         "; too many keys: name the right one with IdentityFile and IdentitiesOnly in ssh_config";
   }
-  return Fail(ExitCode::kNoPermission,
-              text + "; " + LoginHint(methods, config_.gssapi_authentication));
+  return session_.Fail(ExitCode::kNoPermission,
+                       text + "; " + LoginHint(methods, config_.gssapi_authentication));
 }
 
 }  // namespace dslaunch

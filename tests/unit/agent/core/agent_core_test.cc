@@ -1230,7 +1230,7 @@ TEST_F(AgentCoreTest, DetachedAgentQuitsAfterLastViewer) {
   Pass(milliseconds(600));
   EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // a viewer has not got the last event
   core_.front_end().SetReaders({.front_end_has_all = false, .has_viewers = false});
-  core_.OnViewerOver(now_);
+  core_.teardown().QuitIfIdle(now_);
   Settle();
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }

@@ -192,7 +192,7 @@ class FrontEnd : public EventSink {
   FrontEnd(asio::io_context& loop, NodeAgent& agent) : loop_(loop), agent_(agent) {}
   void Write(pb::NodeEvent event) override {
     if (!event.has_alive()) events.push_back(std::move(event));
-    asio::post(loop_, [this] { agent_.OnEventWritten(true); });
+    asio::post(loop_, [this] { agent_.events().OnWritten(true); });
   }
   void Finish() override { finished = true; }
 

@@ -78,7 +78,7 @@ TEST(JobStateTest, ReportsRestartOnceAndUpdatesMembers) {
   EXPECT_THAT(job_state.OnEvent(0, restarting),
               ElementsAre("attempt 1 ended: node3 was lost: power cut; restart 1 of 3 in 1 s"));
   EXPECT_THAT(job_state.OnEvent(1, restarting), IsEmpty());
-  EXPECT_TRUE(job_state.IsGivenUp(2));
+  EXPECT_TRUE(job_state.given_up().contains(2));
   EXPECT_FALSE(job_state.ending());
   job_state.OnEvent(1, Started(2, {0, 1}));
   EXPECT_EQ(job_state.attempt(), 2u);
@@ -111,7 +111,7 @@ TEST(JobStateTest, AnyOutcomeEndsJobWithoutRestarts) {
   JobState job_state(ThreeNodes(3), {});
   job_state.OnEvent(2, Outcome(1, LostCause(0, "node1 was lost")));
   EXPECT_TRUE(job_state.ending());
-  EXPECT_TRUE(job_state.IsGivenUp(0));
+  EXPECT_TRUE(job_state.given_up().contains(0));
 }
 
 TEST(JobStateTest, IgnoresOutcomeOfCutOffNode) {
@@ -134,7 +134,7 @@ TEST(JobStateTest, ElasticJobContinuesWithNewHost) {
             "attempt 1 ended: node1 was lost: its agent disconnected; node2 hosts the rendezvous "
             "from now on");
   EXPECT_EQ(job_state.restarts(), 1u);
-  EXPECT_TRUE(job_state.IsGivenUp(0));
+  EXPECT_TRUE(job_state.given_up().contains(0));
   job_state.OnEvent(
       2, Outcome(1, LostCause(1, "node2 was lost: the connection to its rendezvous broke")));
   EXPECT_FALSE(job_state.ending()) << "only a node that was cut off from node2 says so";
@@ -188,25 +188,6 @@ TEST(JobStateTest, KeepsLossOfReconnectedNodeAsRemark) {
   const JobInfo info = job_state.Info();
   EXPECT_THAT(info.losses, ElementsAre("node3 was lost: the connection to it broke"));
   EXPECT_TRUE(info.nodes[2].lost_reason.empty());
-}
-
-TEST(JobStateTest, KeepsNewestEvaluationOfLowestRank) {
-  JobState state = Elastic();
-  const auto report = [&](uint32_t rank, const std::string& line) {
-    pb::WorkerStatus status;
-    status.set_rank(rank);
-    status.set_line(line);
-    state.OnStatus(status);
-  };
-  report(0, R"({"event":"step","step":4,"loss":3})");
-  EXPECT_FALSE(state.evaluation());
-  report(1, R"({"event":"eval","step":4,"loss":9})");
-  report(0, R"({"event":"eval","step":4,"loss":2})");
-  report(0, R"({"event":"eval","step":8,"loss":1})");
-  report(1, R"({"event":"eval","step":8,"loss":9})");
-  ASSERT_TRUE(state.evaluation());
-  EXPECT_EQ(state.evaluation()->step, 8);
-  EXPECT_THAT(state.evaluation()->results, ElementsAre(std::pair<std::string, double>("loss", 1)));
 }
 
 TEST(JobStateTest, InterruptIsCauseUnlessJobEndedBefore) {

@@ -817,7 +817,7 @@ TEST_F(LostHostCoreTest, ReplacesHostThatGaveRendezvousUp) {
   opened.add_rendezvous_endpoints("10.0.0.2:2");
   Take(core().OnFailoverAnswered(1, 1, opened, now_));
   EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(0, 2));
-  EXPECT_FALSE(core().job_state().IsGivenUp(0));
+  EXPECT_FALSE(core().job_state().given_up().contains(0));
 }
 
 // Only its messages to the other nodes are dropped.

@@ -1,5 +1,6 @@
 #include "cli/session/job_summary.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace dslaunch::job_summary_test {
@@ -24,6 +25,24 @@ TEST(StdinHintTest, NamesStdinOptionIfRankFoundStdinEmpty) {
   EXPECT_EQ(StdinHint(cause, false), "");
   cause.last_lines.clear();
   EXPECT_EQ(StdinHint(cause, false), "");
+}
+
+TEST(NewestEvaluationTest, KeepsNewestEvaluationOfLowestRank) {
+  NewestEvaluation newest;
+  const auto report = [&](uint32_t rank, const std::string& line) {
+    pb::WorkerStatus status;
+    status.set_rank(rank);
+    status.set_line(line);
+    newest.OnStatus(status);
+  };
+  report(0, R"({"event":"step","step":4,"loss":3})");
+  EXPECT_FALSE(newest.result());
+  report(1, R"({"event":"eval","step":4,"loss":9})");
+  report(0, R"({"event":"eval","step":4,"loss":2})");
+  report(0, R"({"event":"eval","step":8,"loss":1})");
+  report(1, R"({"event":"eval","step":8,"loss":9})");
+  EXPECT_THAT(newest.result(), testing::Optional(testing::ElementsAre(testing::Pair("step", 8.0),
+                                                                      testing::Pair("loss", 1.0))));
 }
 
 }  // namespace
