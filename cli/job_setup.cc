@@ -1,6 +1,5 @@
 #include "cli/job_setup.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "base/os/subprocess.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <utility>
 
 #include "base/text/cpu_list.h"
 

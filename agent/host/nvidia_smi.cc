@@ -3,8 +3,6 @@
 #include <future>
 #include <memory>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "agent/host/program.h"
 #include "base/errno_text.h"

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "base/unique_fd.h"
 

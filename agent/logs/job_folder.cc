@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/os/ownership.h"
 #include "proto/contract/job_paths.h"

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <cerrno>

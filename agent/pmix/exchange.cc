@@ -1,7 +1,6 @@
 #include "agent/pmix/exchange.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace dslaunch {
 namespace {

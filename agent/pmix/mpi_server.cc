@@ -7,7 +7,6 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>

@@ -16,7 +16,6 @@
 #include <asio/write.hpp>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/deadline.h"
 #include "base/errno_text.h"

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "base/os/start_thread.h"
-#include "base/text/sanitize.h"
 #include "base/text/split_lines.h"
 #include "cli/transport/agent_digest.h"
 #include "cli/transport/agent_scripts.h"

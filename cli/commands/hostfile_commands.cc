@@ -2,9 +2,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <utility>
 
 #include "base/count.h"
 #include "base/os/put_file.h"

@@ -4,7 +4,6 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "base/text/sanitize.h"

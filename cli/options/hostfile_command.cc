@@ -1,6 +1,5 @@
 #include "cli/options/hostfile_command.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

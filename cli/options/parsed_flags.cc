@@ -1,6 +1,5 @@
 #include "cli/options/parsed_flags.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "base/count.h"

@@ -1,7 +1,5 @@
 #include "cli/relay/transport_relay.h"
 
-#include <algorithm>
-#include <atomic>
 #include <map>
 #include <utility>
 

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <optional>
-#include <utility>
 
 #include "base/count.h"
 #include "cli/report/report_html.h"

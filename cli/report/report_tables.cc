@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/count.h"
 #include "cli/report/report_html.h"

@@ -1,7 +1,6 @@
 #include "cli/session/event_gate.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 namespace dslaunch {

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <string_view>
 #include <tuple>
 
 #include "base/count.h"

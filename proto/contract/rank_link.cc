@@ -1,8 +1,5 @@
 #include "proto/contract/rank_link.h"
 
-#include <algorithm>
-#include <utility>
-
 namespace dslaunch {
 namespace {
 

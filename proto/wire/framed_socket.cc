@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <asio/buffer.hpp>
 #include <asio/local/stream_protocol.hpp>

@@ -1,7 +1,6 @@
 // How a session checks that it is connected to the right host; libssh does not do this by itself.
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/errno_text.h"
 #include "base/mutex.h"
