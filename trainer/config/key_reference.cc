@@ -41,6 +41,7 @@ Sample ModelSample(const ModelFamily& family) { return {"model", family.type(), 
 Sample DataSample(const std::string& type) {
   nlohmann::json recipe = Base(type == "tokens" || type == "text");
   recipe["data"] = {{"type", type}, {"path", "data"}};
+  if (type == "tokens") recipe["data"] = {{"type", type}, {"sources", {{{"path", "data"}}}}};
   if (type == "plugin") recipe["data"].update({{"plugin", "libmine.so"}, {"name", "mine"}});
   return {"data", type, std::move(recipe)};
 }

@@ -86,17 +86,18 @@ KeyTable<DataConfig> DataKeys() {
 }
 
 void ReadSources(JsonObject& object, const char* key, DataConfig& data) {
-  constexpr size_t kMaxSources = 1000;
   for (JsonObject& item : object.Objects(key)) {
     DataSource source;
     source.path = item.String("path").value_or("");
+    item.Explain("required; a file");
     if (source.path.empty()) item.Fail("path", "is missing");
     source.weight = item.Number("weight", 0).value_or(source.weight);
+    item.Explain("share of the samples, relative to the other sources; default 1; not 0");
     if (source.weight == 0) item.Fail("weight", "is 0; leave the source out");
     item.RefuseUnknown();
     data.sources.push_back(std::move(source));
   }
-  if (data.sources.size() > kMaxSources) object.Fail(key, "has more than 1000 sources");
+  if (data.sources.size() > 1000) object.Fail(key, "has more than 1000 sources");
 }
 
 nlohmann::ordered_json ShowSources(const DataConfig& data) {
