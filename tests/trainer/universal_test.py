@@ -53,7 +53,7 @@ class UniversalTest(unittest.TestCase):
         return out
 
     def resumed(self, cases):
-        run = subprocess.run([DEEPSPEED, os.path.join(HERE, "resume_deepspeed.py")], timeout=500, text=True, cwd=HERE,
+        run = subprocess.run([DEEPSPEED, os.path.join(HERE, "foreign", "resume_deepspeed.py")], timeout=500, text=True, cwd=HERE,
                              input="".join(json.dumps(case) + "\n" for case in cases), capture_output=True)
         self.assertEqual(run.returncode, 0, run.stderr[-6000:])
         return [json.loads(line) for line in run.stdout.splitlines()]

@@ -18,7 +18,8 @@ import write_deepspeed  # noqa: F401  (prepares DeepSpeed for the CPU)
 import deepspeed
 import torch
 
-from gpt2 import Gpt2
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from gpt2 import Gpt2  # noqa: E402
 
 
 def configuration(case):
