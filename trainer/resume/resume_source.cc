@@ -54,14 +54,16 @@ ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
 }
 
 ResumeSource OpenForeign(const std::string& path) {
-  if (WhatIs(path)) return FromForeign(PlanForeign(path));
   std::error_code error;
-  if (!fs::exists(path, error)) RefuseInput(path + ": does not exist");
-  const fs::path model =
-      fs::is_directory(path, error) ? fs::path(path) / "model.safetensors" : fs::path(path);
-  const bool has_weights = model.extension() == ".safetensors" && fs::exists(model, error);
-  RefuseInput(path + ": is not a checkpoint of dslaunch, DeepSpeed or PyTorch" +
-              (has_weights ? "; --init_weights reads weights from safetensors files" : ""));
+  if (WhatIs(path)) {
+    ResumeSource source = FromForeign(PlanForeign(path));
+    // Messages name the file, not its folder.
+    if (fs::is_regular_file(path, error)) source.checkpoint.folder = path;
+    return source;
+  }
+  RefuseInput(path + (fs::exists(path, error)
+                          ? ": is not a checkpoint of dslaunch, DeepSpeed or PyTorch"
+                          : ": does not exist"));
 }
 
 // Throws if what the ranks see at `path` differs. `seen` has an entry for each rank.
