@@ -11,8 +11,11 @@ import tempfile
 import unittest
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
+import oracle
 from gpt2 import Gpt2
 from inputs import write_text
 from spawn import run, run_with_metrics
@@ -163,6 +166,38 @@ class ResumeFromTest(unittest.TestCase):
         folder = os.path.join(self.root, name)
         return shutil.copytree(self.theirs(self.CELL), folder)
 
+    def test_continues_from_pytorchs_distributed_checkpoint(self):
+        folder = os.path.join(self.root, "dcp")
+        model = Gpt2(GPT2)
+        model.load_state_dict(load_file(self.weights))
+        optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
+        inputs, targets = oracle.read_text(self.text, GPT2["n_positions"]).tensors
+
+        def train(steps):
+            losses = []
+            for x, y in list(zip(inputs.split(BATCH), targets.split(BATCH)))[:steps]:
+                loss = torch.nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                losses.append(loss.item())
+            return losses
+
+        train(SAVED)
+        weights, state = get_state_dict(model, optimizer)
+        checkpoint.save({"model": weights, "optim": state}, checkpoint_id=folder, no_dist=True)
+        wanted = train(STEPS - SAVED)
+        engine = self.engine_of(self.CELL)
+        del engine["scheduler"]
+        resumed = self.recipe(engine, resume_from=folder)
+        resumed["data"]["shuffle"] = False
+        ranks, steps = run_with_metrics(resumed, 2)
+        self.assertRegex(ranks[0].out, r"(?m)^resuming after step 3 from %s \(PyTorch distributed checkpoint\): .*; the data "
+                         "starts over, because it does not say its batch size" % folder)
+        for a, loss in zip(steps, wanted, strict=True):
+            self.assertLess(abs(a["loss"] - loss) / loss, LOSS_WITHIN["fp32"])
+
     @unittest.skipUnless(FULL, "takes 20 s of a core")
     def test_continues_from_folder_of_transformers_trainer(self):
         folder = os.path.join(self.root, "trainer")
@@ -210,9 +245,14 @@ class ResumeFromTest(unittest.TestCase):
         empty = os.path.join(self.root, "empty")
         os.mkdir(empty)
         self.refused("empty: is not a checkpoint of dslaunch, DeepSpeed or PyTorch", resume_from=empty)
-        self.refused("is not a checkpoint", "--init_weights reads weights", resume_from=self.weights)
         self.refused("run.resume_from and run.resume (\"step_000003\") both say where the run starts",
                      resume="step_000003", checkpoint_dir=empty)
+
+    def test_weights_without_optimizer_start_at_step_1(self):
+        ranks = self.resumed(resume_from=self.weights)
+        self.assertEqual([rank.code for rank in ranks], [0, 0], ranks[0].err)
+        self.assertIn("starting at step 1 with the weights of %s" % self.weights, ranks[0].out)
+        self.assertIn(", which has no optimizer state", ranks[0].out)
 
     def test_restarted_run_continues_from_newer_checkpoint(self):
         folder, own = self.copied("moved"), os.path.join(self.root, "own")
