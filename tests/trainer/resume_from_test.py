@@ -108,7 +108,7 @@ class ResumeFromTest(unittest.TestCase):
 
     @staticmethod
     def run_deepspeed(cases):
-        done = subprocess.run([DEEPSPEED, HERE / "train_deepspeed.py"], text=True, capture_output=True, timeout=600,
+        done = subprocess.run([DEEPSPEED, HERE / "foreign" / "train_deepspeed.py"], text=True, capture_output=True, timeout=600,
                               input="".join(json.dumps(case) + "\n" for case in cases))
         assert done.returncode == 0, done.stderr
 
