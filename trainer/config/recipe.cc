@@ -97,7 +97,8 @@ void ReadSources(JsonObject& object, const char* key, DataConfig& data) {
     item.RefuseUnknown();
     data.sources.push_back(std::move(source));
   }
-  if (data.sources.size() > 1000) object.Fail(key, "has more than 1000 sources");
+  // The meaning in the table goes to the key that was asked for last.
+  if (object.Objects(key).size() > 1000) object.Fail(key, "has more than 1000 sources");
 }
 
 nlohmann::ordered_json ShowSources(const DataConfig& data) {
