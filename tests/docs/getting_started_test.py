@@ -101,7 +101,7 @@ class ExamplesTest(LauncherCase):
             self.skipTest("needs .deps/oracle; packaging/fetch-oracle fetches it")
         make = ("import sys; sys.path.insert(0, sys.argv[1]); import torch, zero_folder; "
                 "zero_folder.write_zero3(sys.argv[2], {'w': torch.rand(5, 3), 'b': torch.rand(3)}, 2)")
-        subprocess.run([str(ORACLE), "-c", make, str(ROOT / "tests" / "trainer"), str(self.folder / "checkpoint-500")],
+        subprocess.run([str(ORACLE), "-c", make, str(ROOT / "tests" / "trainer" / "foreign"), str(self.folder / "checkpoint-500")],
                        check=True, timeout=BLOCK_TIMEOUT_S)
         self.check_page(ROOT / "docs" / "other-checkpoints.md", "sh")
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -14,7 +15,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from spawn import TRAIN, recipe, run, start_once
-from zero_folder import write_zero3
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "foreign"))
+from zero_folder import write_zero3  # noqa: E402
 
 BAD_INPUT, USAGE, IO, DIFFERENT = 65, 64, 74, 1
 FAULTS = os.environ["DSLAUNCH_FILE_FAULTS"]
