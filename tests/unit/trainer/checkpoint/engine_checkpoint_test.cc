@@ -13,6 +13,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/checkpoint/folder_lease.h"
+#include "trainer/foreign/write_universal.h"
 
 namespace dslaunch::engine_checkpoint_test {
 namespace {
@@ -112,6 +113,31 @@ TEST(EngineCheckpointTest, AnyNumberOfRanksContinuesWithSameLosses) {
       EXPECT_EQ(loaded->client_state, (ClientState{{"epoch", "3"}, {"note", "\u00fc"}}));
       EXPECT_EQ(loaded->micro_steps, 4);
       EXPECT_EQ(engine.global_steps(), 4);
+      ExpectNear(Train(engine, group, 5), rest, std::to_string(ranks) + " ranks");
+    });
+  }
+}
+
+TEST(EngineCheckpointTest, LoadsDeepSpeedsUniversalCheckpoint) {
+  const TempDir folder;
+  std::vector<double> rest;
+  InRanks(2, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    Train(engine, group, 4);
+    engine.SaveCheckpoint(folder.path());
+    const std::vector<double> losses = Train(engine, group, 5);
+    if (group.rank() == 0) rest = losses;
+  });
+  WriteUniversal(ReadCheckpoint(folder / "global_step4"), folder / "universal",
+                 [](uint64_t, uint64_t) {});
+  for (const int ranks : {1, 3}) {
+    InRanks(ranks, [&](const ProcessGroup& group) {
+      auto engine = MakeEngine(group, R"(, "zero_optimization": {"stage": 2})");
+      const auto loaded = engine.LoadCheckpoint(folder / "universal");
+      ASSERT_TRUE(loaded);
+      EXPECT_THAT(loaded->reason, HasSubstr("loading " + (folder / "universal")));
+      EXPECT_EQ(engine.global_steps(), 4);
+      EXPECT_EQ(loaded->micro_steps, 4);
       ExpectNear(Train(engine, group, 5), rest, std::to_string(ranks) + " ranks");
     });
   }
