@@ -5,6 +5,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/config/key_table.h"
+#include "trainer/config/recipe_check.h"
 
 namespace dslaunch {
 namespace {
@@ -523,40 +524,6 @@ std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
   return engines;
 }
 
-// Refuses to compare weights that differ between ranks by design.
-void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
-  const char* const key = "check_replicas_every";
-  if (engine.zero.stage == 3) {
-    object.Fail(key,
-                "compares the ranks' copies of the weights, but at ZeRO stage 3 there are no "
-                "copies; leave it out, or use stage 2");
-  }
-  if (engine.pipeline.stages > 1) {
-    object.Fail(key,
-                "compares the weights of all ranks, but the stages of a pipeline have different "
-                "weights; leave it out");
-  }
-  if (engine.TrainsApart()) {
-    object.Fail(key,
-                "compares the ranks' weights, but with local_sgd, diloco and ZeroOneAdam ranks "
-                "train apart between two exchanges; leave it out");
-  }
-}
-
-// Refuses settings that need all ranks in each step, because with staleness ranks make steps alone.
-void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
-  const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
-  if (run.normalize_by_targets) {
-    object.Fail("loss_normalization", "counts the samples of all ranks in each step" + leave);
-  }
-  if (run.check_replicas_every) {
-    object.Fail("check_replicas_every", "compares the weights of all ranks" + leave);
-  }
-  if (run.mode == RunConfig::Mode::kComparePrecision) {
-    object.Fail("mode", "compares steps of all ranks" + leave);
-  }
-}
-
 }  // namespace
 
 std::string DataName(const DataConfig& data) {
@@ -598,8 +565,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
   if (recipe.run.steps) FitToRun(recipe.engine.scheduler, *recipe.run.steps);
-  if (recipe.engine.parallel.staleness) CheckStaleRun(section("run"), recipe.run);
-  if (recipe.run.check_replicas_every) CheckReplicasCheck(section("run"), recipe.engine);
+  CheckRunFitsEngine(section("run"), recipe);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
     recipe.engines = EnginesByPrecision(json, source, ranks);
   }

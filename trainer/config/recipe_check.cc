@@ -1,9 +1,52 @@
 #include "trainer/config/recipe_check.h"
 
 #include "trainer/config/config_error.h"
+#include "trainer/config/json_object.h"
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {
+namespace {
+
+// Refuses to compare weights that differ between ranks by design.
+void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
+  const char* const key = "check_replicas_every";
+  if (engine.zero.stage == 3) {
+    object.Fail(key,
+                "compares the ranks' copies of the weights, but at ZeRO stage 3 there are no "
+                "copies; leave it out, or use stage 2");
+  }
+  if (engine.pipeline.stages > 1) {
+    object.Fail(key,
+                "compares the weights of all ranks, but the stages of a pipeline have different "
+                "weights; leave it out");
+  }
+  if (engine.TrainsApart()) {
+    object.Fail(key,
+                "compares the ranks' weights, but with local_sgd, diloco and ZeroOneAdam ranks "
+                "train apart between two exchanges; leave it out");
+  }
+}
+
+// Refuses settings that need all ranks in each step, because with staleness ranks make steps alone.
+void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
+  const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
+  if (run.normalize_by_targets) {
+    object.Fail("loss_normalization", "counts the samples of all ranks in each step" + leave);
+  }
+  if (run.check_replicas_every) {
+    object.Fail("check_replicas_every", "compares the weights of all ranks" + leave);
+  }
+  if (run.mode == RunConfig::Mode::kComparePrecision) {
+    object.Fail("mode", "compares steps of all ranks" + leave);
+  }
+}
+
+}  // namespace
+
+void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
+  if (recipe.engine.parallel.staleness) CheckStaleRun(run, recipe.run);
+  if (recipe.run.check_replicas_every) CheckReplicasCheck(run, recipe.engine);
+}
 
 // Converts the trainer's exceptions, because the launcher uses none.
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks) {

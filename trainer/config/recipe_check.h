@@ -1,5 +1,5 @@
-// The front end's check of a recipe before any rank starts: of everything that can be judged
-// without a node.
+// Checks of a whole recipe: the front end's before any rank starts, of everything that can be
+// judged without a node, and of settings that exclude each other.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 #include <string>
 
 namespace dslaunch {
+
+class JsonObject;
+struct Recipe;
 
 struct RecipeProblem {
   std::string source;   // the engine's file if the key is in it, else empty
@@ -17,5 +20,9 @@ struct RecipeProblem {
 // Returns what ParseRecipe, hence the trainer, refuses; nullopt if it accepts the recipe. `ranks`
 // is the world size; 0 if it is not known yet, so that batch sizes are not compared with it.
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks);
+
+// Refuses settings of the section `run` that the engine's settings exclude. Throws kBadInput,
+// naming the key.
+void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe);
 
 }  // namespace dslaunch
