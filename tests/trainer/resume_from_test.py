@@ -203,7 +203,8 @@ class ResumeFromTest(unittest.TestCase):
         folder = os.path.join(self.root, "trainer")
         os.mkdir(folder)
         recipe = self.recipe({}, init_weights=self.weights)
-        scheduler = {**SCHEDULER, "params": {**SCHEDULER["params"], "total_num_steps": STEPS}}  # as Trainer requires
+        # Trainer requires that the schedule ends with the run.
+        scheduler = {**SCHEDULER, "params": {**SCHEDULER["params"], "total_num_steps": STEPS}}
         self.run_deepspeed([{"folder": folder, "world": 2, "recipe": recipe, "save_after": SAVED, "trainer": True,
                              "engine": {**deepspeed_engine(self.CELL), "scheduler": scheduler}}])
         with open(os.path.join(folder, "steps.json")) as file:

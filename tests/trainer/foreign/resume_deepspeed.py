@@ -14,7 +14,7 @@ import sys
 import tempfile
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "foreign"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import write_deepspeed  # noqa: F401  (prepares DeepSpeed for the CPU)
 import deepspeed
 import torch
