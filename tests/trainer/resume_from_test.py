@@ -235,17 +235,17 @@ class ResumeFromTest(unittest.TestCase):
         folder = self.copied("missing")
         name = "zero_pp_rank_1_mp_rank_00_optim_states.pt"
         os.remove(os.path.join(folder, "global_step3", name))
-        self.refused("is not complete", name, resume_from=folder)
+        self.refused("is incomplete", name, resume_from=folder)
         folder = self.copied("writing")
         file = os.path.join(folder, "global_step3", name)
         os.truncate(file, os.path.getsize(file) // 2)
         self.refused(name, resume_from=folder)
 
     def test_refuses_other_folders(self):
-        self.refused("/nowhere: does not exist", resume_from="/nowhere")
+        self.refused("/nowhere: there is no such file or folder", resume_from="/nowhere")
         empty = os.path.join(self.root, "empty")
         os.mkdir(empty)
-        self.refused("empty: is not a checkpoint of dslaunch, DeepSpeed or PyTorch", resume_from=empty)
+        self.refused("empty is not a checkpoint that dslaunch knows", resume_from=empty)
         self.refused("run.resume_from and run.resume (\"step_000003\") both say where the run starts",
                      resume="step_000003", checkpoint_dir=empty)
 

@@ -18,6 +18,7 @@
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/rank_failure.h"
 #include "trainer/foreign/foreign_reader.h"
+#include "trainer/foreign/open_foreign.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/resume/match_names.h"
 #include "trainer/shards/shards.h"
@@ -53,17 +54,41 @@ ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
   return {.checkpoint = *decision.checkpoint, .program = {}, .aliases = {}, .notes = {}};
 }
 
-ResumeSource OpenForeign(const std::string& path) {
+// Makes a plan a source. Fills in what the plan does not say and the rest implies: steps from
+// updates and the reverse, and the optimizer from the names of its state. Precondition: no file of
+// the plan is missing.
+ResumeSource FromForeign(ForeignCheckpoint plan) {
+  ResumeSource source{.checkpoint = {},
+                      .program = plan.program,
+                      .aliases = std::move(plan.aliases),
+                      .notes = std::move(plan.notes)};
+  source.checkpoint = WithReader(std::move(plan));
+  Manifest& manifest = source.checkpoint.manifest;
+  // The recipe or the program gives the rates.
+  manifest.learning_rates.clear();
+  int64_t& updates = manifest.optimizer_updates;
+  int64_t& step = manifest.position.step;
+  if (updates == 0) updates = std::max<int64_t>(step - manifest.skipped_steps, 0);
+  if (step == 0) step = updates + manifest.skipped_steps;
+  if (manifest.scheduled_updates == 0) manifest.scheduled_updates = updates;
+  const auto has = [&](const std::string& kind) {
+    return std::ranges::any_of(manifest.tensors, [&](const TensorRecord& tensor) {
+      return tensor.name.starts_with(kOptimizerPrefix + kind + "/");
+    });
+  };
+  if (manifest.optimizer.empty() && has("exp_avg") && has("exp_avg_sq"))
+    manifest.optimizer = "Adam";
+  return source;
+}
+
+ResumeSource OpenOther(const std::string& path) {
+  ForeignCheckpoint plan = OpenForeign(path);
+  RequireWhole(path, plan);
+  ResumeSource source = FromForeign(std::move(plan));
   std::error_code error;
-  if (WhatIs(path)) {
-    ResumeSource source = FromForeign(PlanForeign(path));
-    // Messages name the file, not its folder.
-    if (fs::is_regular_file(path, error)) source.checkpoint.folder = path;
-    return source;
-  }
-  RefuseInput(path + (fs::exists(path, error)
-                          ? ": is not a checkpoint of dslaunch, DeepSpeed or PyTorch"
-                          : ": does not exist"));
+  // Messages name the file, not its folder.
+  if (fs::is_regular_file(path, error)) source.checkpoint.folder = path;
+  return source;
 }
 
 // Throws if what the ranks see at `path` differs. `seen` has an entry for each rank.
@@ -207,41 +232,13 @@ std::string JoinedNotes(const std::vector<std::string>& notes) {
   return text;
 }
 
-ResumeSource FromForeign(ForeignCheckpoint plan) {
-  if (!plan.missing.empty()) {
-    RefuseInput(plan.checkpoint.folder + ": is not complete; missing: " + Names(plan.missing) +
-                "; copy what is missing, or wait until it is written");
-  }
-  ResumeSource source{.checkpoint = {},
-                      .program = plan.program,
-                      .aliases = std::move(plan.aliases),
-                      .notes = std::move(plan.notes)};
-  source.checkpoint = WithReader(std::move(plan));
-  Manifest& manifest = source.checkpoint.manifest;
-  // The recipe or the program gives the rates.
-  manifest.learning_rates.clear();
-  int64_t& updates = manifest.optimizer_updates;
-  int64_t& step = manifest.position.step;
-  if (updates == 0) updates = std::max<int64_t>(step - manifest.skipped_steps, 0);
-  if (step == 0) step = updates + manifest.skipped_steps;
-  if (manifest.scheduled_updates == 0) manifest.scheduled_updates = updates;
-  const auto has = [&](const std::string& kind) {
-    return std::ranges::any_of(manifest.tensors, [&](const TensorRecord& tensor) {
-      return tensor.name.starts_with(kOptimizerPrefix + kind + "/");
-    });
-  };
-  if (manifest.optimizer.empty() && has("exp_avg") && has("exp_avg_sq"))
-    manifest.optimizer = "Adam";
-  return source;
-}
-
 ResumeSource OpenResumeSource(const std::string& path, const ProcessGroup& group) {
   const std::vector<std::string> own =
       GatherTexts(group, HoldsOwnCheckpoint(path) ? "own" : "other");
   CheckSameSource(own, path);
   if (own[0] == "own") return OpenOwn(path, group);
   std::optional<ResumeSource> source;
-  ThrowFirstFailure(GatherTexts(group, FailureOf([&] { source = OpenForeign(path); })));
+  ThrowFirstFailure(GatherTexts(group, FailureOf([&] { source = OpenOther(path); })));
   const std::string manifest = source->program + FormatManifest(source->checkpoint.manifest);
   CheckSameSource(GatherTexts(group, std::to_string(Crc32(manifest.data(), manifest.size()))),
                   path);

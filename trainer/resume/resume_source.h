@@ -30,11 +30,6 @@ bool HoldsOwnCheckpoint(const std::string& path);
 // Returns "; NOTE" for each of the notes, which may be sentences.
 std::string JoinedNotes(const std::vector<std::string>& notes);
 
-// Makes a plan a source. Fills in what the plan does not say and the rest implies: steps from
-// updates and the reverse, and the optimizer from the names of its state. Throws kBadInput if files
-// are missing. Pure.
-ResumeSource FromForeign(ForeignCheckpoint plan);
-
 // Collective. Opens the checkpoint at `path`: a checkpoint of this program, of which the ranks
 // verify every byte together, a folder of such checkpoints, or anything that PlanForeign reads.
 // Throws on every rank: kBadInput if it is something else, incomplete or damaged, or if the

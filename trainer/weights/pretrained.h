@@ -41,7 +41,7 @@ struct ExportedTensor {
 // not exist; existing files are replaced. `whole(i)` is called once for each of `tensors`, in
 // order, and returns its values on any device; only one tensor is held at a time. Without `config`
 // there is no config.json. transformers' from_pretrained can read the folder if the family is
-// InTransformers. Errors are those of WriteWeights.
+// InTransformers. Throws the errors of WriteWeights.
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder);

@@ -1,0 +1,23 @@
+// Opens checkpoints of other programs, with messages for a person who gave a path.
+#pragma once
+
+#include <string>
+
+#include "trainer/foreign/foreign_checkpoint.h"
+
+namespace dslaunch {
+
+// Plans the checkpoint at `path`. Throws as PlanForeign does, and kBadInput for a path that is
+// no checkpoint of another program. The message also names a file that was changed just now,
+// because then the checkpoint may still be being saved.
+ForeignCheckpoint OpenForeign(const std::string& path, const ForeignOptions& options = {});
+
+// Returns the first problem of a checkpoint: a file that is missing or too short. "" if there is
+// none. Reads the sizes of files.
+std::string ProblemOf(const ForeignCheckpoint& foreign);
+
+// Throws kBadInput if the checkpoint at `path` has a problem. The message also names a file that
+// was changed just now.
+void RequireWhole(const std::string& path, const ForeignCheckpoint& foreign);
+
+}  // namespace dslaunch
