@@ -4,8 +4,10 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "base/text/sanitize.h"
 #include "tests/fuzz/hostile_readers.h"
 #include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
@@ -29,14 +31,15 @@ void WriteArchive(const std::string& folder, std::string_view part) {
   std::istringstream line{std::string(part.substr(0, end))};
   std::string name;
   line >> name;
-  // Only the names of the corpus, so that no file outside of the folder is written.
-  if (name.empty() || name.front() == '.' || name.find("..") != std::string::npos ||
-      name.size() > 100 || name.front() == '/') {
+  // No file is written outside of the folder. Paths are sanitized where messages are printed.
+  if (name.empty() || name.front() == '.' || name.front() == '/' || name.size() > 100 ||
+      name.find("..") != std::string::npos || name != SanitizeForTerminal(name)) {
     return;
   }
   const std::string path = folder + "/" + name;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  if (std::filesystem::exists(path)) return;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error || std::filesystem::exists(path)) return;
   NewFile file(path);
   ZipWriter zip(file);
   const auto add = [&zip](const std::string& member, std::string_view content) {
