@@ -22,6 +22,7 @@ import deepspeed  # noqa: E402
 import torch  # noqa: E402
 import torch._dynamo  # noqa: E402, F401 (optimizers import it; here it is done once, before the ranks are forked)
 from deepspeed.checkpoint import ds_to_universal  # noqa: E402
+from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # noqa: E402
 from deepspeed.utils import zero_to_fp32  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
@@ -90,7 +91,7 @@ def configuration(case):
     if case["stage"] == 3:
         zero.update(stage3_param_persistence_threshold=0, stage3_max_live_parameters=0,
                     sub_group_size=60 if case.get("sub_groups") else 10**9)
-    elif case.get("alignment"):
+    elif case.get("alignment") and "parameter_alignment" in DeepSpeedZeroConfig.model_fields:  # not in 0.19.6
         zero["parameter_alignment"] = True
     if case.get("offload"):
         zero["offload_optimizer"] = {"device": "cpu"}
