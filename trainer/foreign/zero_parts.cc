@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 60;  // of a group; times ranks it may not overflow
+constexpr int64_t kMaxElements = int64_t{1} << 60;  // limit for a group, so that sums fit int64_t
 
 int64_t Elements(const ArchivedTensor& tensor) { return NumElements(tensor.shape).value(); }
 
