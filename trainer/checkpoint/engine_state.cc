@@ -38,9 +38,8 @@ void SetGeneratorState(const at::Tensor& state) {
 // Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or optimizer state
 // of one ("optimizer/exp_avg/fc1.weight").
 bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
-  if (!tensor.starts_with(kOptimizerPrefix)) return names.contains(tensor);
-  const size_t kind_end = tensor.find('/', std::size(kOptimizerPrefix) - 1);
-  return kind_end != std::string::npos && names.contains(tensor.substr(kind_end + 1));
+  const std::optional<StateName> state = SplitNameOfState(tensor);
+  return names.contains(state ? state->parameter : tensor);
 }
 
 std::set<std::string> LinesOf(const std::vector<std::string>& texts) {

@@ -203,6 +203,18 @@ bool IsOfModel(const TensorRecord& tensor) {
          !tensor.name.starts_with(kRankPrefix);
 }
 
+std::string NameOfState(const std::string& kind, const std::string& parameter) {
+  return kOptimizerPrefix + kind + "/" + parameter;
+}
+
+std::optional<StateName> SplitNameOfState(const std::string& name) {
+  if (!name.starts_with(kOptimizerPrefix)) return std::nullopt;
+  const size_t begin = std::size(kOptimizerPrefix) - 1;
+  const size_t slash = name.find('/', begin);
+  if (slash == std::string::npos) return std::nullopt;
+  return StateName{name.substr(begin, slash - begin), name.substr(slash + 1)};
+}
+
 std::string FormatManifest(const Manifest& m) {
   Json files = Json::array();
   for (const FileRecord& file : m.files) {

@@ -37,6 +37,16 @@ inline constexpr char kRankPrefix[] = "rank_state/";
 // Whether the tensor is a weight or a buffer of the model.
 bool IsOfModel(const TensorRecord& tensor);
 
+// The optimizer's state of one parameter.
+struct StateName {
+  std::string kind;       // "exp_avg"
+  std::string parameter;  // "fc1.weight"
+};
+// Returns "optimizer/exp_avg/fc1.weight".
+std::string NameOfState(const std::string& kind, const std::string& parameter);
+// Returns the parts of such a name; nullopt for the name of another tensor.
+std::optional<StateName> SplitNameOfState(const std::string& name);
+
 struct FileRecord {
   std::string name;  // file name in the checkpoint's folder
   FileSum sum;

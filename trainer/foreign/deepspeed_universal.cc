@@ -87,7 +87,7 @@ class UniversalPlanner {
         continue;
       }
       has_weights |= key == "fp32";
-      AddTensor(key == "fp32" ? name : "optimizer/" + key + "/" + name, name, archive);
+      AddTensor(key == "fp32" ? name : NameOfState(key, name), name, archive);
     }
     return has_weights;
   }

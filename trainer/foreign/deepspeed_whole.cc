@@ -175,7 +175,7 @@ void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool fl
   for (const auto& [key, field] : numbered.state->Entries()) {
     const auto tensor = field.FindTensor();
     if (key == "step" || !tensor || tensor->shape != whole) continue;
-    add("optimizer/" + key + "/" + parameter.name, field);
+    add(NameOfState(key, parameter.name), field);
   }
 }
 

@@ -129,7 +129,7 @@ class Namer {
       } else if (key.kind == "step") {
         result_.updates.push_back(i);
       } else {
-        result_.names[i] = kOptimizerPrefix + key.kind + "/" + key.parameter;
+        result_.names[i] = NameOfState(key.kind, key.parameter);
       }
     }
     if (unknown.empty()) return;

@@ -118,11 +118,8 @@ using NewName = std::function<std::string(const std::string& name)>;
 // Renames the model's tensors, also in the names of their optimizer state and of aliases.
 void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   const auto renamed = [&](const std::string& name) {
-    size_t at = 0;
-    if (name.starts_with(kOptimizerPrefix)) {
-      at = name.find('/', std::string_view(kOptimizerPrefix).size()) + 1;
-    }
-    return name.substr(0, at) + new_name(name.substr(at));
+    const std::optional<StateName> state = SplitNameOfState(name);
+    return state ? NameOfState(state->kind, new_name(state->parameter)) : new_name(name);
   };
   std::set<std::string> names;
   for (TensorRecord& tensor : plan->checkpoint.manifest.tensors) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -21,18 +22,6 @@ constexpr char kArchive[] = "archive";  // torch.save's name for one without a f
 // Larger tensors are cut along their first dimension, because readers hold a whole block in memory.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr char kAdamState[] = "exp_avg_sq";
-
-// The state of an optimizer for one parameter: "exp_avg" of "fc1.weight".
-struct StateName {
-  std::string kind, parameter;
-};
-
-// Splits "optimizer/exp_avg/fc1.weight". Precondition: the name begins with kOptimizerPrefix.
-StateName SplitState(const std::string& name) {
-  const size_t begin = std::string_view(kOptimizerPrefix).size();
-  const size_t slash = std::min(name.find('/', begin), name.size() - 1);
-  return {name.substr(begin, slash - begin), name.substr(slash + 1)};
-}
 
 class DistributedWriter {
  public:
@@ -135,21 +124,18 @@ void WriteDistributed(const Manifest& manifest, const ReadElements& read, const 
   std::set<std::string> stepped;  // parameters whose state has a number of updates in PyTorch
   uint64_t all_bytes = 0;
   for (const TensorRecord& tensor : manifest.tensors) {
-    const bool is_state = tensor.name.starts_with(kOptimizerPrefix);
-    if (!is_state && !IsOfModel(tensor)) continue;
+    const std::optional<StateName> state = SplitNameOfState(tensor.name);
+    if (!state && !IsOfModel(tensor)) continue;
     tensors.push_back(&tensor);
     all_bytes +=
         static_cast<uint64_t>(NumElements(tensor.shape).value()) * DtypeBytes(tensor.dtype).value();
-    if (!is_state) continue;
-    const auto [kind, parameter] = SplitState(tensor.name);
-    if (kind == kAdamState) stepped.insert(parameter);
+    if (state && state->kind == kAdamState) stepped.insert(state->parameter);
   }
   DistributedWriter writer(out, all_bytes, progress);
   for (const TensorRecord* tensor : tensors) {
     std::vector<std::string> path = {"model", tensor->name};
-    if (!IsOfModel(*tensor)) {
-      const auto [kind, parameter] = SplitState(tensor->name);
-      path = {"optimizer", "state", parameter, kind};
+    if (const std::optional<StateName> state = SplitNameOfState(tensor->name)) {
+      path = {"optimizer", "state", state->parameter, state->kind};
     }
     writer.Write(std::move(path), tensor->dtype, tensor->shape,
                  [&](int64_t start, int64_t stop, void* to) { read(*tensor, start, stop, to); });

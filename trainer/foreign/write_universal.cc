@@ -56,10 +56,10 @@ SortedTensors SortTensors(const Checkpoint& checkpoint) {
     if (IsOfModel(tensor)) model[tensor.name] = &tensor;
   }
   for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
-    if (!tensor.name.starts_with(kOptimizerPrefix)) continue;
-    const std::string rest = tensor.name.substr(std::size(kOptimizerPrefix) - 1);
-    const std::string kind = rest.substr(0, rest.find('/'));
-    const auto weight = model.find(rest.substr(std::min(kind.size() + 1, rest.size())));
+    const std::optional<StateName> state = SplitNameOfState(tensor.name);
+    if (!state) continue;
+    const std::string& kind = state->kind;
+    const auto weight = model.find(state->parameter);
     if (weight == model.end()) refuse(tensor, "is the state of a parameter that is missing");
     if (weight->second->shape != tensor.shape) refuse(tensor, "has not its parameter's shape");
     if (!CanBeFolder(kind) || kind == "fp32" || kind == "step") {

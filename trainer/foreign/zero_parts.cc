@@ -151,8 +151,7 @@ std::set<std::string> ZeroParts::Finish(bool missing, ForeignCheckpoint* plan) c
     }
     for (const auto& [key, part] : parts) {
       if (part.elements == elements) {
-        const std::string name =
-            key.empty() ? parameter.name : "optimizer/" + key + "/" + parameter.name;
+        const std::string name = key.empty() ? parameter.name : NameOfState(key, parameter.name);
         AddPieces(name, part.dtype, parameter.shape, part.pieces, plan);
       } else if (!missing) {
         RefuseInput(plan->checkpoint.folder + ": the ranks' files have " +

@@ -121,13 +121,12 @@ std::vector<std::string> ModelNames(const EngineCore& engine) {
 void Rename(const std::map<std::string, std::string>& to, bool keeps_others, Manifest& manifest) {
   std::vector<TensorRecord> renamed;
   for (TensorRecord& tensor : manifest.tensors) {
-    const size_t kind_end = IsOptimizerState(tensor)
-                                ? tensor.name.find('/', std::size(kOptimizerPrefix) - 1)
-                                : std::string::npos;
-    const size_t begin = kind_end == std::string::npos ? 0 : kind_end + 1;
-    const auto found = to.find(tensor.name.substr(begin));
+    const std::optional<StateName> state = SplitNameOfState(tensor.name);
+    const auto found = to.find(state ? state->parameter : tensor.name);
     if (found == to.end() && !keeps_others) continue;
-    if (found != to.end()) tensor.name.replace(begin, std::string::npos, found->second);
+    if (found != to.end()) {
+      tensor.name = state ? NameOfState(state->kind, found->second) : found->second;
+    }
     renamed.push_back(std::move(tensor));
   }
   manifest.tensors = std::move(renamed);
