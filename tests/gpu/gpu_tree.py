@@ -1,9 +1,11 @@
 """The programs that tests/gpu/run and tests/bench/gpu start: those of this checkout's build, or those of a tree made by
 tests/gpu/pack, which uses the PyTorch of its machine."""
 
+import gzip
 import importlib.util
 import os
 import pathlib
+import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -13,6 +15,20 @@ DEEPSPEED = ROOT / "deepspeed"  # exists in a packed tree if requested; a folder
 BUILD = pathlib.Path(ROOT / "build" if PACKED.exists() else os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).absolute()
 TRAIN = BUILD / "bin" / "dslaunch-train"
 DRIVER = BUILD / "driver"  # driver of the stand-in, if the tree has it
+
+
+def unpack_programs():
+    """Makes the programs of a packed tree of their compressed files, which are removed."""
+    for packed in BUILD.glob("*/*.gz"):
+        program = packed.with_suffix("")
+        with gzip.open(packed) as source, open(program, "wb") as target:
+            shutil.copyfileobj(source, target)
+        program.chmod(0o755)
+        packed.unlink()
+
+
+if PACKED.exists():
+    unpack_programs()
 
 
 def torch_folder():
