@@ -98,6 +98,19 @@ class StateDictTest(unittest.TestCase):
         self.assert_read(result, {"a": torch.ones(2)})
         self.assertEqual(result["notes"], ["2 values of weights.pt are not tensors and were not read, such as epoch"])
 
+    def test_names_calls_that_are_not_run(self):
+        target = os.path.join(tempfile.gettempdir(), "dslaunch-made-by-a-pickle-%d" % os.getpid())
+
+        class Hostile:
+            def __reduce__(self):
+                return os.mkdir, (target,)
+
+        result = plan(self.saved({"a": torch.ones(2), "hook": Hostile()}))
+        self.assert_read(result, {"a": torch.ones(2)})
+        self.assertEqual(result["notes"], ["1 value of weights.pt is not a tensor and was not read, such as hook (posix.mkdir, "
+                                           "which is not run)"])
+        self.assertFalse(os.path.exists(target))
+
     def test_tied_weights_are_aliases(self):
         tied = torch.randn(4, 3)
         state = {"embed.weight": tied, "lm_head.weight": tied, "part": tied[:2]}

@@ -303,8 +303,8 @@ std::optional<std::string> JsonObject::Word(const char* key, const std::set<std:
   const std::optional<std::string> word = ReadString(key);
   if (!word || words.contains(*word)) return word;
   const std::optional<std::string> meant = WhatIsMeant(*word, words);
-  Fail(key, "is \"" + *word + "\"; " + (meant ? "did you mean \"" + *meant + "\"? " : "") +
-                "Known: " + Listed(words));
+  Fail(key, "is \"" + *word + "\"; " +
+                (meant ? "did you mean \"" + *meant + "\"? Known: " : "known: ") + Listed(words));
 }
 
 std::optional<std::string> JsonObject::WordInAnyCase(const char* key,

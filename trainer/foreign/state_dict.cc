@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -125,7 +126,9 @@ class StateDictPlanner {
       if (tensor) {
         Add(std::string(*key.String()), name, *tensor);
       } else {
-        others.push_back(Truncate(key.String().value_or("a key that is not a text")));
+        const std::string_view global = value.global();
+        others.push_back(Truncate(key.String().value_or("a key that is not a text")) +
+                         (global.empty() ? "" : " (" + Truncate(global) + ", which is not run)"));
       }
     }
     if (others.size() == dict.size()) {

@@ -151,7 +151,7 @@ TEST(DecoderConfigTest, RefusesOtherModelsAndVariants) {
       {Small("mixtral"), "model_type is \"mixtral\", which is not supported: it is a mixture"},
       {Small("gemma2"), "Gemma"},
       {Small("phi3"), "fused"},
-      {Small("bert"), "Known: gpt2, llama, mistral, qwen2, qwen3"},
+      {Small("bert"), "known: gpt2, llama, mistral, qwen2, qwen3"},
       {With(Small("llama"), {{"quantization_config", {{"bits", 4}}}}), "quantized"},
       {With(Small("llama"), {{"num_local_experts", 8}}), "mixtures of experts"},
       {With(Small("llama"), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is not 1"},
