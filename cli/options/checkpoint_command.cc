@@ -10,6 +10,10 @@
 namespace dslaunch {
 namespace {
 
+using command_options::Flag;
+using command_options::Help;
+using command_options::Option;
+
 constexpr Named<const char*> kDtypes[] = {{"bf16", "bf16"}, {"fp16", "fp16"}, {"fp32", "fp32"}};
 constexpr Named<const char*> kCheckpointKinds[] = {{"safetensors", "safetensors"},
                                                    {"dslaunch", "dslaunch"},
@@ -22,52 +26,42 @@ constexpr char kVerifyDetails[] =
 constexpr char kConvertDetails[] =
     R"(No pickle is run, and at most 64 MiB of a tensor are in memory at a time. The same command continues a conversion that was interrupted. `dslaunch help other-checkpoints` lists the forms that can be read. Exit codes: 0; 65, something is missing or damaged; 74, the disk is full; 64, the command line.)";
 
-OptionSpec OfCheckpoint(const char* names, const char* value, const char* help,
-                        OptionTarget target) {
-  return {.names = names,
-          .value = value,
-          .group = OptionGroup::kCommand,
-          .help = help,
-          .target = target};
-}
-
 OptionSpec Dtype() {
-  return OfCheckpoint("--dtype", "", "data type of the weights, in safetensors; default: as saved",
-                      kChoice<&CheckpointCommand::dtype, kDtypes>);
+  return Option("--dtype", "", "data type of the weights, in safetensors; default: as saved",
+                kChoice<&CheckpointCommand::dtype, kDtypes>);
 }
 
 OptionSpec Force() {
-  return OfCheckpoint("--force", "", "overwrite files in OUT", kFlag<&CheckpointCommand::force>);
+  return Flag("--force", "overwrite files in OUT", kFlag<&CheckpointCommand::force>);
 }
 
 const OptionTable& NoOptions() {
-  static const OptionTable table = {HelpOption(OptionGroup::kCommand)};
+  static const OptionTable table = {Help()};
   return table;
 }
 
 const OptionTable& JsonOptions() {
   static const OptionTable table = {
-      OfCheckpoint("--json", "", "print JSON, for programs", kFlag<&CheckpointCommand::json>),
-      HelpOption(OptionGroup::kCommand)};
+      Flag("--json", "print JSON, for programs", kFlag<&CheckpointCommand::json>), Help()};
   return table;
 }
 
 const OptionTable& ExportOptions() {
-  static const OptionTable table = {Dtype(), Force(), HelpOption(OptionGroup::kCommand)};
+  static const OptionTable table = {Dtype(), Force(), Help()};
   return table;
 }
 
 const OptionTable& ConvertOptions() {
   static const OptionTable table = {
-      OfCheckpoint("--to", "", "what to write; default: safetensors, the weights alone",
-                   kChoice<&CheckpointCommand::to, kCheckpointKinds>),
+      Option("--to", "", "what to write; default: safetensors, the weights alone",
+             kChoice<&CheckpointCommand::to, kCheckpointKinds>),
       Dtype(),
-      OfCheckpoint("--prefix", "P", "drop P from the front of the tensors' names",
-                   kText<&CheckpointCommand::prefix>),
-      OfCheckpoint("--key", "K", "key of the dict of weights in a file of torch.save: state_dict",
-                   kText<&CheckpointCommand::key>),
+      Option("--prefix", "P", "drop P from the front of the tensors' names",
+             kText<&CheckpointCommand::prefix>),
+      Option("--key", "K", "key of the dict of weights in a file of torch.save: state_dict",
+             kText<&CheckpointCommand::key>),
       Force(),
-      HelpOption(OptionGroup::kCommand)};
+      Help()};
   return table;
 }
 
