@@ -49,6 +49,12 @@ FileSum NewFile::Finish() {
   return sum_;
 }
 
+FileSum WriteNewFile(const std::string& path, const std::string& content) {
+  NewFile file(path);
+  file.Write(content.data(), content.size());
+  return file.Finish();
+}
+
 FileSum SumFile(const std::string& path) {
   const PartSum sum = SumPart(path, 0, std::numeric_limits<uint64_t>::max());
   return {sum.file_bytes, sum.crc32};

@@ -32,6 +32,9 @@ class NewFile {
   FileSum sum_;
 };
 
+// Writes a file that must not exist yet, and waits until it is on disk. kIo.
+FileSum WriteNewFile(const std::string& path, const std::string& content);
+
 // Reads the whole file. Throws kBadInput if it is missing or not a regular file, kIo if it cannot
 // be read.
 FileSum SumFile(const std::string& path);

@@ -375,9 +375,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   const std::string manifest_file = begun + "/" + kManifestFile;
   ParseManifest(text, manifest_file);  // the reports of other ranks may contradict each other
   CheckFilesThere(begun, manifest);
-  NewFile file(manifest_file);
-  file.Write(text.data(), text.size());
-  file.Finish();
+  WriteNewFile(manifest_file, text);
   SyncFolder(begun);
   ConfirmLease();
   Publish(begun, tag);
@@ -423,9 +421,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
 void CheckpointFolder::WriteLatest(const std::string& tag) const {
   ConfirmLease();  // a later owner of the lease removes the temporary file
   const std::string temporary = TemporaryName(kLatestFile);
-  NewFile file(temporary);
-  file.Write(tag.data(), tag.size());
-  file.Finish();
+  WriteNewFile(temporary, tag);
   Rename(temporary, path_ + "/" + kLatestFile);
   SyncFolder(path_);
 }

@@ -67,10 +67,7 @@ class DistributedWriter {
   // Writes .metadata last, because it makes the folder a checkpoint.
   void Finish() {
     file_.Finish();
-    const std::string text = FormatDistributedMetadata(metadata_);
-    NewFile metadata(out_ + "/" + kDistributedMetadataFile);
-    metadata.Write(text.data(), text.size());
-    metadata.Finish();
+    WriteNewFile(out_ + "/" + kDistributedMetadataFile, FormatDistributedMetadata(metadata_));
     SyncFolder(out_);
   }
 

@@ -146,10 +146,7 @@ void InitWeights(const Model& model, const ModelConfig& config,
 void WriteConfigJson(const ModelConfig& config, const std::vector<at::ScalarType>& dtypes,
                      const std::string& folder) {
   ReplaceFile(folder, kConfigJson, [&](const std::string& path) {
-    const std::string text = ConfigJsonText(config, TorchDtypeName(dtypes));
-    NewFile file(path);
-    file.Write(text.data(), text.size());
-    file.Finish();
+    WriteNewFile(path, ConfigJsonText(config, TorchDtypeName(dtypes)));
   });
   SyncFolder(folder);
 }

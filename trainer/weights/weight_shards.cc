@@ -124,10 +124,7 @@ class Writer {
     }
     if (has_index) {
       ReplaceFile(output_.folder, kWeightIndexFile, [&](const std::string& path) {
-        const std::string text = IndexText(shards_, tensors_);
-        NewFile file(path);
-        file.Write(text.data(), text.size());
-        file.Finish();
+        WriteNewFile(path, IndexText(shards_, tensors_));
       });
       own.insert(kWeightIndexFile);
     }
