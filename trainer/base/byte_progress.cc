@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text/sanitize.h"
+#include "base/text/size_text.h"
 #include "trainer/base/format.h"
 #include "trainer/base/log.h"
 
@@ -16,11 +17,9 @@ constexpr std::chrono::milliseconds kTerminalInterval{200};
 constexpr std::chrono::seconds kTerminalDelay{1};
 constexpr std::chrono::seconds kLineInterval{30};
 
-std::string DurationText(double seconds) {
-  const auto whole = static_cast<long long>(std::min(seconds, 1e9) + 0.5);
-  if (whole < 60) return Format("%lld s", whole);
-  if (whole < 3600) return Format("%lld min %lld s", whole / 60, whole % 60);
-  return Format("%lld h %lld min", whole / 3600, whole % 3600 / 60);
+// In whole seconds.
+std::string SecondsText(double seconds) {
+  return DurationText(static_cast<int64_t>(std::min(seconds, 1e9) + 0.5) * 1000);
 }
 
 }  // namespace
@@ -32,7 +31,7 @@ std::string ByteProgressText(uint64_t done_bytes, uint64_t total_bytes, double s
   const double rate = static_cast<double>(done_bytes) / seconds;
   text += ", " + BytesText(static_cast<int64_t>(rate)) + "/s";
   if (done_bytes >= total_bytes) return text;
-  return text + ", " + DurationText(static_cast<double>(total_bytes - done_bytes) / rate) + " left";
+  return text + ", " + SecondsText(static_cast<double>(total_bytes - done_bytes) / rate) + " left";
 }
 
 ByteProgress::ByteProgress(std::string what, uint64_t total_bytes)
