@@ -15,6 +15,11 @@ struct DeepSpeedFiles {
   std::map<int64_t, std::string> bf16_optimizer;  // those whose names begin with bf16_
   std::string
       tensor_parallel;  // a file of another tensor-parallel rank than 0; empty: there is none
+
+  // Whether each rank has a model file of its own.
+  bool partitioned() const { return model.empty() && !models.empty(); }
+  // Returns the model file, or the first rank's; empty if there is none.
+  std::string first_model() const { return partitioned() ? models.begin()->second : model; }
 };
 
 std::string DeepSpeedModelFile(int64_t rank);                 // at stage 3

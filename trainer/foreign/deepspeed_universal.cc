@@ -147,12 +147,11 @@ ForeignCheckpoint PlanUniversal(const std::string& folder, const std::vector<std
   plan.kind = ForeignKind::kUniversal;
   plan.checkpoint.folder = folder;
   const DeepSpeedFiles files = SortDeepSpeedFiles(names, folder);
-  const bool partitioned = files.model.empty() && !files.models.empty();
-  if (files.model.empty() && files.models.empty()) {
+  const std::string model_file = files.first_model();
+  if (model_file.empty()) {
     plan.missing.push_back("mp_rank_00_model_states.pt");
     return plan;
   }
-  const std::string& model_file = partitioned ? files.models.begin()->second : files.model;
   const TorchArchive archive(folder + "/" + model_file);
   const DeepSpeedModel model = ReadDeepSpeedModel(archive, &plan);
   plan.checkpoint.manifest.zero_stage = model.stage;
@@ -160,7 +159,7 @@ ForeignCheckpoint PlanUniversal(const std::string& folder, const std::vector<std
   UniversalPlanner planner(model, &plan);
   const auto added = planner.AddParameters(NamesInModule(archive));
   planner.ReadOptimizer();
-  if (partitioned) {
+  if (files.partitioned()) {
     AddModelFilesOfStage3(model, files, model.world_size, &plan);
   } else {
     AddFile(model_file, &plan);

@@ -211,17 +211,16 @@ ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::str
   plan.checkpoint.folder = folder;
   const DeepSpeedFiles files = SortDeepSpeedFiles(names, folder);
   RefuseUnreadLayouts(folder, names, files);
-  const bool partitioned = files.model.empty() && !files.models.empty();
-  if (files.model.empty() && files.models.empty()) {
+  const std::string model_file = files.first_model();
+  if (model_file.empty()) {
     plan.missing.push_back("mp_rank_00_model_states.pt");
     return plan;
   }
-  const std::string& model_file = partitioned ? files.models.begin()->second : files.model;
   const TorchArchive archive(folder + "/" + model_file);
   const DeepSpeedModel model = ReadDeepSpeedModel(archive, &plan);
   Manifest& manifest = plan.checkpoint.manifest;
   manifest.zero_stage = model.stage;
-  if (partitioned != (model.stage == 3)) {
+  if (files.partitioned() != (model.stage == 3)) {
     RefuseInput(archive.path() + ": its name is not that of a file of ZeRO stage " +
                 std::to_string(model.stage) + ", which its ds_config has");
   }
@@ -237,7 +236,7 @@ ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::str
     }
     ZeroPlanner planner(model, bf16 ? files.bf16_optimizer : files.optimizer, &plan);
     trained = planner.Plan(bf16);
-    if (partitioned) {
+    if (files.partitioned()) {
       AddModelFilesOfStage3(model, files, planner.world_size(), &plan);
     } else {
       AddFile(model_file, &plan);
