@@ -26,8 +26,6 @@ TensorHeader HeaderOf(const TensorRecord& tensor) {
   return {tensor.name, tensor.dtype, tensor.shape};
 }
 
-bool IsOfOptimizer(const TensorRecord& tensor) { return tensor.name.starts_with(kOptimizerPrefix); }
-
 std::string RunIdOf(const std::string& work) {
   char id[17];
   std::snprintf(id, sizeof id, "%08x%08x", Crc32(work.data(), work.size()),
@@ -160,7 +158,8 @@ std::string CopyCheckpoint(const Checkpoint& source, const std::string& folder_p
   Copy copy(source, begun, options);
   try {
     copy.Write("model", manifest, IsOfModel);
-    copy.Write("optimizer", manifest, IsOfOptimizer);
+    copy.Write("optimizer", manifest,
+               [](const TensorRecord& tensor) { return IsOfOptimizer(tensor.name); });
   } catch (const TrainError& error) {
     throw UnfinishedWrite(error, bytes, true);
   }

@@ -42,25 +42,13 @@ bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
   return names.contains(state ? state->parameter : tensor);
 }
 
-std::set<std::string> LinesOf(const std::vector<std::string>& texts) {
-  std::set<std::string> lines;
-  for (const std::string& text : texts) {
-    for (size_t start = 0; start < text.size();) {
-      const size_t end = text.find('\n', start);
-      lines.insert(text.substr(start, end - start));
-      start = end + 1;
-    }
-  }
-  return lines;
-}
-
 // Collective. Removes the model's tensors that only one of the manifest and `state` has, together
 // with their optimizer state.
 SkippedTensors DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
                              Manifest& manifest, std::vector<TensorPart>& state) {
   std::string own;
   for (const TensorPart& part : model) own += part.name + "\n";
-  const std::set<std::string> ours = LinesOf(GatherTexts(group, own));
+  const std::set<std::string> ours = GatherLines(group, own);
   std::set<std::string> theirs;
   for (const TensorRecord& tensor : manifest.tensors) {
     if (IsOfModel(tensor)) theirs.insert(tensor.name);
@@ -92,12 +80,12 @@ UnmatchedOptimizer DropUnmatchedOptimizer(const EngineCore& engine, Manifest& ma
   if (manifest.optimizer != OptimizerTypeName(engine.config().optimizer->type)) return unmatched;
   std::string own;
   for (const TensorPart& part : state) {
-    if (part.name.starts_with(kOptimizerPrefix)) own += part.name + "\n";
+    if (IsOfOptimizer(part.name)) own += part.name + "\n";
   }
-  const std::set<std::string> ours = LinesOf(GatherTexts(engine.group(), own));
+  const std::set<std::string> ours = GatherLines(engine.group(), own);
   std::set<std::string> theirs;
   for (const TensorRecord& tensor : manifest.tensors) {
-    if (tensor.name.starts_with(kOptimizerPrefix)) theirs.insert(tensor.name);
+    if (IsOfOptimizer(tensor.name)) theirs.insert(tensor.name);
   }
   std::ranges::set_difference(ours, theirs, std::inserter(missing, missing.end()));
   std::ranges::set_difference(theirs, ours, std::inserter(unexpected, unexpected.end()));
@@ -248,7 +236,7 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
 
   Checkpoint wanted = checkpoint;
   std::erase_if(wanted.manifest.tensors, [&](const TensorRecord& tensor) {
-    return (!with_optimizer && tensor.name.starts_with(kOptimizerPrefix)) ||
+    return (!with_optimizer && IsOfOptimizer(tensor.name)) ||
            (!with_generator && tensor.name.starts_with(kGeneratorPrefix));
   });
   std::vector<TensorPart> state = engine.ModelState();

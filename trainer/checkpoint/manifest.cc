@@ -49,7 +49,7 @@ bool IsPlainWord(const std::string& word) {
 }
 
 // Whether dslaunch could have given a file this name. Another name may point out of the folder.
-bool IsPlainFileName(const std::string& name) {
+bool IsOwnFileName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxFileNameBytes && name.front() != '.' &&
          name != kManifestFile && IsPlainWord(name);
 }
@@ -102,7 +102,7 @@ void ForEach(const nlohmann::json& parent, const std::string& source, const std:
 FileRecord ParseFile(JsonObject object) {
   FileRecord file;
   file.name = Required(object.String("name"), object, "name");
-  if (!IsPlainFileName(file.name)) object.Fail("name", "is not a plain file name");
+  if (!IsOwnFileName(file.name)) object.Fail("name", "is not a plain file name");
   file.sum.bytes = static_cast<uint64_t>(Required(object.Int("bytes", 0), object, "bytes"));
   file.sum.crc32 =
       static_cast<uint32_t>(Required(object.Int("crc32", 0, UINT32_MAX), object, "crc32"));
@@ -199,16 +199,18 @@ LossScalerState ParseLossScaler(JsonObject object) {
 }  // namespace
 
 bool IsOfModel(const TensorRecord& tensor) {
-  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix) &&
+  return !IsOfOptimizer(tensor.name) && !tensor.name.starts_with(kGeneratorPrefix) &&
          !tensor.name.starts_with(kRankPrefix);
 }
+
+bool IsOfOptimizer(const std::string& name) { return name.starts_with(kOptimizerPrefix); }
 
 std::string NameOfState(const std::string& kind, const std::string& parameter) {
   return kOptimizerPrefix + kind + "/" + parameter;
 }
 
 std::optional<StateName> SplitNameOfState(const std::string& name) {
-  if (!name.starts_with(kOptimizerPrefix)) return std::nullopt;
+  if (!IsOfOptimizer(name)) return std::nullopt;
   const size_t begin = std::size(kOptimizerPrefix) - 1;
   const size_t slash = name.find('/', begin);
   if (slash == std::string::npos) return std::nullopt;

@@ -36,6 +36,8 @@ inline constexpr char kRankPrefix[] = "rank_state/";
 
 // Whether the tensor is a weight or a buffer of the model.
 bool IsOfModel(const TensorRecord& tensor);
+// Whether the tensor of this name is state of the optimizer.
+bool IsOfOptimizer(const std::string& name);
 
 // The optimizer's state of one parameter.
 struct StateName {

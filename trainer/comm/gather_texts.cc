@@ -24,4 +24,16 @@ std::vector<std::string> GatherTexts(const ProcessGroup& group, const std::strin
   return texts;
 }
 
+std::set<std::string> GatherLines(const ProcessGroup& group, const std::string& own) {
+  std::set<std::string> lines;
+  for (const std::string& text : GatherTexts(group, own)) {
+    for (size_t start = 0; start < text.size();) {
+      const size_t end = text.find('\n', start);
+      lines.insert(text.substr(start, end - start));
+      start = end + 1;
+    }
+  }
+  return lines;
+}
+
 }  // namespace dslaunch

@@ -12,17 +12,16 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/tensor_blocks.h"
 #include "trainer/checkpoint/tensor_type.h"
 #include "trainer/foreign/archive/torch_archive_writer.h"
-#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBlockElements = int64_t{1} << 21;  // at most 16 MiB
-constexpr char kDeepSpeedVersion[] = "0.19.8";        // reads these files
+constexpr char kDeepSpeedVersion[] = "0.19.8";  // reads these files
 constexpr double kUniversalVersion = 0.2;
 // DeepSpeed restores only as many parameter groups as the file has, so it has more than a program
 // will have; DeepSpeed ignores the rest.
@@ -82,12 +81,6 @@ SortedTensors SortTensors(const Checkpoint& checkpoint) {
   return sorted;
 }
 
-void WriteSmall(const std::string& path, const std::string& content) {
-  NewFile file(path);
-  file.Write(content.data(), content.size());
-  file.Finish();
-}
-
 class UniversalWriter {
  public:
   UniversalWriter(const Checkpoint& checkpoint, const std::string& out, const ProgressFn& progress)
@@ -117,7 +110,7 @@ class UniversalWriter {
     WriteModel(folder_ + "/zero_pp_rank_0_mp_rank_00_model_states.pt", {});
     SyncFolder(folder_ + "/zero");
     SyncFolder(folder_);
-    WriteSmall(out_ + "/latest_universal", tag_);
+    WriteNewFile(out_ + "/latest_universal", tag_);
     SyncFolder(out_);
   }
 
@@ -142,23 +135,18 @@ class UniversalWriter {
 
   // Writes the elements of a tensor, as fp32 if `to_fp32`.
   void WriteElements(const TensorRecord& tensor, bool to_fp32, TorchArchiveWriter& writer) {
-    const int64_t elements = NumElements(tensor.shape).value();
-    const std::optional<at::ScalarType> type = ScalarTypeOf(tensor.dtype);
-    const size_t width = DtypeBytes(tensor.dtype).value();
-    for (int64_t begin = 0; begin < elements; begin += kBlockElements) {
-      const int64_t end = std::min(begin + kBlockElements, elements);
-      const auto bytes = static_cast<size_t>(end - begin) * width;
-      block_.resize(bytes);
-      stored_.Read(tensor, Slice(Shard::Whole(elements), begin, end), block_.data());
-      if (to_fp32 && *type != at::kFloat) {
-        const at::Tensor block = at::from_blob(block_.data(), {end - begin}, *type).to(at::kFloat);
+    const auto width = static_cast<int64_t>(DtypeBytes(tensor.dtype).value());
+    ForEachBlock(NumElements(tensor.shape).value(), [&](int64_t start, int64_t stop) {
+      if (to_fp32) {
+        const at::Tensor block = ReadBlock(stored_, tensor, at::kFloat, start, stop);
         writer.Write(block.const_data_ptr(), block.nbytes());
       } else {
-        writer.Write(block_.data(), bytes);
+        ReadBlock(stored_, tensor, start, stop, block_);
+        writer.Write(block_.data(), block_.size());
       }
-      done_bytes_ += bytes;
+      done_bytes_ += static_cast<uint64_t>((stop - start) * width);
       if (progress_) progress_(done_bytes_, all_bytes_);
-    }
+    });
   }
 
   void Finish(NewFile& file, TorchArchiveWriter& writer) {

@@ -33,7 +33,7 @@ enum class Group { kModel, kOptimizer, kRanks };
 
 Group GroupOf(const TensorRecord& tensor) {
   if (IsOfModel(tensor)) return Group::kModel;
-  return tensor.name.starts_with(kOptimizerPrefix) ? Group::kOptimizer : Group::kRanks;
+  return IsOfOptimizer(tensor.name) ? Group::kOptimizer : Group::kRanks;
 }
 
 struct Difference {

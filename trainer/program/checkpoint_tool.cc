@@ -108,11 +108,12 @@ void Verify(const std::string& path) {
   if (!HasManifest(path) && !HasRankFiles(path)) {
     folders.clear();
     std::error_code ignored;
-    if (!fs::is_directory(path, ignored) || FindCheckpoints(path).empty()) {
-      if (WhatIs(path)) return VerifyForeign(path);
-    }
-    for (const ListedCheckpoint& one : FindCheckpoints(path))
-      folders.push_back(path + "/" + one.tag);
+    const bool is_folder = fs::is_directory(path, ignored);
+    std::vector<ListedCheckpoint> own;
+    if (is_folder) own = FindCheckpoints(path);
+    if (own.empty() && WhatIs(path)) return VerifyForeign(path);
+    if (!is_folder) own = FindCheckpoints(path);  // throws, because the path is not a folder
+    for (const ListedCheckpoint& one : own) folders.push_back(path + "/" + one.tag);
     if (folders.empty()) RefuseInput(path + " holds no checkpoint");
   }
   size_t damaged = 0;

@@ -28,10 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsOptimizerState(const TensorRecord& tensor) {
-  return tensor.name.starts_with(kOptimizerPrefix);
-}
-
 std::string Names(const std::vector<std::string>& names) {
   return SanitizeForTerminal(NameList(names, ", ", 5));
 }
@@ -104,14 +100,7 @@ void CheckSameSource(const std::vector<std::string>& seen, const std::string& pa
 std::vector<std::string> ModelNames(const EngineCore& engine) {
   std::string own;
   for (const TensorPart& part : engine.ModelState()) own += part.name + "\n";
-  std::set<std::string> names;
-  for (const std::string& text : GatherTexts(engine.group(), own)) {
-    for (size_t start = 0; start < text.size();) {
-      const size_t end = text.find('\n', start);
-      names.insert(text.substr(start, end - start));
-      start = end + 1;
-    }
-  }
+  const std::set<std::string> names = GatherLines(engine.group(), own);
   return {names.begin(), names.end()};
 }
 
@@ -211,7 +200,7 @@ bool KeepSameState(const std::string& a, const std::string& b) {
 }  // namespace
 
 bool ResumeSource::has_optimizer() const {
-  return std::ranges::any_of(checkpoint.manifest.tensors, IsOptimizerState);
+  return std::ranges::any_of(checkpoint.manifest.tensors, IsOfOptimizer, &TensorRecord::name);
 }
 
 bool HoldsOwnCheckpoint(const std::string& path) {
