@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/count.h"
 #include "base/text/sanitize.h"
 #include "trainer/base/byte_progress.h"
 #include "trainer/base/log.h"
@@ -98,8 +99,9 @@ void WriteSafetensors(const CheckpointSource& source, const std::string& out,
     ConvertWeights(source.checkpoint, weights, output,
                    [&](uint64_t bytes) { progress.Add(bytes); });
   }
-  PrintNames(std::to_string(weights.headers.size()) + " tensors of " + source.path +
-             " are written to " + out + files);
+  const size_t count = weights.headers.size();
+  PrintNames(Count(count, "tensor") + " of " + source.path +
+             (count == 1 ? " is written to " : " are written to ") + out + files);
 }
 
 void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool force) {

@@ -7,6 +7,7 @@
 #include <regex>
 #include <span>
 
+#include "base/count.h"
 #include "trainer/base/format.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
@@ -97,10 +98,10 @@ void VerifyForeign(const std::string& path) {
   RequireWhole(source);
   const ListedCheckpoint listed = Listed(source, path);
   const Manifest& manifest = listed.manifest;
-  PrintNames(
-      "complete: " + path + " (" + listed.program + ", " + std::to_string(manifest.files.size()) +
-      (manifest.files.size() == 1 ? " file, " : " files, ") + BytesText(BytesOf(manifest)) + ", " +
-      std::to_string(manifest.tensors.size()) + " tensors; it has no checksums to verify)");
+  PrintNames("complete: " + path + " (" + listed.program + ", " +
+             std::to_string(manifest.files.size()) +
+             (manifest.files.size() == 1 ? " file, " : " files, ") + BytesText(BytesOf(manifest)) +
+             ", " + Count(manifest.tensors.size(), "tensor") + "; it has no checksums to verify)");
 }
 
 void Verify(const std::string& path) {
