@@ -18,12 +18,6 @@ struct TiedTensor {
   std::vector<int> stages;  // ascending, all that hold it
 };
 
-// A parameter that is cut over the tensor axis.
-struct ParameterCut {
-  std::vector<int64_t> shape;  // shape of the whole parameter
-  Shard shard;  // the first elements of this rank's parameter; the others are padding
-};
-
 struct ModelCut {
   // Tensors that this stage shares with others, in orders that all stages agree on.
   std::vector<TiedTensor> tied;  // parameters

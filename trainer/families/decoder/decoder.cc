@@ -9,135 +9,17 @@
 
 #include "dslaunch/model.h"
 #include "trainer/base/train_error.h"
+#include "trainer/families/decoder/attention.h"
 #include "trainer/families/decoder/decoder_config.h"
+#include "trainer/families/decoder/layers.h"
 #include "trainer/families/decoder/positions.h"
 #include "trainer/nn/cross_entropy.h"
-#include "trainer/nn/rms_norm.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
 
 namespace dslaunch {
 namespace decoder {
 namespace {
-
-at::Tensor DrawNormal(at::IntArrayRef shape, const DecoderConfig& config) {
-  return at::empty(shape).normal_(0, config.initializer_range);
-}
-
-// A linear layer; weight [out, in].
-class LinearImpl : public torch::nn::Module {
- public:
-  LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias)
-      : weight_(register_parameter("weight", DrawNormal({out, in}, config))) {
-    if (bias) bias_ = register_parameter("bias", at::zeros({out}));
-  }
-  at::Tensor forward(const at::Tensor& x) { return ApplyLinear(x, weight_, bias_); }
-
- private:
-  at::Tensor weight_, bias_;
-};
-TORCH_MODULE(Linear);
-
-class NormImpl : public torch::nn::Module {
- public:
-  NormImpl(const DecoderConfig& config, int64_t width)
-      : epsilon_(config.rms_norm_eps), weight_(register_parameter("weight", at::ones({width}))) {}
-  at::Tensor forward(const at::Tensor& x) { return ApplyRmsNorm(x, weight_, epsilon_); }
-
- private:
-  double epsilon_;
-  at::Tensor weight_;
-};
-TORCH_MODULE(Norm);
-
-class TokenEmbeddingImpl : public torch::nn::Module {
- public:
-  explicit TokenEmbeddingImpl(const DecoderConfig& config)
-      : weight(register_parameter("weight",
-                                  DrawNormal({config.vocab_size, config.hidden_size}, config))),
-        max_positions_(config.max_position_embeddings) {
-    if (!config.pad_token_id) return;
-    // PyTorch counts negative ids, which old files have, from the end.
-    padding_ = *config.pad_token_id < 0 ? config.vocab_size - 1 : *config.pad_token_id;
-    const at::NoGradGuard no_grad;
-    weight.select(0, padding_).zero_();
-  }
-  // int64 [B, T] -> [B, T, hidden_size]
-  at::Tensor forward(const at::Tensor& tokens) {
-    if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
-      RefuseInput("model.type decoder takes token ids; use data of type tokens or text");
-    }
-    if (tokens.size(1) > max_positions_) {
-      RefuseInput("the decoder was given " + std::to_string(tokens.size(1)) +
-                  " tokens, more than model.max_position_embeddings, " +
-                  std::to_string(max_positions_));
-    }
-    return at::embedding(weight, tokens, padding_);
-  }
-
-  at::Tensor weight;
-
- private:
-  int64_t max_positions_;
-  int64_t padding_ = -1;  // token whose embedding gets no gradient; -1: none
-};
-TORCH_MODULE(TokenEmbedding);
-
-class AttentionImpl : public torch::nn::Module {
- public:
-  AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions)
-      : head_dim_(config.width_of_head()),
-        dropout_(config.attention_dropout),
-        window_(config.WindowOf(layer)),
-        positions_(std::move(positions)) {
-    const int64_t width = config.hidden_size, inner = config.num_attention_heads * head_dim_;
-    const auto projection = [&](const char* name, int64_t in, int64_t out, bool bias) {
-      return register_module(name, Linear(config, in, out, bias));
-    };
-    const int64_t kv_inner = config.kv_heads() * head_dim_;
-    q_proj_ = projection("q_proj", width, inner, config.qkv_bias());
-    k_proj_ = projection("k_proj", width, kv_inner, config.qkv_bias());
-    v_proj_ = projection("v_proj", width, kv_inner, config.qkv_bias());
-    o_proj_ = projection("o_proj", inner, width, config.output_bias());
-    if (!config.norms_heads()) return;
-    q_norm_ = register_module("q_norm", Norm(config, head_dim_));
-    k_norm_ = register_module("k_norm", Norm(config, head_dim_));
-  }
-
-  // [B, T, hidden_size] -> the same
-  at::Tensor forward(const at::Tensor& x) {
-    at::Tensor query = Heads(q_proj_, x), key = Heads(k_proj_, x);
-    const at::Tensor value = Heads(v_proj_, x);
-    if (q_norm_) query = q_norm_(query);
-    if (k_norm_) key = k_norm_(key);
-    const auto [cosines, sines] = positions_->Rotation(query);
-    query = Rotate(query, cosines, sines);
-    key = Rotate(key, cosines, sines);
-    const int64_t length = x.size(1);
-    const bool slides = window_ && length > *window_;
-    const std::optional<at::Tensor> mask =
-        slides ? std::optional(positions_->Mask(length, *window_, x)) : std::nullopt;
-    const at::Tensor mixed = at::scaled_dot_product_attention(
-        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask,
-        is_training() ? dropout_ : 0.0, /*is_causal=*/!slides, /*scale=*/std::nullopt,
-        /*enable_gqa=*/query.size(2) != key.size(2));
-    return o_proj_(mixed.transpose(1, 2).flatten(2));
-  }
-
- private:
-  // [B, T, hidden_size] -> [B, T, heads, head_dim]
-  at::Tensor Heads(Linear& projection, const at::Tensor& x) const {
-    return projection(x).unflatten(-1, {-1, head_dim_});
-  }
-
-  int64_t head_dim_;
-  double dropout_;
-  std::optional<int64_t> window_;
-  std::shared_ptr<Positions> positions_;
-  Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
-  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null except in qwen3
-};
-TORCH_MODULE(Attention);
 
 class FeedForwardImpl : public torch::nn::Module {
  public:

@@ -5,9 +5,12 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "dslaunch/shard.h"
 
 namespace dslaunch {
 
@@ -40,6 +43,13 @@ class Model : public torch::nn::Module {
     return at::cross_entropy_loss(output.flatten(0, -2).to(at::kFloat), targets.flatten(),
                                   /*weight=*/{}, reduction, /*ignore_index=*/-100);
   }
+
+  // Returns the parameters that are cut over the ranks of a tensor-parallel group, by name. All
+  // others are the same on each of these ranks. Empty if the model is whole on every rank.
+  virtual std::map<std::string, ParameterCut> Cuts() const { return {}; }
+  // Returns the whole output for the `output` of forward, of which each rank of the tensor-parallel
+  // group has a part. Collective over that group. Not differentiable.
+  virtual at::Tensor WholeOutput(const at::Tensor& output) const { return output; }
 };
 
 }  // namespace dslaunch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace dslaunch {
 
@@ -24,6 +25,12 @@ struct Shard {
   // Whether the elements are next to each other in the whole tensor, as its elements [start, stop).
   constexpr bool contiguous() const { return row == pitch; }
   bool operator==(const Shard&) const = default;
+};
+
+// A parameter that is cut over the ranks of a tensor-parallel group, as one of them holds it.
+struct ParameterCut {
+  std::vector<int64_t> shape;  // shape of the whole parameter
+  Shard shard;  // the first elements of this rank's parameter; the others are padding
 };
 
 }  // namespace dslaunch

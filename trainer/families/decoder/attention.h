@@ -1,0 +1,37 @@
+// Causal self-attention of a decoder: grouped heads, rotary positions, sliding windows.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <optional>
+
+#include "trainer/families/decoder/decoder_config.h"
+#include "trainer/families/decoder/layers.h"
+#include "trainer/families/decoder/positions.h"
+
+namespace dslaunch::decoder {
+
+class AttentionImpl : public torch::nn::Module {
+ public:
+  // `layer` is the layer's index in the model, `positions` are the model's.
+  AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions);
+  // [B, T, hidden_size] -> the same
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  // [B, T, hidden_size] -> [B, T, heads, head_dim]
+  at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
+
+  int64_t head_dim_;
+  double dropout_;
+  std::optional<int64_t> window_;
+  std::shared_ptr<Positions> positions_;
+  Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
+  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null except in qwen3
+};
+TORCH_MODULE(Attention);
+
+}  // namespace dslaunch::decoder
