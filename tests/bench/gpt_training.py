@@ -57,6 +57,10 @@ def new_model(section):
     return Llama(section) if section["type"] == "decoder" else Gpt2(section)
 
 
+def blocks_of(model):
+    return model.whole.model.layers if isinstance(model, Llama) else model.transformer["h"]
+
+
 def make_model(recipe):
     model = new_model(recipe["model"])
     model.load_state_dict(load_file(recipe["run"]["init_weights"]))

@@ -1,13 +1,12 @@
-"""The competitors in tests/bench/zero: the same model, weights, data and optimizer, each written in the style of its
-users.
+"""The competitors in tests/bench/zero and tests/bench/train: the same model, weights, data and optimizer, each
+written in the style of its users.
 
     zero_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
 
 PEER is
     deepspeed   DeepSpeed on its CPU accelerator over Gloo, with RECIPE's engine section as its configuration
-    fsdp2       fully_shard on each block and on the whole model; with bf16, fp32 parameters are sharded, and computing
-    and
-                reducing are in bf16, as in the other two
+    fsdp2       fully_shard on each block and on the whole model; with bf16, fp32 parameters are sharded, and
+                computing and reducing are in bf16, as in the other two
     plain       no sharding, alone; with bf16 a bf16 model beside the fp32 weights that the optimizer updates"""
 
 import copy
@@ -58,7 +57,7 @@ def fsdp2_step(recipe):
     dtype = torch.bfloat16 if is_bf16(recipe) else None
     options = {"mesh": init_device_mesh("cpu", (dist.get_world_size(),)),
                "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)}
-    for block in model.transformer["h"]:
+    for block in gpt_training.blocks_of(model):
         fully_shard(block, **options)
     fully_shard(model, **options)
     optimizer = make_optimizer(recipe, model.parameters())
