@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/contract/status_line.h"
+#include "proto/wire/rank_stacks.h"
 
 namespace dslaunch {
 namespace {
@@ -324,6 +325,16 @@ Result<void> CheckJobSight(pb::JobSight& sight) {
   return rules.result();
 }
 
+Result<void> CheckStacksReply(pb::StacksReply& reply, const PeerLimits& limits) {
+  Rules rules;
+  rules.AtMost("number of ranks", static_cast<uint64_t>(reply.ranks_size()), limits.slots);
+  for (pb::RankStacks& stacks : *reply.mutable_ranks()) {
+    rules.Below("rank", stacks.rank(), limits.ranks);
+    CutRankStacks(stacks);
+  }
+  return rules.result();
+}
+
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits) {
   CutTexts(message);
   Rules rules;
@@ -343,6 +354,10 @@ Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limi
       break;
     case pb::AgentMessage::kRankLost:
       rules.Below("rank", message.rank_lost().rank(), limits.ranks);
+      break;
+    case pb::AgentMessage::kInspected:
+      rules.Below("rank", message.inspected().stacks().rank(), limits.ranks);
+      CutRankStacks(*message.mutable_inspected()->mutable_stacks());
       break;
     case pb::AgentMessage::kStop:
       CheckCause(rules, message.stop().cause(), limits);

@@ -43,6 +43,7 @@ Result<void> CheckCopyOutput(pb::CopyOutput& output);
 Result<void> CheckFailoverReply(pb::FailoverReply& reply);
 Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits);
 Result<void> CheckJobSight(pb::JobSight& sight);
+Result<void> CheckStacksReply(pb::StacksReply& reply, const PeerLimits& limits);
 
 // Messages between agents and the rendezvous, in both directions.
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits);
