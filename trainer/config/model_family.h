@@ -96,6 +96,9 @@ class ModelFamily {
   // The path of the shared library that defines the model, which may define data and metrics too;
   // empty for models of the trainer's own.
   virtual std::string Library(const ModelConfig&) const { return ""; }
+  // Returns why the model cannot be divided over the `parts` ranks of a tensor-parallel group, as a
+  // sentence that names keys and numbers; empty if it can. Precondition: parts > 1.
+  virtual std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const;
   // The least section "model", without `type`, that Read accepts: docs/reference is made from it.
   virtual nlohmann::json LeastSection() const;
 };

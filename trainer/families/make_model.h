@@ -7,6 +7,7 @@
 
 #include "dslaunch/model.h"
 #include "trainer/config/model_family.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 
@@ -14,7 +15,12 @@ namespace dslaunch {
 // Draws initial weights from the default generator; modules are registered in the order that draws
 // the same weights as the same model in Python under the same torch.manual_seed. Throws kBadInput
 // for samples that the model cannot take.
-std::shared_ptr<Model> MakeModel(const ModelConfig& config,
-                                 const std::vector<int64_t>& input_shape);
+//
+// If `tensor` divides the model, the result is the part of one rank, whose Cuts() tell what it
+// holds. Each parameter is drawn whole and then cut, so the weights do not depend on the number of
+// parts. forward and Loss are collective over the group, and forward returns a part of the output.
+// Throws kBadInput if the family has a TensorParallelRefusal.
+std::shared_ptr<Model> MakeModel(const ModelConfig& config, const std::vector<int64_t>& input_shape,
+                                 const TensorParallel& tensor = {});
 
 }  // namespace dslaunch

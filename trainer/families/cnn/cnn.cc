@@ -10,6 +10,7 @@
 #include "trainer/families/cnn/cnn_config.h"
 #include "trainer/nn/image_shape.h"
 #include "trainer/nn/run_layers.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 namespace {
@@ -72,7 +73,8 @@ std::vector<ModelLayer> Cnn::Layers() {
 
 }  // namespace
 
-std::shared_ptr<Model> MakeCnn(const ModelConfig& config, const std::vector<int64_t>& input_shape) {
+std::shared_ptr<Model> MakeCnn(const ModelConfig& config, const std::vector<int64_t>& input_shape,
+                               const TensorParallel&) {
   return std::make_shared<Cnn>(config.As<CnnConfig>(), input_shape);
 }
 

@@ -16,6 +16,7 @@
 #include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 namespace decoder {
@@ -147,7 +148,7 @@ class Decoder : public Model {
 }  // namespace decoder
 
 std::shared_ptr<Model> MakeDecoder(const ModelConfig& config,
-                                   const std::vector<int64_t>& input_shape) {
+                                   const std::vector<int64_t>& input_shape, const TensorParallel&) {
   return std::make_shared<decoder::Decoder>(config.As<DecoderConfig>(), input_shape);
 }
 

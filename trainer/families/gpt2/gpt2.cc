@@ -17,6 +17,7 @@
 #include "trainer/nn/layer_norm.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 namespace {
@@ -233,8 +234,8 @@ at::Tensor Gpt2::forward(const at::Tensor& tokens) { return RunLayers(Layers(), 
 
 }  // namespace
 
-std::shared_ptr<Model> MakeGpt2(const ModelConfig& config,
-                                const std::vector<int64_t>& input_shape) {
+std::shared_ptr<Model> MakeGpt2(const ModelConfig& config, const std::vector<int64_t>& input_shape,
+                                const TensorParallel&) {
   return std::make_shared<Gpt2>(config.As<Gpt2Config>(), input_shape);
 }
 

@@ -9,6 +9,7 @@
 #include "trainer/families/mlp/mlp_config.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 namespace {
@@ -44,7 +45,8 @@ std::vector<ModelLayer> Mlp::Layers() {
 
 }  // namespace
 
-std::shared_ptr<Model> MakeMlp(const ModelConfig& config, const std::vector<int64_t>& input_shape) {
+std::shared_ptr<Model> MakeMlp(const ModelConfig& config, const std::vector<int64_t>& input_shape,
+                               const TensorParallel&) {
   return std::make_shared<Mlp>(config.As<MlpConfig>(), input_shape);
 }
 

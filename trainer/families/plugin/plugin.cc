@@ -7,6 +7,7 @@
 #include "dslaunch/model.h"
 #include "trainer/config/json_object.h"
 #include "trainer/families/plugin/plugin_config.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 #include "trainer/plugin/plugin_library.h"
 
 namespace dslaunch {
@@ -15,7 +16,7 @@ namespace dslaunch {
 // it cannot be loaded, is not a plugin, was built for another dslaunch or LibTorch, or makes no
 // model of these parameters.
 std::shared_ptr<Model> MakePlugin(const ModelConfig& config,
-                                  const std::vector<int64_t>& input_shape) {
+                                  const std::vector<int64_t>& input_shape, const TensorParallel&) {
   const auto& settings = config.As<PluginConfig>();
   PluginInput input{input_shape, settings.params, NumbersOf(settings.params, "model.params")};
   const PluginPart part = {settings.path, "model.path", "model", ""};

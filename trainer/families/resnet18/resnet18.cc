@@ -15,6 +15,7 @@
 #include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/nn/image_shape.h"
 #include "trainer/nn/run_layers.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 namespace {
@@ -136,7 +137,8 @@ std::vector<ModelLayer> Resnet18::Layers() {
 }  // namespace
 
 std::shared_ptr<Model> MakeResnet18(const ModelConfig& config,
-                                    const std::vector<int64_t>& input_shape) {
+                                    const std::vector<int64_t>& input_shape,
+                                    const TensorParallel&) {
   return std::make_shared<Resnet18>(config.As<Resnet18Config>(), input_shape);
 }
 

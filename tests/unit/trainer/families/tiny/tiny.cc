@@ -2,6 +2,7 @@
 
 #include "dslaunch/model.h"
 #include "tests/unit/trainer/families/tiny/tiny_config.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 namespace {
@@ -35,8 +36,8 @@ class Tiny : public Model {
 
 }  // namespace
 
-std::shared_ptr<Model> MakeTiny(const ModelConfig& config,
-                                const std::vector<int64_t>& input_shape) {
+std::shared_ptr<Model> MakeTiny(const ModelConfig& config, const std::vector<int64_t>& input_shape,
+                                const TensorParallel&) {
   return std::make_shared<Tiny>(config.As<TinyConfig>(), input_shape.at(0));
 }
 

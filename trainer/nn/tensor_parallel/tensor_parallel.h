@@ -1,0 +1,24 @@
+// How a model is divided over the ranks of a tensor-parallel group.
+#pragma once
+
+namespace dslaunch {
+
+class ProcessGroup;
+
+// The part of a model that one rank makes. By default the whole model.
+struct TensorParallel {
+  int parts = 1;
+  int part = 0;
+  // The ranks of all parts, in the order of the parts. Must outlive the model. Null if the model
+  // only runs in a ShapePass: then the exchanges have no one to exchange with.
+  const ProcessGroup* group = nullptr;
+  // Whether norms, residuals and their dropouts take 1 / parts of each sequence's tokens on each
+  // rank (Korthikanti et al., arXiv 2205.05198, section 4.2.2). The number of tokens must be a
+  // multiple of `parts`.
+  bool sequence_parallel = false;
+
+  bool divides() const { return parts > 1; }
+  bool divides_tokens() const { return divides() && sequence_parallel; }
+};
+
+}  // namespace dslaunch
