@@ -12,7 +12,6 @@
 #include "cli/plan/yaml_document.h"
 #include "trainer/config/key_reference.h"
 #include "trainer/config/other_names.h"
-#include "trainer/config/recipe_schema.h"
 
 namespace dslaunch {
 namespace {

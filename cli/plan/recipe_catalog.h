@@ -34,7 +34,7 @@ std::vector<std::string> RecipeKeyPaths();
 // paths, such as "lr". Empty: the list of sections. kUsage, with similar keys, if there is none.
 Result<std::string> ExplainRecipeKey(const std::string& key);
 
-// JSON Schema of a recipe (trainer/config/recipe_schema.h).
+// JSON Schema of a recipe (trainer/config/key_reference.h).
 std::string RecipeSchemaText();
 
 }  // namespace dslaunch

@@ -1,7 +1,7 @@
 #include "trainer/config/monitor_config.h"
 
-#include "trainer/config/communication_kinds.h"
 #include "trainer/config/key_table.h"
+#include "trainer/config/profile_names.h"
 
 namespace dslaunch {
 namespace {

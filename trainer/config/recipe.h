@@ -18,50 +18,13 @@
 #include <string>
 #include <vector>
 
+#include "trainer/config/data_config.h"
 #include "trainer/config/device_kind.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/config/model_family.h"
-#include "trainer/config/profile_sort.h"
+#include "trainer/config/profile_names.h"
 
 namespace dslaunch {
-
-// One of several streams of tokens that are mixed.
-struct DataSource {
-  std::string path;
-  double weight = 1;  // share of the samples, relative to the other sources
-};
-
-struct DataConfig {
-  enum class Type {
-    kIdx,          // a folder with the four IDX files of an MNIST-like data set
-    kCifar,        // a folder with CIFAR-10's or CIFAR-100's binary version
-    kImageFolder,  // a folder with one of PNG and JPEG files for each class; or train and val of
-                   // them
-    kCsv,          // columns of numbers, and one with the label
-    kTokens,       // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
-    kText,         // any file; its bytes are the tokens
-    kPlugin,       // a data set of the user's own (dslaunch/plugin.h)
-  };
-  Type type = Type::kIdx;
-  std::string path;          // a file, or a folder (tokens: with train.bin and val.bin)
-  int64_t image_size = 224;  // image_folder: height and width of what the model gets, pixels
-  bool shuffle = true;
-  // Drop samples, instead of repeating some, if ranks do not divide their number.
-  bool drop_last = false;
-  int64_t block_size = 0;           // tokens of a sample; 0: as many as the model takes
-  std::vector<DataSource> sources;  // tokens and text: several files instead of `path`
-  std::string val_path;             // image_folder, tokens, text and csv: data to evaluate on
-  double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
-  // csv
-  std::string label_column;              // name or number from 0; empty: last column
-  std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
-  std::vector<std::string> label_names;  // of the classes; empty: labels are numbers
-  // plugin
-  std::string plugin;         // path of the shared library; default: the model's
-  std::string name;           // name of the plugin's data set
-  std::string params = "{}";  // data.params as JSON text; the plugin reads it
-  int64_t prefetch = 2;       // micro-batches that a background thread reads ahead; 0: no thread
-};
 
 // A metric of the user's own (dslaunch/plugin.h).
 struct MetricConfig {
@@ -69,9 +32,6 @@ struct MetricConfig {
   std::string plugin;  // run.metrics_plugin; default: the data set's library, or the model's
   std::string params;  // run.metrics_params.NAME as JSON text, "{}" without; the plugin reads it
 };
-
-// Returns the name of the data in messages: data.path, or a plugin's data set and library.
-std::string DataName(const DataConfig& data);
 
 // run.profile. The section turns it on, unless it has "enabled": false.
 struct ProfileConfig {

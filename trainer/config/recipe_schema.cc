@@ -1,5 +1,3 @@
-#include "trainer/config/recipe_schema.h"
-
 #include <nlohmann/json.hpp>
 #include <string_view>
 

@@ -131,7 +131,7 @@ struct KnownSchedule {
   const char* start_key;
 };
 
-constexpr KnownSchedule kSchedules[] = {
+constexpr KnownSchedule kKnownSchedules[] = {
     {"WarmupLR", ReadSchedule<WarmupLr>, kDeepSpeedStart},
     {"WarmupDecayLR", ReadSchedule<WarmupDecayLr>, kDeepSpeedStart},
     {"WarmupCosineLR", ReadSchedule<WarmupCosineLr>, kDeepSpeedStart},
@@ -220,13 +220,13 @@ std::string WarmupRemark(const SchedulerConfig& scheduler, double lr,
 
 SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimizer) {
   std::set<std::string> types;
-  for (const KnownSchedule& known : kSchedules) types.insert(known.type);
+  for (const KnownSchedule& known : kKnownSchedules) types.insert(known.type);
   const std::optional<std::string> type = object.Word("type", types);
   object.Explain("required; schedules of DeepSpeed and PyTorch, with the same formulas");
   if (!type) object.Fail("type", "is missing; for example WarmupLR");
   JsonObject params = object.ObjectOrEmpty("params", "Settings of the schedule.");
   object.RefuseUnknown();
-  const KnownSchedule& known = *std::ranges::find(kSchedules, *type, &KnownSchedule::type);
+  const KnownSchedule& known = *std::ranges::find(kKnownSchedules, *type, &KnownSchedule::type);
   SchedulerConfig scheduler{*type, known.read(params), HasAutoLength(params)};
   if (auto* const cycle = std::get_if<OneCycle>(&scheduler.schedule)) {
     CompleteCycle(params, optimizer, *cycle);

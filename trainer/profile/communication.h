@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/config/communication_kinds.h"
+#include "trainer/config/profile_names.h"
 #include "trainer/profile/intervals.h"
 
 namespace dslaunch {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/profile_sort.h"
+#include "trainer/config/profile_names.h"
 
 namespace dslaunch {
 

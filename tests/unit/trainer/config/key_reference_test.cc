@@ -8,7 +8,6 @@
 
 #include "trainer/config/key_record.h"
 #include "trainer/config/other_names.h"
-#include "trainer/config/recipe_schema.h"
 
 namespace dslaunch::key_reference_test {
 namespace {

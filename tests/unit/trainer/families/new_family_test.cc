@@ -11,7 +11,6 @@
 #include "trainer/config/key_reference.h"
 #include "trainer/config/recipe.h"
 #include "trainer/config/recipe_check.h"
-#include "trainer/config/recipe_schema.h"
 #include "trainer/program/checkpoint_tool.h"
 #include "trainer/program/run.h"
 

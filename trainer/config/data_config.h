@@ -1,0 +1,63 @@
+// The section "data" of a recipe. Its keys have the names of the fields below.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+class JsonObject;
+class ModelConfig;
+
+// One of several streams of tokens that are mixed.
+struct DataSource {
+  std::string path;
+  double weight = 1;  // share of the samples, relative to the other sources
+};
+
+struct DataConfig {
+  enum class Type {
+    kIdx,          // a folder with the four IDX files of an MNIST-like data set
+    kCifar,        // a folder with CIFAR-10's or CIFAR-100's binary version
+    kImageFolder,  // a folder with one of PNG and JPEG files for each class; or train and val of
+                   // them
+    kCsv,          // columns of numbers, and one with the label
+    kTokens,       // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
+    kText,         // any file; its bytes are the tokens
+    kPlugin,       // a data set of the user's own (dslaunch/plugin.h)
+  };
+  Type type = Type::kIdx;
+  std::string path;          // a file, or a folder (tokens: see TokenShards)
+  int64_t image_size = 224;  // image_folder: height and width of what the model gets, pixels
+  bool shuffle = true;
+  // Drop samples, instead of repeating some, if ranks do not divide their number.
+  bool drop_last = false;
+  int64_t block_size = 0;           // tokens of a sample; 0: as many as the model takes
+  std::vector<DataSource> sources;  // tokens and text: several instead of `path`
+  std::string val_path;             // image_folder, tokens, text and csv: data to evaluate on
+  double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
+  // csv
+  std::string label_column;              // name or number from 0; empty: last column
+  std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
+  std::vector<std::string> label_names;  // of the classes; empty: labels are numbers
+  // plugin
+  std::string plugin;         // path of the shared library; default: the model's
+  std::string name;           // name of the plugin's data set
+  std::string params = "{}";  // data.params as JSON text; the plugin reads it
+  int64_t prefetch = 2;       // micro-batches that a background thread reads ahead; 0: no thread
+};
+
+// Reads `section` for `model`. Throws ConfigError, naming the key.
+DataConfig ReadDataConfig(JsonObject& section, const ModelConfig& model);
+
+// Whether samples are tokens of a text. False for plugins, which may have either.
+bool HoldsTokens(DataConfig::Type type);
+
+// Returns whether a plugin can export a data set or metric of that name.
+bool IsPluginName(const std::string& name);
+
+// Returns the name of the data in messages: data.path, or a plugin's data set and library.
+std::string DataName(const DataConfig& data);
+
+}  // namespace dslaunch
