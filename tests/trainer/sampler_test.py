@@ -86,6 +86,12 @@ class TokensTest(unittest.TestCase):
                 sequences = [random.integers(0, 60000, length) for length in (300, 1, 0, 77, 128, 5)]
                 write_megatron(f"{folder}/{name}", sequences, dtype, code)
                 files[name + ".bin"] = np.concatenate(sequences)
+            os.mkdir(f"{folder}/shards")
+            shards = [[random.integers(0, 60000, length) for length in lengths] for lengths in ((5, 200), (1,), (300,))]
+            write_megatron(f"{folder}/shards/b", shards[1], np.int32, 4)
+            write_megatron(f"{folder}/shards/a", shards[0], np.uint16, 8)
+            shards[2][0].astype(np.uint16).tofile(f"{folder}/shards/c.bin")
+            files["shards"] = np.concatenate([np.concatenate(shard) for shard in shards])
             tokens = random.integers(0, 256, 500)
             tokens.astype(np.uint8).tofile(f"{folder}/text")
             files["text"] = tokens

@@ -1,10 +1,13 @@
 // Helpers of the readers of data files.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 
 #include "trainer/base/train_error.h"
+#include "trainer/config/recipe.h"
 
 namespace dslaunch {
 
@@ -20,6 +23,16 @@ inline void RefuseFileForFolder(const std::string& path, const std::string& type
   RefuseDataFile(path, "is a file, but data.type " + type +
                            " reads a folder; name the folder, or set the type of the file, such as "
                            "--set data.type=csv");
+}
+
+// Throws std::out_of_range if there is no sample `index` among `size`.
+inline void CheckSampleIndex(int64_t index, int64_t size) {
+  if (index < 0 || index >= size) throw std::out_of_range("no sample " + std::to_string(index));
+}
+
+// Returns the number of samples (or tokens) that val_fraction keeps for the evaluation.
+inline int64_t ValidationCount(const DataConfig& data, int64_t count) {
+  return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
 }
 
 inline bool FileExists(const std::string& path) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <filesystem>
 #include <limits>
-#include <stdexcept>
 
 #include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
@@ -16,8 +15,8 @@
 #include "trainer/data/idx.h"
 #include "trainer/data/image_file.h"
 #include "trainer/data/image_folder.h"
-#include "trainer/data/mixture.h"
 #include "trainer/data/plugin_data.h"
+#include "trainer/data/token_dataset.h"
 #include "trainer/data/token_stream.h"
 
 namespace dslaunch {
@@ -25,10 +24,6 @@ namespace {
 
 // Number of classes or tokens of a model that does not give it.
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-void CheckIndex(int64_t index, int64_t size) {
-  if (index < 0 || index >= size) throw std::out_of_range("no sample " + std::to_string(index));
-}
 
 // Samples are gathered by plain loops: LibTorch's operators would start a second set of threads
 // when a thread of its own reads ahead, and these would take the processors from the first.
@@ -58,7 +53,7 @@ class ImageDataset : public Dataset {
     auto* input = batch.inputs.mutable_data_ptr<float>();
     auto* target = batch.targets.mutable_data_ptr<int64_t>();
     for (const int64_t index : indices) {
-      CheckIndex(index, size());
+      CheckSampleIndex(index, size());
       const uint8_t* pixel = &images_.pixels[static_cast<size_t>(index * pixels_)];
       input = std::transform(pixel, pixel + pixels_, input,
                              [](uint8_t byte) { return kToFloat[byte]; });
@@ -89,7 +84,7 @@ class ImageFileDataset : public Dataset {
     auto* target = batch.targets.mutable_data_ptr<int64_t>();
     std::vector<uint8_t> pixels(static_cast<size_t>(kChannels * size_ * size_));
     for (const int64_t index : indices) {
-      CheckIndex(index, size());
+      CheckSampleIndex(index, size());
       const ImageFolder::Image& image = images_[static_cast<size_t>(index)];
       const MappedFile file(image.file);
       ResizeAndCrop(DecodeImage(image.file, file.bytes()), size_, pixels);
@@ -125,7 +120,7 @@ class TableDataset : public Dataset {
     auto* input = batch.inputs.mutable_data_ptr<float>();
     auto* target = batch.targets.mutable_data_ptr<int64_t>();
     for (const int64_t index : indices) {
-      CheckIndex(index, size_);
+      CheckSampleIndex(index, size_);
       const int64_t row = first_ + index;
       input = std::copy_n(&table_->features[static_cast<size_t>(row * table_->num_features)],
                           table_->num_features, input);
@@ -139,96 +134,6 @@ class TableDataset : public Dataset {
   int64_t first_;
   int64_t size_;
 };
-
-// Blocks of tokens.
-class TokenDataset : public Dataset {
- public:
-  explicit TokenDataset(int64_t block) : block_(block) {}
-
-  std::vector<int64_t> input_shape() const override { return {block_}; }
-  int64_t tokens_per_sample() const override { return block_; }
-  // Reads the inputs of a sample, which must exist, and the last target after them.
-  virtual void ReadSample(int64_t index, std::span<int64_t> tokens) const = 0;
-
-  Batch Fetch(std::span<const int64_t> indices) const override {
-    const auto count = static_cast<int64_t>(indices.size());
-    Batch batch{at::empty({count, block_}, at::kLong), at::empty({count, block_}, at::kLong)};
-    auto* input = batch.inputs.mutable_data_ptr<int64_t>();
-    auto* target = batch.targets.mutable_data_ptr<int64_t>();
-    std::vector<int64_t> tokens(static_cast<size_t>(block_) + 1);
-    for (const int64_t index : indices) {
-      CheckIndex(index, size());
-      ReadSample(index, tokens);
-      input = std::copy(tokens.begin(), tokens.end() - 1, input);
-      target = std::copy(tokens.begin() + 1, tokens.end(), target);
-    }
-    return batch;
-  }
-
- private:
-  int64_t block_;
-};
-
-// Consecutive tokens of a stream, from `first` on, as disjoint blocks. The last target of a block
-// is the first input of the next.
-class StreamDataset : public TokenDataset {
- public:
-  StreamDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
-                int64_t block, int64_t vocab_size)
-      : TokenDataset(block),
-        stream_(std::move(stream)),
-        first_(first),
-        size_(tokens > 0 ? (tokens - 1) / block : 0),
-        block_(block),
-        vocab_size_(vocab_size) {
-    if (size_ == 0) {
-      throw TrainError(ExitCode::kBadInput,
-                       stream_->path() + ": " + std::to_string(tokens) + " tokens from token " +
-                           std::to_string(first) + " on are fewer than data.block_size + 1, " +
-                           std::to_string(block + 1) + ", so they do not make a sample");
-    }
-  }
-
-  int64_t size() const override { return size_; }
-  void ReadSample(int64_t index, std::span<int64_t> tokens) const override {
-    stream_->Read(first_ + index * block_, tokens, vocab_size_);
-  }
-
- private:
-  std::shared_ptr<const TokenStream> stream_;
-  int64_t first_;
-  int64_t size_;  // samples
-  int64_t block_;
-  int64_t vocab_size_;
-};
-
-// Samples of several sources in turn, by their weights. There are as many as in all sources
-// together: sources of large weight are repeated, sources of small weight are not read to the end.
-class MixedDataset : public TokenDataset {
- public:
-  MixedDataset(std::vector<std::unique_ptr<TokenDataset>> sources, std::span<const double> weights,
-               int64_t block)
-      : TokenDataset(block), sources_(std::move(sources)), mixture_(weights) {
-    for (const auto& source : sources_) size_ += source->size();
-  }
-
-  int64_t size() const override { return size_; }
-  void ReadSample(int64_t index, std::span<int64_t> tokens) const override {
-    const auto [source, number] = mixture_.At(index);
-    const TokenDataset& samples = *sources_[static_cast<size_t>(source)];
-    samples.ReadSample(number % samples.size(), tokens);
-  }
-
- private:
-  std::vector<std::unique_ptr<TokenDataset>> sources_;
-  Mixture mixture_;
-  int64_t size_ = 0;
-};
-
-// Returns the number of samples (or tokens) that val_fraction keeps for the evaluation.
-int64_t ValidationCount(const DataConfig& data, int64_t count) {
-  return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
-}
 
 DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
   const auto read = data.type == DataConfig::Type::kIdx ? ReadIdxImages : ReadCifarImages;
@@ -311,56 +216,6 @@ DataSplits OpenTable(const DataConfig& data, int64_t num_classes) {
   return splits;
 }
 
-DataSplits OpenTokens(const DataConfig& data, int64_t block, int64_t vocab_size) {
-  const bool text = data.type == DataConfig::Type::kText;
-  if (text && vocab_size < 256) {
-    throw TrainError(ExitCode::kBadInput,
-                     "model.vocab_size is " + std::to_string(vocab_size) +
-                         ", but data.type text has a token for each of the 256 bytes");
-  }
-  const auto open = [&](const std::string& path) {
-    return std::make_shared<const TokenStream>(text ? TokenStream::OpenText(path)
-                                                    : TokenStream::OpenTokens(path));
-  };
-  const auto whole = [&](const std::string& path) {
-    const std::shared_ptr<const TokenStream> stream = open(path);
-    return std::make_unique<StreamDataset>(stream, 0, stream->size(), block, vocab_size);
-  };
-  std::string train_path = data.path;
-  std::string test_path = data.val_path;
-  DataSplits splits;
-  if (!data.sources.empty()) {
-    std::vector<std::unique_ptr<TokenDataset>> sources;
-    std::vector<double> weights;
-    for (const DataSource& source : data.sources) {
-      sources.push_back(whole(source.path));
-      weights.push_back(source.weight);
-    }
-    splits.train = std::make_unique<MixedDataset>(std::move(sources), weights, block);
-    if (!test_path.empty()) splits.test = whole(test_path);
-    return splits;
-  }
-  std::error_code ignored;
-  if (!text && std::filesystem::is_directory(data.path, ignored)) {
-    train_path = data.path + "/train.bin";
-    const std::string val = data.path + "/val.bin";
-    if (test_path.empty() && data.val_fraction == 0 && std::filesystem::exists(val, ignored)) {
-      test_path = val;
-    }
-  }
-  const std::shared_ptr<const TokenStream> stream = open(train_path);
-  const int64_t test_tokens = ValidationCount(data, stream->size());
-  const int64_t train_tokens = stream->size() - test_tokens;
-  splits.train = std::make_unique<StreamDataset>(stream, 0, train_tokens, block, vocab_size);
-  if (data.val_fraction > 0) {
-    splits.test =
-        std::make_unique<StreamDataset>(stream, train_tokens, test_tokens, block, vocab_size);
-  } else if (!test_path.empty()) {
-    splits.test = whole(test_path);
-  }
-  return splits;
-}
-
 int64_t OrNoLimit(int64_t limit) { return limit > 0 ? limit : kNoLimit; }
 
 }  // namespace
@@ -370,7 +225,7 @@ DataSplits OpenData(const DataConfig& data, const DataNeeds& needs) {
   switch (data.type) {
     case DataConfig::Type::kTokens:
     case DataConfig::Type::kText:
-      return OpenTokens(data, TokensPerSample(data, needs), OrNoLimit(needs.vocabulary));
+      return OpenTokenData(data, TokensPerSample(data, needs), OrNoLimit(needs.vocabulary));
     case DataConfig::Type::kCsv:
       splits = OpenTable(data, OrNoLimit(needs.classes));
       break;

@@ -223,6 +223,45 @@ TEST_F(DatasetTest, MixesSourcesByWeight) {
   EXPECT_THROW(Fetch(*splits.train, {5}), std::out_of_range);
 }
 
+TEST_F(DatasetTest, ReadsShardsOfFolderInOrderOfNames) {
+  std::filesystem::create_directories(folder_.path() + "/web");
+  std::filesystem::create_directories(folder_.path() + "/check");
+  WriteTokens("web/b_02.bin", {3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  WriteTokens("web/b_01.bin", {});
+  WriteTokens("web/a_10.bin", {0, 1, 2});
+  folder_.Write("web/README", "not tokens");
+  WriteTokens("check/b.bin", {203, 204});
+  WriteTokens("check/a.bin", {200, 201, 202});
+  DataConfig data = Data(Type::kTokens, folder_.path() + "/web");
+  data.val_path = folder_.path() + "/check";
+  const auto check = [&](int64_t samples) {
+    const DataSplits splits = OpenData(data, tokens_);
+    ASSERT_EQ(splits.train->size(), samples);
+    EXPECT_TRUE(
+        Fetch(*splits.train, {0}).targets.equal(at::tensor({1, 2, 3, 4}, at::kLong).view({1, 4})));
+    ASSERT_EQ(splits.test->size(), 1);
+    EXPECT_TRUE(Fetch(*splits.test, {0})
+                    .targets.equal(at::tensor({201, 202, 203, 204}, at::kLong).view({1, 4})));
+  };
+  check(3);
+  data.sources = {{data.path, 2}, {Count("other.bin", 13), 1}};
+  data.path.clear();
+  check(6);
+}
+
+TEST_F(DatasetTest, RejectsFolderWithoutCompleteShards) {
+  std::filesystem::create_directories(folder_.path() + "/web");
+  const DataConfig data = Data(Type::kTokens, folder_.path() + "/web");
+  Refused(data, tokens_, HasSubstr("web: has no files of tokens, whose names end in .bin"));
+  Count("web/text_train_1.bin", 13);
+  folder_.Write("web/a.idx", "");
+  Refused(data, tokens_, HasSubstr("a.idx: is the index of a.bin, which is missing"));
+  std::filesystem::remove(data.path + "/a.idx");
+  Count("web/text_val_0.bin", 13);
+  Refused(data, tokens_,
+          AllOf(HasSubstr("has text_train_1.bin and text_val_0.bin"), HasSubstr("data.val_path")));
+}
+
 TEST_F(DatasetTest, TextNeedsVocabularyOf256) {
   const DataConfig data = Data(Type::kText, folder_.Write("a.txt", "hello"));
   EXPECT_TRUE(Fetch(*OpenData(data, tokens_).train, {0})

@@ -1,0 +1,31 @@
+// Data sets of tokens, cut into blocks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trainer/data/dataset.h"
+
+namespace dslaunch {
+
+// Blocks of tokens.
+class TokenDataset : public Dataset {
+ public:
+  explicit TokenDataset(int64_t block) : block_(block) {}
+
+  std::vector<int64_t> input_shape() const override { return {block_}; }
+  int64_t tokens_per_sample() const override { return block_; }
+  // Reads the inputs of a sample, which must exist, and the last target after them.
+  virtual void ReadSample(int64_t index, std::span<int64_t> tokens) const = 0;
+
+  Batch Fetch(std::span<const int64_t> indices) const override;
+
+ private:
+  int64_t block_;
+};
+
+// Opens data.type text or tokens, `block` tokens a sample. Throws as OpenData does.
+DataSplits OpenTokenData(const DataConfig& data, int64_t block, int64_t vocab_size);
+
+}  // namespace dslaunch
