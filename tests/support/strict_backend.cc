@@ -150,6 +150,12 @@ c10::intrusive_ptr<c10d::Work> StrictBackend::allgather(
   Note("allgather", inputs.at(0));
   return inner_->allgather(outputs, inputs, options);
 }
+c10::intrusive_ptr<c10d::Work> StrictBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  Note("reduce_scatter", input);
+  return inner_->_reduce_scatter_base(output, input, options);
+}
+
 c10::intrusive_ptr<c10d::Work> StrictBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                             std::vector<int64_t>& output_sizes,
                                                             std::vector<int64_t>& input_sizes,

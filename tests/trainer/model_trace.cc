@@ -12,12 +12,18 @@
 //    "loss": of a forward pass in training mode, "gradients": {name: sum of squares},
 //    "logits_after": like "logits", after the pass has updated the batch norms' averages}
 //
-// or {"error": the message for a user}.
+// or {"error": the message for a user}. With "parts": N, optionally "sequence_parallel" and
+// "recompute", N threads have a part of the model each, and the answer is
+//
+//   {"logits": the whole ones, "loss", "problems": differences between ranks' tensors}
 #include <ATen/ATen.h>
 
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "dslaunch/recompute.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/tensor_ranks.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/model_family.h"
 #include "trainer/config/recipe.h"
@@ -51,7 +57,62 @@ std::string SectionOf(const json& asked) {
   return SectionOfConfigJson(asked.at("config").dump(), "config.json");
 }
 
+// What one of several ranks computes.
+json TrainPart(Model& part, const json& asked) {
+  const at::Tensor inputs = ToTensor(asked["tokens"]);
+  json answer;
+  {
+    const at::NoGradGuard no_grad;
+    part.eval();
+    answer["logits"] = Flat(part.WholeOutput(part.forward(inputs)));
+  }
+  part.train();
+  at::Tensor x = inputs;
+  for (const ModelLayer& layer : part.Layers()) {
+    x = asked.value("recompute", false) ? Recompute(layer.forward, x) : layer.forward(x);
+  }
+  const at::Tensor targets = at::tensor(asked.at("targets").get<std::vector<int64_t>>());
+  const at::Tensor loss = part.Loss(x, targets);
+  loss.backward();
+  answer["loss"] = loss.item<double>();
+  return answer;
+}
+
+// The weights are loaded by the whole model.
+json AnswerInParts(const json& asked) {
+  const int parts = asked["parts"];
+  const int64_t tokens = asked.at("input_shape").at(0);
+  const ModelConfig config = ParseModelSection(SectionOf(asked), "trace");
+  const std::shared_ptr<Model> whole = MakePart(config, tokens, {}, asked.at("seed"));
+  if (asked.contains("weights")) InitWeights(*whole, config, asked["weights"]);
+  WholeGradients gradients;
+  std::vector<json> answers(static_cast<size_t>(parts));
+  const auto errors = RunRanks(parts, [&](const ProcessGroup& group) {
+    const TensorParallel tensor = {.parts = parts,
+                                   .part = group.rank(),
+                                   .group = &group,
+                                   .sequence_parallel = asked.value("sequence_parallel", false)};
+    const std::shared_ptr<Model> part = MakePart(config, tokens, tensor, asked.at("seed"));
+    CopyWeights(*part, *whole);
+    answers[static_cast<size_t>(group.rank())] = TrainPart(*part, asked);
+    gradients.Add(*part, group.rank());
+  });
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  json answer = answers[0];
+  answer["problems"] = gradients.problems();
+  for (const json& other : answers) {
+    if (other != answers[0]) answer["problems"].push_back("the loss or the logits");
+  }
+  std::vector<NamedTensor> named;
+  for (const auto& [name, gradient] : gradients.values()) named.push_back({name, gradient});
+  if (asked.contains("gradients")) ExportHuggingFace(named, config, asked["gradients"]);
+  return answer;
+}
+
 json Answer(const json& asked) {
+  if (asked.contains("parts")) return AnswerInParts(asked);
   const auto input_shape = asked.at("input_shape").get<std::vector<int64_t>>();
   const ModelConfig config = ParseModelSection(SectionOf(asked), "trace");
   at::manual_seed(asked.at("seed"));

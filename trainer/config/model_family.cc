@@ -41,7 +41,7 @@ nlohmann::json ModelFamily::LeastSection() const { return nlohmann::json::object
 std::string ModelFamily::TensorParallelRefusal(const ModelConfig&, int64_t parts) const {
   return std::string("model.type ") + type() + " cannot be divided over the " +
          std::to_string(parts) +
-         " ranks of tensor_parallel.autotp_size; remove the key, or use model.type gpt2 or decoder";
+         " ranks of tensor_parallel.autotp_size, because its layers have no cuts; remove the key";
 }
 
 nlohmann::json ModelFamily::ConfigJson(const ModelConfig& config, const std::string&) const {

@@ -1,8 +1,10 @@
 // A family of models whose settings have a table of keys.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trainer/config/key_table.h"
 #include "trainer/config/model_family.h"
@@ -31,5 +33,18 @@ class TableFamily : public ModelFamily {
   const char* const type_;
   const KeyTable<Settings> keys_;
 };
+
+// For ModelFamily::TensorParallelRefusal: returns a sentence on the first value that is not a
+// multiple of `parts`, else an empty string.
+inline std::string IndivisibleKey(const std::vector<std::pair<const char*, int64_t>>& keys,
+                                  int64_t parts) {
+  for (const auto& [key, value] : keys) {
+    if (value % parts == 0) continue;
+    return std::string(key) + " is " + std::to_string(value) +
+           ", which is not a multiple of tensor_parallel.autotp_size, " + std::to_string(parts) +
+           "; change one of them";
+  }
+  return "";
+}
 
 }  // namespace dslaunch

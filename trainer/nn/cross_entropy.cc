@@ -3,31 +3,18 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
-
 #include "trainer/device/fused_kernels.h"
+#include "trainer/nn/row_parts.h"
 
 namespace dslaunch {
 namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr int64_t kPartBytes = int64_t{64} << 20;  // limit for the fp32 logits that exist at a time
-
-// Calls `visit` with the first row and the number of rows of each part.
-template <typename Visit>
-void ForEachPart(const at::Tensor& logits, const Visit& visit) {
-  const int64_t row_bytes = logits.size(1) * static_cast<int64_t>(sizeof(float));
-  const int64_t rows = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(1, row_bytes));
-  for (int64_t first = 0; first < logits.size(0); first += rows) {
-    visit(first, std::min(rows, logits.size(0) - first));
-  }
-}
-
 // Returns fp32 [rows].
 at::Tensor LossesInParts(const at::Tensor& logits, const at::Tensor& targets) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
-  ForEachPart(logits, [&](int64_t first, int64_t rows) {
+  ForEachRowPart(logits, [&](int64_t first, int64_t rows) {
     losses.narrow(0, first, rows)
         .copy_(at::cross_entropy_loss(logits.narrow(0, first, rows).to(at::kFloat),
                                       targets.narrow(0, first, rows), /*weight=*/{},
@@ -41,7 +28,7 @@ at::Tensor GradientInParts(const at::Tensor& logits, const at::Tensor& targets,
   at::Tensor gradient = at::empty_like(logits);
   const at::Tensor columns = targets.clamp_min(0).unsqueeze(1);
   const at::Tensor factors = scales.masked_fill(targets.eq(kNoTarget), 0).unsqueeze(1);
-  ForEachPart(logits, [&](int64_t first, int64_t rows) {
+  ForEachRowPart(logits, [&](int64_t first, int64_t rows) {
     at::Tensor part = at::log_softmax(logits.narrow(0, first, rows).to(at::kFloat), 1).exp_();
     part.scatter_add_(1, columns.narrow(0, first, rows),
                       at::full({1, 1}, -1.0, part.options()).expand({rows, 1}));

@@ -99,12 +99,12 @@ struct Normalization : autograd::Function<Normalization> {
   }
 };
 
-bool HasKernel(const torch::nn::LayerNorm& layer, const at::Tensor& x, const at::Tensor& branch) {
+bool HasKernel(const LayerNormWeights& layer, const at::Tensor& x, const at::Tensor& branch) {
   const auto alike = [&](const at::Tensor& tensor) {
     return tensor.scalar_type() == x.scalar_type();
   };
   if (at::autocast::is_autocast_enabled(x.device().type())) return false;
-  if (!alike(layer->weight) || !alike(layer->bias)) return false;
+  if (!alike(layer.weight) || !alike(layer.bias)) return false;
   if (branch.defined() && (!alike(branch) || !branch.sizes().equals(x.sizes()))) return false;
   const FusedKernels* const kernels = FusedKernelsFor(x);
   return kernels != nullptr && kernels->HasLayerNorm(AsRows(x));
@@ -112,21 +112,20 @@ bool HasKernel(const torch::nn::LayerNorm& layer, const at::Tensor& x, const at:
 
 }  // namespace
 
-at::Tensor ApplyLayerNorm(const torch::nn::LayerNorm& layer, const at::Tensor& x) {
+at::Tensor ApplyLayerNorm(const LayerNormWeights& layer, const at::Tensor& x) {
   return AddAndNormalize(layer, x).normalized;
 }
 
-NormalizedSum AddAndNormalize(const torch::nn::LayerNorm& layer, const at::Tensor& x,
+NormalizedSum AddAndNormalize(const LayerNormWeights& layer, const at::Tensor& x,
                               const at::Tensor& branch) {
-  const at::Tensor &weight = layer->weight, &bias = layer->bias;
+  const at::Tensor &weight = layer.weight, &bias = layer.bias;
   if (HasKernel(layer, x, branch)) {
-    const autograd::variable_list found =
-        Normalization::apply(x, branch.defined() ? std::optional(branch) : std::nullopt, weight,
-                             bias, layer->options.eps());
+    const autograd::variable_list found = Normalization::apply(
+        x, branch.defined() ? std::optional(branch) : std::nullopt, weight, bias, layer.epsilon);
     return {found[0], found[1]};
   }
   const at::Tensor sum = branch.defined() ? x + branch : x;
-  return {sum, at::layer_norm(sum, weight.sizes(), weight, bias, layer->options.eps())};
+  return {sum, at::layer_norm(sum, weight.sizes(), weight, bias, layer.epsilon)};
 }
 
 }  // namespace dslaunch

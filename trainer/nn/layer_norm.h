@@ -6,16 +6,25 @@
 
 namespace dslaunch {
 
-// Returns layer->forward(x) for a layer with weight and bias over the last dimension. Uses the
-// device's own kernel if there is one, which is faster but rounds differently.
-at::Tensor ApplyLayerNorm(const torch::nn::LayerNorm& layer, const at::Tensor& x);
+// The weight and the bias of a layer over the last dimension.
+struct LayerNormWeights {
+  LayerNormWeights(const torch::nn::LayerNorm& layer)
+      : weight(layer->weight), bias(layer->bias), epsilon(layer->options.eps()) {}
+
+  at::Tensor weight, bias;
+  double epsilon;
+};
+
+// Returns layer->forward(x). Uses the device's own kernel if there is one, which is faster but
+// rounds differently.
+at::Tensor ApplyLayerNorm(const LayerNormWeights& layer, const at::Tensor& x);
 
 struct NormalizedSum {
   at::Tensor sum, normalized;
 };
 // Returns x + branch and ApplyLayerNorm(layer, x + branch). If `branch` is undefined, `sum` is x,
 // and x's gradients through both results are added in one pass.
-NormalizedSum AddAndNormalize(const torch::nn::LayerNorm& layer, const at::Tensor& x,
+NormalizedSum AddAndNormalize(const LayerNormWeights& layer, const at::Tensor& x,
                               const at::Tensor& branch = {});
 
 }  // namespace dslaunch

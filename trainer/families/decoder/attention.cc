@@ -2,29 +2,36 @@
 
 #include <utility>
 
+#include "trainer/nn/tensor_parallel/exchanges.h"
+#include "trainer/nn/tensor_parallel/region_seed.h"
+
 namespace dslaunch::decoder {
 
 AttentionImpl::AttentionImpl(const DecoderConfig& config, int64_t layer,
-                             std::shared_ptr<Positions> positions)
-    : head_dim_(config.width_of_head()),
+                             std::shared_ptr<Positions> positions, const TensorParallel& tensor)
+    : tensor_(tensor),
+      head_dim_(config.width_of_head()),
       dropout_(config.attention_dropout),
       window_(config.WindowOf(layer)),
       positions_(std::move(positions)) {
   const int64_t width = config.hidden_size, inner = config.num_attention_heads * head_dim_;
-  const auto projection = [&](const char* name, int64_t in, int64_t out, bool bias) {
-    return register_module(name, Linear(config, in, out, bias));
+  const auto projection = [&](const char* name, int64_t out, int64_t kv_heads) {
+    return register_module(
+        name, Linear(config, width, out, config.qkv_bias(), Divided::kOutputs, tensor, kv_heads));
   };
-  const int64_t kv_inner = config.kv_heads() * head_dim_;
-  q_proj_ = projection("q_proj", width, inner, config.qkv_bias());
-  k_proj_ = projection("k_proj", width, kv_inner, config.qkv_bias());
-  v_proj_ = projection("v_proj", width, kv_inner, config.qkv_bias());
-  o_proj_ = projection("o_proj", inner, width, config.output_bias());
+  const int64_t kv_heads = config.kv_heads();
+  q_proj_ = projection("q_proj", inner, 0);
+  k_proj_ = projection("k_proj", kv_heads * head_dim_, kv_heads);
+  v_proj_ = projection("v_proj", kv_heads * head_dim_, kv_heads);
+  o_proj_ = register_module(
+      "o_proj", Linear(config, inner, width, config.output_bias(), Divided::kInputs, tensor));
   if (!config.norms_heads()) return;
-  q_norm_ = register_module("q_norm", Norm(config, head_dim_));
-  k_norm_ = register_module("k_norm", Norm(config, head_dim_));
+  q_norm_ = register_module("q_norm", Norm(config, head_dim_, tensor, /*is_partial=*/true));
+  k_norm_ = register_module("k_norm", Norm(config, head_dim_, tensor, /*is_partial=*/true));
 }
 
-at::Tensor AttentionImpl::forward(const at::Tensor& x) {
+at::Tensor AttentionImpl::forward(const at::Tensor& input) {
+  const at::Tensor x = EnterRegion(input, tensor_);
   at::Tensor query = Heads(q_proj_, x), key = Heads(k_proj_, x);
   const at::Tensor value = Heads(v_proj_, x);
   if (q_norm_) query = q_norm_(query);
@@ -36,9 +43,11 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x) {
   const bool slides = window_ && length > *window_;
   const std::optional<at::Tensor> mask =
       slides ? std::optional(positions_->Mask(length, *window_, x)) : std::nullopt;
+  const double dropout = is_training() ? dropout_ : 0.0;
+  const RegionSeed seed(tensor_, x.device(), dropout > 0);
   const at::Tensor mixed = at::scaled_dot_product_attention(
-      query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask,
-      is_training() ? dropout_ : 0.0, /*is_causal=*/!slides, /*scale=*/std::nullopt,
+      query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout,
+      /*is_causal=*/!slides, /*scale=*/std::nullopt,
       /*enable_gqa=*/query.size(2) != key.size(2));
   return o_proj_(mixed.transpose(1, 2).flatten(2));
 }

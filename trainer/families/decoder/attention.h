@@ -16,15 +16,18 @@ namespace dslaunch::decoder {
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // `layer` is the layer's index in the model, `positions` are the model's.
-  AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions);
-  // [B, T, hidden_size] -> the same
-  at::Tensor forward(const at::Tensor& x);
+  // `layer` is the layer's index in the model, `positions` are the model's. Heads are divided over
+  // `tensor`.
+  AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
+                const TensorParallel& tensor);
+  // [B, T, hidden_size] -> the same, or [B, T / parts, hidden_size] with sequence parallelism
+  at::Tensor forward(const at::Tensor& input);
 
  private:
-  // [B, T, hidden_size] -> [B, T, heads, head_dim]
+  // [B, T, hidden_size] -> [B, T, this rank's heads, head_dim]
   at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
 
+  const TensorParallel tensor_;
   int64_t head_dim_;
   double dropout_;
   std::optional<int64_t> window_;

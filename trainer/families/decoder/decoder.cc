@@ -7,47 +7,58 @@
 #include <memory>
 #include <vector>
 
-#include "dslaunch/model.h"
 #include "trainer/base/train_error.h"
 #include "trainer/families/decoder/attention.h"
 #include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/decoder/layers.h"
 #include "trainer/families/decoder/positions.h"
-#include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/exchanges.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
+#include "trainer/nn/tensor_parallel/vocabulary.h"
 
 namespace dslaunch {
 namespace decoder {
 namespace {
 
+// A norm outside of the divided regions.
+Norm HiddenNorm(const DecoderConfig& config, const TensorParallel& tensor) {
+  return Norm(config, config.hidden_size, tensor, /*is_partial=*/tensor.divides_tokens());
+}
+
 class FeedForwardImpl : public torch::nn::Module {
  public:
-  explicit FeedForwardImpl(const DecoderConfig& config) {
+  FeedForwardImpl(const DecoderConfig& config, const TensorParallel& tensor) : tensor_(tensor) {
     const int64_t width = config.hidden_size, inner = config.intermediate_size;
-    const bool bias = config.mlp_bias;
-    gate_proj_ = register_module("gate_proj", Linear(config, width, inner, bias));
-    up_proj_ = register_module("up_proj", Linear(config, width, inner, bias));
-    down_proj_ = register_module("down_proj", Linear(config, inner, width, bias));
+    const auto linear = [&](const char* name, int64_t in, int64_t out, Divided divided) {
+      return register_module(name, Linear(config, in, out, config.mlp_bias, divided, tensor));
+    };
+    gate_proj_ = linear("gate_proj", width, inner, Divided::kOutputs);
+    up_proj_ = linear("up_proj", width, inner, Divided::kOutputs);
+    down_proj_ = linear("down_proj", inner, width, Divided::kInputs);
   }
-  at::Tensor forward(const at::Tensor& x) {
+  at::Tensor forward(const at::Tensor& input) {
+    const at::Tensor x = EnterRegion(input, tensor_);
     return down_proj_(at::silu(gate_proj_(x)) * up_proj_(x));
   }
 
  private:
+  const TensorParallel tensor_;
   Linear gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
 };
 TORCH_MODULE(FeedForward);
 
 class BlockImpl : public torch::nn::Module {
  public:
-  BlockImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions)
-      : self_attn_(register_module("self_attn", Attention(config, layer, std::move(positions)))),
-        mlp_(register_module("mlp", FeedForward(config))),
-        input_layernorm_(register_module("input_layernorm", Norm(config, config.hidden_size))),
+  BlockImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
+            const TensorParallel& tensor)
+      : self_attn_(
+            register_module("self_attn", Attention(config, layer, std::move(positions), tensor))),
+        mlp_(register_module("mlp", FeedForward(config, tensor))),
+        input_layernorm_(register_module("input_layernorm", HiddenNorm(config, tensor))),
         post_attention_layernorm_(
-            register_module("post_attention_layernorm", Norm(config, config.hidden_size))) {}
+            register_module("post_attention_layernorm", HiddenNorm(config, tensor))) {}
 
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor attended = x + self_attn_(input_layernorm_(x));
@@ -63,14 +74,14 @@ class BlockImpl : public torch::nn::Module {
 // All but the head.
 class BodyImpl : public torch::nn::Module {
  public:
-  explicit BodyImpl(const DecoderConfig& config)
-      : embed_tokens(register_module("embed_tokens", TokenEmbedding(config))),
+  BodyImpl(const DecoderConfig& config, const TensorParallel& tensor)
+      : embed_tokens(register_module("embed_tokens", TokenEmbedding(config, tensor))),
         layers(register_module("layers", torch::nn::ModuleList())) {
     const auto positions = std::make_shared<Positions>(config.rotary, config.width_of_head());
     for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-      layers->push_back(std::make_shared<BlockImpl>(config, i, positions));
+      layers->push_back(std::make_shared<BlockImpl>(config, i, positions, tensor));
     }
-    norm = register_module("norm", Norm(config, config.hidden_size));
+    norm = register_module("norm", HiddenNorm(config, tensor));
   }
 
   TokenEmbedding embed_tokens;
@@ -94,23 +105,20 @@ const DecoderConfig& Checked(const DecoderConfig& config, const std::vector<int6
 
 // Each matrix is drawn once, normal(0, initializer_range), in the order of parameters(). Norms and
 // biases draw nothing.
-class Decoder : public Model {
+class Decoder : public LanguageModel {
  public:
   // input_shape: {T}, at most max_position_embeddings tokens.
-  Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape)
-      : model_(register_module("model", Body(Checked(config, input_shape)))) {
+  Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape,
+          const TensorParallel& tensor)
+      : LanguageModel(config.vocab_size, tensor),
+        model_(register_module("model", Body(Checked(config, input_shape), tensor))) {
     if (config.tie_word_embeddings) return;
-    lm_head_ = register_module(
-        "lm_head", Linear(config, config.hidden_size, config.vocab_size, /*bias=*/false));
+    lm_head_ = register_module("lm_head", Linear(config, config.hidden_size, config.vocab_size,
+                                                 /*bias=*/false, Divided::kOutputs, tensor));
   }
 
-  // int64 [B, T] -> logits [B, T, vocab_size]
+  // int64 [B, T] -> logits [B, T, vocab_size], or this rank's part of the vocabulary
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
-
-  at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
-                  int64_t reduction) const override {
-    return CrossEntropyOfLogits(output, targets, reduction);
-  }
 
   // The embedding, each block, and the head with the norm before it.
   std::vector<ModelLayer> Layers() override {
@@ -128,12 +136,13 @@ class Decoder : public Model {
     const auto norm = model_->norm.ptr();
     if (lm_head_) {
       const auto head = lm_head_.ptr();
-      layers.push_back({"head", {norm, head}, [norm, head](const at::Tensor& x) {
-                          return head->forward(norm->forward(x));
+      layers.push_back({"head", {norm, head}, [this, norm, head](const at::Tensor& x) {
+                          return head->forward(EnterRegion(norm->forward(x), tensor()));
                         }});
     } else {
-      layers.push_back({"head", {norm, embedding}, [norm, embedding](const at::Tensor& x) {
-                          return ApplyLinear(norm->forward(x), embedding->weight);
+      layers.push_back({"head", {norm, embedding}, [this, norm, embedding](const at::Tensor& x) {
+                          return ApplyLinear(EnterRegion(norm->forward(x), tensor()),
+                                             embedding->weight);
                         }});
     }
     return layers;
@@ -148,8 +157,9 @@ class Decoder : public Model {
 }  // namespace decoder
 
 std::shared_ptr<Model> MakeDecoder(const ModelConfig& config,
-                                   const std::vector<int64_t>& input_shape, const TensorParallel&) {
-  return std::make_shared<decoder::Decoder>(config.As<DecoderConfig>(), input_shape);
+                                   const std::vector<int64_t>& input_shape,
+                                   const TensorParallel& tensor) {
+  return std::make_shared<decoder::Decoder>(config.As<DecoderConfig>(), input_shape, tensor);
 }
 
 }  // namespace dslaunch

@@ -203,6 +203,20 @@ class DecoderModels : public TableFamily<DecoderConfig> {
   }
 
   bool TakesTokens() const override { return true; }
+
+  std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const override {
+    const auto& decoder = config.As<DecoderConfig>();
+    const int64_t kv_heads = decoder.kv_heads();
+    if (kv_heads % parts != 0 && parts % kv_heads != 0) {
+      return "model.num_key_value_heads is " + Number(kv_heads) +
+             ", and neither it nor tensor_parallel.autotp_size, " + Number(parts) +
+             ", is a multiple of the other; change one of them";
+    }
+    return IndivisibleKey({{"model.num_attention_heads", decoder.num_attention_heads},
+                           {"model.intermediate_size", decoder.intermediate_size}},
+                          parts);
+  }
+
   std::vector<std::string> ModelTypes() const override {
     return {kModelTypes.begin(), kModelTypes.end()};
   }

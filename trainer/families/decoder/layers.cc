@@ -1,10 +1,13 @@
 #include "trainer/families/decoder/layers.h"
 
+#include <optional>
 #include <string>
 
 #include "trainer/base/train_error.h"
 #include "trainer/nn/rms_norm.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/exchanges.h"
+#include "trainer/nn/tensor_parallel/vocabulary.h"
 
 namespace dslaunch::decoder {
 namespace {
@@ -13,29 +16,60 @@ at::Tensor DrawNormal(at::IntArrayRef shape, const DecoderConfig& config) {
   return at::empty(shape).normal_(0, config.initializer_range);
 }
 
-}  // namespace
-
-LinearImpl::LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias)
-    : weight_(register_parameter("weight", DrawNormal({out, in}, config))) {
-  if (bias) bias_ = register_parameter("bias", at::zeros({out}));
+int HoldersOf(int64_t heads, const TensorParallel& tensor) {
+  return heads > 0 && heads < tensor.parts ? tensor.parts / static_cast<int>(heads) : 1;
 }
 
-at::Tensor LinearImpl::forward(const at::Tensor& x) { return ApplyLinear(x, weight_, bias_); }
+}  // namespace
 
-NormImpl::NormImpl(const DecoderConfig& config, int64_t width)
-    : epsilon_(config.rms_norm_eps), weight_(register_parameter("weight", at::ones({width}))) {}
+LinearImpl::LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias,
+                       Divided divided, const TensorParallel& tensor, int64_t kv_heads)
+    : divided_(divided), tensor_(tensor), holders_(HoldersOf(kv_heads, tensor)) {
+  const auto cut = [&](size_t dim, int64_t size) {
+    const TensorParallel of_holders = {.parts = tensor.parts / holders_,
+                                       .part = tensor.part / holders_};
+    std::optional<Cut> result = EqualCut(of_holders, dim, size);
+    if (result) result->is_copy = tensor.part % holders_ > 0;
+    return result;
+  };
+  const bool by_outputs = divided == Divided::kOutputs;
+  weight_ =
+      RegisterPart("weight", DrawNormal({out, in}, config), by_outputs ? cut(0, out) : cut(1, in));
+  if (!bias) return;
+  bias_ = RegisterPart("bias", at::zeros({out}), by_outputs ? cut(0, out) : std::nullopt);
+}
 
-at::Tensor NormImpl::forward(const at::Tensor& x) { return ApplyRmsNorm(x, weight_, epsilon_); }
+at::Tensor LinearImpl::forward(const at::Tensor& x) {
+  if (divided_ == Divided::kInputs && tensor_.divides()) {
+    return LeaveRegionAndAdd(ApplyLinear(x, weight_), bias_, tensor_);
+  }
+  const auto shared = [&](const at::Tensor& part) {
+    return part.defined() ? SumHoldersGradients(part, holders_, tensor_) : part;
+  };
+  return ApplyLinear(x, shared(weight_), shared(bias_));
+}
 
-TokenEmbeddingImpl::TokenEmbeddingImpl(const DecoderConfig& config)
-    : weight(register_parameter("weight",
-                                DrawNormal({config.vocab_size, config.hidden_size}, config))),
+NormImpl::NormImpl(const DecoderConfig& config, int64_t width, const TensorParallel& tensor,
+                   bool is_partial)
+    : epsilon_(config.rms_norm_eps),
+      sums_(is_partial ? tensor : TensorParallel()),
+      weight_(register_parameter("weight", at::ones({width}))) {}
+
+at::Tensor NormImpl::forward(const at::Tensor& x) {
+  return ApplyRmsNorm(x, SumGradients(weight_, sums_), epsilon_);
+}
+
+TokenEmbeddingImpl::TokenEmbeddingImpl(const DecoderConfig& config, const TensorParallel& tensor)
+    : tensor_(tensor),
+      vocabulary_(config.vocab_size),
       max_positions_(config.max_position_embeddings) {
-  if (!config.pad_token_id) return;
-  // PyTorch counts negative ids, which old files have, from the end.
-  padding_ = *config.pad_token_id < 0 ? config.vocab_size - 1 : *config.pad_token_id;
-  const at::NoGradGuard no_grad;
-  weight.select(0, padding_).zero_();
+  const at::Tensor whole = DrawNormal({config.vocab_size, config.hidden_size}, config);
+  if (config.pad_token_id) {
+    // PyTorch counts negative ids, which old files have, from the end.
+    padding_ = *config.pad_token_id < 0 ? config.vocab_size - 1 : *config.pad_token_id;
+    whole.select(0, padding_).zero_();
+  }
+  weight = RegisterPart("weight", whole, EqualCut(tensor, 0, config.vocab_size));
 }
 
 at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& tokens) {
@@ -47,7 +81,7 @@ at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& tokens) {
                 " tokens, more than model.max_position_embeddings, " +
                 std::to_string(max_positions_));
   }
-  return at::embedding(weight, tokens, padding_);
+  return EmbedTokens(tokens, weight, vocabulary_, padding_, tensor_);
 }
 
 }  // namespace dslaunch::decoder

@@ -6,17 +6,31 @@
 #include <torch/nn/pimpl.h>
 
 #include "trainer/families/decoder/decoder_config.h"
+#include "trainer/nn/tensor_parallel/divided_module.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch::decoder {
 
+// The dimension of a linear layer that is divided over a tensor-parallel group.
+enum class Divided {
+  kOutputs,  // forward takes what EnterRegion returned
+  kInputs,   // forward returns what LeaveRegion returns
+};
+
 // A linear layer without or with bias. The weight is drawn from normal(0, initializer_range).
-class LinearImpl : public torch::nn::Module {
+class LinearImpl : public DividedModule {
  public:
-  LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias);
-  // [..., in] -> [..., out]
+  // `kv_heads`: if above 0, the outputs are this many heads, and this number or that of the ranks
+  // divides the other one. If there are fewer heads than ranks, several ranks have the same head.
+  LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias, Divided divided,
+             const TensorParallel& tensor, int64_t kv_heads = 0);
+  // [..., in] -> [..., out], or of the divided dimension this rank's part
   at::Tensor forward(const at::Tensor& x);
 
  private:
+  const Divided divided_;
+  const TensorParallel tensor_;
+  const int holders_;  // number of ranks that have the same part
   at::Tensor weight_;  // [out, in]
   at::Tensor bias_;    // [out], or undefined
 };
@@ -25,25 +39,31 @@ TORCH_MODULE(Linear);
 // RMS norm over the last dimension.
 class NormImpl : public torch::nn::Module {
  public:
-  NormImpl(const DecoderConfig& config, int64_t width);
+  // With `is_partial` each rank of `tensor` normalizes other vectors, so the weight's gradient is
+  // summed over them.
+  NormImpl(const DecoderConfig& config, int64_t width, const TensorParallel& tensor,
+           bool is_partial);
   at::Tensor forward(const at::Tensor& x);
 
  private:
   double epsilon_;
-  at::Tensor weight_;  // [width]
+  const TensorParallel sums_;  // ranks over which the weight's gradient is summed
+  at::Tensor weight_;          // [width]
 };
 TORCH_MODULE(Norm);
 
-class TokenEmbeddingImpl : public torch::nn::Module {
+class TokenEmbeddingImpl : public DividedModule {
  public:
-  explicit TokenEmbeddingImpl(const DecoderConfig& config);
-  // int64 [B, T] -> [B, T, hidden_size]. Throws kBadInput for other inputs and for more than
-  // max_position_embeddings tokens.
+  TokenEmbeddingImpl(const DecoderConfig& config, const TensorParallel& tensor);
+  // int64 [B, T] -> [B, T, hidden_size], or this rank's tokens of them with sequence parallelism.
+  // Throws kBadInput for other inputs and for more than max_position_embeddings tokens.
   at::Tensor forward(const at::Tensor& tokens);
 
-  at::Tensor weight;  // [vocab_size, hidden_size]
+  at::Tensor weight;  // [vocab_size, hidden_size], or this rank's rows
 
  private:
+  const TensorParallel tensor_;
+  int64_t vocabulary_;
   int64_t max_positions_;
   int64_t padding_ = -1;  // token whose embedding gets no gradient; -1: none
 };

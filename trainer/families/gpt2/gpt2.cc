@@ -1,23 +1,25 @@
 // GPT-2 with Hugging Face's names and layout (GPT2LMHeadModel).
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
 #include <array>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "dslaunch/model.h"
 #include "trainer/base/train_error.h"
 #include "trainer/families/gpt2/gpt2_config.h"
-#include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/layer_norm.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/divided_module.h"
+#include "trainer/nn/tensor_parallel/exchanges.h"
+#include "trainer/nn/tensor_parallel/region_seed.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
+#include "trainer/nn/tensor_parallel/vocabulary.h"
 
 namespace dslaunch {
 namespace {
@@ -30,26 +32,43 @@ double ProjectionStd(const Gpt2Config& config) {
   return config.initializer_range / std::sqrt(2 * static_cast<double>(config.n_layer));
 }
 
-torch::nn::Embedding Embedding(int64_t rows, const Gpt2Config& config) {
-  return torch::nn::Embedding(
-      torch::nn::EmbeddingOptions(rows, config.n_embd)
-          ._weight(DrawNormal({rows, config.n_embd}, config.initializer_range)));
-}
+// The rows of an embedding, all or this rank's.
+class EmbeddingImpl : public DividedModule {
+ public:
+  EmbeddingImpl(int64_t rows, const Gpt2Config& config, const TensorParallel& tensor)
+      : weight(RegisterPart("weight", DrawNormal({rows, config.n_embd}, config.initializer_range),
+                            EqualCut(tensor, 0, rows))) {}
+
+  at::Tensor weight;
+};
+TORCH_MODULE(Embedding);
 
 torch::nn::LayerNorm Norm(const Gpt2Config& config) {
   return torch::nn::LayerNorm(
       torch::nn::LayerNormOptions({config.n_embd}).eps(config.layer_norm_epsilon));
 }
 
-// A linear layer whose weight is [in, out], as GPT-2's have been stored since its first release.
-class Conv1DImpl : public torch::nn::Module {
- public:
-  Conv1DImpl(int64_t in, int64_t out, double std)
-      : weight_(register_parameter("weight", DrawNormal({in, out}, std))),
-        bias_(register_parameter("bias", at::zeros({out}))) {}
+LayerNormWeights WeightsOf(const torch::nn::LayerNorm& norm, const TensorParallel& tensor) {
+  LayerNormWeights weights(norm);
+  weights.weight = OutsideRegions(weights.weight, tensor);
+  weights.bias = OutsideRegions(weights.bias, tensor);
+  return weights;
+}
 
-  // [B, T, in] -> [B, T, out]
-  at::Tensor forward(const at::Tensor& x) { return ApplyConv1D(x, weight_, bias_); }
+// A linear layer whose weight is [in, out], as GPT-2's have been stored since its first release.
+class Conv1DImpl : public DividedModule {
+ public:
+  // Divides the outputs: each of `blocks` layers side by side in equal parts.
+  Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor) {
+    std::optional<Cut> of_weight = EqualCut(tensor, 2, out / blocks);
+    std::optional<Cut> of_bias = EqualCut(tensor, 1, out / blocks);
+    if (tensor.divides()) {
+      of_weight->shape = {in, blocks, out / blocks};
+      of_bias->shape = {blocks, out / blocks};
+    }
+    weight_ = RegisterPart("weight", DrawNormal({in, out}, std), of_weight);
+    bias_ = RegisterPart("bias", at::zeros({out}), of_bias);
+  }
 
   // GELU of it; and its columns in three equal parts.
   at::Tensor ForwardAndGelu(const at::Tensor& x) { return ApplyConv1DAndGelu(x, weight_, bias_); }
@@ -62,69 +81,108 @@ class Conv1DImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Conv1D);
 
+// One whose inputs are divided.
+class ProjectionImpl : public DividedModule {
+ public:
+  ProjectionImpl(int64_t in, int64_t out, double std, const TensorParallel& tensor)
+      : tensor_(tensor),
+        weight_(RegisterPart("weight", DrawNormal({in, out}, std), EqualCut(tensor, 0, in))),
+        bias_(register_parameter("bias", at::zeros({out}))) {}
+
+  // [B, T, in] -> [B, T, out], as LeaveRegion returns it
+  at::Tensor forward(const at::Tensor& x) {
+    if (!tensor_.divides()) return ApplyConv1D(x, weight_, bias_);
+    return LeaveRegionAndAdd(ApplyConv1D(x, weight_, {}), bias_, tensor_);
+  }
+
+ private:
+  const TensorParallel tensor_;
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Projection);
+
 class AttentionImpl : public torch::nn::Module {
  public:
-  explicit AttentionImpl(const Gpt2Config& config)
-      : n_head_(config.n_head),
+  AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor)
+      : tensor_(tensor),
+        n_head_(config.n_head / tensor.parts),
         attn_pdrop_(config.attn_pdrop),
         resid_pdrop_(config.resid_pdrop),
-        c_attn_(register_module(
-            "c_attn", Conv1D(config.n_embd, 3 * config.n_embd, config.initializer_range))),
-        c_proj_(register_module("c_proj",
-                                Conv1D(config.n_embd, config.n_embd, ProjectionStd(config)))) {}
+        c_attn_(register_module("c_attn", Conv1D(config.n_embd, 3 * config.n_embd,
+                                                 config.initializer_range, 3, tensor))),
+        c_proj_(register_module(
+            "c_proj", Projection(config.n_embd, config.n_embd, ProjectionStd(config), tensor))) {}
 
-  at::Tensor forward(const at::Tensor& x) {
-    const int64_t width = x.size(2);
+  at::Tensor forward(const at::Tensor& input) {
+    const at::Tensor x = EnterRegion(input, tensor_);
+    const int64_t width = x.size(2) / tensor_.parts;
     const auto heads = [&](const at::Tensor& part) {  // [B, T, C] -> [B, heads, T, C / heads]
       return part.view({x.size(0), x.size(1), n_head_, width / n_head_}).transpose(1, 2);
     };
     const auto [query, key, value] = c_attn_->ForwardInThirds(x);
-    const at::Tensor mixed =
-        at::scaled_dot_product_attention(heads(query), heads(key), heads(value), /*attn_mask=*/{},
-                                         is_training() ? attn_pdrop_ : 0.0, /*is_causal=*/true);
-    return at::dropout(c_proj_(mixed.transpose(1, 2).flatten(2)), resid_pdrop_, is_training());
+    return DropoutOutsideRegions(c_proj_(Mix(heads(query), heads(key), heads(value))), resid_pdrop_,
+                                 is_training(), tensor_);
   }
 
  private:
-  int64_t n_head_;
+  // [B, heads, T, C / heads], three times -> [B, T, C]
+  at::Tensor Mix(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const {
+    const double dropout = is_training() ? attn_pdrop_ : 0.0;
+    const RegionSeed seed(tensor_, query.device(), dropout > 0);
+    return at::scaled_dot_product_attention(query, key, value, /*attn_mask=*/{}, dropout,
+                                            /*is_causal=*/true)
+        .transpose(1, 2)
+        .flatten(2);
+  }
+
+  const TensorParallel tensor_;
+  int64_t n_head_;  // of this rank
   double attn_pdrop_, resid_pdrop_;
-  Conv1D c_attn_, c_proj_;
+  Conv1D c_attn_;
+  Projection c_proj_;
 };
 TORCH_MODULE(Attention);
 
 class FeedForwardImpl : public torch::nn::Module {
  public:
-  FeedForwardImpl(const Gpt2Config& config, int64_t inner)
-      : resid_pdrop_(config.resid_pdrop),
-        c_fc_(register_module("c_fc", Conv1D(config.n_embd, inner, config.initializer_range))),
-        c_proj_(register_module("c_proj", Conv1D(inner, config.n_embd, ProjectionStd(config)))) {}
+  FeedForwardImpl(const Gpt2Config& config, const TensorParallel& tensor)
+      : tensor_(tensor),
+        resid_pdrop_(config.resid_pdrop),
+        c_fc_(register_module(
+            "c_fc", Conv1D(config.n_embd, config.inner(), config.initializer_range, 1, tensor))),
+        c_proj_(register_module(
+            "c_proj", Projection(config.inner(), config.n_embd, ProjectionStd(config), tensor))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    return at::dropout(c_proj_(c_fc_->ForwardAndGelu(x)), resid_pdrop_, is_training());
+    return DropoutOutsideRegions(c_proj_(c_fc_->ForwardAndGelu(EnterRegion(x, tensor_))),
+                                 resid_pdrop_, is_training(), tensor_);
   }
 
  private:
+  const TensorParallel tensor_;
   double resid_pdrop_;
-  Conv1D c_fc_, c_proj_;
+  Conv1D c_fc_;
+  Projection c_proj_;
 };
 TORCH_MODULE(FeedForward);
 
 class BlockImpl : public torch::nn::Module {
  public:
-  explicit BlockImpl(const Gpt2Config& config)
-      : ln_1_(register_module("ln_1", Norm(config))),
-        attn_(register_module("attn", Attention(config))),
+  BlockImpl(const Gpt2Config& config, const TensorParallel& tensor)
+      : tensor_(tensor),
+        ln_1_(register_module("ln_1", Norm(config))),
+        attn_(register_module("attn", Attention(config, tensor))),
         ln_2_(register_module("ln_2", Norm(config))),
-        mlp_(register_module("mlp",
-                             FeedForward(config, config.n_inner.value_or(4 * config.n_embd)))) {}
+        mlp_(register_module("mlp", FeedForward(config, tensor))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    const auto [input, first] = AddAndNormalize(ln_1_, x);
-    const auto [attended, second] = AddAndNormalize(ln_2_, input, attn_(first));
+    const auto [input, first] = AddAndNormalize(WeightsOf(ln_1_, tensor_), x);
+    const auto [attended, second] = AddAndNormalize(WeightsOf(ln_2_, tensor_), input, attn_(first));
     return attended + mlp_(second);
   }
 
  private:
+  const TensorParallel tensor_;
   torch::nn::LayerNorm ln_1_;
   Attention attn_;
   torch::nn::LayerNorm ln_2_;
@@ -151,16 +209,20 @@ const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& 
 // All of it: the head is wte again.
 class Gpt2TransformerImpl : public torch::nn::Module {
  public:
-  explicit Gpt2TransformerImpl(const Gpt2Config& config);
+  Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor);
   // The embedding, each block, and the head with the norm before it.
   std::vector<ModelLayer> Layers();
 
  private:
   at::Tensor Embed(const at::Tensor& tokens);
 
-  int64_t n_positions_;
+  // [T, n_embd], or this rank's part of them with sequence parallelism
+  at::Tensor Positions(int64_t length);
+
+  const TensorParallel tensor_;
+  int64_t vocab_size_, n_positions_;
   double embd_pdrop_;
-  torch::nn::Embedding wte_, wpe_;
+  Embedding wte_, wpe_;
   torch::nn::ModuleList h_;
   torch::nn::LayerNorm ln_f_;
 };
@@ -168,31 +230,38 @@ TORCH_MODULE(Gpt2Transformer);
 
 // Each matrix is drawn once, in the order of parameters(): normal(0, initializer_range), the two
 // c_proj of each block with 1 / sqrt(2 n_layer) of that. Norms and biases draw nothing.
-class Gpt2 : public Model {
+class Gpt2 : public LanguageModel {
  public:
   // input_shape: {T}, at most n_positions tokens.
-  Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape);
-  // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size]
-  at::Tensor forward(const at::Tensor& tokens) override;
+  Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape,
+       const TensorParallel& tensor)
+      : LanguageModel(config.vocab_size, tensor),
+        transformer_(register_module("transformer",
+                                     Gpt2Transformer(Checked(config, input_shape), tensor))) {}
+  // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size], or this rank's part of the
+  // vocabulary
+  at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
   std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
-  at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
-                  int64_t reduction) const override;
 
  private:
   Gpt2Transformer transformer_;
 };
 
-Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config)
-    : n_positions_(config.n_positions),
+Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor)
+    : tensor_(tensor),
+      vocab_size_(config.vocab_size),
+      n_positions_(config.n_positions),
       embd_pdrop_(config.embd_pdrop),
-      wte_(register_module("wte", Embedding(config.vocab_size, config))),
-      wpe_(register_module("wpe", Embedding(config.n_positions, config))),
+      wte_(register_module("wte", Embedding(config.vocab_size, config, tensor))),
+      wpe_(register_module("wpe", Embedding(config.n_positions, config, TensorParallel()))),
       h_(register_module("h", torch::nn::ModuleList())),
       ln_f_(register_module("ln_f", Norm(config))) {
-  for (int64_t i = 0; i < config.n_layer; ++i) h_->push_back(std::make_shared<BlockImpl>(config));
+  for (int64_t i = 0; i < config.n_layer; ++i) {
+    h_->push_back(std::make_shared<BlockImpl>(config, tensor));
+  }
 }
 
-// int64 [B, T], T at most n_positions -> [B, T, n_embd]
+// int64 [B, T], T at most n_positions -> [B, T, n_embd], as LeaveRegion returns it
 at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
   if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
     RefuseInput("model.type gpt2 takes token ids; use data of type tokens or text");
@@ -201,8 +270,14 @@ at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
     RefuseInput("gpt2 was given " + std::to_string(tokens.size(1)) +
                 " tokens, more than model.n_positions, " + std::to_string(n_positions_));
   }
-  const at::Tensor positions = wpe_->weight.slice(0, 0, tokens.size(1));
-  return at::dropout(wte_(tokens) + positions, embd_pdrop_, is_training());
+  const at::Tensor embeddings = EmbedTokens(tokens, wte_->weight, vocab_size_, -1, tensor_);
+  return DropoutOutsideRegions(embeddings + Positions(embeddings.size(1)), embd_pdrop_,
+                               is_training(), tensor_);
+}
+
+at::Tensor Gpt2TransformerImpl::Positions(int64_t length) {
+  const int64_t first = tensor_.divides_tokens() ? tensor_.part * length : 0;
+  return OutsideRegions(wpe_->weight, tensor_).slice(0, first, first + length);
 }
 
 std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
@@ -217,26 +292,18 @@ std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
                       }});
   }
   layers.push_back({"head", {ln_f_.ptr(), wte_.ptr()}, [this](const at::Tensor& x) {
-                      return ApplyLinear(ApplyLayerNorm(ln_f_, x), wte_->weight);
+                      return ApplyLinear(
+                          EnterRegion(ApplyLayerNorm(WeightsOf(ln_f_, tensor_), x), tensor_),
+                          wte_->weight);
                     }});
   return layers;
 }
 
-Gpt2::Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape)
-    : transformer_(register_module("transformer", Gpt2Transformer(Checked(config, input_shape)))) {}
-
-at::Tensor Gpt2::Loss(const at::Tensor& output, const at::Tensor& targets,
-                      int64_t reduction) const {
-  return CrossEntropyOfLogits(output, targets, reduction);
-}
-
-at::Tensor Gpt2::forward(const at::Tensor& tokens) { return RunLayers(Layers(), tokens); }
-
 }  // namespace
 
 std::shared_ptr<Model> MakeGpt2(const ModelConfig& config, const std::vector<int64_t>& input_shape,
-                                const TensorParallel&) {
-  return std::make_shared<Gpt2>(config.As<Gpt2Config>(), input_shape);
+                                const TensorParallel& tensor) {
+  return std::make_shared<Gpt2>(config.As<Gpt2Config>(), input_shape, tensor);
 }
 
 }  // namespace dslaunch

@@ -62,6 +62,12 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
   }
 
   bool TakesTokens() const override { return true; }
+
+  std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const override {
+    const auto& gpt2 = config.As<Gpt2Config>();
+    return IndivisibleKey({{"model.n_head", gpt2.n_head}, {"model.n_inner", gpt2.inner()}}, parts);
+  }
+
   std::vector<std::string> ModelTypes() const override { return {type()}; }
 
   // Files of GPT2Model have no prefix, old ones have masks, and most have the head, which is the

@@ -13,6 +13,8 @@ struct Gpt2Config {
   static const ModelFamily& Family() { return Gpt2Family(); }
   DataNeeds Needs() const { return {.vocabulary = vocab_size, .positions = n_positions}; }
 
+  int64_t inner() const { return n_inner.value_or(4 * n_embd); }
+
   int64_t vocab_size = 50257;
   int64_t n_positions = 1024;
   int64_t n_embd = 768;

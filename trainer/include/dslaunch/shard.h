@@ -31,6 +31,9 @@ struct Shard {
 struct ParameterCut {
   std::vector<int64_t> shape;  // shape of the whole parameter
   Shard shard;  // the first elements of this rank's parameter; the others are padding
+  // Whether a lower rank of the group has the same elements. Then norms and checkpoints leave out
+  // this rank's.
+  bool is_copy = false;
 };
 
 }  // namespace dslaunch

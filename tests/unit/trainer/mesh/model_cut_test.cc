@@ -47,6 +47,14 @@ TEST(ModelCutTest, CountsEveryElementOfAReplicaOnce) {
   }
 }
 
+TEST(ModelCutTest, LeavesOutCopiesOfParts) {
+  ModelCut cut;
+  cut.divided["own"] = {};
+  cut.divided["copy"].is_copy = true;
+  EXPECT_TRUE(cut.Counts("own", {.part = 1}));
+  EXPECT_FALSE(cut.Counts("copy", {.part = 1}));
+}
+
 TEST(ModelCutTest, CountsTiedBuffersOnTheFirstStage) {
   const ModelCut cut{.tied = {}, .tied_buffers = {{"mean", {1, 3}}}};
   EXPECT_TRUE(cut.Counts("mean", {.stage = 1}));

@@ -1,0 +1,106 @@
+// Ranks of a test that divide a model over their group.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dslaunch/process_group.h"
+#include "trainer/families/make_model.h"
+#include "trainer/shards/shards.h"
+
+namespace dslaunch {
+
+// Calls f(elements of `whole`, elements of `part`), views of the same sizes, for all that `shard`
+// holds. Both tensors are contiguous.
+template <class F>
+void ForEachBlock(const at::Tensor& whole, const at::Tensor& part, const Shard& shard, const F& f) {
+  int64_t at = 0;
+  for (const ShardBlock& block : BlocksOf(shard)) {
+    const int64_t elements = block.rows * block.row;
+    f(whole.view(-1).as_strided({block.rows, block.row}, {shard.pitch, 1}, block.at),
+      part.view(-1).narrow(0, at, elements).view({block.rows, block.row}));
+    at += elements;
+  }
+}
+
+// Returns the part of a model that `group`, or in its absence no group, has as its rank `part`. The
+// ranks are threads, so they take turns with the default generator.
+inline std::shared_ptr<Model> MakePart(const ModelConfig& config, int64_t tokens,
+                                       const TensorParallel& tensor, uint64_t seed) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::manual_seed(seed);
+  return MakeModel(config, {tokens}, tensor);
+}
+
+// Gives a part the values of `whole`.
+inline void CopyWeights(Model& part, const torch::nn::Module& whole) {
+  const at::NoGradGuard no_grad;
+  const auto cuts = part.Cuts();
+  const auto values = whole.named_parameters();
+  for (auto& item : part.named_parameters()) {
+    const at::Tensor& source = values[item.key()];
+    const auto cut = cuts.find(item.key());
+    if (cut == cuts.end()) {
+      item.value().copy_(source);
+      continue;
+    }
+    ForEachBlock(source, item.value(), cut->second.shard,
+                 [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); });
+  }
+}
+
+// The gradients of a whole model, of which each rank adds its parts.
+class WholeGradients {
+ public:
+  // Called by the threads of the ranks, for all parts of one model. Adds the names of gradients to
+  // problems() that should equal another rank's and do not, and of padding with a gradient.
+  void Add(Model& part, int rank) {
+    const std::lock_guard lock(mutex_);
+    const auto cuts = part.Cuts();
+    for (const auto& item : part.named_parameters()) {
+      const at::Tensor gradient = item.value().grad().contiguous();
+      const auto cut = cuts.find(item.key());
+      if (cut == cuts.end()) {
+        Compare(item.key(), gradient, rank);
+        continue;
+      }
+      at::Tensor& whole = values_[item.key()];
+      if (!whole.defined()) whole = at::full(cut->second.shape, std::nan(""), gradient.options());
+      ForEachBlock(whole, gradient, cut->second.shard,
+                   [&](const at::Tensor& to, const at::Tensor& from) {
+                     const bool filled = !to.isnan().all().item<bool>();
+                     if (filled && !to.equal(from)) Report(item.key() + " of copies", rank);
+                     to.copy_(from);
+                   });
+      const int64_t padding = gradient.numel() - cut->second.shard.elements();
+      const at::Tensor rest = gradient.view(-1).slice(0, gradient.numel() - padding);
+      if (rest.count_nonzero().item<int64_t>() > 0) Report(item.key() + " of padding", rank);
+    }
+  }
+
+  const std::map<std::string, at::Tensor>& values() const { return values_; }
+  const std::vector<std::string>& problems() const { return problems_; }
+
+ private:
+  void Compare(const std::string& name, const at::Tensor& gradient, int rank) {
+    at::Tensor& first = values_[name];
+    if (!first.defined()) first = gradient.clone();
+    if (!first.equal(gradient)) Report(name, rank);
+  }
+  void Report(const std::string& what, int rank) {
+    problems_.push_back(what + " differs on rank " + std::to_string(rank));
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, at::Tensor> values_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace dslaunch

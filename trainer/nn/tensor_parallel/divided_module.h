@@ -1,0 +1,59 @@
+// Modules of which each rank of a tensor-parallel group has a part.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dslaunch/shard.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
+
+namespace dslaunch {
+
+// The indices of a dimension that a rank has.
+struct PartRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Returns the range of `tensor.part` if the parts divide `size` indices equally; the last ones may
+// have fewer or none. The memory of a part has room for size / parts, rounded up.
+PartRange RangeOf(const TensorParallel& tensor, int64_t size);
+
+// How a parameter is cut.
+struct Cut {
+  size_t dim = 0;
+  PartRange range;
+  int64_t room = 0;                 // indices that the part has memory for; the last ones are 0
+  std::vector<int64_t> shape = {};  // the shape in which `dim` is counted; empty: the parameter's
+  bool is_copy = false;             // ParameterCut::is_copy
+};
+
+// Returns the cut of dimension `dim`, which has `size` indices, in equal parts, or nullopt if
+// `tensor` divides nothing.
+std::optional<Cut> EqualCut(const TensorParallel& tensor, size_t dim, int64_t size);
+
+class DividedModule : public torch::nn::Module {
+ public:
+  // By the names of this module's own parameters.
+  const std::map<std::string, ParameterCut>& cuts() const { return cuts_; }
+
+ protected:
+  // Registers this rank's part of `whole`, a copy, as a parameter, or `whole` itself for nullopt.
+  // The last dimensions of cut.shape are joined, so that the part has as many as `whole`.
+  at::Tensor RegisterPart(const std::string& name, const at::Tensor& whole,
+                          const std::optional<Cut>& cut);
+
+ private:
+  std::map<std::string, ParameterCut> cuts_;
+};
+
+// Returns the cuts of all modules in `model`, by parameter.
+std::map<std::string, ParameterCut> CutsIn(const torch::nn::Module& model);
+
+}  // namespace dslaunch

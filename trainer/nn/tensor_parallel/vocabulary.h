@@ -1,0 +1,50 @@
+// The ends of a language model whose vocabulary is divided over a tensor-parallel group: each rank
+// has the rows RangeOf(tensor, vocabulary) of the embedding and of the head, and padding after
+// them. Without division these are LibTorch's functions.
+#pragma once
+
+#include <ATen/core/Reduction.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "dslaunch/model.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
+
+namespace dslaunch {
+
+// Returns the embeddings of int64 [B, T] tokens, as LeaveRegion returns them. `weight`: this rank's
+// rows of [vocabulary, H]. `padding`: the token whose embedding gets no gradient; -1: none.
+at::Tensor EmbedTokens(const at::Tensor& tokens, const at::Tensor& weight, int64_t vocabulary,
+                       int64_t padding, const TensorParallel& tensor);
+
+// CrossEntropyOfLogits (trainer/nn/cross_entropy.h) for this rank's columns of the logits,
+// [..., vocabulary / parts, rounded up], and the same targets on all ranks. Two exchanges: the
+// largest logit of each row, then the sum of the exponentials and the target's logit. The backward
+// pass has none.
+at::Tensor CrossEntropyOfParts(const at::Tensor& logits, const at::Tensor& targets,
+                               int64_t vocabulary, const TensorParallel& tensor,
+                               int64_t reduction = at::Reduction::Mean);
+
+// A model whose output is logits over a vocabulary.
+class LanguageModel : public Model {
+ public:
+  LanguageModel(int64_t vocabulary, const TensorParallel& tensor)
+      : vocabulary_(vocabulary), tensor_(tensor) {}
+
+  at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
+                  int64_t reduction) const override;
+  std::map<std::string, ParameterCut> Cuts() const override;
+  at::Tensor WholeOutput(const at::Tensor& output) const override;
+
+ protected:
+  const TensorParallel& tensor() const { return tensor_; }
+
+ private:
+  int64_t vocabulary_;
+  TensorParallel tensor_;
+};
+
+}  // namespace dslaunch
