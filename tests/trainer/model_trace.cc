@@ -57,7 +57,7 @@ std::string SectionOf(const json& asked) {
   return SectionOfConfigJson(asked.at("config").dump(), "config.json");
 }
 
-// What one of several ranks computes.
+// Runs the passes of one of several ranks.
 json TrainPart(Model& part, const json& asked) {
   const at::Tensor inputs = ToTensor(asked["tokens"]);
   json answer;

@@ -29,7 +29,7 @@ struct ModelCut {
   // Returns whether norms count and checkpoints hold the part that the rank at `place` has of this
   // stage's parameter or buffer, as far as the pipeline and tensor axes decide it. Of a tied tensor
   // the first stage's copy counts, of a whole tensor the copy of part 0, of a divided tensor every
-  // part that is no copy.
+  // part except copies.
   bool Counts(const std::string& name, const MeshPlace& place) const {
     const auto cut = divided.find(name);
     if (cut == divided.end() ? place.part > 0 : cut->second.is_copy) return false;

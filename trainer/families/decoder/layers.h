@@ -20,8 +20,9 @@ enum class Divided {
 // A linear layer without or with bias. The weight is drawn from normal(0, initializer_range).
 class LinearImpl : public DividedModule {
  public:
-  // `kv_heads`: if above 0, the outputs are this many heads, and this number or that of the ranks
-  // divides the other one. If there are fewer heads than ranks, several ranks have the same head.
+  // `kv_heads`: number of heads that the outputs consist of; 0 if the outputs may be cut anywhere.
+  // It is a multiple or a divisor of the number of ranks. If there are fewer heads than ranks,
+  // several ranks have the same head.
   LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias, Divided divided,
              const TensorParallel& tensor, int64_t kv_heads = 0);
   // [..., in] -> [..., out], or of the divided dimension this rank's part

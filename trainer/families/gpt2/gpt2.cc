@@ -136,7 +136,7 @@ class AttentionImpl : public torch::nn::Module {
   }
 
   const TensorParallel tensor_;
-  int64_t n_head_;  // of this rank
+  int64_t n_head_;  // number of heads on this rank
   double attn_pdrop_, resid_pdrop_;
   Conv1D c_attn_;
   Projection c_proj_;

@@ -95,8 +95,7 @@ at::Tensor ScatterTokens(const at::Tensor& x, const TensorParallel& tensor) {
   return run.call(by_part.contiguous(), NumberOf(tensor));
 }
 
-// A function whose backward pass is another exchange over the same group. The group is in the node
-// itself, because it is no IValue.
+// A function whose backward pass is another exchange over the same group.
 using Exchange = at::Tensor (*)(const at::Tensor&, const TensorParallel&);
 
 at::Tensor Unchanged(const at::Tensor& x, const TensorParallel&) { return x.view_as(x); }
@@ -124,8 +123,8 @@ using SumForward = Conjugate<&SumOverParts, &Unchanged>;
 using GatherForward = Conjugate<&GatherTokens, &ScatterTokens>;
 using ScatterForward = Conjugate<&ScatterTokens, &GatherTokens>;
 
-// A sum over the whole group of what fills one slot and is 0 in those of the other parts, because a
-// group of the holders would have connections of its own for one small message.
+// Sums over the whole group a tensor with a slot for each part, of which a rank fills its own. A
+// group of the holders would need connections of its own for one small message.
 struct HoldersSum : autograd::Function<HoldersSum> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& part,
                             int64_t slots, int64_t slot, int64_t group) {

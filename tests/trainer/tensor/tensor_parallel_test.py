@@ -58,16 +58,21 @@ class TensorParallelTest(unittest.TestCase):
         ours = safetensors.torch.load_file(os.path.join(grads, "model.safetensors"))
         theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
         self.assertEqual(set(ours), set(theirs))
-        for name, grad in theirs.items():
-            self.assertLess((ours[name] - grad).abs().max().item(), 1e-5 * grad.abs().max().item(), name)
+        deviations = {name: (ours[name] - grad).abs().max().item() / grad.abs().max().item()
+                      for name, grad in theirs.items()}
+        worst = max(deviations, key=deviations.get)
+        self.assertLess(deviations[worst], 1e-5, worst)
+        return deviations[worst]
 
     def test_matches_transformers(self):
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+        worst = 0
         for cell in (all_cells if full else pairwise_cells)(FACTORS):
             with self.subTest(**cell), tempfile.TemporaryDirectory() as folder:
                 model = make(config(cell.pop("model")))
                 model.save_pretrained(folder)
-                self.check(model, folder, **cell)
+                worst = max(worst, self.check(model, folder, **cell))
+        print("largest deviation of a gradient: %.1e" % worst, flush=True)
 
     def test_rejects_sequences_that_ranks_do_not_divide(self):
         model = make(config("llama"))
