@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "trainer/base/train_error.h"
@@ -60,14 +59,8 @@ class Conv1DImpl : public DividedModule {
  public:
   // Divides the outputs: each of `blocks` layers side by side in equal parts.
   Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor) {
-    std::optional<Cut> of_weight = EqualCut(tensor, 2, out / blocks);
-    std::optional<Cut> of_bias = EqualCut(tensor, 1, out / blocks);
-    if (tensor.divides()) {
-      of_weight->shape = {in, blocks, out / blocks};
-      of_bias->shape = {blocks, out / blocks};
-    }
-    weight_ = RegisterPart("weight", DrawNormal({in, out}, std), of_weight);
-    bias_ = RegisterPart("bias", at::zeros({out}), of_bias);
+    weight_ = RegisterPart("weight", DrawNormal({in, out}, std), EqualCut(tensor, 1, out, blocks));
+    bias_ = RegisterPart("bias", at::zeros({out}), EqualCut(tensor, 0, out, blocks));
   }
 
   // GELU of it; and its columns in three equal parts.

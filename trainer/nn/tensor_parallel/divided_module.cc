@@ -21,23 +21,28 @@ PartRange RangeOf(const TensorParallel& tensor, int64_t size) {
   return {std::min(size, room * tensor.part), std::min(size, room * (tensor.part + 1))};
 }
 
-std::optional<Cut> EqualCut(const TensorParallel& tensor, size_t dim, int64_t size) {
+std::optional<Cut> EqualCut(const TensorParallel& tensor, size_t dim, int64_t size,
+                            int64_t blocks) {
   if (!tensor.divides()) return std::nullopt;
-  return Cut{.dim = dim, .range = RangeOf(tensor, size), .room = RoomOf(tensor, size)};
+  return Cut{.dim = dim,
+             .range = RangeOf(tensor, size / blocks),
+             .room = RoomOf(tensor, size / blocks),
+             .blocks = blocks};
 }
 
 at::Tensor DividedModule::RegisterPart(const std::string& name, const at::Tensor& whole,
                                        const std::optional<Cut>& cut) {
   if (!cut) return register_parameter(name, whole);
-  const std::vector<int64_t> shape = cut->shape.empty() ? whole.sizes().vec() : cut->shape;
   const auto dim = static_cast<int64_t>(cut->dim);
+  const at::Tensor in_blocks = whole.unflatten(dim, {cut->blocks, -1});
   const auto [begin, end] = cut->range;
-  std::vector<int64_t> room = shape;
-  room[cut->dim] = cut->room;
+  std::vector<int64_t> room = in_blocks.sizes().vec();
+  room[cut->dim + 1] = cut->room;
   at::Tensor part = at::zeros(room, whole.options());
-  part.narrow(dim, 0, end - begin).copy_(whole.view(shape).narrow(dim, begin, end - begin));
-  cuts_[name] = {whole.sizes().vec(), CutShard(shape, cut->dim, begin, end), cut->is_copy};
-  return register_parameter(name, part.flatten(whole.dim() - 1));
+  part.narrow(dim + 1, 0, end - begin).copy_(in_blocks.narrow(dim + 1, begin, end - begin));
+  cuts_[name] = {whole.sizes().vec(), CutShard(in_blocks.sizes().vec(), cut->dim + 1, begin, end),
+                 cut->is_copy};
+  return register_parameter(name, part.flatten(dim, dim + 1));
 }
 
 std::map<std::string, ParameterCut> CutsIn(const torch::nn::Module& model) {

@@ -25,18 +25,20 @@ struct PartRange {
 // have fewer or none. The memory of a part has room for size / parts, rounded up.
 PartRange RangeOf(const TensorParallel& tensor, int64_t size);
 
-// How a parameter is cut.
+// How dimension `dim` of a parameter is cut. It consists of `blocks` of one size, which are cut
+// alike (GPT-2's q, k and v side by side).
 struct Cut {
   size_t dim = 0;
-  PartRange range;
-  int64_t room = 0;                 // indices that the part has memory for; the last ones are 0
-  std::vector<int64_t> shape = {};  // the shape in which `dim` is counted; empty: the parameter's
-  bool is_copy = false;             // ParameterCut::is_copy
+  PartRange range;       // indices in each block
+  int64_t room = 0;      // indices that the part has memory for in each block; the last ones are 0
+  int64_t blocks = 1;    // with more than one, all of the room is filled
+  bool is_copy = false;  // ParameterCut::is_copy
 };
 
 // Returns the cut of dimension `dim`, which has `size` indices, in equal parts, or nullopt if
 // `tensor` divides nothing.
-std::optional<Cut> EqualCut(const TensorParallel& tensor, size_t dim, int64_t size);
+std::optional<Cut> EqualCut(const TensorParallel& tensor, size_t dim, int64_t size,
+                            int64_t blocks = 1);
 
 class DividedModule : public torch::nn::Module {
  public:
@@ -45,7 +47,6 @@ class DividedModule : public torch::nn::Module {
 
  protected:
   // Registers this rank's part of `whole`, a copy, as a parameter, or `whole` itself for nullopt.
-  // The last dimensions of cut.shape are joined, so that the part has as many as `whole`.
   at::Tensor RegisterPart(const std::string& name, const at::Tensor& whole,
                           const std::optional<Cut>& cut);
 
