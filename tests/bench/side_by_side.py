@@ -1,4 +1,4 @@
-"""Runs dslaunch and PyTorch programs beside each other, for tests/bench/train, tests/bench/zero and
+"""Runs dslaunch and PyTorch programs beside each other, for tests/bench/train, tests/bench/zero, tests/bench/tensor and
 tests/bench/pipeline: ranks on the CPU with one thread each, for one small GPT."""
 
 import copy
