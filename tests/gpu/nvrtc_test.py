@@ -16,15 +16,27 @@ LIBRARY = next(ENVIRONMENT.glob("lib/python3.*/site-packages/nvidia/*/lib/libnvr
 CUOBJDUMP = next(ENVIRONMENT.glob("lib/python3.*/site-packages/triton/backends/nvidia/bin/cuobjdump"), None)
 SKIPPED = 77  # exit code that CTest counts as skipped
 ARCHITECTURES = ("sm_75", "sm_90", "sm_120")  # the oldest, one in between, and the newest
-# Type of element and number of columns: GPT-2's smallest and largest size, the maximum of a row, and the minimum.
-NORMS = (("Bfloat", 768), ("Half", 1600), ("Bfloat", 2048), ("float", 1024), ("Half", 8))
+# Type of element, number of columns and of warps: GPT-2's smallest and largest size, the maximum of a row, and the minimum.
+LAYER_NORMS = (("Bfloat", 768, 1), ("Half", 1600, 1), ("Bfloat", 2048, 1), ("float", 1024, 1), ("Half", 8, 1))
+# A head of Qwen3, the widths of Llama's sizes, the maximum of a row, and the minimum.
+RMS_NORMS = (("Bfloat", 128, 1), ("Bfloat", 2048, 2), ("Bfloat", 4096, 4), ("Half", 8192, 8), ("float", 4096, 8), ("Half", 8, 1))
+NORMS = ([("layer_norm_kernels.cu", *norm) for norm in LAYER_NORMS] + [("rms_norm_kernels.cu", *norm) for norm in RMS_NORMS])
+
+
+def sources(name):
+    """Returns the names of the files that are compiled together with `name`, and `name`."""
+    return ("instructions.cu", "common.cu", *(("norm_rows.cu",) if "norm" in name else ()), name)
+
+
+def definitions(element, columns, warps):
+    return ["DSLAUNCH_ELEMENT=" + element, "DSLAUNCH_COLUMNS=%d" % columns, "DSLAUNCH_WARPS=%d" % warps]
 
 
 def compile_kernels(name, architecture, *defined):
     """Returns (exit code, log, cubin)."""
     nvrtc = ctypes.CDLL(str(LIBRARY))
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    source = (SOURCES / "common.cu").read_bytes() + (SOURCES / name).read_bytes()
+    source = b"".join((SOURCES / file).read_bytes() for file in sources(name))
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name.encode(), 0, None, None) == 0
     options = ["--gpu-architecture=" + architecture, "--std=c++17", *("--define-macro=" + word for word in defined)]
     code = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*map(str.encode, options)))
@@ -49,13 +61,14 @@ class Nvrtc(unittest.TestCase):
 
     def test_compiles_for_old_and_new_gpus(self):
         for architecture in ARCHITECTURES:
-            self.check("row_kernels.cu", architecture)
-            self.check("layer_norm_kernels.cu", architecture, "DSLAUNCH_ELEMENT=Bfloat", "DSLAUNCH_COLUMNS=768")
+            for name in ("row_kernels.cu", "decoder_kernels.cu"):
+                self.check(name, architecture)
+            for name in ("layer_norm_kernels.cu", "rms_norm_kernels.cu"):
+                self.check(name, architecture, *definitions("Bfloat", 768, 1))
 
     def test_kernels_do_not_spill_registers(self):
-        cubins = [self.check("row_kernels.cu", "sm_90")]
-        cubins += [self.check("layer_norm_kernels.cu", "sm_90", "DSLAUNCH_ELEMENT=" + element, "DSLAUNCH_COLUMNS=%d" % columns)
-                   for element, columns in NORMS]
+        cubins = [self.check(name, "sm_90") for name in ("row_kernels.cu", "decoder_kernels.cu")]
+        cubins += [self.check(name, "sm_90", *definitions(*norm)) for name, *norm in NORMS]
         for cubin in cubins:
             with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
                 file.write(cubin)
@@ -70,7 +83,7 @@ class Nvrtc(unittest.TestCase):
                     self.assertLessEqual(int(registers), 64, name)
 
     def test_compiler_reports_errors(self):
-        code, log, _ = compile_kernels("layer_norm_kernels.cu", "sm_90", "DSLAUNCH_ELEMENT=Nothing", "DSLAUNCH_COLUMNS=768")
+        code, log, _ = compile_kernels("layer_norm_kernels.cu", "sm_90", *definitions("Nothing", 768, 1))
         self.assertNotEqual(code, 0)
         self.assertIn("Nothing", log)
 

@@ -63,6 +63,49 @@ class LibtorchKernels : public FusedKernels {
     const at::Tensor all = sum_gradient.defined() ? by_x + sum_gradient : by_x;
     return {all.to(type), of_weight.to(type), of_bias.to(type)};
   }
+
+  // Only some widths, so that tests cover both paths.
+  bool HasRmsNorm(const at::Tensor& rows) const override { return rows.size(1) % 8 == 0; }
+
+  RmsNormalized RmsNorm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight,
+                        double epsilon) override {
+    const at::Tensor sums = branch.defined() ? x + branch : x;
+    const at::Tensor wide = sums.to(at::kFloat);
+    const at::Tensor inverses = (wide.square().mean(1, /*keepdim=*/true) + epsilon).rsqrt();
+    return {sums, weight * (wide * inverses).to(x.scalar_type()), inverses.flatten()};
+  }
+
+  RmsNormGradients GradientsOfRmsNorm(const at::Tensor& gradient, const at::Tensor& sum_gradient,
+                                      const RmsNormalized& forward,
+                                      const at::Tensor& weight) override {
+    const at::ScalarType type = forward.sums.scalar_type();
+    const at::Tensor inverses = forward.inverses.unsqueeze(1);
+    const at::Tensor quotients = forward.sums.to(at::kFloat) * inverses;
+    const at::Tensor wide = gradient.to(at::kFloat);
+    const at::Tensor by_quotients = wide * weight.to(at::kFloat);
+    const at::Tensor along = (by_quotients * quotients).mean(1, /*keepdim=*/true);
+    const at::Tensor by_x = (by_quotients - quotients * along) * inverses;
+    return {(sum_gradient.defined() ? by_x + sum_gradient : by_x).to(type),
+            (wide * quotients).sum(0).to(type)};
+  }
+
+  at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines,
+                    double direction) override {
+    const at::Tensor turned = x.view({-1, cosines.size(0), x.size(-2), x.size(-1)});
+    const std::vector<at::Tensor> halves = turned.chunk(2, -1);
+    const at::Tensor c = cosines.unsqueeze(1), s = sines.unsqueeze(1) * direction;
+    return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1)
+        .view(x.sizes());
+  }
+
+  at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) override {
+    return at::silu(gate) * up;
+  }
+
+  SwiGluInputs GradientsOfSwiGlu(const at::Tensor& gradient, const at::Tensor& gate,
+                                 const at::Tensor& up) override {
+    return {at::silu_backward(gradient * up, gate), gradient * at::silu(gate)};
+  }
 };
 
 }  // namespace

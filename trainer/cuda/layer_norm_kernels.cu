@@ -1,32 +1,12 @@
-// Layer normalization (Ba, Kiros and Hinton 2016, section 3) of one width and one type of element,
-// with the surrounding additions. DSLAUNCH_COLUMNS and DSLAUNCH_ELEMENT are defined at compile
-// time. Each warp processes a row, whose elements stay in registers.
-
-using T = DSLAUNCH_ELEMENT;
-constexpr int kColumns = DSLAUNCH_COLUMNS;
-constexpr int kCount = 16 / sizeof(T);
-constexpr int kPacks = (kColumns + kWarp * kCount - 1) / (kWarp * kCount);  // per lane
-constexpr int kNormRows = 8;  // warps per block; must equal the value in cuda_kernels.cc
-
-using RowPack = Pack<T, kCount>;
-
-__device__ bool IsInRow(int pack) { return (pack * kWarp + threadIdx.x) * kCount < kColumns; }
-
-// Returns the pack number `pack` of this lane in a row that begins at `row`.
-template <typename Row>
-__device__ Row* PackAt(Row* row, int pack) {
-  return row + (pack * kWarp + threadIdx.x) * kCount;
-}
-__device__ RowPack Get(const T* row, int pack) {
-  return *reinterpret_cast<const RowPack*>(PackAt(row, pack));
-}
+// Layer normalization (Ba, Kiros and Hinton 2016, section 3), with the surrounding additions. Each
+// row has one warp.
 
 // sums = x + branch, if branch is not null; normalized = (sums - mean) / deviation * weight + bias,
 // computed from the rounded sums.
-extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
+DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     layer_norm(const T* x, const T* branch, const T* weight, const T* bias, long long rows, float epsilon,
                T* sums, T* normalized, float* means, float* inverse_deviations) {
-  const long long row = blockIdx.x * static_cast<long long>(kNormRows) + threadIdx.y;
+  const long long row = blockIdx.x * static_cast<long long>(kNormWarps) + threadIdx.y;
   if (row >= rows) return;
   const long long begin = row * kColumns;
   float value[kPacks][kCount];
@@ -69,13 +49,13 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
 // `gradient` is the gradient of `normalized`; `sum_gradient`, if not null, is the gradient of
 // `sums`, which is x here. Writes the gradient by x to `x_gradient`, and to `weights` and `biases`
 // [gridDim.x, kColumns] the sums of the gradients by weight and bias over the rows of each block.
-extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
+DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     layer_norm_gradients(const T* gradient, const T* sum_gradient, const T* x, const T* weight,
                          const float* means, const float* inverse_deviations, long long rows, T* x_gradient,
                          float* weights, float* biases) {
   float of_weight[kPacks][kCount] = {}, of_bias[kPacks][kCount] = {};
-  const long long step = gridDim.x * static_cast<long long>(kNormRows);
-  for (long long row = blockIdx.x * static_cast<long long>(kNormRows) + threadIdx.y; row < rows; row += step) {
+  const long long step = gridDim.x * static_cast<long long>(kNormWarps);
+  for (long long row = blockIdx.x * static_cast<long long>(kNormWarps) + threadIdx.y; row < rows; row += step) {
     const long long begin = row * kColumns;
     const float mean = means[row], inverse = inverse_deviations[row];
     RowPack g[kPacks], in[kPacks], more[kPacks];
@@ -119,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     }
   }
   // The warps of a block take turns, so that the order of additions is fixed.
-  __shared__ float all[2][kPacks * kWarp * kCount];
-  for (int warp = 0; warp < kNormRows; ++warp) {
+  __shared__ float all[2][kPaddedColumns];
+  for (int warp = 0; warp < kNormWarps; ++warp) {
     if (threadIdx.y == warp) {
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
@@ -134,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     }
     __syncthreads();
   }
-  for (int i = threadIdx.y * kWarp + threadIdx.x; i < kColumns; i += kWarp * kNormRows) {
+  for (int i = threadIdx.y * kWarp + threadIdx.x; i < kColumns; i += kWarp * kNormWarps) {
     weights[blockIdx.x * static_cast<long long>(kColumns) + i] = all[0][i];
     biases[blockIdx.x * static_cast<long long>(kColumns) + i] = all[1][i];
   }

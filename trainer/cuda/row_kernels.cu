@@ -1,7 +1,7 @@
 // Cross entropy, GELU and sums over rows. The kernels are defined at the end of the file, once for
 // each type of element: NAME_float, NAME_half, NAME_bfloat.
 
-// Must equal the sizes in cuda_kernels.cc.
+// Must equal the sizes in kernel_calls.cc.
 constexpr int kRowThreads = 512;  // per block that processes one row
 constexpr int kColumnThreads = 32;  // per block that sums columns: the lanes of a warp side by side
 constexpr int kColumnRows = 8;  // warps of such a block, one below the other
@@ -42,8 +42,8 @@ __device__ Normalizer OfBlock(Normalizer mine) {
   __shared__ Normalizer of_warps[kRowThreads / kWarp];
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     Normalizer other;
-    other.greatest = __shfl_down_sync(kWholeWarp, mine.greatest, distance);
-    other.sum = __shfl_down_sync(kWholeWarp, mine.sum, distance);
+    other.greatest = OfLaterLane(mine.greatest, distance);
+    other.sum = OfLaterLane(mine.sum, distance);
     mine.Add(other);
   }
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = mine;
@@ -117,13 +117,10 @@ __device__ void CrossEntropyGradient(const T* logits, const long long* targets, 
 constexpr float kLinear = 1.5957691216057308f, kCubic = 0.07135481627159992f;  // coefficients of 2u
 constexpr float kLog2OfE = 1.4426950408889634f;
 
-// Returns s(2u). The instructions have errors of about 2^-22.
+// Returns s(2u).
 __device__ float ShareOfGelu(float x) {
   const float exponent = -kLog2OfE * kLinear - kLog2OfE * kCubic * x * x;
-  float power, share;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * exponent));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
-  return share;
+  return FastReciprocal(1 + FastPowerOf2(x * exponent));
 }
 
 __device__ float Gelu(float x) { return x * ShareOfGelu(x); }
@@ -154,7 +151,7 @@ __device__ void GeluOfAll(const T* x, long long count, T* y) {
 
 // A source of rows whose columns are summed below. Each source loads the inputs of its elements for
 // kAtOnce rows before it computes the first one. Its registers must allow kBlocksPerProcessor of
-// cuda_kernels.cc to run at once.
+// kernel_calls.cc to run at once.
 
 template <typename T, int kCount>
 struct Rows {
@@ -273,7 +270,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
 
 // `wide`: rows are aligned for packs of 16 bytes and consist of whole packs.
 #define DSLAUNCH_KERNELS(T, name)                                                                  \
-  extern "C" __global__ void __launch_bounds__(kRowThreads) cross_entropy_##name(                  \
+  DSLAUNCH_KERNEL __launch_bounds__(kRowThreads) cross_entropy_##name(                             \
       const T* logits, const long long* targets, long long columns, float* log_sums,               \
       float* losses, bool wide) {                                                                  \
     if (wide) {                                                                                    \
@@ -282,7 +279,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       CrossEntropy<T, 1>(logits, targets, columns, log_sums, losses);                              \
     }                                                                                              \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kRowThreads) cross_entropy_gradient_##name(         \
+  DSLAUNCH_KERNEL __launch_bounds__(kRowThreads) cross_entropy_gradient_##name(                    \
       const T* logits, const long long* targets, long long columns, const float* log_sums,         \
       const float* scales, T* gradients, bool wide) {                                              \
     if (wide) {                                                                                    \
@@ -292,7 +289,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       CrossEntropyGradient<T, 1>(logits, targets, columns, log_sums, scales, gradients);           \
     }                                                                                              \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kRowThreads)                                        \
+  DSLAUNCH_KERNEL __launch_bounds__(kRowThreads)                                                   \
       gelu_##name(const T* x, long long count, T* y, bool wide) {                                  \
     if (wide) {                                                                                    \
       GeluOfAll<T, 16 / sizeof(T)>(x, count, y);                                                   \
@@ -300,7 +297,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       GeluOfAll<T, 1>(x, count, y);                                                                \
     }                                                                                              \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) sum_rows_##name(       \
+  DSLAUNCH_KERNEL __launch_bounds__(kColumnThreads* kColumnRows) sum_rows_##name(                  \
       const T* values, long long rows, long long columns, float* sums, bool wide) {                \
     if (wide) {                                                                                    \
       using Source = Rows<T, 16 / sizeof(T)>;                                                      \
@@ -309,7 +306,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       SumColumns<T, 1>(Rows<T, 1>{values, columns}, rows, columns, sums);                          \
     }                                                                                              \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) gelu_gradient_##name(  \
+  DSLAUNCH_KERNEL __launch_bounds__(kColumnThreads* kColumnRows) gelu_gradient_##name(             \
       const T* gradient, const T* x, T* into, long long rows, long long columns,                   \
       float* sums, bool wide) {                                                                    \
     if (wide) {                                                                                    \
@@ -319,7 +316,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       SumColumns<T, 1>(GeluGradients<T, 1>{gradient, x, columns, into}, rows, columns, sums);      \
     }                                                                                              \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) join_thirds_##name(    \
+  DSLAUNCH_KERNEL __launch_bounds__(kColumnThreads* kColumnRows) join_thirds_##name(               \
       const T* first, const T* second, const T* third, T* into, long long rows,                    \
       long long columns, float* sums, bool wide) {                                                 \
     if (wide) {                                                                                    \
@@ -329,7 +326,7 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       SumColumns<T, 1>(Thirds<T, 1>{first, second, third, columns / 3, into}, rows, columns, sums);\
     }                                                                                              \
   }                                                                                                \
-  extern "C" __global__ void __launch_bounds__(kColumnThreads* kFinishRows) finish_##name(         \
+  DSLAUNCH_KERNEL __launch_bounds__(kColumnThreads* kFinishRows) finish_##name(                    \
       const float* parts, long long rows, long long columns, T* sums) {                            \
     Finish(parts, rows, columns, sums);                                                            \
   }

@@ -64,6 +64,41 @@ class FusedKernels {
                                                   const at::Tensor& sum_gradient,
                                                   const Normalized& forward,
                                                   const at::Tensor& weight) = 0;
+
+  // Returns whether the two functions below support `rows`.
+  virtual bool HasRmsNorm(const at::Tensor& rows) const = 0;
+  struct RmsNormalized {
+    at::Tensor sums;        // x + branch, rounded; x without a branch
+    at::Tensor normalized;  // weight * (sums / root mean square), the quotient rounded
+    at::Tensor inverses;    // fp32 [rows]: 1 / root mean square
+  };
+  // `branch` may be undefined. `weight` has the type of x.
+  virtual RmsNormalized RmsNorm(const at::Tensor& x, const at::Tensor& branch,
+                                const at::Tensor& weight, double epsilon) = 0;
+  struct RmsNormGradients {
+    at::Tensor x;       // also the gradient of `branch`
+    at::Tensor weight;  // [columns], in the type of x
+  };
+  // As GradientsOfLayerNorm. `normalized` of `forward` is not read.
+  virtual RmsNormGradients GradientsOfRmsNorm(const at::Tensor& gradient,
+                                              const at::Tensor& sum_gradient,
+                                              const RmsNormalized& forward,
+                                              const at::Tensor& weight) = 0;
+
+  // Returns x [..., heads, width] with the halves (a, b) of each head turned into
+  // (a cos - b sin, b cos + a sin), or turned back if `direction` is -1. cosines, sines:
+  // [positions, width / 2] in x's type, for consecutive positions of x, and again from the first.
+  virtual at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines,
+                            double direction) = 0;
+
+  // Returns gate * logistic(gate) * up of tensors of one shape.
+  virtual at::Tensor SwiGlu(const at::Tensor& gate, const at::Tensor& up) = 0;
+  struct SwiGluInputs {
+    at::Tensor gate, up;
+  };
+  // Returns the gradients by the inputs; `gradient` is the gradient by the result.
+  virtual SwiGluInputs GradientsOfSwiGlu(const at::Tensor& gradient, const at::Tensor& gate,
+                                         const at::Tensor& up) = 0;
 };
 
 // Starts compiling the kernels of `device` by `make`, on a separate thread because it takes time.
