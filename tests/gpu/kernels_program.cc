@@ -17,7 +17,10 @@
 #include "trainer/device/streams.h"
 #include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/layer_norm.h"
+#include "trainer/nn/rms_norm.h"
+#include "trainer/nn/rotate_heads.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/swiglu.h"
 
 namespace {
 
@@ -118,6 +121,70 @@ void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_bra
           bias.reference.grad(), within);
 }
 
+// As CheckNorm.
+void CheckRmsNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
+                  c10::Device device) {
+  const Leaf weight = MakeLeaf(at::rand({columns}) + 0.5, type, device);
+  const Leaf x = MakeLeaf(at::randn({rows, columns}) * 3 + 1, type, device);
+  const Leaf branch = MakeLeaf(at::randn({rows, columns}), type, device);
+  const Tensor gradient = at::randn({rows, columns}).to(type);
+  const Tensor sum_gradient = at::randn({rows, columns}).to(type);
+  const auto [sum, y] =
+      dslaunch::AddAndRmsNorm(x.here, with_branch ? branch.here : Tensor(), weight.here, 1e-5);
+  // In the type of the sum, whose rounding affects all other results.
+  const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
+  const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
+  const Tensor wanted =
+      weight.reference * rounded * (rounded.square().mean(-1, /*keepdim=*/true) + 1e-5).rsqrt();
+  torch::autograd::backward({sum, y}, {sum_gradient.to(device), gradient.to(device)});
+  torch::autograd::backward({rounded, wanted},
+                            {sum_gradient.to(at::kDouble), gradient.to(at::kDouble)});
+  const std::string what = with_branch ? "sum and RMS norm" : "RMS norm";
+  Compare(Name(what, gradient), type, y, wanted.detach());
+  Compare(Name(what + ", gradient of x", gradient), type, x.here.grad(), x.reference.grad());
+  if (with_branch) {
+    Compare(Name(what + ", the sum", gradient), type, sum, rounded.detach());
+    Compare(Name(what + ", gradient of the branch", gradient), type, branch.here.grad(),
+            branch.reference.grad());
+  }
+  // LibTorch sums in the type of the elements; no kernel supports this width.
+  const bool by_libtorch = !dslaunch::FusedKernelsFor(x.here)->HasRmsNorm(x.here);
+  const double within = by_libtorch && type != at::kFloat ? 0.1 : 0;
+  Compare(Name(what + ", gradient of the weight", gradient), type, weight.here.grad(),
+          weight.reference.grad(), within);
+}
+
+void CheckSwiGlu(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
+  const Leaf gate = MakeLeaf(at::randn({rows, columns}) * 4, type, device);
+  const Leaf up = MakeLeaf(at::randn({rows, columns}), type, device);
+  const Tensor gradient = at::randn({rows, columns}).to(type);
+  const Tensor y = dslaunch::ApplySwiGlu(gate.here, up.here);
+  const Tensor wanted = at::silu(gate.reference) * up.reference;
+  y.backward(gradient.to(device));
+  wanted.backward(gradient.to(at::kDouble));
+  Compare(Name("SwiGLU", gradient), type, y, wanted.detach());
+  Compare(Name("SwiGLU, gradient of the gate", gradient), type, gate.here.grad(),
+          gate.reference.grad());
+  Compare(Name("SwiGLU, gradient of up", gradient), type, up.here.grad(), up.reference.grad());
+}
+
+// x: [2, length, 3, width]
+void CheckRotation(at::ScalarType type, int64_t length, int64_t width, c10::Device device) {
+  const Leaf x = MakeLeaf(at::randn({2, length, 3, width}), type, device);
+  const Tensor angles = at::randn({length, 1, width / 2});
+  const Leaf cosines = MakeLeaf(angles.cos(), type, device);
+  const Leaf sines = MakeLeaf(angles.sin(), type, device);
+  const Tensor gradient = at::randn(x.here.sizes()).to(type);
+  const Tensor y = dslaunch::RotateHeads(x.here, cosines.here.detach(), sines.here.detach());
+  const Tensor c = cosines.reference.detach(), s = sines.reference.detach();
+  const std::vector<Tensor> halves = x.reference.chunk(2, -1);
+  const Tensor wanted = at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
+  y.backward(gradient.to(device));
+  wanted.backward(gradient.to(at::kDouble));
+  Compare(Name("rotation", gradient), type, y, wanted.detach());
+  Compare(Name("rotation, gradient", gradient), type, x.here.grad(), x.reference.grad());
+}
+
 void CheckBias(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
   const Leaf weight = MakeLeaf(at::randn({columns, 8}), type, device);
   const Leaf bias = MakeLeaf(at::randn({columns}), type, device);
@@ -185,6 +252,15 @@ void CheckAll(c10::Device device) {
       CheckCrossEntropy(type, 5, columns, device);
     }
     CheckGelu(type, device);
+    for (const int64_t columns : {8, 33, 128, 2048, 8192}) {
+      for (const int64_t rows : {1, 130}) {
+        for (const bool with_branch : {false, true}) {
+          CheckRmsNorm(type, rows, columns, with_branch, device);
+        }
+        CheckSwiGlu(type, rows, columns, device);
+      }
+    }
+    for (const int64_t width : {6, 64, 128}) CheckRotation(type, 257, width, device);
     for (const int64_t columns : {8, 33, 768, 1600, 4096}) {
       for (const int64_t rows : {1, 9, 1025}) {
         CheckAfterProduct(type, rows, columns, device);
@@ -255,6 +331,38 @@ void TimeAll(c10::Device device) {
     Time("gradient of GELU of 32768 x 3072, with its sums", device,
          [&] { kernels.GradientOfGelu(more, inner); });
     Time("  by LibTorch", device, [&] { at::gelu_backward(more, inner, "tanh").sum(0); });
+  }
+  {
+    const Tensor gate = at::randn({kRows, 4 * kWidth}, of).requires_grad_();
+    const Tensor up = at::randn_like(gate), more = at::randn_like(gate);
+    Time("SwiGLU of 32768 x 3072 and its gradients", device, [&] {
+      kernels.SwiGlu(gate.detach(), up);
+      kernels.GradientsOfSwiGlu(more, gate.detach(), up);
+    });
+    Time("  by LibTorch", device, [&] { (at::silu(gate) * up).backward(more); });
+    const Tensor weight = at::ones({kWidth}, of).requires_grad_();
+    const auto backward = [&](const Tensor& sum, const Tensor& normalized) {
+      torch::autograd::backward({sum, normalized}, {gradient, gradient});
+      x.mutable_grad().reset();
+      weight.mutable_grad().reset();
+    };
+    Time("sum and RMS norm of 32768 x 768", device, [&] {
+      const auto [sum, normalized] = dslaunch::AddAndRmsNorm(x, gradient, weight, 1e-5);
+      backward(sum, normalized);
+    });
+    Time("  by LibTorch", device, [&] {
+      const Tensor sum = x + gradient;
+      backward(sum, at::rms_norm(sum, {kWidth}, weight, 1e-5));
+    });
+    const Tensor heads = at::randn({32, 1024, 12, 64}, of);
+    const Tensor cosines = at::randn({1024, 1, 32}, of), sines = at::randn({1024, 1, 32}, of);
+    Time("rotation of 32 x 1024 x 12 x 64", device,
+         [&] { dslaunch::RotateHeads(heads, cosines, sines); });
+    Time("  by LibTorch", device, [&] {
+      const std::vector<Tensor> halves = heads.chunk(2, -1);
+      return at::cat(
+          {halves[0] * cosines - halves[1] * sines, halves[1] * cosines + halves[0] * sines}, -1);
+    });
   }
   Time("three times 32768 x 768 side by side, with their sums", device, [&] {
     kernels.JoinThirds({gradient, gradient, gradient});

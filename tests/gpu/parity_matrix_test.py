@@ -20,7 +20,7 @@ STEPS = 6
 STEADY = range(3, 6)  # earlier steps set things up, and the last one reads its losses
 DELAY_SEED, DELAY_US = 20261124, 300
 FACTORS = {
-    "model": ("mlp", "cnn", "gpt2"),
+    "model": ("mlp", "cnn", "gpt2", "qwen3"),
     "optimizer": ("SGD", "AdamW", "Lamb"),
     "precision": ("fp32", "bf16", "fp16"),
     "zero": (0, 1, 2, 3),
@@ -38,6 +38,9 @@ PRECISIONS = {
 }
 GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 32, "vocab_size": 256,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+QWEN3 = {"type": "decoder", "model_type": "qwen3", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "hidden_size": 32, "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 32, "vocab_size": 256}
+LANGUAGE_MODELS = {"gpt2": GPT2, "qwen3": QWEN3}
 RELEASED = {"stage3_param_persistence_threshold": 0}
 WITHIN = {"fp32": 1e-4, "bf16": 2e-3, "fp16": 2e-3}  # largest relative deviation
 WITHIN_CUDNN = 1e-2  # gradient norms: cuDNN's convolutions in 16 bits sum in another order (0.7 % on an H200)
@@ -90,8 +93,8 @@ class ParityMatrix(unittest.TestCase):
             "train_batch_size": 16, "gradient_clipping": 1.0,
             "zero_optimization": {"stage": cell["zero"], **(RELEASED if cell["zero"] == 3 else {})},
             **PRECISIONS[cell["precision"]]}, {"steps": STEPS, "seed": 7, "device": device}, {"path": self.folder})
-        if cell["model"] == "gpt2":
-            wanted = dict(wanted, model=GPT2, data={"type": "text", "path": self.text})
+        if cell["model"] in LANGUAGE_MODELS:
+            wanted = dict(wanted, model=LANGUAGE_MODELS[cell["model"]], data={"type": "text", "path": self.text})
         return wanted
 
     def run_cell(self, cell, device, **environment):

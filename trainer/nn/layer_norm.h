@@ -4,6 +4,8 @@
 
 #include <torch/nn/modules/normalization.h>
 
+#include "trainer/nn/normalized_sum.h"
+
 namespace dslaunch {
 
 // The weight and the bias of a layer over the last dimension.
@@ -19,9 +21,6 @@ struct LayerNormWeights {
 // rounds differently.
 at::Tensor ApplyLayerNorm(const LayerNormWeights& layer, const at::Tensor& x);
 
-struct NormalizedSum {
-  at::Tensor sum, normalized;
-};
 // Returns x + branch and ApplyLayerNorm(layer, x + branch). If `branch` is undefined, `sum` is x,
 // and x's gradients through both results are added in one pass.
 NormalizedSum AddAndNormalize(const LayerNormWeights& layer, const at::Tensor& x,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "trainer/nn/rotate_heads.h"
 #include "trainer/nn/tensor_parallel/exchanges.h"
 #include "trainer/nn/tensor_parallel/region_seed.h"
 
@@ -37,8 +38,8 @@ at::Tensor AttentionImpl::forward(const at::Tensor& input) {
   if (q_norm_) query = q_norm_(query);
   if (k_norm_) key = k_norm_(key);
   const auto [cosines, sines] = positions_->Rotation(query);
-  query = Rotate(query, cosines, sines);
-  key = Rotate(key, cosines, sines);
+  query = RotateHeads(query, cosines, sines);
+  key = RotateHeads(key, cosines, sines);
   const int64_t length = x.size(1);
   const bool slides = window_ && length > *window_;
   const std::optional<at::Tensor> mask =

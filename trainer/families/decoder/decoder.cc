@@ -14,6 +14,7 @@
 #include "trainer/families/decoder/positions.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/swiglu.h"
 #include "trainer/nn/tensor_parallel/exchanges.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
 #include "trainer/nn/tensor_parallel/vocabulary.h"
@@ -40,7 +41,7 @@ class FeedForwardImpl : public torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor x = EnterRegion(input, tensor_);
-    return down_proj_(at::silu(gate_proj_(x)) * up_proj_(x));
+    return down_proj_(ApplySwiGlu(gate_proj_(x), up_proj_(x)));
   }
 
  private:
@@ -61,8 +62,9 @@ class BlockImpl : public torch::nn::Module {
             register_module("post_attention_layernorm", HiddenNorm(config, tensor))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor attended = x + self_attn_(input_layernorm_(x));
-    return attended + mlp_(post_attention_layernorm_(attended));
+    const auto [input, first] = input_layernorm_->Add(x);
+    const auto [attended, second] = post_attention_layernorm_->Add(input, self_attn_(first));
+    return attended + mlp_(second);
   }
 
  private:

@@ -59,6 +59,10 @@ at::Tensor NormImpl::forward(const at::Tensor& x) {
   return ApplyRmsNorm(x, SumGradients(weight_, sums_), epsilon_);
 }
 
+NormalizedSum NormImpl::Add(const at::Tensor& x, const at::Tensor& branch) {
+  return AddAndRmsNorm(x, branch, SumGradients(weight_, sums_), epsilon_);
+}
+
 TokenEmbeddingImpl::TokenEmbeddingImpl(const DecoderConfig& config, const TensorParallel& tensor)
     : tensor_(tensor),
       vocabulary_(config.vocab_size),

@@ -6,6 +6,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "trainer/families/decoder/decoder_config.h"
+#include "trainer/nn/normalized_sum.h"
 #include "trainer/nn/tensor_parallel/divided_module.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
@@ -45,6 +46,8 @@ class NormImpl : public torch::nn::Module {
   NormImpl(const DecoderConfig& config, int64_t width, const TensorParallel& tensor,
            bool is_partial);
   at::Tensor forward(const at::Tensor& x);
+  // See AddAndRmsNorm.
+  NormalizedSum Add(const at::Tensor& x, const at::Tensor& branch = {});
 
  private:
   double epsilon_;

@@ -1,40 +1,9 @@
 #include "trainer/families/decoder/positions.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace dslaunch {
 namespace {
-
-namespace autograd = torch::autograd;
-
-at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines,
-                   double direction) {
-  const std::vector<at::Tensor> halves = x.chunk(2, -1);
-  const at::Tensor rotated = at::empty(x.sizes(), x.options());
-  const std::vector<at::Tensor> results = rotated.chunk(2, -1);
-  for (const size_t i : {0, 1}) {
-    const double sign = i == 0 ? -direction : direction;
-    at::Tensor result = results[i];
-    at::mul_out(result, halves[i], cosines);
-    result.addcmul_(halves[1 - i], sines, sign);
-  }
-  return rotated;
-}
-
-// Saves no activation: the gradient is the gradient of the result, rotated back.
-struct Rotation : autograd::Function<Rotation> {
-  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& cosines, const at::Tensor& sines) {
-    context->save_for_backward({cosines, sines});
-    return Rotated(x, cosines, sines, 1);
-  }
-  static autograd::variable_list backward(autograd::AutogradContext* context,
-                                          const autograd::variable_list& gradients) {
-    const autograd::variable_list saved = context->get_saved_variables();
-    return {Rotated(gradients[0], saved[0], saved[1], -1), {}, {}};
-  }
-};
 
 // Returns a tensor over `values`, which `owner` has. Made without an operation, so that it has
 // memory also where operations have none (trainer/deferred_init/shape_pass.h).
@@ -47,10 +16,6 @@ at::Tensor Over(const std::vector<T>& values, std::shared_ptr<Owner> owner, at::
 }
 
 }  // namespace
-
-at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
-  return Rotation::apply(x, cosines, sines);
-}
 
 at::Tensor Positions::OnDevice(const at::Tensor& host, const Key& key,
                                const at::TensorOptions& options) {

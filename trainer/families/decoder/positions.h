@@ -12,17 +12,13 @@
 
 namespace dslaunch {
 
-// Returns x [B, T, heads, head_dim] with the halves (a, b) of each head turned into
-// (a cos - b sin, b cos + a sin). cosines, sines: [T, 1, head_dim / 2] in x's dtype.
-at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
-
 // The tables of one model, for sequences of any length. They are neither parameters nor buffers.
 // One thread at a time.
 class Positions {
  public:
   Positions(const RotaryConfig& config, int64_t head_dim) : config_(config), head_dim_(head_dim) {}
 
-  // Returns {cosines, sines} for Rotate of `like` [B, T, ...].
+  // Returns {cosines, sines} for RotateHeads of `like` [B, T, ...].
   std::pair<at::Tensor, at::Tensor> Rotation(const at::Tensor& like);
   // Returns bool [T, T], true where position i sees position j: j <= i and i - j < window. `like`
   // is on the mask's device.
