@@ -212,9 +212,11 @@ class StandinBackend final : public c10d::Backend {
                   {output},
                   {input},
                   kCollectives,
-                  [to = KernelAlias(output), from = KernelAlias(input), inner_options, average,
-                   size = getSize()](c10d::Backend& inner) mutable {
-                    from = from.clone();  // the output may be a part of `from`
+                  [to = KernelAlias(output).view(-1), from = KernelAlias(input), inner_options,
+                   average, size = getSize()](c10d::Backend& inner) mutable {
+                    // A copy, because the output may be a part of it; flat, because Gloo compares
+                    // shapes where NCCL compares numbers of elements.
+                    from = from.flatten().clone();
                     WorkPtr work = inner._reduce_scatter_base(to, from, inner_options);
                     if (!average) return work;
                     work->wait();
