@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "trainer"))
 from gpt2 import Gpt2  # noqa: E402
+from llama import Llama  # noqa: E402
 
 
 def prepare(recipe):
@@ -22,10 +23,10 @@ def prepare(recipe):
     samples = recipe["run"]["steps"] * recipe["engine"]["train_batch_size"]
     tokens = samples * recipe["data"]["block_size"] + 1
     dice = numpy.random.default_rng(1)
-    dice.integers(recipe["model"]["vocab_size"], size=tokens).astype("<u2").tofile(recipe["data"]["path"])
+    dice.integers(min(recipe["model"]["vocab_size"], 2**16), size=tokens).astype("<u2").tofile(recipe["data"]["path"])
     if "init_weights" in recipe["run"]:
         torch.manual_seed(1)
-        save_file(new_model(recipe["model"]).state_dict(), recipe["run"]["init_weights"])
+        save_file(new_model(recipe["model"], Llama).state_dict(), recipe["run"]["init_weights"])
 
 
 def place():
@@ -33,7 +34,7 @@ def place():
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-class Llama(torch.nn.Module):
+class TransformersLlama(torch.nn.Module):
     """Hugging Face's, which returns only its logits."""
 
     def __init__(self, section):
@@ -53,16 +54,17 @@ class Llama(torch.nn.Module):
         return self.whole(tokens, use_cache=False).logits
 
 
-def new_model(section):
-    return Llama(section) if section["type"] == "decoder" else Gpt2(section)
+def new_model(section, llama):
+    return llama(section) if section["type"] == "decoder" else Gpt2(section)
 
 
 def blocks_of(model):
-    return model.whole.model.layers if isinstance(model, Llama) else model.transformer["h"]
+    return model.whole.model.layers if isinstance(model, TransformersLlama) else model.transformer["h"]
 
 
-def make_model(recipe):
-    model = new_model(recipe["model"])
+def make_model(recipe, llama=TransformersLlama):
+    """Returns the model with the weights that `recipe` names; of class `llama` if it is a decoder."""
+    model = new_model(recipe["model"], llama)
     model.load_state_dict(load_file(recipe["run"]["init_weights"]))
     return model
 

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from gpt_training import Gpt2, loss_of, make_model, prepare
+from gpt_training import Gpt2, Llama, loss_of, make_model, prepare
 
 
 def batches(recipe, device):
@@ -22,7 +22,7 @@ def batches(recipe, device):
         return rows.contiguous().pin_memory().to(device, non_blocking=True) if device == "cuda" else rows.contiguous()
 
     tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
-    block, batch = recipe["model"]["n_positions"], recipe["engine"]["train_batch_size"]
+    block, batch = recipe["data"]["block_size"], recipe["engine"]["train_batch_size"]
     for number in range(recipe["run"]["steps"]):
         first = number * batch
         rows = numpy.stack([tokens[(first + i) * block:(first + i + 1) * block + 1] for i in range(batch)])
@@ -51,7 +51,7 @@ class Masters:
 
 def torch_step(kind, recipe, device):
     """Returns a function of inputs and targets that makes a step and returns the loss."""
-    model = make_model(recipe).to(device)
+    model = make_model(recipe, Llama).to(device)
     masters = Masters(model) if kind != "autocast" else None
     updated = masters.masters if masters else list(model.parameters())
     settings = recipe["engine"]["optimizer"]["params"]
@@ -114,7 +114,7 @@ def deepspeed_step(recipe, device):
 
     # DeepSpeed compiles an operation for inference if it finds a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    model = make_model(recipe) if "init_weights" in recipe["run"] else drawn_model(recipe, device)
+    model = make_model(recipe, Llama) if "init_weights" in recipe["run"] else drawn_model(recipe, device)
     config = copy.deepcopy(recipe["engine"])
     settings = config.pop("optimizer")["params"]  # its own optimizers are compiled
     with socket.socket() as free:
@@ -145,7 +145,7 @@ def deepspeed_step(recipe, device):
 def train(kind, recipe, device):
     step = deepspeed_step(recipe, device) if kind == "deepspeed" else torch_step(kind, recipe, device)
     every, steps = recipe["engine"]["steps_per_print"], recipe["run"]["steps"]
-    tokens = every * recipe["engine"]["train_batch_size"] * recipe["model"]["n_positions"]
+    tokens = every * recipe["engine"]["train_batch_size"] * recipe["data"]["block_size"]
     rate = recipe["engine"]["optimizer"]["params"]["lr"]
     mean, before = torch.zeros((), device=device), time.perf_counter()
     for number, (inputs, targets) in enumerate(batches(recipe, device), 1):

@@ -75,6 +75,10 @@ class Rehearsal(unittest.TestCase):
         table = self.benchmark(rows, "--steps", "20", "--batch", "2", *([] if FULL else ["--only", *rows]))
         self.assertEqual(sum("delays a step by" in line for line in table), 2, table)
 
+    def test_runs_benchmark_of_llama(self):
+        rows = ["dslaunch", "graph", "eager"] if FULL else ["dslaunch", "eager"]
+        self.benchmark(rows, "--model", "llama_1b", "--steps", "20", "--batch", "2", "--only", *rows)
+
     def test_runs_benchmark_of_large_model(self):
         table = self.benchmark(["dslaunch"], "--large", "--only", "dslaunch")
         self.assertTrue(any(line.startswith("  states ") and ", cap " in line for line in table), table)
