@@ -31,7 +31,7 @@ struct Cut {
   size_t dim = 0;
   PartRange range;       // indices in each block
   int64_t room = 0;      // indices that the part has memory for in each block; the last ones are 0
-  int64_t blocks = 1;    // with more than one, all of the room is filled
+  int64_t blocks = 1;    // their parts are equal if there are several
   bool is_copy = false;  // ParameterCut::is_copy
 };
 
