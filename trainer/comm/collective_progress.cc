@@ -11,8 +11,13 @@ namespace {
 using nlohmann::json;
 
 constexpr char kRule[] =
-    "at ZeRO stage 3 every rank must run the same forward and backward passes through the same "
-    "modules, also to evaluate";
+    "every rank must run the same forward and backward passes through the same modules, also to "
+    "evaluate";
+
+bool Takes(const Exchange& exchange, size_t rank) {
+  return exchange.members.empty() ||
+         std::ranges::find(exchange.members, rank) != exchange.members.end();
+}
 
 bool HasBegun(const CollectiveProgress& place, const Exchange& exchange) {
   const auto found = place.begun.find(exchange.what);
@@ -23,7 +28,9 @@ bool HasBegun(const CollectiveProgress& place, const Exchange& exchange) {
 
 std::string FormatProgress(const CollectiveProgress& place) {
   json text = {{"begun", place.begun}, {"knows", place.knows}};
-  if (place.awaited) text["awaited"] = {place.awaited->what, place.awaited->number};
+  if (place.awaited) {
+    text["awaited"] = {place.awaited->what, place.awaited->number, place.awaited->members};
+  }
   return text.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -33,7 +40,8 @@ CollectiveProgress ParseProgress(const std::string& text) {
   parsed.at("begun").get_to(place.begun);
   parsed.at("knows").get_to(place.knows);
   if (const auto awaited = parsed.find("awaited"); awaited != parsed.end()) {
-    place.awaited = {awaited->at(0).get<std::string>(), awaited->at(1).get<int64_t>()};
+    place.awaited = {awaited->at(0).get<std::string>(), awaited->at(1).get<int64_t>(),
+                     awaited->at(2).get<std::vector<size_t>>()};
   }
   return place;
 }
@@ -47,8 +55,9 @@ std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places) {
   for (bool changed = true; changed;) {
     const std::vector<size_t> before = stuck;
     changed = std::erase_if(stuck, [&](size_t rank) {
+                const Exchange& awaited = *places[rank].awaited;
                 return std::ranges::all_of(before, [&](size_t other) {
-                  return HasBegun(places[other], *places[rank].awaited);
+                  return !Takes(awaited, other) || HasBegun(places[other], awaited);
                 });
               }) > 0;
   }
@@ -72,7 +81,7 @@ std::string DescribeLate(const std::vector<CollectiveProgress>& places, size_t r
   const Exchange& awaited = *places[rank].awaited;
   std::vector<size_t> missing;
   for (size_t other = 0; other < places.size(); ++other) {
-    if (!HasBegun(places[other], awaited)) missing.push_back(other);
+    if (Takes(awaited, other) && !HasBegun(places[other], awaited)) missing.push_back(other);
   }
   const std::string seconds =
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(waited).count()) + " s";

@@ -10,10 +10,13 @@
 
 namespace dslaunch {
 
-// An exchange that every rank must begin before it can be complete on any.
+// An exchange that all its members must begin before it can be complete on any.
 struct Exchange {
-  std::string what;    // "the parameters of fc1", "an all-reduce"
+  std::string what;    // "the parameters of fc1", "an all-reduce with ranks 0, 2"
   int64_t number = 0;  // counts exchanges with this name, from 1
+  // The ranks that take part, as indices in the list of all; empty: all. Exchanges of other members
+  // have other names.
+  std::vector<size_t> members = {};
   bool operator==(const Exchange&) const = default;
 };
 
@@ -29,8 +32,9 @@ std::string FormatProgress(const CollectiveProgress& place);
 CollectiveProgress ParseProgress(const std::string& text);
 
 // Returns the ranks that can never continue, ascending: each waits for an exchange that another one
-// of them has not begun. A rank that waits begins nothing, so `places` may be from different times:
-// a rank that is returned is stuck for certain, however slow the network is.
+// of them, a member of the exchange, has not begun. A rank that waits begins nothing, so `places`
+// may be from different times: a rank that is returned is stuck for certain, however slow the
+// network is.
 std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places);
 
 // Returns a text with the wait of each rank. `names`: see ByRank.

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "trainer/base/by_rank.h"
 #include "trainer/base/failure_exit.h"
 
 namespace dslaunch {
@@ -54,7 +55,13 @@ DesyncDetector::~DesyncDetector() {
   if (thread_.joinable()) thread_.join();
 }
 
+void DesyncDetector::Join(std::shared_ptr<DesyncDetector> all, std::vector<size_t> members) {
+  all_ = std::move(all);
+  members_ = std::move(members);
+}
+
 void DesyncDetector::Watch(const Patience& patience) {
+  if (all_) return all_->Watch(patience);
   if (watched_ || world_size_ == 1) return;
   watched_ = true;
   patience_ = patience;
@@ -71,13 +78,19 @@ void DesyncDetector::Stop() {
 }
 
 Exchange DesyncDetector::Begin(const std::string& what) {
+  if (all_) return all_->Begin(what + " with " + RankList(names_), members_);
+  return Begin(what, {});
+}
+
+Exchange DesyncDetector::Begin(const std::string& what, const std::vector<size_t>& members) {
   const MutexLock lock(mutex_);
-  const Exchange exchange{what, ++begun_[what]};
+  const Exchange exchange{what, ++begun_[what], members};
   if (watched_) unsettled_.push_back(exchange);
   return exchange;
 }
 
 void DesyncDetector::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work) {
+  if (all_) return all_->Wait(exchange, work);
   if (!watched_) {
     work->wait();
     return;
@@ -101,6 +114,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10
 }
 
 void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>& wait) {
+  if (all_) return all_->Wait(exchange, wait);
   Wait(exchange, wait, [] {});
 }
 

@@ -50,6 +50,11 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   DesyncDetector(const DesyncDetector&) = delete;
   DesyncDetector& operator=(const DesyncDetector&) = delete;
 
+  // From now on `all` reports this group's exchanges, so that ranks of several groups that wait for
+  // each other are found. One thread must begin and await the exchanges of both. `members` are the
+  // group's ranks in the group of `all`. Call it before the first Watch.
+  void Join(std::shared_ptr<DesyncDetector> all, std::vector<size_t> members);
+
   // Starts the thread, which connects to the store. Only the first call has an effect.
   void Watch(const Patience& patience);
   void Stop();  // asks the thread to end, without waiting
@@ -81,6 +86,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
     Clock::time_point since;  // time at which it became the first that is not done
   };
 
+  Exchange Begin(const std::string& what, const std::vector<size_t>& members);
   void Wait(const Exchange& exchange, const std::function<void()>& wait,
             std::function<void()> interrupt);
   void WaitOnDevice(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work,
@@ -103,6 +109,8 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   const int world_size_;
   const std::vector<size_t> names_;
   c10::intrusive_ptr<c10d::Store> store_;  // the thread's own from Watch on
+  std::shared_ptr<DesyncDetector> all_;    // set by Join, with members_
+  std::vector<size_t> members_;
   Patience patience_;
   bool watched_ = false;
 

@@ -55,6 +55,22 @@ TEST(CollectiveProgressTest, IgnoresWaitsForExchangesAllHaveBegun) {
   EXPECT_THAT(FindStuck({Waits("a", 1), Waits("b", 1, {{"a", 1}})}), IsEmpty());
 }
 
+TEST(CollectiveProgressTest, FindsCirclesOverSeveralGroups) {
+  const auto waits = [](const std::string& what, std::vector<size_t> members) {
+    return CollectiveProgress{.awaited = Exchange{what, 1, std::move(members)},
+                              .begun = {{what, 1}}};
+  };
+  const CollectiveProgress row0 = waits("row 0", {0, 1}), row1 = waits("row 1", {2, 3}),
+                           column0 = waits("column 0", {0, 2}), column1 = waits("column 1", {1, 3});
+  EXPECT_EQ(ParseProgress(FormatProgress(row1)), row1);
+  EXPECT_THAT(FindStuck({row0, column1, column0, row1}), ElementsAre(0, 1, 2, 3));
+  // All ranks of a group are there, or one of the circle still computes.
+  EXPECT_THAT(FindStuck({row0, row0, row1, row1}), IsEmpty());
+  EXPECT_THAT(FindStuck({row0, column1, column0, Computes()}), IsEmpty());
+  EXPECT_THAT(DescribeLate({row0, Computes(), Computes(), Computes()}, 0, std::chrono::seconds(9)),
+              HasSubstr("which rank 1 has not started"));
+}
+
 TEST(CollectiveProgressTest, FindsStuckRanksBesideComputingRank) {
   const std::vector<CollectiveProgress> places = {
       Waits("fc2", 1), Computes({{"fc2", 1}, {"fc1", 1}}), Waits("fc1", 1)};

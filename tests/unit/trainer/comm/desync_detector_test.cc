@@ -119,6 +119,30 @@ TEST(DesyncDetectorTest, NamesMissingRankAtLimit) {
   }
 }
 
+// Ranks 0 and 1, and 2 and 3, are a pair, as 0 and 2, and 1 and 3 are: each waits for the next one
+// in a circle, in which no group has two ranks that differ.
+TEST(DesyncDetectorTest, NamesGroupsOfCircle) {
+  const auto errors = RunRanks(4, [](const ProcessGroup& world) {
+    const size_t own = static_cast<size_t>(world.rank());
+    const auto pair = [&](size_t first, size_t second) {
+      ProcessGroup group = MakeSubgroup(world, {static_cast<int>(first), static_cast<int>(second)},
+                                        std::to_string(first) + "," + std::to_string(second));
+      group.desync_detector().Join(world.desync_detector().shared_from_this(), {first, second});
+      return group;
+    };
+    const ProcessGroup row = pair(own & ~1u, own | 1u), column = pair(own & ~2u, own | 2u);
+    row.desync_detector().Watch(kPatience);
+    world.Barrier();
+    at::Tensor tensor = at::zeros({4});
+    (own == 0 || own == 3 ? row : column).AllReduce(tensor);
+    (own == 0 || own == 3 ? column : row).AllReduce(tensor);
+  });
+  ExpectErrors(errors, AllOf(HasSubstr("rank 0: waiting for an all-reduce with ranks 0, 1"),
+                             HasSubstr("rank 1: waiting for an all-reduce with ranks 1, 3"),
+                             HasSubstr("rank 2: waiting for an all-reduce with ranks 0, 2"),
+                             HasSubstr("rank 3: waiting for an all-reduce with ranks 2, 3")));
+}
+
 struct Net : torch::nn::Module {
   Net() {
     fc1 = register_module("fc1", torch::nn::Linear(4, 8));
