@@ -1,6 +1,7 @@
 #include "cli/job_setup.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/os/subprocess.h"
 #include "cli/commands/slurm_job.h"
@@ -13,12 +14,23 @@
 namespace dslaunch {
 namespace {
 
-// `ranks` is CertainRanks of the plan, or 0 if unknown.
-Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, const std::string& cwd,
-                                   Terminal& terminal) {
+// The number of ranks of each node, in the order of the ranks.
+std::vector<int> RanksOfNodes(const LaunchPlan& plan) {
+  std::vector<int> ranks;
+  for (const Host& node : plan.nodes) {
+    if (!node.spare) ranks.push_back(node.slots);
+  }
+  return ranks;
+}
+
+// A job started by one command on each node has as many ranks as the nodes that join, so the number
+// is unknown.
+Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const LaunchPlan& plan,
+                                   const std::string& cwd, Terminal& terminal) {
+  const int ranks = options.per_node ? 0 : CertainRanks(plan);
   DSL_TRY(CheckTrainer(BinaryFolder().string()));
   DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
-  DSL_TRY(CheckContent(recipe, ranks));
+  DSL_TRY(CheckContent(recipe, ranks, ranks > 0 ? RanksOfNodes(plan) : std::vector<int>()));
   for (const std::string& notice : recipe.notices) {
     if (options.log_level >= LogLevel::kInfo) terminal.Err("dslaunch: " + notice);
   }
@@ -90,10 +102,7 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
     info.python_need = PythonNeedOf(options.program, info.python.folder);
   std::optional<TrainerProgram> trainer;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    // A job started by one command on each node has as many ranks as the nodes that join, so the
-    // number is unknown.
-    const int ranks = options.per_node ? 0 : CertainRanks(plan);
-    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, ranks, cwd, terminal));
+    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, plan, cwd, terminal));
   }
   DSL_TRY_ASSIGN(JobProgram job,
                  MakeJobProgram(options, plan, info, trainer ? &*trainer : nullptr));

@@ -122,6 +122,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"train.recipe_source", "the recipe's file"},
            {"train.recipe", "object: the recipe, without secrets"},
            {"train.pipeline_stages", ""},
+           {"train.tensor_parallel", "ranks that divide each layer"},
            {"train.zero_stage", ""},
            {"train.rank_order", "pipe_data or data_pipe"},
            {"nodes", "all nodes of the plan"},

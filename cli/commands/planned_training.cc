@@ -56,6 +56,7 @@ int EngineNumber(const Json& recipe, const char* section, const char* key, int o
 // How the recipe's engine uses its ranks.
 struct EngineLayout {
   int stages = 1;
+  int tensor = 1;  // ranks that divide each layer
   int zero_stage = 0;
   RankOrder order = RankOrder::kPipeData;
 };
@@ -63,6 +64,7 @@ struct EngineLayout {
 EngineLayout EngineLayoutOf(const Json& recipe) {
   EngineLayout layout;
   layout.stages = std::max(1, EngineNumber(recipe, "pipeline", "stages", 1));
+  layout.tensor = std::max(1, EngineNumber(recipe, "tensor_parallel", "autotp_size", 1));
   layout.zero_stage = EngineNumber(recipe, "zero_optimization", "stage", 0);
   if (layout.stages > 1) {
     const Json& pipeline = recipe["engine"]["pipeline"];
@@ -74,6 +76,12 @@ EngineLayout EngineLayoutOf(const Json& recipe) {
   return layout;
 }
 
+std::string RanksText(const std::vector<int>& ranks) {
+  std::vector<std::string> numbers;
+  for (const int rank : ranks) numbers.push_back(std::to_string(rank));
+  return NameList(numbers, " ");
+}
+
 }  // namespace
 
 std::string TrainingText(const std::string& recipe_source, const pb::Program& program,
@@ -82,17 +90,21 @@ std::string TrainingText(const std::string& recipe_source, const pb::Program& pr
   const EngineLayout engine = EngineLayoutOf(RecipeOf(program));
   text += "  engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +
           std::to_string(engine.zero_stage);
-  if (engine.stages == 1) return text + ", all of them replicas of the data\n";
+  if (engine.stages == 1 && engine.tensor == 1)
+    return text + ", all of them replicas of the data\n";
   text += ", " + Count(static_cast<size_t>(engine.stages), "pipeline stage");
-  const std::optional<Mesh> mesh = MakeMesh(world_size, engine.stages, /*tensor=*/1, engine.order);
+  const std::optional<Mesh> mesh = MakeMesh(world_size, engine.stages, engine.tensor, engine.order);
   if (!mesh) return text + ", into which they do not fit: the trainer will refuse it\n";
-  text += " x " + Count(static_cast<size_t>(mesh->data), "replica") + "\n";
+  text += " x " + Count(static_cast<size_t>(mesh->data), "replica");
+  if (mesh->tensor > 1)
+    text += " x " + Count(static_cast<size_t>(mesh->tensor), "part") + " of each layer";
+  text += "\n";
   for (int stage = 0; stage < mesh->pipeline; ++stage) {
-    std::vector<std::string> ranks;
-    for (const int rank : mesh->RanksAlong(MeshAxis::kData, {.stage = stage})) {
-      ranks.push_back(std::to_string(rank));
+    for (int part = 0; part < mesh->tensor; ++part) {
+      text += "    stage " + std::to_string(stage) +
+              (mesh->tensor > 1 ? ", part " + std::to_string(part) : std::string()) + ": ranks " +
+              RanksText(mesh->RanksAlong(MeshAxis::kData, {.stage = stage, .part = part})) + "\n";
     }
-    text += "    stage " + std::to_string(stage) + ": ranks " + NameList(ranks, " ") + "\n";
   }
   return text;
 }
@@ -100,11 +112,9 @@ std::string TrainingText(const std::string& recipe_source, const pb::Program& pr
 Json TrainingJson(const std::string& recipe_source, const pb::Program& program) {
   const Json recipe = RecipeOf(program);
   const EngineLayout engine = EngineLayoutOf(recipe);
-  return {{"recipe_source", recipe_source},
-          {"recipe", recipe},
-          {"pipeline_stages", engine.stages},
-          {"zero_stage", engine.zero_stage},
-          {"rank_order", RankOrderName(engine.order)}};
+  return {{"recipe_source", recipe_source},   {"recipe", recipe},
+          {"pipeline_stages", engine.stages}, {"tensor_parallel", engine.tensor},
+          {"zero_stage", engine.zero_stage},  {"rank_order", RankOrderName(engine.order)}};
 }
 
 }  // namespace dslaunch

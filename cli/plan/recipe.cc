@@ -478,8 +478,9 @@ Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
   return recipe;
 }
 
-Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks) {
-  const std::optional<RecipeProblem> problem = CheckRecipe(recipe.json, ranks);
+Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks,
+                          const std::vector<int>& ranks_of_nodes) {
+  const std::optional<RecipeProblem> problem = CheckRecipe(recipe.json, ranks, ranks_of_nodes);
   if (!problem) return {};
   std::string key = problem->key;
   if (!problem->source.empty()) key = key.empty() ? "engine" : "engine." + key;

@@ -62,8 +62,10 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
                                 const TrainOptions& options, const std::string& cwd);
 
 // Checks whether the trainer would accept the recipe, as far as that is known without a node
-// (CheckRecipe, with its `ranks`). Errors name the line or the option that gave the key.
-Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks);
+// (CheckRecipe, with its `ranks` and `ranks_of_nodes`). Errors name the line or the option that
+// gave the key.
+Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks,
+                          const std::vector<int>& ranks_of_nodes = {});
 
 // Checks that the top level is a map with known keys only, including `launch`. Errors are
 // kBadInput.

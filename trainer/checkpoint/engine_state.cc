@@ -19,12 +19,21 @@
 namespace dslaunch {
 namespace {
 
-// Each rank has its own, so the name contains the rank.
+// Each rank has its own.
+std::string GeneratorName(int rank) { return kGeneratorPrefix + std::to_string(rank); }
+
+// Returns the rank whose numbers `rank` draws: the ranks that divide layers draw the same, even if
+// the saved run divided none.
+int RankOfFirstPart(const Mesh& mesh, int rank) {
+  MeshPlace place = mesh.PlaceOf(rank);
+  place.part = 0;
+  return mesh.RankOf(place);
+}
+
 TensorPart GeneratorState(int rank) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  TensorPart part =
-      TensorPart::Whole(kGeneratorPrefix + std::to_string(rank), generator.get_state());
+  TensorPart part = TensorPart::Whole(GeneratorName(rank), generator.get_state());
   part.replicated = false;
   return part;
 }
@@ -235,9 +244,13 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
   const bool with_generator = same_ranks && !options.weights_only;
 
   Checkpoint wanted = checkpoint;
+  std::set<std::string> generators;  // states that a rank takes
+  for (int rank = 0; with_generator && rank < group.world_size(); ++rank) {
+    generators.insert(GeneratorName(RankOfFirstPart(engine.ranks().mesh(), rank)));
+  }
   std::erase_if(wanted.manifest.tensors, [&](const TensorRecord& tensor) {
     return (!with_optimizer && IsOfOptimizer(tensor.name)) ||
-           (!with_generator && tensor.name.starts_with(kGeneratorPrefix));
+           (tensor.name.starts_with(kGeneratorPrefix) && !generators.contains(tensor.name));
   });
   std::vector<TensorPart> state = engine.ModelState();
   if (with_optimizer) {
@@ -253,7 +266,8 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
   const std::set<std::string> without =
       DropOtherRankState(group, with_optimizer, wanted.manifest, rank_state);
   for (TensorPart& part : rank_state) state.push_back(std::move(part));
-  if (with_generator) state.push_back(GeneratorState(group.rank()));
+  if (with_generator)
+    state.push_back(GeneratorState(RankOfFirstPart(engine.ranks().mesh(), group.rank())));
   LoadState(wanted, state, group, engine.ranks().data().rank());
   if (group.rank() == 0) PrintUnmatched(unmatched);
   if (with_generator) SetGeneratorState(state.back().tensor);

@@ -141,8 +141,7 @@ const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
        },
        "number of parts that the model's layers are divided into, of which only the inputs are "
        "kept; in a pipeline set `pipeline.activation_checkpoint_interval`; default: none"},
-      // Where activations lie and when the device is waited for. They are partitioned over the
-      // ranks of tensor parallelism, of which there is one.
+      // Where activations lie and when the device is waited for.
       IgnoredBool<E>("partition_activations"),
       IgnoredBool<E>("contiguous_memory_optimization"),
       IgnoredBool<E>("synchronize_checkpoint_boundary")};
@@ -235,6 +234,7 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
                     : leave));
   }
   if (engine.pipeline.wanted()) refuse("a pipeline" + leave);
+  if (engine.tensor_parallel.size > 1) refuse("tensor_parallel" + leave);
   if (engine.parallel.staleness) CheckStaleness(object, engine);
   if (!one_bit && engine.parallel.mode == Mode::kParameterServer) return;
   if (engine.communication.sum) {
@@ -245,9 +245,43 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
+// "is 3, which does not divide 4 ranks ...": what is wrong with the parts of each layer.
+std::string PartsMisfit(const EngineConfig& engine, int64_t ranks) {
+  const int64_t stages = engine.pipeline.stages;
+  return "is " + std::to_string(engine.tensor_parallel.size) +
+         (stages > 1 ? " with pipeline.stages " + std::to_string(stages) : std::string()) +
+         ", which does not divide " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+         "; every replica needs one rank for each part" + (stages > 1 ? " of each stage" : "");
+}
+
+void CheckLamb(const JsonObject& object, const EngineConfig& engine) {
+  if (engine.optimizer && engine.optimizer->IsLamb() && engine.precision.loss_scaler &&
+      !engine.precision.loss_scaler->dynamic) {
+    object.Fail("optimizer", "is " + engine.optimizer->name +
+                                 ", which needs a dynamic loss scale, as in DeepSpeed");
+  }
+}
+
+void CheckMesh(const JsonObject& object, const EngineConfig& engine, int64_t ranks) {
+  const int64_t tensor = engine.tensor_parallel.size;
+  if (tensor == 1) return;
+  if (engine.pipeline.rank_order == RankOrder::kDataPipe) {
+    object.Fail(
+        "pipeline.rank_order",
+        "is data_pipe, which cannot be combined with tensor_parallel: the ranks that divide "
+        "a layer have consecutive numbers; leave it out");
+  }
+  if (ranks > 0 && ranks % (engine.pipeline.stages * tensor) != 0) {
+    object.Fail("tensor_parallel.autotp_size", PartsMisfit(engine, ranks));
+  }
+}
+
 // Returns the setting that prevents recording a step, or "".
 std::string CudaGraphProblem(const EngineConfig& engine) {
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
+  if (engine.tensor_parallel.size > 1) {
+    return "tensor_parallel, whose ranks decide together in each step";
+  }
   if (engine.parallel.mode != ParallelConfig::Mode::kAllReduce) {
     return std::string("parallel.mode ") + ParallelModeName(engine.parallel.mode) +
            ", whose messages are not recorded";
@@ -309,6 +343,7 @@ nlohmann::ordered_json ShowEngine(const EngineConfig& engine, bool same_on_ranks
   add("train_micro_batch_size_per_gpu", engine.batch.micro_batch_size, kOwn);
   add("gradient_accumulation_steps", engine.batch.accumulation_steps, kSame);
   add("pipeline", ShowPipeline(engine.pipeline), kSame);
+  add("tensor_parallel", ShowTensorParallel(engine.tensor_parallel), kSame);
   add("precision", ShowPrecision(engine.precision), kSame);
   add("zero_optimization", ShowZero(engine.zero), kSame);
   add("optimizer", engine.optimizer ? ShowOptimizer(*engine.optimizer) : Json(), kSame);
@@ -373,14 +408,18 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
 
 Mesh EngineConfig::MeshOf(int ranks) const {
   const std::optional<Mesh> mesh =
-      MakeMesh(ranks, static_cast<int>(pipeline.stages), /*tensor=*/1, pipeline.rank_order);
-  if (!mesh) RefuseInput("pipeline.stages " + StagesMisfit(pipeline.stages, ranks));
-  return *mesh;
+      MakeMesh(ranks, static_cast<int>(pipeline.stages), static_cast<int>(tensor_parallel.size),
+               pipeline.rank_order);
+  if (mesh) return *mesh;
+  if (tensor_parallel.size == 1) {
+    RefuseInput("pipeline.stages " + StagesMisfit(pipeline.stages, ranks));
+  }
+  RefuseInput("tensor_parallel.autotp_size " + PartsMisfit(*this, ranks));
 }
 
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer,
-                               int64_t program_stages) {
+                               const ProgramLayout& program) {
   const ResolvedAuto resolved = ResolveAuto(given.value());
   if (!resolved.missing.empty()) FailMissingValues(given, resolved.missing);
   JsonObject object = given.Over(resolved.engine);
@@ -404,7 +443,11 @@ EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
   engine.communication.overlap = engine.zero.overlap_comm;
   engine.pipeline = ParsePipeline(
       object.ObjectOrEmpty("pipeline", "Pipeline parallelism: each stage runs on its own ranks."),
-      ranks, program_stages);
+      ranks, program.stages);
+  engine.tensor_parallel = ParseTensorParallel(
+      object.ObjectOrEmpty("tensor_parallel",
+                           "Tensor parallelism: ranks with consecutive numbers divide each layer."),
+      program.tensor);
   engine.parallel = ParseParallel(
       object.ObjectOrEmpty("parallel", "How ranks with whole models share the work."), ranks);
   ReadActivationCheckpointing(
@@ -417,18 +460,15 @@ EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
       object.ObjectOrEmpty("checkpoint", "Checkpoints that programs save through the engine."),
       engine);
   ReadKeys(object, EngineKeys(), engine);
-  if (engine.cuda_graph) CheckCudaGraph(object, engine);
   AcceptAio(object.ObjectOrEmpty("aio",
                                  "How DeepSpeed reads and writes with device nvme; no "
                                  "effect."));
   RefuseUnsupportedKeys(object);
   object.RefuseUnknown();
+  if (engine.cuda_graph) CheckCudaGraph(object, engine);
   CheckExchanges(object, engine);
-  if (engine.optimizer && engine.optimizer->IsLamb() && engine.precision.loss_scaler &&
-      !engine.precision.loss_scaler->dynamic) {
-    object.Fail("optimizer", "is " + engine.optimizer->name +
-                                 ", which needs a dynamic loss scale, as in DeepSpeed");
-  }
+  CheckMesh(object, engine, ranks);
+  CheckLamb(object, engine);
   engine.batch = ranks > 0 ? ResolveBatch(batch.train, batch.micro, batch.accumulation,
                                           engine.MeshOf(static_cast<int>(ranks)).data, object)
                            : BatchConfig{0, batch.micro.value_or(kForwardSamples), 1};
@@ -437,7 +477,7 @@ EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
 
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
                                int64_t ranks, const std::string& optimizer_json,
-                               int64_t program_stages) {
+                               const ProgramLayout& program) {
   std::optional<OptimizerConfig> optimizer;
   if (!optimizer_json.empty()) {
     const std::string optimizer_source = "the program's optimizer";
@@ -445,7 +485,7 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
     optimizer = ParseOptimizer(JsonObject(json, optimizer_source, ""));
   }
   const nlohmann::json json = ParseJson(json_text, source);
-  return ParseEngineConfig(JsonObject(json, source, ""), ranks, optimizer, program_stages);
+  return ParseEngineConfig(JsonObject(json, source, ""), ranks, optimizer, program);
 }
 
 std::string DescribeEngineConfig(const EngineConfig& config) {

@@ -61,6 +61,7 @@ struct EngineConfig {
   ZeroConfig zero;
   ParallelConfig parallel;
   PipelineConfig pipeline;
+  TensorParallelConfig tensor_parallel;
   // activation_checkpointing.number_checkpoints: of this many parts of the model, each some layers
   // in a row, only the inputs are kept for the backward pass, which computes the rest again. 0: all
   // is kept. Not with a pipeline.
@@ -93,6 +94,12 @@ struct EngineConfig {
   }
 };
 
+// The part of the layout that the program decides; 0: it does not.
+struct ProgramLayout {
+  int64_t stages = 0;  // stages of its PipelineModule
+  int64_t tensor = 0;  // size of its tensor_group
+};
+
 // Returns the dtype in which gradients are sent and to which their sum over the ranks is rounded.
 // Without communication_data_type it is the model's if a step has one micro-batch, because its
 // gradients have that dtype; otherwise the dtype in which they accumulate, because rounding would
@@ -112,13 +119,13 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
 // if nothing is trained, so that batch sizes need not fit. A schedule whose total_num_steps is
 // "auto" is completed by FitToRun. A configuration without an optimizer gets `program_optimizer`,
 // if there is one, or `optimizer_json`, a section "optimizer" as text (empty: none).
-// `program_stages` as in ParsePipeline. Throw TrainError kBadInput, naming the key.
+// Throw TrainError kBadInput, naming the key, also if it contradicts `program`.
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {},
-                               int64_t program_stages = 0);
+                               const ProgramLayout& program = {});
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
                                int64_t ranks, const std::string& optimizer_json = "",
-                               int64_t program_stages = 0);
+                               const ProgramLayout& program = {});
 
 // Returns every resolved setting, defaults included, as indented JSON for people.
 std::string DescribeEngineConfig(const EngineConfig& config);

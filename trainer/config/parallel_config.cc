@@ -1,6 +1,8 @@
 #include "trainer/config/parallel_config.h"
 
+#include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "trainer/config/key_table.h"
 
@@ -81,6 +83,33 @@ const std::vector<OfMode>& KeysOfModes() {
   return kKeys;
 }
 
+constexpr int64_t kMostParts = 4096;
+
+const KeyTable<TensorParallelConfig>& TensorParallelKeys() {
+  using T = TensorParallelConfig;
+  static const KeyTable<T> kKeys = {
+      {"autotp_size",
+       [](JsonObject& object, const char* key, T& tensor) {
+         // DeepSpeed's configurations have 0 for none.
+         tensor.size = std::max<int64_t>(object.Int(key, 0, kMostParts).value_or(1), 1);
+       },
+       [](const T& tensor) { return tensor.size; },
+       "ranks that divide each layer of the model between them; 0 and 1: not divided, with which "
+       "other keys of the section mean nothing; default 1"},
+      BoolKey(
+          "sequence_parallel", &T::sequence_parallel,
+          "norms, residuals and their dropouts work on 1 / autotp_size of each sample's tokens, "
+          "with the same bytes exchanged; not a key of DeepSpeed"),
+      BoolKey("allow_across_nodes", &T::allow_across_nodes,
+              "the ranks that divide a layer may be on several nodes, which exchange activations "
+              "several times in each layer; not a key of DeepSpeed"),
+      // How DeepSpeed finds the layers and when it exchanges. Here the model's family knows.
+      IgnoredBool<T>("keep_module_on_host"),
+      IgnoredBool<T>("tp_overlap_comm"),
+      IgnoredBool<T>("vocab_parallel_lm_head")};
+  return kKeys;
+}
+
 }  // namespace
 
 const char* ParallelModeName(Mode mode) { return kModes[static_cast<size_t>(mode)]; }
@@ -109,6 +138,54 @@ nlohmann::ordered_json ShowParallel(const ParallelConfig& parallel) {
     if (of.applies(parallel)) json.update(ShowKeys(of.keys, parallel));
   }
   return json;
+}
+
+TensorParallelConfig ParseTensorParallel(JsonObject object, int64_t program_size) {
+  TensorParallelConfig tensor = ReadKeys(object, TensorParallelKeys());
+  const std::set<std::string> layouts = {"injection_policy_tuple",
+                                         "kernel_inject",
+                                         "partition_config",
+                                         "preset_model",
+                                         "replace_with_kernel_inject",
+                                         "tensor_parallel",
+                                         "tp"};
+  if (tensor.size > 1) {
+    object.RefuseUnlessOff(layouts,
+                           "chooses how DeepSpeed cuts a model; here the model's family does, so "
+                           "leave it out");
+  } else {
+    object.Ignore(layouts);
+  }
+  object.Ignore({"dtype", "vocab_parallel_ce_backend"});
+  object.RefuseUnknown();
+  if (program_size > 1 && object.Has("autotp_size") && tensor.size != program_size) {
+    object.Fail("autotp_size", "is " + std::to_string(tensor.size) +
+                                   ", but the program's tensor_group has " +
+                                   std::to_string(program_size) + " ranks; leave it out");
+  }
+  if (program_size > 1) tensor.size = program_size;
+  if (tensor.size == 1) tensor.sequence_parallel = false;
+  return tensor;
+}
+
+nlohmann::ordered_json ShowTensorParallel(const TensorParallelConfig& tensor) {
+  return ShowKeys(TensorParallelKeys(), tensor);
+}
+
+// The first ranks that divide a layer and are not all on the node are those around its begin or its
+// end.
+std::string PartsAcrossNodes(const TensorParallelConfig& tensor, int64_t first, int64_t count) {
+  if (tensor.allow_across_nodes) return "";
+  for (const int64_t edge : {first, first + count}) {
+    if (edge % tensor.size == 0) continue;
+    const int64_t begin = edge / tensor.size * tensor.size;
+    return "is " + std::to_string(tensor.size) + ", but the ranks " + std::to_string(begin) +
+           " to " + std::to_string(begin + tensor.size - 1) +
+           " that divide each layer are on several nodes, which would exchange activations several "
+           "times in each layer; choose a size that divides the ranks of each node, or set "
+           "allow_across_nodes beside it";
+  }
+  return "";
 }
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The section "parallel" of an engine configuration, which DeepSpeed does not have: how ranks with
-// whole models share the work and what they exchange.
+// How ranks share the work: the section "parallel" of an engine configuration, which DeepSpeed does
+// not have, for ranks with whole models, and "tensor_parallel" for ranks that divide each layer.
 #pragma once
 
 #include <cstdint>
@@ -54,5 +54,22 @@ const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
 // `ranks` is the world size; 0: unknown. Throws TrainError kBadInput, naming the key.
 ParallelConfig ParseParallel(JsonObject object, int64_t ranks);
 nlohmann::ordered_json ShowParallel(const ParallelConfig& parallel);
+
+struct TensorParallelConfig {
+  int64_t size = 1;  // autotp_size: ranks that divide each layer of the model between them
+  // Norms, residuals and their dropouts work on 1 / size of each sample's tokens on each rank.
+  bool sequence_parallel = false;
+  bool allow_across_nodes = false;  // these ranks may be on several nodes
+};
+
+// `program_size` is the size of the program's own group; 0: it gives none. Throws TrainError
+// kBadInput, naming the key, also if it differs from autotp_size.
+TensorParallelConfig ParseTensorParallel(JsonObject object, int64_t program_size = 0);
+nlohmann::ordered_json ShowTensorParallel(const TensorParallelConfig& tensor);
+
+// Returns why the ranks cannot divide layers, "is 4, but ...", if those that divide one are on
+// several nodes and that is not allowed; else "". A node has the ranks from `first` on, `count` of
+// them.
+std::string PartsAcrossNodes(const TensorParallelConfig& tensor, int64_t first, int64_t count);
 
 }  // namespace dslaunch

@@ -70,7 +70,7 @@ const KeyTable<PipelineConfig>& PipelineKeys() {
               {RankOrderName(RankOrder::kPipeData), RankOrderName(RankOrder::kDataPipe)},
               "which ranks have adjacent numbers: those of one stage (`pipe_data`) or those of one "
               "replica (`data_pipe`); default pipe_data; not a key of DeepSpeed"),
-      // They divide work over the ranks of tensor parallelism, of which there is one.
+      // How DeepSpeed sends activations between the stages of tensor-parallel models.
       IgnoredBool<P>("pipe_partitioned"),
       IgnoredBool<P>("grad_partitioned")};
   return kKeys;

@@ -306,7 +306,8 @@ OptimizerConfig DefaultOptimizer() {
 
 // Reads the section, or the content of a file by which the launcher has replaced it; then
 // engine_source has its name.
-EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64_t ranks) {
+EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, const ModelConfig& model,
+                         int64_t ranks) {
   const std::optional<std::string> file = object.String("engine_source");
   object.Explain("name of the file that `engine` was read from, for messages; set by dslaunch");
   if (object.HasString("engine")) {
@@ -319,13 +320,21 @@ EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64
       "DeepSpeed's configuration, or the path of such a file. The file that `--deepspeed_config` "
       "names has the same keys at its top level.");
   if (!section) FailMissing(object, "engine");
-  if (!file) return ParseEngineConfig(*section, ranks, DefaultOptimizer());
-  return ParseEngineConfig(JsonObject(recipe["engine"], *file, ""), ranks, DefaultOptimizer());
+  const JsonObject engine = file ? JsonObject(recipe["engine"], *file, "") : *section;
+  EngineConfig config = ParseEngineConfig(engine, ranks, DefaultOptimizer());
+  if (const int64_t parts = config.tensor_parallel.size; parts > 1) {
+    const std::string refusal = model.family().TensorParallelRefusal(model, parts);
+    if (!refusal.empty()) {
+      engine.Fail("tensor_parallel.autotp_size", "does not fit the model: " + refusal);
+    }
+  }
+  return config;
 }
 
 // Returns the configuration in each precision, whatever its own is.
 std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
-                                             const std::string& source, int64_t ranks) {
+                                             const std::string& source, const ModelConfig& model,
+                                             int64_t ranks) {
   std::vector<EngineConfig> engines;
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
     nlohmann::json changed = recipe;
@@ -339,7 +348,7 @@ std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
     if (precision == std::string("bf16")) engine["bf16"] = {{"enabled", true}};
     if (precision == std::string("fp16")) engine["fp16"] = fp16;
     JsonObject object(changed, source, "");
-    engines.push_back(ParseEngine(changed, object, ranks));
+    engines.push_back(ParseEngine(changed, object, model, ranks));
   }
   return engines;
 }
@@ -375,11 +384,11 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   if (recipe.run.ranks) ranks = *recipe.run.ranks;
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
-  recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
+  recipe.engine = ParseEngine(json, object, recipe.model, needs_batches ? ranks : 0);
   if (recipe.run.steps) FitToRun(recipe.engine.scheduler, *recipe.run.steps);
   CheckRunFitsEngine(section("run"), recipe);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
-    recipe.engines = EnginesByPrecision(json, source, ranks);
+    recipe.engines = EnginesByPrecision(json, source, recipe.model, ranks);
   }
   if (recipe.engine.cuda_graph && recipe.run.normalize_by_targets) {
     section("run").Fail("loss_normalization",

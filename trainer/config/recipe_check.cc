@@ -41,6 +41,19 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   }
 }
 
+// Plans need no other ranks.
+void CheckNodes(const Recipe& recipe, const std::vector<int>& ranks_of_nodes) {
+  using Mode = RunConfig::Mode;
+  if (recipe.run.mode == Mode::kPlanMemory || recipe.run.mode == Mode::kPlanPipeline) return;
+  const std::string key = "engine.tensor_parallel.autotp_size";
+  int64_t first = 0;
+  for (const int count : ranks_of_nodes) {
+    const std::string problem = PartsAcrossNodes(recipe.engine.tensor_parallel, first, count);
+    if (!problem.empty()) throw ConfigError("", key, key + " " + problem);
+    first += count;
+  }
+}
+
 }  // namespace
 
 void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
@@ -49,9 +62,11 @@ void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
 }
 
 // Converts the trainer's exceptions, because the launcher uses none.
-std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks) {
+std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks,
+                                         const std::vector<int>& ranks_of_nodes) {
   try {
-    (void)ParseRecipe(json_text, "", ranks);
+    const Recipe recipe = ParseRecipe(json_text, "", ranks);
+    CheckNodes(recipe, ranks_of_nodes);
     return std::nullopt;
   } catch (const ConfigError& error) {
     return RecipeProblem{error.source(), error.key(), error.message()};

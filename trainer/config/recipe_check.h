@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dslaunch {
 
@@ -19,7 +20,10 @@ struct RecipeProblem {
 
 // Returns what ParseRecipe, hence the trainer, refuses; nullopt if it accepts the recipe. `ranks`
 // is the world size; 0 if it is not known yet, so that batch sizes are not compared with it.
-std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks);
+// `ranks_of_nodes` has the number of ranks of each node, in the order of the ranks; empty if it is
+// not known yet.
+std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks,
+                                         const std::vector<int>& ranks_of_nodes = {});
 
 // Refuses settings of the section `run` that the engine's settings exclude. Throws kBadInput,
 // naming the key.

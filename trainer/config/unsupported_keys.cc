@@ -66,8 +66,11 @@ const StandardKey kStandard[] = {
     {"managed_gradient_accumulation", "true",
      "the engine always finds step boundaries itself; leave it out"},
     {"seq_parallel_communication_data_type", R"("fp32")",
-     "sequence parallelism is not supported; leave it out"},
-    {"sequence_parallel_size", "1", "sequence parallelism is not supported; leave it out"},
+     "DeepSpeed-Ulysses is not supported; leave it out"},
+    {"sequence_parallel_size", "1",
+     "DeepSpeed-Ulysses is not supported; leave it out, and for long sequences set "
+     "tensor_parallel.autotp_size and tensor_parallel.sequence_parallel, which divide the same "
+     "activations"},
     {"timers", R"({"throughput": {"enabled": true, "synchronized": true}})",
      "throughput is always measured at no cost; leave it out"},
     {"use_data_before_expert_parallelism", "false",
@@ -77,22 +80,6 @@ const StandardKey kStandard[] = {
      kMonitor},
 };
 
-// A model that is split over one rank is not split, whatever the other keys say.
-void RefuseTensorParallel(JsonObject section) {
-  const int64_t size = section.Int("autotp_size", 0).value_or(0);
-  section.Explain(
-      "0 and 1: not split, with which other keys of the section mean nothing; default 0");
-  if (size > 1) {
-    section.Fail("autotp_size", "is " + std::to_string(size) +
-                                    ", but tensor parallelism is not supported; leave it out");
-  }
-  section.Ignore({"dtype", "injection_policy_tuple", "keep_module_on_host", "kernel_inject",
-                  "partition_config", "preset_model", "replace_with_kernel_inject",
-                  "tensor_parallel", "tp", "tp_overlap_comm", "vocab_parallel_ce_backend",
-                  "vocab_parallel_lm_head"});
-  section.RefuseUnknown();
-}
-
 }  // namespace
 
 void RefuseUnsupportedKeys(JsonObject& engine) {
@@ -100,8 +87,6 @@ void RefuseUnsupportedKeys(JsonObject& engine) {
   for (const StandardKey& item : kStandard) {
     engine.RefuseUnlessStandard(item.key, json::parse(item.standard), item.why);
   }
-  RefuseTensorParallel(
-      engine.ObjectOrEmpty("tensor_parallel", "Tensor parallelism, which is not supported."));
   // They choose how DeepSpeed does its work, and change no result.
   for (const char* key :
        {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"}) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 
+#include "trainer/base/by_rank.h"
 #include "trainer/base/train_error.h"
 #include "trainer/engine/engine_parts.h"
 #include "trainer/engine/read_config.h"
@@ -17,13 +18,53 @@ namespace {
 // For a model that is whole on every rank.
 EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& options,
                              const ProcessGroup& group) {
-  EngineConfig config = ReadConfig(text, options, group);
+  const ProcessGroup* const tensor = options.tensor_group;
+  EngineConfig config =
+      ReadConfig(text, options, group, {.tensor = tensor == nullptr ? 0 : tensor->world_size()});
   if (config.pipeline.wanted()) {
     RefuseInput(
         "the configuration's pipeline needs a model with a list of layers: call "
         "InitializePipeline, or leave the section out");
   }
+  if (config.tensor_parallel.size > 1 && tensor == nullptr) {
+    RefuseInput("tensor_parallel.autotp_size is " + std::to_string(config.tensor_parallel.size) +
+                ", but the program does not say which ranks divide its layers; set "
+                "InitializeOptions::tensor_group and cuts, or leave the key out");
+  }
   return config;
+}
+
+// Throws if options.tensor_group is not a group along the tensor axis of a mesh.
+Mesh MeshOf(const ProcessGroup& group, const InitializeOptions& options) {
+  const ProcessGroup* const tensor = options.tensor_group;
+  if (tensor == nullptr || tensor->world_size() == 1) {
+    if (options.cuts.empty()) return {.data = group.world_size()};
+    RefuseInput(
+        "InitializeOptions::cuts needs a tensor_group of the ranks that have the other parts");
+  }
+  const std::optional<Mesh> mesh =
+      MakeMesh(group.world_size(), /*pipeline=*/1, tensor->world_size());
+  std::vector<size_t> expected;
+  if (mesh) {
+    for (const int rank : mesh->RanksAlong(MeshAxis::kTensor, mesh->PlaceOf(group.rank()))) {
+      expected.push_back(group.job_ranks()[static_cast<size_t>(rank)]);
+    }
+  }
+  if (expected != tensor->job_ranks()) {
+    RefuseInput("InitializeOptions::tensor_group has " + RankList(tensor->job_ranks()) +
+                "; it must have consecutive ranks of the engine's group, of which there are " +
+                std::to_string(group.world_size()) + ", beginning at a multiple of its size");
+  }
+  return *mesh;
+}
+
+std::shared_ptr<const MeshGroups> RanksOf(const ProcessGroup& group,
+                                          const InitializeOptions& options) {
+  const Mesh mesh = MeshOf(group, options);
+  if (mesh.tensor == 1) return std::make_shared<MeshGroups>(group);
+  auto ranks = std::make_shared<MeshGroups>(group, mesh, options.tensor_group);
+  ranks->SetCut({.divided = options.cuts});
+  return ranks;
 }
 
 }  // namespace
@@ -37,14 +78,15 @@ EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
     : EngineTensors(std::make_shared<EngineParts>(
           config, module, std::make_shared<MeshGroups>(group), Passes::kMicroBatches, deferred)) {}
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
-                       std::shared_ptr<const MeshGroups> ranks, InitRecording* deferred)
-    : EngineTensors(std::make_shared<EngineParts>(config, module, std::move(ranks),
-                                                  Passes::kBatches, deferred)) {}
+                       std::shared_ptr<const MeshGroups> ranks, Passes passes,
+                       InitRecording* deferred)
+    : EngineTensors(
+          std::make_shared<EngineParts>(config, module, std::move(ranks), passes, deferred)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                        const ProcessGroup& group, const InitializeOptions& options)
-    : EngineTensors(std::make_shared<EngineParts>(
-          ReadWholeConfig(config, options, group), module, std::make_shared<MeshGroups>(group),
-          Passes::kMicroBatches, options.deferred, options.make_optimizer)) {}
+    : EngineTensors(std::make_shared<EngineParts>(ReadWholeConfig(config, options, group), module,
+                                                  RanksOf(group, options), Passes::kMicroBatches,
+                                                  options.deferred, options.make_optimizer)) {}
 
 // ---- EngineReadings ----
 

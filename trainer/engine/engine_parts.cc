@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
+#include "trainer/comm/desync_detector.h"
 #include "trainer/engine/pipeline_peers.h"
 #include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/module_tensors.h"
@@ -50,15 +51,41 @@ torch::nn::Module& Unowned(torch::nn::Module& module) {
   return module;
 }
 
+// Returns `ranks`. With tensor parallelism one detector watches the groups of all axes, because
+// ranks may wait for each other in a circle over several.
+std::shared_ptr<const MeshGroups> Watched(std::shared_ptr<const MeshGroups> ranks) {
+  if (ranks->tensor() == nullptr) return ranks;
+  const ProcessGroup& world = ranks->world();
+  DesyncDetector& detector = world.desync_detector();
+  const auto join = [&](const ProcessGroup& group) {
+    std::vector<size_t> members;
+    for (const size_t rank : group.job_ranks()) {
+      const auto found = std::ranges::find(world.job_ranks(), rank);
+      members.push_back(static_cast<size_t>(found - world.job_ranks().begin()));
+    }
+    group.desync_detector().Join(detector.shared_from_this(), std::move(members));
+  };
+  join(*ranks->tensor());
+  join(ranks->data());
+  for (const auto* const tied : {&ranks->tied(), &ranks->tied_buffers()}) {
+    for (const TiedGroup& each : *tied) join(*each.group);
+  }
+  detector.Watch(DesyncDetector::PatienceFor(world.timeout()));
+  return ranks;
+}
+
 std::optional<LayerRunner> Recomputed(torch::nn::Module& module, int64_t parts) {
   return parts > 0 ? std::make_optional<LayerRunner>(module, parts) : std::nullopt;
 }
 
-// Returns the parameters that only other pipeline stages have.
+// Checks that ranks with different parts of the model fit together. Returns the parameters that
+// only other pipeline stages have.
 std::vector<ParameterInfo> CheckStages(const EngineConfig& config, const torch::nn::Module& module,
                                        const MeshGroups& ranks, Passes passes) {
-  if (passes == Passes::kMicroBatches) return {};
+  if (passes == Passes::kMicroBatches && ranks.tensor() == nullptr) return {};
   CheckSameConfig(ranks.world(), config);
+  if (ranks.tensor() != nullptr) CheckParts(ranks, module);
+  if (passes == Passes::kMicroBatches) return {};
   return ParametersElsewhere(ranks, module);
 }
 
@@ -69,9 +96,9 @@ EngineParts::EngineParts(const EngineConfig& own_config, torch::nn::Module& own_
                          InitRecording* deferred, const OptimizerFactory& make_optimizer)
     : config(CheckedConfig(own_config, make_optimizer)),
       module(Unowned(own_module)),
-      ranks(std::move(own_ranks)),
+      ranks(Watched(std::move(own_ranks))),
       recomputed(Recomputed(module, config.number_checkpoints)),
-      guard(ranks->data(), module, /*has_values=*/deferred == nullptr),
+      guard(ranks->data(), ranks->tensor(), module, /*has_values=*/deferred == nullptr),
       step(MakeOptimizerStep({.config = config,
                               .module = module,
                               .ranks = *ranks,

@@ -98,7 +98,7 @@ class ParameterTensor {
     const at::NoGradGuard no_grad;
     const at::Tensor whole = at::zeros(WholeShape(), Options());
     at::Tensor flat = whole.view(-1);
-    if (part_) PutPart(part_->tensor, part_->shard, flat);
+    if (part_ && (cut_ == nullptr || !cut_->is_copy)) PutPart(part_->tensor, part_->shard, flat);
     const bool replicated = part_ ? part_->replicated : !engine_.step->states().sharded();
     // Every element is on one rank, and zero on the others.
     if (!replicated) engine_.ranks->data().AllReduce(flat);

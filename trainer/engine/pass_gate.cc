@@ -32,6 +32,11 @@ bool PassGate::Trains() const { return at::GradMode::is_enabled() && engine_.mod
 bool PassGate::AtBoundary() const { return (micro_steps_ + 1) % accumulation_steps() == 0; }
 
 void PassGate::PrepareToTrain() {
+  if (must_end_) {
+    RefuseInput(
+        "a backward pass of this engine has thrown, and the other ranks of its tensor_group wait "
+        "for its exchanges: let the exception end the rank");
+  }
   for (const auto& [name, tensor] : engine_.frozen) {
     if (!tensor.requires_grad()) continue;
     RefuseInput("the parameter " + name +
@@ -150,6 +155,7 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
     torch::autograd::Engine::get_default_engine().queue_callback([this] { compute_.End(); });
   });
   graph_retained_ = options.retain_graph;
+  must_end_ = engine_.ranks->tensor() != nullptr;
   OrStartStepOver([&] {
     engine_.step->states().BeforeBackward(/*last=*/AtBoundary() && !unsynced_ &&
                                           !options.retain_graph);
@@ -160,6 +166,7 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
     engine_.step->states().AfterBackward();
     if (!options.retain_graph) engine_.step->states().End();
   });
+  must_end_ = false;
   if (options.retain_graph) {  // another backward pass follows
     compute_.Begin(timed());
     return;

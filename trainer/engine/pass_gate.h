@@ -73,6 +73,7 @@ class PassGate {
   int no_sync_scopes_ = 0;
   bool unsynced_ = false;        // the last training pass began in a NoSyncScope
   bool graph_retained_ = false;  // the last Backward announced another one
+  bool must_end_ = false;        // peers wait for exchanges of a backward pass that has thrown
   bool gives_up_ = false;        // the next training pass first drops the gradients of this step
   int64_t micro_steps_ = 0;
   std::vector<at::Tensor> losses_;  // one for each micro-batch of this step

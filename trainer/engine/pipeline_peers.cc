@@ -4,13 +4,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "trainer/base/by_rank.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/rank_failure.h"
 #include "trainer/config/same_config.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/same_model.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
@@ -50,7 +53,82 @@ void CheckReplicas(const MeshGroups& ranks, const torch::nn::Module& module) {
   ThrowFirstFailure(GatherTexts(ranks.world(), failure));
 }
 
+// A cut parameter of this rank as JSON, for the other ranks of the tensor axis.
+json DescribeCut(const ParameterCut& cut, const at::Tensor& parameter) {
+  const Shard& shard = cut.shard;
+  return {cut.shape,   shard.offset, shard.row,   shard.pitch,
+          shard.start, shard.stop,   cut.is_copy, parameter.numel()};
+}
+
+// Returns what is wrong with the cuts of one parameter, of which `parts` has DescribeCut of each
+// rank that cuts it; "" if they are the whole.
+std::string CutProblem(const std::vector<json>& parts, size_t ranks) {
+  if (parts.size() != ranks) return "is cut on some of them only";
+  const auto shape = parts[0].at(0).get<std::vector<int64_t>>();
+  std::vector<Shard> shards, copies;
+  for (const json& part : parts) {
+    if (part.at(0).get<std::vector<int64_t>>() != shape) return "has several whole shapes";
+    const auto number = [&](size_t i) { return part.at(i).get<int64_t>(); };
+    const Shard shard{number(1), number(2), number(3), number(4), number(5)};
+    if (shard.elements() > number(7)) return "has a cut with more elements than the tensor";
+    if (shard.elements() > 0) (part.at(6).get<bool>() ? copies : shards).push_back(shard);
+  }
+  const auto is_unknown = [&](const Shard& shard) {
+    return std::ranges::find(shards, shard) == shards.end();
+  };
+  if (std::ranges::any_of(copies, is_unknown)) return "has a copy of no other part";
+  std::ranges::sort(shards, {},
+                    [](const Shard& shard) { return std::pair(shard.offset, shard.start); });
+  ShardCoverage coverage(c10::multiply_integers(shape));
+  for (const Shard& shard : shards) {
+    if (!coverage.Add(shard)) return "has cuts that overlap or leave a hole";
+  }
+  return coverage.complete() ? "" : "is not covered by its cuts";
+}
+
 }  // namespace
+
+// Ranks compare names first, so that a parameter that only some have is found too.
+void CheckParts(const MeshGroups& ranks, const torch::nn::Module& module) {
+  const std::map<std::string, ParameterCut>& cuts = ranks.cut().divided;
+  json own = json::object();
+  std::set<std::string> names;
+  for (const NamedTensor& item : Unique(module.named_parameters())) {
+    names.insert(item.name);
+    const auto cut = cuts.find(item.name);
+    own[item.name] = {cut == cuts.end() ? json() : DescribeCut(cut->second, item.tensor),
+                      item.tensor.sizes().vec(), item.tensor.requires_grad()};
+  }
+  std::string unknown;
+  for (const auto& [name, cut] : cuts) {
+    if (!names.contains(name)) unknown = name;
+  }
+  std::map<std::string, std::vector<json>> parameters;  // on each rank that has it
+  const std::vector<std::string> texts =
+      GatherTexts(*ranks.tensor(), json{std::move(own), unknown}.dump());
+  for (const std::string& text : texts) {
+    const json rank = json::parse(text);
+    if (const auto name = rank.at(1).get<std::string>(); !name.empty()) {
+      RefuseInput("the cuts name " + name + ", which is not a parameter of the model");
+    }
+    for (const auto& [name, item] : rank.at(0).items()) parameters[name].push_back(item);
+  }
+  for (const auto& [name, items] : parameters) {
+    std::vector<json> parts;
+    bool same = items.size() == texts.size();
+    for (const json& item : items) {
+      if (!item.at(0).is_null()) parts.push_back(item.at(0));
+      same = same && item.at(2) == items[0].at(2) &&
+             (!item.at(0).is_null() || item.at(1) == items[0].at(1));
+    }
+    const std::string problem = !same           ? "is not the same on all of them"
+                                : parts.empty() ? ""
+                                                : CutProblem(parts, texts.size());
+    if (problem.empty()) continue;
+    RefuseInput("the tensor-parallel " + RankList(ranks.tensor()->job_ranks()) +
+                " do not hold the parts of one model: the parameter " + name + " " + problem);
+  }
+}
 
 void CheckSameConfig(const ProcessGroup& world, const EngineConfig& config) {
   const std::string problem = ConfigDisagreement(GatherTexts(world, SharedSettings(config)));

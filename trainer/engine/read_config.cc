@@ -10,10 +10,10 @@ namespace dslaunch {
 namespace {
 
 EngineConfig Parse(const std::string& config, const InitializeOptions& options, int ranks,
-                   int64_t stages) {
+                   const ProgramLayout& program) {
   const size_t start = config.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && config[start] == '{') {
-    return ParseEngineConfig(config, "the configuration", ranks, options.optimizer, stages);
+    return ParseEngineConfig(config, "the configuration", ranks, options.optimizer, program);
   }
   std::ifstream file(config);
   std::ostringstream text;
@@ -22,14 +22,14 @@ EngineConfig Parse(const std::string& config, const InitializeOptions& options, 
                      "cannot read the configuration " + config +
                          "; give the path of a DeepSpeed configuration, or JSON text");
   }
-  return ParseEngineConfig(text.str(), config, ranks, options.optimizer, stages);
+  return ParseEngineConfig(text.str(), config, ranks, options.optimizer, program);
 }
 
 }  // namespace
 
 EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options,
-                        const ProcessGroup& group, int64_t stages) {
-  EngineConfig engine = Parse(config, options, group.world_size(), stages);
+                        const ProcessGroup& group, const ProgramLayout& program) {
+  EngineConfig engine = Parse(config, options, group.world_size(), program);
   if (engine.parallel.staleness) {
     RefuseInput(
         "parallel.staleness is for recipes (dslaunch train), whose loop knows when ranks meet; "

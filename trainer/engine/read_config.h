@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-// `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'. `stages` is
-// the program's number of pipeline stages, 0 if it gives none. Rank 0 prints the values chosen for
-// "auto". Throws TrainError kBadInput if the configuration is not valid, or only for recipes.
+// `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'. Rank 0
+// prints the values chosen for "auto". Throws TrainError kBadInput if the configuration is not
+// valid, or only for recipes.
 EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options,
-                        const ProcessGroup& group, int64_t stages = 0);
+                        const ProcessGroup& group, const ProgramLayout& program = {});
 
 }  // namespace dslaunch

@@ -14,9 +14,12 @@ namespace {
 constexpr int64_t kComparedElements = 4096;  // per parameter; random values differ early
 
 constexpr char kHint[] =
-    "A model whose parts lie on several ranks (tensor parallelism) is not supported. Let each rank "
-    "of the engine hold the whole model, whose states zero_optimization divides, or cut it into "
-    "stages (PipelineModule)";
+    "Ranks that hold parts of a model (tensor parallelism) give the engine their group and the "
+    "cuts "
+    "of their parameters (InitializeOptions::tensor_group and cuts). Otherwise let each rank of "
+    "the "
+    "engine hold the whole model, whose states zero_optimization divides, or cut it into stages "
+    "(PipelineModule)";
 
 std::vector<size_t> Sorted(std::vector<size_t> ranks) {
   std::ranges::sort(ranks);
@@ -33,9 +36,9 @@ std::string Listed(const std::vector<size_t>& ranks) {
 
 }  // namespace
 
-WholeModelGuard::WholeModelGuard(const ProcessGroup& replicas, const torch::nn::Module& module,
-                                 bool has_values)
-    : replicas_(replicas) {
+WholeModelGuard::WholeModelGuard(const ProcessGroup& replicas, const ProcessGroup* tensor,
+                                 const torch::nn::Module& module, bool has_values)
+    : replicas_(replicas), tensor_(tensor) {
   if (replicas.world_size() == 1 || !has_values) return;
   for (const NamedTensor& item : Unique(module.named_parameters())) {
     const at::Tensor first =
@@ -55,6 +58,7 @@ void WholeModelGuard::Check(const ProcessGroup& group, bool collective, bool for
   if (group.world_size() == 1) return;
   const std::vector<size_t> members = Sorted(group.job_ranks()),
                             own = Sorted(replicas_.job_ranks());
+  if (tensor_ != nullptr && std::ranges::includes(Sorted(tensor_->job_ranks()), members)) return;
   const std::string pass = forward ? "the forward pass" : "the backward pass";
   std::vector<size_t> others;
   std::ranges::set_difference(members, own, std::back_inserter(others));

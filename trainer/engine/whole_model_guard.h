@@ -1,6 +1,6 @@
-// Refuses programs whose ranks hold different parts of a model (tensor parallelism), because an
-// engine gives all of its ranks, or all replicas of a pipeline stage, the same parameters. Such
-// programs are recognized by the exchanges of their passes.
+// Refuses programs whose ranks hold different parts of a model (tensor parallelism) without the
+// engine's knowledge, because an engine gives all replicas the same parameters. Such programs are
+// recognized by the exchanges of their passes.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -14,14 +14,17 @@
 
 namespace dslaunch {
 
-// One thread. `replicas`, which the engine gives the same parameters, must outlive this object.
+// One thread.
 class WholeModelGuard {
  public:
-  // Make it before the ranks get rank 0's values. `has_values`: false for a deferred module.
-  WholeModelGuard(const ProcessGroup& replicas, const torch::nn::Module& module, bool has_values);
+  // Make it before the ranks get rank 0's values. The engine gives `replicas` the same parameters;
+  // `tensor` are the ranks that hold the other parts of this rank's, or null. Both must outlive
+  // this object. `has_values`: false for a deferred module.
+  WholeModelGuard(const ProcessGroup& replicas, const ProcessGroup* tensor,
+                  const torch::nn::Module& module, bool has_values);
 
-  // While the result lives, an exchange by this thread throws TrainError kBadInput, naming the
-  // ranks,
+  // While the result lives, an exchange by this thread in a group that is not part of `tensor`
+  // throws TrainError kBadInput, naming the ranks,
   // - in a group with ranks that are not replicas,
   // - in a group of some of the replicas,
   // - in a forward pass, in a group of all replicas, if some of them had other values of the
@@ -33,6 +36,7 @@ class WholeModelGuard {
   void CheckValues();
 
   const ProcessGroup& replicas_;
+  const ProcessGroup* const tensor_;
   std::vector<std::string> names_;
   std::vector<int64_t> values_;  // a digest of each parameter's first elements
   bool values_are_compared_ = false;

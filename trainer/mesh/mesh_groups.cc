@@ -5,23 +5,32 @@
 namespace dslaunch {
 
 MeshGroups::MeshGroups(const ProcessGroup& world)
-    : MeshGroups(world, Mesh{.data = world.world_size()}) {}
+    : MeshGroups(world, Mesh{.data = world.world_size()}, /*tensor=*/nullptr) {}
+
+MeshGroups::MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut)
+    : MeshGroups(world, mesh) {
+  SetCut(std::move(cut));
+}
 
 // Every rank makes its groups in this order, as ProcessGroup::Subgroup requires. Stages exchange
 // activations through a StageLink, so the pipeline axis has no group.
-MeshGroups::MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut)
-    : world_(world), mesh_(mesh), place_(mesh.PlaceOf(world.rank())), cut_(std::move(cut)) {
+MeshGroups::MeshGroups(const ProcessGroup& world, const Mesh& mesh, const ProcessGroup* tensor)
+    : world_(world), mesh_(mesh), place_(mesh.PlaceOf(world.rank())), tensor_(tensor) {
   if (!mesh_.cuts_model()) {
     data_ = &world_;
     return;
   }
-  const std::string key = world_.NewKey("mesh");
-  if (mesh_.tensor > 1) {
-    tensor_ = Group(mesh_.RanksAlong(MeshAxis::kTensor, place_), key + "tensor/");
+  key_ = world_.NewKey("mesh");
+  if (mesh_.tensor > 1 && tensor_ == nullptr) {
+    tensor_ = Group(mesh_.RanksAlong(MeshAxis::kTensor, place_), key_ + "tensor/");
   }
-  data_ = Group(mesh_.RanksAlong(MeshAxis::kData, place_), key + "data/");
-  tied_ = TiedGroups(cut_.tied, key + "tied/");
-  tied_buffers_ = TiedGroups(cut_.tied_buffers, key + "tied/");
+  data_ = Group(mesh_.RanksAlong(MeshAxis::kData, place_), key_ + "data/");
+}
+
+void MeshGroups::SetCut(ModelCut cut) {
+  cut_ = std::move(cut);
+  tied_ = TiedGroups(cut_.tied, key_ + "tied/");
+  tied_buffers_ = TiedGroups(cut_.tied_buffers, key_ + "tied/");
 }
 
 // One group for all that the same ranks share.

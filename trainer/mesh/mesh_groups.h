@@ -22,9 +22,16 @@ class MeshGroups {
  public:
   // Every rank of `world` is a replica of the whole model.
   explicit MeshGroups(const ProcessGroup& world);
-  // Collective: all ranks of `world` make the same calls with their stage's cut. Precondition: the
-  // mesh has the size of `world`.
-  MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut = {});
+  // Collective: all ranks of `world` make the same calls. Precondition: the mesh has the size of
+  // `world`. `tensor`: the group of this rank's tensor axis if the caller has made it, which must
+  // then outlive this; else null.
+  MeshGroups(const ProcessGroup& world, const Mesh& mesh, const ProcessGroup* tensor = nullptr);
+  // Also calls SetCut.
+  MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut);
+
+  // Sets the cut of this rank's stage, at most once: a model is made with the tensor group, so its
+  // cut is known later than the mesh. Collective like the constructor.
+  void SetCut(ModelCut cut);
 
   const Mesh& mesh() const { return mesh_; }
   const MeshPlace& place() const { return place_; }
@@ -52,10 +59,11 @@ class MeshGroups {
   const ProcessGroup& world_;
   const Mesh mesh_;
   const MeshPlace place_;
-  const ModelCut cut_;
+  ModelCut cut_;
+  std::string key_;                             // begin of the names of groups
   std::map<std::string, ProcessGroup> groups_;  // keys: names
-  const ProcessGroup* tensor_ = nullptr;
-  const ProcessGroup* data_ = nullptr;
+  const ProcessGroup* tensor_;
+  const ProcessGroup* data_;
   std::vector<TiedGroup> tied_, tied_buffers_;
 };
 

@@ -20,8 +20,8 @@ struct TiedTensor {
 
 struct ModelCut {
   // Tensors that this stage shares with others, in orders that all stages agree on.
-  std::vector<TiedTensor> tied;  // parameters
-  std::vector<TiedTensor> tied_buffers;
+  std::vector<TiedTensor> tied = {};  // parameters
+  std::vector<TiedTensor> tied_buffers = {};
   // The parameters of this stage that are cut over the tensor axis, by name. All others are the
   // same on every rank of that axis.
   std::map<std::string, ParameterCut> divided = {};

@@ -33,6 +33,8 @@ struct GradSyncOptions {
   bool batches = false;
   // Whether a parameter that got no gradient on this rank counts with zeros.
   bool ignore_unused = false;
+  // Whether every wait for other ranks must be known to the group's DesyncDetector.
+  bool reports_waits = false;
 };
 
 // Returns the dtype in which gradients of a parameter of dtype `parameter` are sent.

@@ -21,12 +21,10 @@ enum class Pass {
   kSync,        // like kAccumulate, but End reduces gradients over all ranks
 };
 
-// How Begin and End are used.
-enum class Passes {
-  kMicroBatches,  // around one forward and one backward pass, which is `last` with kSync
-  kBatches,       // around any number of both in any order, none of which need be `last`
-};
-
+// How Begin and End are used: with Passes::kMicroBatches around one forward and one backward pass,
+// which is `last` with kSync; with Passes::kBatches around any number of both, none of which need
+// be `last`.
+//
 // Calls of a pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
 // backward passes; End. A Begin ends a forward pass that is still open; a training pass whose
 // backward pass has begun and not ended needs GiveUp first. With Passes::kBatches gradients may

@@ -42,6 +42,7 @@ inline GradSyncOptions WholeModelSyncOptions(const EngineConfig& config,
   GradSyncOptions options = SyncOptions(config, module);
   options.batches = passes == Passes::kBatches;
   options.ignore_unused = config.zero.ignore_unused_parameters;
+  options.reports_waits = config.tensor_parallel.size > 1;
   return options;
 }
 

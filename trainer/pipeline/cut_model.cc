@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -78,6 +80,11 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
   };
   parts.cut.tied = tied(Unique(model->named_parameters()));
   parts.cut.tied_buffers = tied(Unique(model->named_buffers()));
+  parts.cut.divided = model->Cuts();
+  const std::vector<NamedTensor> here = Unique(parts.module->named_parameters());
+  std::erase_if(parts.cut.divided, [&](const auto& cut_parameter) {
+    return std::ranges::find(here, cut_parameter.first, &NamedTensor::name) == here.end();
+  });
   parts.deferred = std::move(deferred);
   parts.parts = cut.PartTexts(counts);
   return parts;

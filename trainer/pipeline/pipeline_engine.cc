@@ -62,19 +62,23 @@ std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineCo
   return seconds;
 }
 
+std::shared_ptr<const MeshGroups> WithCut(std::shared_ptr<MeshGroups> ranks, ModelCut cut) {
+  ranks->SetCut(std::move(cut));
+  return ranks;
+}
+
 }  // namespace
 
 class PipelineEngine::Impl {
  public:
-  Impl(StageParts parts, PipelineLoss loss, const EngineConfig& config, const ProcessGroup& group)
+  Impl(StageParts parts, PipelineLoss loss, const EngineConfig& config,
+       std::shared_ptr<MeshGroups> ranks)
       : config_(config.pipeline),
         module_(std::move(parts.module)),
         texts_(std::move(parts.parts)),
-        core_(config, *module_,
-              std::make_shared<MeshGroups>(group, config.MeshOf(group.world_size()),
-                                           std::move(parts.cut)),
+        core_(config, *module_, WithCut(std::move(ranks), std::move(parts.cut)), Passes::kBatches,
               parts.deferred ? &*parts.deferred : nullptr),
-        link_(group, [this](int rank) { return NameOf(rank); }),
+        link_(core_.group(), [this](int rank) { return NameOf(rank); }),
         stage_{.place = core_.ranks().place(),
                .chunks = std::move(parts.chunks),
                .buffers = module_->buffers(),
@@ -187,7 +191,8 @@ class PipelineEngine::Impl {
           ByRank(counts, [](int64_t count) { return std::to_string(count) + " micro-batches"; }) +
           "); all must make the same calls with the same number");
     }
-    return sum / static_cast<double>(mesh().data * batch.micro_batches());
+    // Every part of the last stage has the loss.
+    return sum / static_cast<double>(mesh().data * mesh().tensor * batch.micro_batches());
   }
 
   // Sends `outputs` from the last stage of a replica to the others, in a channel that no chunk
@@ -214,14 +219,10 @@ class PipelineEngine::Impl {
   std::map<int64_t, StagePlan> forward_plans_;  // keys: numbers of micro-batches
 };
 
-int StageOfThisRank(const EngineConfig& config, const ProcessGroup& group) {
-  return config.MeshOf(group.world_size()).PlaceOf(group.rank()).stage;
-}
-
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
-                                  const ProcessGroup& group) {
-  return PipelineEngine(
-      std::make_unique<PipelineEngine::Impl>(std::move(parts), std::move(loss), config, group));
+                                  std::shared_ptr<MeshGroups> ranks) {
+  return PipelineEngine(std::make_unique<PipelineEngine::Impl>(std::move(parts), std::move(loss),
+                                                               config, std::move(ranks)));
 }
 
 PipelineEngine::PipelineEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -232,10 +233,10 @@ PipelineEngine::PipelineEngine(const EngineConfig& config, const PipelineModule&
   // Checked first, because ranks with different configurations would wait for each other below.
   CheckSameConfig(group, merged);
   const std::vector<double> seconds = SecondsOfLayers(module, merged, group);
-  StageParts parts = MakeOnAll(group, [&] {
-    return BuildStage(module, merged.pipeline, StageOfThisRank(merged, group), seconds);
-  });
-  impl_ = std::make_unique<Impl>(std::move(parts), module.loss, merged, group);
+  auto ranks = std::make_shared<MeshGroups>(group, merged.MeshOf(group.world_size()));
+  StageParts parts = MakeOnAll(
+      group, [&] { return BuildStage(module, merged.pipeline, ranks->place().stage, seconds); });
+  impl_ = std::make_unique<Impl>(std::move(parts), module.loss, merged, std::move(ranks));
 }
 
 PipelineEngine InitializePipeline(const std::string& config, const PipelineModule& module,
@@ -249,7 +250,18 @@ PipelineEngine InitializePipeline(const std::string& config, const PipelineModul
         "InitializeOptions::make_optimizer is not supported in a pipeline; choose the "
         "configuration's \"optimizer\"");
   }
-  return {ReadConfig(config, options, group, module.num_stages), module, group};
+  if (options.tensor_group != nullptr || !options.cuts.empty()) {
+    RefuseInput(
+        "InitializeOptions::tensor_group is not supported in a pipeline; leave it and cuts out, or "
+        "call Initialize");
+  }
+  const EngineConfig engine = ReadConfig(config, options, group, {.stages = module.num_stages});
+  if (engine.tensor_parallel.size > 1) {
+    RefuseInput(
+        "tensor_parallel.autotp_size is for models of `dslaunch train`: a PipelineModule does not "
+        "say how its layers are cut; leave it out");
+  }
+  return {engine, module, group};
 }
 
 PipelineEngine::~PipelineEngine() = default;

@@ -36,7 +36,7 @@ Batch FirstSample(const Dataset& data) {
 
 StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,
                const std::vector<double>& layer_costs) {
-  DeferredModel deferred = DeferModel(recipe, data.input_shape());
+  DeferredModel deferred = DeferModel(recipe, data.input_shape(), PartToPlan(recipe.engine));
   return CutModel(deferred.model, std::move(deferred.recording), recipe.engine.pipeline, stage,
                   layer_costs);
 }
@@ -84,7 +84,8 @@ auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) 
 }
 
 std::vector<MemoryPlan> PlanWhole(const Recipe& recipe, const DataSplits& data) {
-  const DeferredModel deferred = DeferModel(recipe, data.train->input_shape());
+  const DeferredModel deferred =
+      DeferModel(recipe, data.train->input_shape(), PartToPlan(recipe.engine));
   const PassMemory passes = OrExplain([&] { return MeasurePass(recipe, FirstSample(*data.train)); },
                                       "activations are not estimated");
   const MemoryPlan plan = PlanMemory(SizesOf(*deferred.model), recipe.engine, passes);

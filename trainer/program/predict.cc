@@ -42,7 +42,8 @@ void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGr
   for (int64_t first = 0; first < data.size(); first += most * ranks) {
     const at::Tensor own = at::zeros({most, 2}, at::kDouble);
     if (batches.HasNext()) {
-      const at::Tensor predictions = PredictionsOf(training_model.Forward(batches.Next().inputs));
+      const at::Tensor predictions =
+          PredictionsOf(training_model.WholeOutput(training_model.Forward(batches.Next().inputs)));
       own.slice(0, 0, predictions.size(0)).copy_(predictions);
     } else if (training_model.core().ForwardIsCollective()) {
       training_model.Forward(OneSample(data));

@@ -76,6 +76,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
   recipe.engine.parallel.staleness.reset();  // no rank makes steps that servers would wait for
+  recipe.engine.tensor_parallel.sequence_parallel = false;  // prompts may have any length
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   if (data != nullptr) CheckSameData(nullptr, data, group);
   std::optional<Checkpointer> checkpointer;
@@ -148,30 +149,39 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
   const DataNeeds needs = recipe.model.needs();
   const at::Tensor sample = at::zeros({1, needs.positions}, at::kLong);
   Progress progress = NoMetrics(env);
-  WithWeights(
-      recipe, env, device, nullptr, sample, PrintError, progress, [&](const Loaded& loaded) {
-        TrainingModel& training_model = loaded.training_model;
-        const bool writes = loaded.group.rank() == 0;
-        if (!writes && !training_model.core().ForwardIsCollective()) return;
-        // Created first, so that a file that cannot be created is an error before any work.
-        std::optional<PredictionWriter> writer;
-        if (writes) writer.emplace(recipe.run.predictions);
-        std::vector<int64_t> text = TokensOfText(recipe.run.prompt, needs.vocabulary);
-        const std::vector<int64_t> more = Generate(
-            [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
-            text,
-            {.max_new_tokens = recipe.run.max_new_tokens,
-             .temperature = recipe.run.temperature,
-             .top_k = recipe.run.top_k,
-             .seed = recipe.run.seed,
-             .n_positions = needs.positions});
-        text.insert(text.end(), more.begin(), more.end());
-        if (!writer) return;
-        writer->Write(TextOfTokens(text) + "\n");
-        writer->Finish();
-        const std::string& file = recipe.run.predictions;
-        if (!file.empty()) PrintError("the text is written to " + file);
-      });
+  WithWeights(recipe, env, device, nullptr, sample, PrintError, progress,
+              [&](const Loaded& loaded) {
+                TrainingModel& training_model = loaded.training_model;
+                const bool writes = loaded.group.rank() == 0;
+                if (!writes && !training_model.core().ForwardIsCollective()) return;
+                // Created first, so that a file that cannot be created is an error before any work.
+                std::optional<PredictionWriter> writer;
+                if (writes) writer.emplace(recipe.run.predictions);
+                std::vector<int64_t> text = TokensOfText(recipe.run.prompt, needs.vocabulary);
+                const std::vector<int64_t> more = Generate(
+                    [&training_model](const at::Tensor& tokens) {
+                      return training_model.WholeOutput(training_model.Forward(tokens));
+                    },
+                    text,
+                    {.max_new_tokens = recipe.run.max_new_tokens,
+                     .temperature = recipe.run.temperature,
+                     .top_k = recipe.run.top_k,
+                     .seed = recipe.run.seed,
+                     .n_positions = needs.positions});
+                text.insert(text.end(), more.begin(), more.end());
+                if (!writer) return;
+                writer->Write(TextOfTokens(text) + "\n");
+                writer->Finish();
+                const std::string& file = recipe.run.predictions;
+                if (!file.empty()) PrintError("the text is written to " + file);
+              });
+}
+
+// Nodes give their ranks consecutive numbers.
+void CheckPartsOnNode(const EngineConfig& engine, const WorkerEnv& env) {
+  const std::string problem =
+      PartsAcrossNodes(engine.tensor_parallel, env.rank - env.local_rank, env.local_world_size);
+  if (!problem.empty()) RefuseInput("engine.tensor_parallel.autotp_size " + problem);
 }
 
 void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
@@ -244,6 +254,7 @@ void Run(const Recipe& recipe, const WorkerEnv& env) {
     // A plugin gains no rights by setuid files. Not earlier: CUDA may start nvidia-modprobe, which
     // is one.
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (!plans) CheckPartsOnNode(recipe.engine, env);
     RunMode(recipe, env, device);
   } catch (const TrainError&) {
     throw;

@@ -15,6 +15,7 @@
 #include "trainer/parallel/exchange/power_sgd.h"
 #include "trainer/parallel/exchange/sign_mean.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/same_model.h"
 #include "trainer/parallel/server/server_states.h"
 #include "trainer/parallel/sync_options.h"
 #include "trainer/parallel/zero/sharded_states.h"
@@ -45,6 +46,23 @@ InitRecording* PrepareModule(const StepInputs& inputs) {
   }
   CastModule(inputs.module, config.precision.model, config.precision.batch_norm_float32);
   return nullptr;
+}
+
+// Gives parameters and buffers that are whole on the ranks of the tensor axis the values of its
+// first rank. Recorded ones get the same values on all ranks anyway.
+void ShareWholeTensors(const StepInputs& inputs) {
+  const ProcessGroup* const tensor = inputs.ranks.tensor();
+  if (tensor == nullptr || inputs.deferred != nullptr) return;
+  std::vector<at::Tensor> whole;
+  for (const NamedTensor& item : Unique(inputs.module.named_parameters())) {
+    if (!inputs.ranks.cut().divided.contains(item.name)) whole.push_back(item.tensor);
+  }
+  if (inputs.config.broadcast_buffers) {
+    for (const NamedTensor& item : Unique(inputs.module.named_buffers())) {
+      whole.push_back(item.tensor);
+    }
+  }
+  BroadcastFromRank0(*tensor, whole);
 }
 
 const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
@@ -78,16 +96,18 @@ SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
                         const std::vector<NamedTensor>& parameters) {
   SumOverRanks over_shards = SumOfShards(states, ranks);
   std::vector<int64_t> divided;  // indices of parameters
+  std::vector<double> counts;    // 1 if this rank's part counts, else 0
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (ranks.cut().divided.contains(parameters[i].name)) {
-      divided.push_back(static_cast<int64_t>(i));
-    }
+    const auto cut = ranks.cut().divided.find(parameters[i].name);
+    if (cut == ranks.cut().divided.end()) continue;
+    divided.push_back(static_cast<int64_t>(i));
+    counts.push_back(cut->second.is_copy ? 0 : 1);
   }
   if (divided.empty()) return over_shards;
-  return [over_shards, group = ranks.tensor(),
-          columns = at::tensor(divided, at::kLong)](at::Tensor& values) {
+  return [over_shards, group = ranks.tensor(), columns = at::tensor(divided, at::kLong),
+          counts = at::tensor(counts, at::kDouble)](at::Tensor& values) {
     if (over_shards) over_shards(values);
-    at::Tensor sums = values.index_select(1, columns);
+    at::Tensor sums = values.index_select(1, columns) * counts.to(values.options());
     group->AllReduce(sums);
     values.index_copy_(1, columns, sums);
   };
@@ -104,8 +124,9 @@ std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelSta
                                         const std::vector<NamedTensor>& parameters) {
   const EngineConfig& config = inputs.config;
   if (inputs.make_optimizer) {
+    const bool has_whole = !states.sharded() && inputs.ranks.cut().divided.empty();
     return WrapTorchOptimizer(inputs.make_optimizer, parameters, states.parts(),
-                              !states.sharded() || config.allow_untested_optimizer);
+                              has_whole || config.allow_untested_optimizer);
   }
   // Parameters that groups of the optimizer may name, but that it does not update here.
   std::vector<ParameterInfo> elsewhere = inputs.elsewhere;
@@ -205,6 +226,7 @@ bool IsAdam(const EngineConfig& config) { return config.optimizer && config.opti
 std::unique_ptr<OptimizerStep> MakeOptimizerStep(const StepInputs& inputs) {
   const EngineConfig& config = inputs.config;
   InitRecording* const deferred = PrepareModule(inputs);
+  ShareWholeTensors(inputs);
   if (config.parallel.staleness) {
     auto states = std::make_unique<StaleStates>(config, inputs.module, inputs.ranks, inputs.passes);
     StaleStates& servers = *states;

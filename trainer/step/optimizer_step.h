@@ -135,7 +135,8 @@ class OptimizerStep {
 
 // Moves the parameters and buffers of the module to the device of the ranks, casts them as the
 // configuration says, gives recorded ones (`deferred`) their values and the others those of rank 0
-// on all of ranks.data(), and makes the step that the configuration asks for:
+// on all of ranks.data(), if they are whole also on all of ranks.tensor(), and makes the step that
+// the configuration asks for:
 // - ServerStep with parallel.staleness;
 // - DeviceStep if waiting for gradients would keep a device idle and nothing needs their values on
 //   the host;

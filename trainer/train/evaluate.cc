@@ -24,18 +24,25 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
   return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
 }
 
+// On all ranks of the last stage, because the loss and the whole output may need all parts. Only
+// results of one of them count.
 void AddBatch(const TrainingModel& training_model, const Dataset& data, const at::Tensor& output,
               const at::Tensor& cpu_targets, EvaluationSums& sums,
               UserMetrics::Evaluation& metrics) {
   const at::Tensor targets = cpu_targets.to(output.device());
-  sums.kind = KindOf(data, output, targets);
   const AutocastScope autocast = training_model.core().Autocast();
-  sums.loss += training_model.model().Loss(output, targets, at::Reduction::Sum).item<double>();
+  const at::Tensor loss = training_model.model().Loss(output, targets, at::Reduction::Sum);
+  const at::Tensor whole = metrics.any() || data.tokens_per_sample() == 0
+                               ? training_model.WholeOutput(output)
+                               : at::Tensor();
+  if (!training_model.counts()) return;
+  sums.kind = KindOf(data, whole, targets);
+  sums.loss += loss.item<double>();
   sums.targets += targets.ne(kNoTarget).sum().item<int64_t>();
   if (sums.kind == EvaluationSums::Kind::kClasses) {
-    sums.correct += output.argmax(1).eq(targets).sum().item<int64_t>();
+    sums.correct += whole.argmax(1).eq(targets).sum().item<int64_t>();
   }
-  metrics.Add(output, targets);
+  metrics.Add(whole, targets);
 }
 
 // "60000 training samples of 1 x 28 x 28"
@@ -101,8 +108,9 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
     if (batches.HasNext()) {
       const Batch batch = batches.Next();
       const at::Tensor output = training_model.Forward(batch.inputs);
-      if (training_model.counts())
+      if (training_model.is_last_stage()) {
         AddBatch(training_model, data, output, batch.targets, own, own_metrics);
+      }
     } else if (together) {
       training_model.Forward(OneSample(data));
     }

@@ -28,7 +28,7 @@ class ShapedModel {
  public:
   ShapedModel(const Recipe& recipe, const at::Tensor& inputs)
       : engine_(recipe.engine),
-        deferred_(DeferModel(recipe, inputs.sizes().slice(1).vec())),
+        deferred_(DeferModel(recipe, inputs.sizes().slice(1).vec(), PartToPlan(recipe.engine))),
         pass_(std::make_unique<ShapePass>()) {
     CastModule(model(), engine_.precision.model, engine_.precision.batch_norm_float32);
     model().train();

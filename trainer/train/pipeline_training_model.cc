@@ -11,26 +11,20 @@
 namespace dslaunch {
 namespace {
 
-int64_t CountParameters(const torch::nn::Module& module) {
-  int64_t elements = 0;
-  for (const at::Tensor& parameter : module.parameters()) elements += parameter.numel();
-  return elements;
-}
-
 class PipelineTrainingModel : public TrainingModel {
  public:
   PipelineTrainingModel(const EngineConfig& config, const std::shared_ptr<Model>& model,
                         InitRecording deferred, const std::vector<double>& layer_costs,
-                        const ProcessGroup& group)
+                        const std::shared_ptr<MeshGroups>& ranks)
       : model_(model),
-        total_parameters_(CountParameters(*model)),
+        total_parameters_(CountWholeParameters(*model)),
         engine_(MakePipelineEngine(
-            CutModel(model, std::move(deferred), config.pipeline, StageOfThisRank(config, group),
+            CutModel(model, std::move(deferred), config.pipeline, ranks->place().stage,
                      layer_costs),
             [this](const Tensors& outputs, const Tensors& targets) {
               return Loss(outputs.at(0), targets.at(0));
             },
-            config, group)) {}
+            config, ranks)) {}
 
   EngineCore& core() override { return engine_.core(); }
   const Model& model() const override { return *model_; }
@@ -73,9 +67,9 @@ std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& con
                                                          std::shared_ptr<Model> model,
                                                          InitRecording deferred,
                                                          const std::vector<double>& layer_costs,
-                                                         const ProcessGroup& group) {
+                                                         std::shared_ptr<MeshGroups> ranks) {
   return std::make_unique<PipelineTrainingModel>(config, std::move(model), std::move(deferred),
-                                                 layer_costs, group);
+                                                 layer_costs, ranks);
 }
 
 }  // namespace dslaunch

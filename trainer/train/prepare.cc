@@ -103,11 +103,17 @@ ProcessGroupOptions GroupOptions(const RunConfig& run) {
               std::chrono::milliseconds(static_cast<int64_t>(run.collective_timeout_s * 1000))};
 }
 
-DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape) {
+DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape,
+                         const TensorParallel& tensor) {
   DeferredModel result;
-  result.recording =
-      DeferInit(recipe.run.seed, [&] { result.model = MakeModel(recipe.model, input_shape); });
+  result.recording = DeferInit(
+      recipe.run.seed, [&] { result.model = MakeModel(recipe.model, input_shape, tensor); });
   return result;
+}
+
+TensorParallel PartToPlan(const EngineConfig& config) {
+  return {.parts = static_cast<int>(config.tensor_parallel.size),
+          .sequence_parallel = config.tensor_parallel.sequence_parallel};
 }
 
 std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample, c10::Device device) {
@@ -134,27 +140,37 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
   CheckDevice(recipe.engine, group);
   if (!group.device().is_cpu()) SetTf32(recipe.run.tf32);
   const std::string& weights = recipe.run.init_weights;
+  const std::vector<int64_t> shape = ShapeOf(sample);
+  auto ranks = std::make_shared<MeshGroups>(group, recipe.engine.MeshOf(group.world_size()));
+  TensorParallel tensor = PartToPlan(recipe.engine);
+  tensor.part = ranks->place().part;
+  tensor.group = ranks->tensor();
   std::unique_ptr<TrainingModel> training_model;
-  const bool pipeline = recipe.engine.pipeline.wanted();
-  if (pipeline || ConstructsWithoutMemory(recipe)) {
-    DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
-    training_model = pipeline ? MakePipelineTrainingModel(recipe.engine, deferred.model,
-                                                          std::move(deferred.recording),
-                                                          AgreedCosts(recipe, sample, group), group)
-                              : MakeWholeTrainingModel(recipe.engine, deferred.model, group,
-                                                       &deferred.recording);
-    if (!weights.empty()) {
-      // A stage's tensors are only some of those in the files.
-      const DeferredModel whole = DeferModel(recipe, ShapeOf(sample));
-      InitWeights(*whole.model, recipe.model, training_model->core().ModelState(), weights);
-      RoundToModel(*training_model);
-    }
+  bool has_weights = weights.empty();
+  if (recipe.engine.pipeline.wanted()) {
+    DeferredModel deferred = DeferModel(recipe, shape, tensor);
+    training_model =
+        MakePipelineTrainingModel(recipe.engine, deferred.model, std::move(deferred.recording),
+                                  AgreedCosts(recipe, sample, group), ranks);
+  } else if (ConstructsWithoutMemory(recipe)) {
+    DeferredModel deferred = DeferModel(recipe, shape, tensor);
+    training_model =
+        MakeWholeTrainingModel(recipe.engine, deferred.model, ranks, &deferred.recording);
   } else {
     at::manual_seed(recipe.run.seed);
-    const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
-    if (!weights.empty()) InitWeights(*model, recipe.model, weights);
+    const std::shared_ptr<Model> model = MakeModel(recipe.model, shape, tensor);
+    if (!has_weights && !tensor.divides()) {
+      InitWeights(*model, recipe.model, weights);
+      has_weights = true;
+    }
     // Drawn on the CPU, so that every device starts from the same; the engine moves it.
-    training_model = MakeWholeTrainingModel(recipe.engine, model, group, nullptr);
+    training_model = MakeWholeTrainingModel(recipe.engine, model, ranks, nullptr);
+  }
+  if (!has_weights) {
+    // A rank's tensors are only some of those in the files, or parts of them.
+    const DeferredModel whole = DeferModel(recipe, shape);
+    InitWeights(*whole.model, recipe.model, training_model->core().ModelState(), weights);
+    RoundToModel(*training_model);
   }
   if (load) load(training_model->core());
   return training_model;

@@ -12,6 +12,7 @@
 #include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
 #include "trainer/config/recipe.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 #include "trainer/train/memory_plan.h"
 #include "trainer/train/training_model.h"
 
@@ -25,8 +26,13 @@ struct DeferredModel {
   InitRecording recording;
 };
 
-// Makes the model without its weights. `input_shape` is the shape of one sample's input.
-DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape);
+// Makes the model, or the part of it that `tensor` names, without its weights. `input_shape` is the
+// shape of one sample's input.
+DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape,
+                         const TensorParallel& tensor = {});
+
+// Returns the first part of each layer, for plans, in which nothing is exchanged.
+TensorParallel PartToPlan(const EngineConfig& config);
 
 // Returns the costs of the model's layers by which a pipeline is divided: seconds measured by this
 // rank (partition "profile") or operations ("best"), which are the same on all ranks. Empty for
@@ -35,8 +41,8 @@ std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample,
                                c10::Device device = c10::kCPU);
 
 // Makes the run's model with its initial weights: drawn, or from run.init_weights; then calls
-// `load`, which may be null, to load a checkpoint. Collective. At ZeRO stage 3 and in a pipeline no
-// rank ever holds the whole model. `sample` is [1, ...] with any values.
+// `load`, which may be null, to load a checkpoint. Collective. At ZeRO stage 3, in a pipeline and
+// with tensor parallelism no rank ever holds the whole model. `sample` is [1, ...] with any values.
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
                                                     const ProcessGroup& group,
                                                     const std::function<void(EngineCore&)>& load);

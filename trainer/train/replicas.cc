@@ -28,7 +28,8 @@ uint64_t HashBytes(const void* data, size_t bytes, uint64_t hash) {
   return Mix(Mix(hash, word), bytes);
 }
 
-std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step) {
+std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step,
+                         const std::vector<size_t>& names) {
   const std::vector<std::vector<size_t>> groups = GroupRanks(hashes);
   if (groups.size() < 2) return "";
   const auto& majority = *std::ranges::max_element(groups, {}, &std::vector<size_t>::size);
@@ -38,10 +39,12 @@ std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int6
     for (size_t rank = 0; rank < hashes.size(); ++rank) {
       if (hashes[rank] != hashes[majority[0]]) drifted.push_back(rank);
     }
-    who = "the weights of " + RankList(drifted) + " differ from those of the other ranks";
+    who = "the weights of " + RankList(Named(drifted, names)) +
+          " differ from those of the other ranks";
   } else {
     who = "the weights differ between groups of ranks, none of which is the majority:";
-    for (const std::vector<size_t>& ranks : groups) who += " (" + RankList(ranks) + ")";
+    for (const std::vector<size_t>& ranks : groups)
+      who += " (" + RankList(Named(ranks, names)) + ")";
   }
   return who + " after step " + std::to_string(step) + ", and were equal after step " +
          std::to_string(good_step) +

@@ -14,7 +14,8 @@ uint64_t HashBytes(const void* data, size_t bytes, uint64_t hash);
 
 // `hashes` has an entry for each rank. Returns "" if they are equal, else a sentence with the ranks
 // that differ from the majority, the step and a hint. `good_step` is the last step at which they
-// were equal.
-std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step);
+// were equal. `names`: see ByRank (trainer/base/by_rank.h).
+std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step,
+                         const std::vector<size_t>& names = {});
 
 }  // namespace dslaunch

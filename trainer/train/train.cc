@@ -225,9 +225,14 @@ MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
 
 std::string Trainer::WhoTrains(const TrainingModel& training_model) const {
   const Mesh& mesh = training_model.core().ranks().mesh();
-  if (mesh.pipeline == 1) return Format("%d ranks", mesh.data);
-  return Format("%d %s of %d stages (%s)", mesh.data, mesh.data == 1 ? "replica" : "replicas",
-                mesh.pipeline, ScheduleTypeName(recipe_.engine.pipeline.schedule));
+  if (!mesh.cuts_model()) return Format("%d ranks", mesh.data);
+  std::string who = Format("%d %s of ", mesh.data, mesh.data == 1 ? "replica" : "replicas");
+  if (mesh.pipeline > 1) {
+    who +=
+        Format("%d stages (%s)", mesh.pipeline, ScheduleTypeName(recipe_.engine.pipeline.schedule));
+  }
+  if (mesh.tensor > 1) who += Format(mesh.pipeline > 1 ? " x %d parts" : "%d parts", mesh.tensor);
+  return who;
 }
 
 void Trainer::Announce(const TrainRun& run) const {

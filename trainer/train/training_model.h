@@ -34,11 +34,11 @@ class TrainingModel {
 
   // Ranks of one replica take the same samples.
   const ProcessGroup& replicas() const { return core().ranks().data(); }
-  // Whether this rank is the one of its replica whose results count.
-  bool counts() const {
-    const MeshGroups& ranks = core().ranks();
-    return ranks.place().stage == ranks.mesh().pipeline - 1 && ranks.place().part == 0;
+  bool is_last_stage() const {
+    return core().ranks().place().stage == core().ranks().mesh().pipeline - 1;
   }
+  // Whether this rank is the one of its replica whose results count.
+  bool counts() const { return is_last_stage() && core().ranks().place().part == 0; }
 
   struct Step {
     uint64_t seed = 0;  // seed of the run
@@ -52,21 +52,32 @@ class TrainingModel {
   // the ranks is the loss of the step.
   virtual at::Tensor Train(const Step& step, const std::function<Batch()>& next) = 0;
 
-  // Returns the model's output in the mode that was set last, without gradients.
+  // Returns the model's output in the mode that was set last, without gradients: what model().Loss
+  // takes, which is a part of the output if the model is cut over the tensor axis.
   virtual at::Tensor Forward(const at::Tensor& inputs) = 0;
+  // Returns the whole output for an output of Forward. Collective over the tensor axis.
+  at::Tensor WholeOutput(const at::Tensor& output) const {
+    return core().ranks().tensor() == nullptr ? output : model().WholeOutput(output);
+  }
 };
 
-// `deferred` as Initialize has it. `group` must outlive the result.
+// `model` is this rank's part of one without stages; `ranks` has no cut yet. `deferred` as
+// Initialize has it.
 std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
                                                       std::shared_ptr<Model> model,
-                                                      const ProcessGroup& group,
+                                                      std::shared_ptr<MeshGroups> ranks,
                                                       InitRecording* deferred);
 
-// `model` was constructed under `deferred`. `layer_costs` as CutModel has it.
+// `model` was constructed under `deferred`; it has all stages of this rank's part. `ranks` has no
+// cut yet. `layer_costs` as CutModel has it.
 std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
                                                          std::shared_ptr<Model> model,
                                                          InitRecording deferred,
                                                          const std::vector<double>& layer_costs,
-                                                         const ProcessGroup& group);
+                                                         std::shared_ptr<MeshGroups> ranks);
+
+// Returns the number of elements of the parameters of the whole model, of which `model` may be a
+// part.
+int64_t CountWholeParameters(const Model& model);
 
 }  // namespace dslaunch

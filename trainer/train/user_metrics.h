@@ -26,6 +26,8 @@ class UserMetrics {
     explicit Evaluation(const UserMetrics& metrics)
         : metrics_(metrics), sums_(metrics.metrics_.size()) {}
 
+    // Whether there are metrics, which read the output.
+    bool any() const { return !sums_.empty(); }
     void Add(const at::Tensor& output, const at::Tensor& targets);
     // Returns the results over all ranks. Collective. Throws TrainError kBadInput on all ranks if a
     // metric has failed on one.

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "trainer/base/seed.h"
@@ -8,6 +10,8 @@
 #include "trainer/device/graphed_step.h"
 #include "trainer/engine/layer_runner.h"
 #include "trainer/nn/seed_generators.h"
+#include "trainer/parallel/model_states.h"
+#include "trainer/parallel/module_tensors.h"
 #include "trainer/train/training_model.h"
 
 namespace dslaunch {
@@ -35,26 +39,22 @@ class SeededForward : public torch::nn::Module {
 class WholeTrainingModel : public TrainingModel {
  public:
   WholeTrainingModel(const EngineConfig& config, const std::shared_ptr<Model>& model,
-                     const ProcessGroup& group, InitRecording* deferred)
-      : group_(group),
+                     const std::shared_ptr<MeshGroups>& ranks, InitRecording* deferred)
+      : group_(ranks->world()),
         model_(model),
-        engine_(EngineCore(config, *model, group, deferred),
+        engine_(EngineCore(config, *model, ranks, Passes::kMicroBatches, deferred),
                 std::make_shared<SeededForward>(model, config.number_checkpoints),
                 [model](const at::Tensor& output, const at::Tensor& target) {
                   return model->Loss(output, target);
                 }),
-        timed_(config.cuda_graph ? c10::Device(c10::kCPU) : group.device()) {
-    if (config.cuda_graph) graphed_.emplace(*group.rank_device().accelerator);
+        timed_(config.cuda_graph ? c10::Device(c10::kCPU) : group_.device()) {
+    if (config.cuda_graph) graphed_.emplace(*group_.rank_device().accelerator);
   }
 
   EngineCore& core() override { return engine_.core(); }
   const Model& model() const override { return *model_; }
   const torch::nn::Module& module() const override { return *model_; }
-  int64_t total_parameters() const override {
-    int64_t elements = 0;
-    for (const at::Tensor& parameter : model_->parameters()) elements += parameter.numel();
-    return elements;
-  }
+  int64_t total_parameters() const override { return CountWholeParameters(*model_); }
 
   at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
     if (graphed_) return TrainGraphed(step, next);
@@ -130,9 +130,20 @@ class WholeTrainingModel : public TrainingModel {
 
 std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
                                                       std::shared_ptr<Model> model,
-                                                      const ProcessGroup& group,
+                                                      std::shared_ptr<MeshGroups> ranks,
                                                       InitRecording* deferred) {
-  return std::make_unique<WholeTrainingModel>(config, model, group, deferred);
+  ranks->SetCut({.divided = model->Cuts()});
+  return std::make_unique<WholeTrainingModel>(config, model, ranks, deferred);
+}
+
+int64_t CountWholeParameters(const Model& model) {
+  const std::map<std::string, ParameterCut> cuts = model.Cuts();
+  int64_t elements = 0;
+  for (const NamedTensor& item : Unique(model.named_parameters())) {
+    const auto cut = cuts.find(item.name);
+    elements += cut == cuts.end() ? item.tensor.numel() : c10::multiply_integers(cut->second.shape);
+  }
+  return elements;
 }
 
 }  // namespace dslaunch

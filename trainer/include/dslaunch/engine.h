@@ -24,13 +24,10 @@
 
 #include "dslaunch/autocast.h"
 #include "dslaunch/deferred_init.h"
+#include "dslaunch/initialize_options.h"
 #include "dslaunch/named_tensor.h"
 #include "dslaunch/process_group.h"
 #include "dslaunch/tensor_part.h"
-
-namespace torch::optim {
-class Optimizer;
-}
 
 namespace dslaunch {
 
@@ -46,39 +43,6 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at
 // Returns the mean cross entropy in fp32, a scalar. output: logits [..., classes], any
 // floating-point type; target: class indices, int64 [...].
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
-
-// Creates the program's own optimizer of `weights`, the tensors that the engine updates on this
-// rank:
-// - at ZeRO stage 0 each trained parameter whole, in its shape: the parameter itself, or its fp32
-//   master weight;
-// - at stages 1 to 3 this rank's slice of each, as one dimension, or no slice of a parameter.
-// The optimizer must contain all of `weights` and nothing else, in any groups. Names are module
-// paths. Called once by Initialize. The program may keep a copy of the result, for example for a
-// torch::optim::LRScheduler, which it steps itself after each Step that returned true.
-using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(
-    const std::vector<NamedTensor>& weights)>;
-
-struct InitializeOptions {
-  // The "optimizer" section as JSON, for example {"type": "AdamW", "params": {"lr": 0.001}}. Used
-  // only if the configuration has no such section.
-  std::string optimizer = {};
-  // Creates the program's own optimizer; null to use the configured one. The engine accumulates,
-  // averages, unscales and clips gradients as usual, then calls the optimizer's step(). Initialize
-  // throws if the configuration also has "optimizer", "scheduler" or "cuda_graph", for an optimizer
-  // that needs a closure (LBFGS), in a pipeline, and at stages 1 to 3 for an optimizer that may not
-  // be element-wise: all except torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad, unless the
-  // configuration has "zero_allow_untested_optimizer": true. The optimizer's state is not part of a
-  // checkpoint, so LoadCheckpoint needs load_optimizer_states = false.
-  OptimizerFactory make_optimizer = {};
-  // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it;
-  // the caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
-  // only its part: at stage 3 its shard, so no rank ever holds the whole model.
-  InitRecording* deferred = nullptr;
-  // False is the same as "broadcast_buffers": false in the configuration: each rank keeps its own
-  // buffers (queues, running statistics), and a checkpoint holds those of rank 0. True: all ranks
-  // have rank 0's buffers from the start and after each optimizer step.
-  bool broadcast_buffers = true;
-};
 
 struct BackwardOptions {
   // False: computes the gradients of the loss itself, not of loss / gradient_accumulation_steps.
@@ -145,6 +109,12 @@ struct LoadedCheckpoint {
 
 class NoSyncScope;
 
+// The passes that give the gradients of a step.
+enum class Passes {
+  kMicroBatches,  // one forward and one backward pass for each micro-batch
+  kBatches,       // any number of both, in any order (a pipeline)
+};
+
 // The readings of an engine: sizes, counters, learning rates, norms, times and memory. A base of
 // EngineCore.
 class EngineReadings {
@@ -209,7 +179,8 @@ class EngineTensors : public EngineReadings {
   // DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter, its gradient, or
   // its optimizer state, at any ZeRO stage. `parameter` is one of the model's; frozen ones have
   // neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank of the
-  // stage) makes the same calls. Results are copies in the parameter's shape and on its device, in
+  // stage) makes the same calls. Results are copies in the shape of the whole parameter, also if it
+  // is cut (tensor parallelism), and on its device, in
   // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any dtype.
   //
   // The fp32 master weight, or the parameter itself if there is none. Set changes both.
@@ -226,8 +197,9 @@ class EngineTensors : public EngineReadings {
   void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                              const std::string& key);
 
-  // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter,
-  // so nothing is gathered. The part has one dimension: at stages 1 to 3 the elements [start, start
+  // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter
+  // (with tensor parallelism: of its cut of one), so nothing is gathered. The part has one
+  // dimension: at stages 1 to 3 the elements [start, start
   // + n) of the flattened parameter, with `start` as in ModelState(), and n = 0 if this rank holds
   // none; at stage 0, and for frozen parameters that every rank holds, all elements. Results are
   // copies, as above. Set* take n elements of any shape and dtype; where every rank holds the
@@ -272,12 +244,14 @@ class EngineCore : public EngineTensors {
   // stage 3 the parameters' values are lost with this object.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
              InitRecording* deferred = nullptr);
-  // For one stage of a pipeline: `module` holds the parameters of this stage only. Use the object
-  // through an EngineBatch (trainer/engine/engine_batch.h). Throws on every rank of all stages if
-  // their configurations differ, or if the models of a stage's replicas differ; the message names
-  // the ranks and their values.
+  // For a model that is cut over `ranks`: `module` holds this rank's part of it. With
+  // Passes::kBatches, for one stage of a pipeline, use the object through an EngineBatch
+  // (trainer/engine/engine_batch.h). Throws on every rank if the configurations of the ranks
+  // differ, if the models of replicas differ, or if the parts of a model do not fit together; the
+  // message names the ranks and their values.
   EngineCore(const EngineConfig& config, torch::nn::Module& module,
-             std::shared_ptr<const MeshGroups> ranks, InitRecording* deferred = nullptr);
+             std::shared_ptr<const MeshGroups> ranks, Passes passes,
+             InitRecording* deferred = nullptr);
   // `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
              const InitializeOptions& options);
@@ -315,7 +289,9 @@ class EngineCore : public EngineTensors {
   // If the backward pass itself throws (out of memory, for example), the gradients of this step are
   // dropped and the step starts over: the next micro-batch is its first. A program may catch the
   // exception and continue if it came on all ranks in the same micro-batch, or, at ZeRO stages 0
-  // and 1, on one rank in a micro-batch that is not the last of its step.
+  // and 1, on one rank in a micro-batch that is not the last of its step. With tensor parallelism
+  // the rank must end, because the others of its group wait for its exchanges: the next pass of the
+  // engine throws.
   void Backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
   // Like DistributedDataParallel's no_sync: forward passes that run while the result exists, and
@@ -407,6 +383,7 @@ class [[nodiscard]] NoSyncScope {
 };
 
 // Gathers parameters of an engine's model for the lifetime of this object and makes them writable.
+// With tensor parallelism these are this rank's cuts; EngineTensors has the whole ones.
 // At ZeRO stage 3 each rank holds only its shard, and reads outside of the forward and backward
 // pass throw, torch::save of the model among them; at the other stages parameters are always
 // complete. Collective: every rank (in a pipeline: every rank of the stage) must construct and
@@ -416,7 +393,9 @@ class GatheredParameters {
   // With `modifier_rank`, that rank may change the values; they are sent to all ranks when the
   // object is destroyed, including the master weights. Without it, changes are lost or differ
   // between ranks. In a pipeline the rank counts within this stage, and tied weights must be
-  // changed identically in all stages that share them.
+  // changed identically in all stages that share them. With tensor parallelism it counts among the
+  // ranks with the same cuts, and whole parameters must be changed identically on all of
+  // tensor_group.
   GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                      std::optional<int> modifier_rank = {});
   ~GatheredParameters() noexcept(false);

@@ -236,7 +236,8 @@ class PipelineEngine {
 
  private:
   friend PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss,
-                                           const EngineConfig& config, const ProcessGroup& group);
+                                           const EngineConfig& config,
+                                           std::shared_ptr<MeshGroups> ranks);
   class Impl;
   explicit PipelineEngine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "trainer/comm/desync_detector.h"
 #include "trainer/parallel/buckets.h"
 #include "trainer/parallel/same_model.h"
 
@@ -197,16 +198,12 @@ void BucketSync::Send(Bucket& bucket, int channel) {
   if (bucket.dtype == bucket.sum.scalar_type()) {
     bucket.message = bucket.sum;
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
-    std::vector<at::Tensor> messages = {bucket.message};
-    bucket.work = group_.c10d_group()->allreduce(messages);
-    return;
+    return AllReduce(bucket);
   }
   if (!bucket.sum.is_cpu()) {  // the device's backend adds up in the message's dtype
     bucket.message = bucket.sum.to(bucket.dtype);
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
-    std::vector<at::Tensor> messages = {bucket.message};
-    bucket.work = group_.c10d_group()->allreduce(messages);
-    return;
+    return AllReduce(bucket);
   }
   const int64_t part = (elements + ranks - 1) / ranks;
   bucket.message = at::empty({ranks * part}, bucket.sum.options().dtype(bucket.dtype));
@@ -214,6 +211,12 @@ void BucketSync::Send(Bucket& bucket, int channel) {
   if (scale_.before != 1) bucket.message.mul_(scale_.before);
   bucket.part = at::empty({part}, bucket.message.options());
   bucket.exchange = exchange_.ReduceScatter(bucket.message, bucket.part, channel);
+}
+
+void BucketSync::AllReduce(Bucket& bucket) {
+  std::vector<at::Tensor> messages = {bucket.message};
+  bucket.begun = group_.desync_detector().Begin("gradients");
+  bucket.work = group_.c10d_group()->allreduce(messages);
 }
 
 void BucketSync::AwaitAll() {
@@ -230,7 +233,7 @@ void BucketSync::AwaitAll() {
   for (size_t i = 0; i < sent_; ++i) {
     Bucket& bucket = buckets_[i];
     if (bucket.work) {
-      bucket.work->wait();
+      group_.desync_detector().Wait(bucket.begun, bucket.work);
       bucket.work.reset();
     } else {
       bucket.exchange.Wait();

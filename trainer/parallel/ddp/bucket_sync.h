@@ -47,6 +47,7 @@ class BucketSync : public GradSync {
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
+    Exchange begun;  // the exchange of `work`
     PendingExchange exchange;
   };
 
@@ -61,6 +62,7 @@ class BucketSync : public GradSync {
   void SendAll();
   void SendComplete();
   void Send(Bucket& bucket, int channel);
+  void AllReduce(Bucket& bucket);
   void AwaitAll();
 
   const ProcessGroup& group_;

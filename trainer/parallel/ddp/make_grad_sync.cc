@@ -21,7 +21,8 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
       std::ranges::all_of(parameters, [&](const NamedTensor& parameter) {
         return parameter.tensor.scalar_type() == options.accumulation_dtype;
       });
-  if (in_parameter_dtype && !options.batches) {
+  // The waits of c10d's reducer are its own.
+  if (in_parameter_dtype && !options.batches && !options.reports_waits) {
     return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers), chosen);
   }
   return std::make_unique<BucketSync>(group, std::move(parameters), std::move(buffers), chosen);

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include <functional>
+
 #include "trainer/base/train_error.h"
 #include "trainer/train/hooks/hook_makers.h"
 #include "trainer/train/replicas.h"
@@ -7,13 +9,27 @@
 namespace dslaunch {
 namespace {
 
-uint64_t HashOfWeights(const torch::nn::Module& module, uint64_t seed) {
+// Hashes the parameters that `counts` accepts; null: all.
+uint64_t HashOfWeights(const torch::nn::Module& module, uint64_t seed,
+                       const std::function<bool(const std::string&)>& counts) {
   uint64_t hash = seed;
-  for (const at::Tensor& parameter : module.parameters()) {
-    const at::Tensor bytes = parameter.detach().cpu().contiguous();
+  for (const auto& parameter : module.named_parameters()) {
+    if (counts && !counts(parameter.key())) continue;
+    const at::Tensor bytes = parameter.value().detach().cpu().contiguous();
     hash = HashBytes(bytes.const_data_ptr(), bytes.nbytes(), hash);
   }
   return hash;
+}
+
+// Collective. Throws if the ranks of `group` have different hashes.
+void Compare(const ProcessGroup& group, uint64_t own, int64_t step, int64_t equal_step) {
+  const at::Tensor all = group.AllGather(at::tensor(static_cast<int64_t>(own), at::kLong));
+  std::vector<uint64_t> hashes;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    hashes.push_back(static_cast<uint64_t>(all[rank].item<int64_t>()));
+  }
+  const std::string problem = DriftMessage(hashes, step, equal_step, group.job_ranks());
+  if (!problem.empty()) throw TrainError(ExitCode::kInternal, problem);
 }
 
 class ReplicaCheckHook : public TrainHook {
@@ -24,15 +40,16 @@ class ReplicaCheckHook : public TrainHook {
 
   void AfterStep(TrainRun& run, int64_t step) override {
     if (step % every_ != 0) return;
-    const uint64_t own = HashOfWeights(run.training_model.module(), run.recipe.run.seed);
-    const ProcessGroup& replicas = run.training_model.replicas();
-    const at::Tensor all = replicas.AllGather(at::tensor(static_cast<int64_t>(own), at::kLong));
-    std::vector<uint64_t> hashes;
-    for (int rank = 0; rank < replicas.world_size(); ++rank) {
-      hashes.push_back(static_cast<uint64_t>(all[rank].item<int64_t>()));
+    const torch::nn::Module& module = run.training_model.module();
+    const uint64_t seed = run.recipe.run.seed;
+    Compare(run.training_model.replicas(), HashOfWeights(module, seed, nullptr), step, equal_step_);
+    const MeshGroups& ranks = run.training_model.core().ranks();
+    if (const ProcessGroup* const tensor = ranks.tensor()) {
+      const auto is_whole = [&](const std::string& name) {
+        return !ranks.cut().divided.contains(name);
+      };
+      Compare(*tensor, HashOfWeights(module, seed, is_whole), step, equal_step_);
     }
-    const std::string problem = DriftMessage(hashes, step, equal_step_);
-    if (!problem.empty()) throw TrainError(ExitCode::kInternal, problem);
     equal_step_ = step;
   }
 

@@ -192,6 +192,18 @@ TEST_F(DryRunTest, ShowsRecipeAndStagesOfTraining) {
   EXPECT_THAT(Make().ToText(), HasSubstr("the trainer will refuse it"));
 }
 
+TEST_F(DryRunTest, ListsRanksOfPartsOfLayers) {
+  options_.mode = LaunchOptions::Mode::kTrain;
+  file_ = "a slots=8\n";
+  recipe_ = R"({"engine": {"pipeline": {"stages": 2}, "tensor_parallel": {"autotp_size": 2}}})";
+  const DryRun run = Make();
+  EXPECT_THAT(run.ToText(), HasSubstr("2 pipeline stages x 2 replicas x 2 parts of each layer\n"
+                                      "    stage 0, part 0: ranks 0 2\n"
+                                      "    stage 0, part 1: ranks 1 3\n"
+                                      "    stage 1, part 0: ranks 4 6\n"));
+  EXPECT_EQ(Json::parse(run.ToJson())["train"]["tensor_parallel"], 2);
+}
+
 TEST_F(DryRunTest, ListsRanksOfStagesInRankOrder) {
   options_.mode = LaunchOptions::Mode::kTrain;
   file_ = "a slots=4\n";

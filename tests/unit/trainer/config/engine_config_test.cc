@@ -457,8 +457,6 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
       {R"("elasticity": {"enabled": true})", "elasticity is not supported; give --nnodes MIN:MAX"},
       {R"("autotuning": {"enabled": true})", "autotuning is a search"},
       {R"("nebula": {"enabled": true})", "nebula writes checkpoints to a service"},
-      {R"("tensor_parallel": {"autotp_size": 2})",
-       "tensor_parallel.autotp_size is 2, but tensor parallelism"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.keys);
@@ -471,12 +469,66 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
               HasSubstr("cuda_graph cannot be combined with a pipeline"));
 }
 
+TEST(EngineConfigTest, CountsReplicasOfTensorParallelRanks) {
+  const EngineConfig config = ParseEngineConfig(
+      R"({"train_batch_size": 12, "pipeline": {"stages": 2},
+          "tensor_parallel": {"autotp_size": 2, "sequence_parallel": true, "dtype": "fp16"}})",
+      "ds.json", /*ranks=*/12);
+  EXPECT_EQ(config.batch.micro_batch_size, 4);
+  const Mesh mesh = config.MeshOf(12);
+  EXPECT_EQ(mesh.pipeline, 2);
+  EXPECT_EQ(mesh.data, 3);
+  EXPECT_EQ(mesh.tensor, 2);
+  EXPECT_TRUE(config.tensor_parallel.sequence_parallel);
+  EXPECT_THAT(SharedSettings(config), HasSubstr("autotp_size"));
+  for (const char* none : {R"("tensor_parallel": {"autotp_size": 0, "preset_model": "llama"})",
+                           R"("tensor_parallel": {"autotp_size": 1, "sequence_parallel": true})"}) {
+    const TensorParallelConfig whole =
+        ParseEngineConfig(With(none), "ds.json", /*ranks=*/1).tensor_parallel;
+    EXPECT_EQ(whole.size, 1);
+    EXPECT_FALSE(whole.sequence_parallel);
+  }
+}
+
+TEST(EngineConfigTest, RejectsWhatTensorParallelismExcludes) {
+  const auto refusal = [](const std::string& keys) {
+    return Refusal(With(R"("tensor_parallel": {"autotp_size": 2}, )" + keys), /*ranks=*/4);
+  };
+  EXPECT_THAT(Refusal(With(R"("tensor_parallel": {"autotp_size": 2})"), /*ranks=*/3),
+              HasSubstr("tensor_parallel.autotp_size is 2, which does not divide 3 ranks"));
+  EXPECT_THAT(refusal(R"("pipeline": {"stages": 4})"),
+              HasSubstr("autotp_size is 2 with pipeline.stages 4, which does not divide 4 ranks"));
+  EXPECT_THAT(refusal(R"("pipeline": {"stages": 2, "rank_order": "data_pipe"})"),
+              HasSubstr("pipeline.rank_order is data_pipe, which cannot be combined"));
+  EXPECT_THAT(refusal(R"("cuda_graph": true)"),
+              HasSubstr("cannot be combined with tensor_parallel"));
+  EXPECT_THAT(refusal(R"("parallel": {"mode": "local_sgd", "inner_steps": 2})"),
+              HasSubstr("cannot be combined with tensor_parallel"));
+  EXPECT_THAT(refusal(R"("optimizer": {"type": "OneBitAdam", "params": {"lr": 1}})"),
+              HasSubstr("cannot be combined with tensor_parallel"));
+  EXPECT_THAT(
+      Refusal(With(R"("tensor_parallel": {"autotp_size": 2, "partition_config": {"a": 1}})"), 2),
+      HasSubstr("tensor_parallel.partition_config"));
+  EXPECT_THAT(Refusal(With(R"("sequence_parallel_size": 2)")),
+              HasSubstr("tensor_parallel.sequence_parallel, which divide the same activations"));
+}
+
+TEST(EngineConfigTest, NamesPartsOnSeveralNodes) {
+  const TensorParallelConfig four = {.size = 4};
+  EXPECT_EQ(PartsAcrossNodes(four, 8, 8), "");
+  EXPECT_EQ(PartsAcrossNodes({.size = 1}, 3, 5), "");
+  EXPECT_THAT(PartsAcrossNodes(four, 0, 6), HasSubstr("is 4, but the ranks 4 to 7 that divide"));
+  EXPECT_THAT(PartsAcrossNodes(four, 6, 6), HasSubstr("the ranks 4 to 7"));
+  EXPECT_THAT(PartsAcrossNodes(four, 0, 2), HasSubstr("the ranks 0 to 3"));
+  EXPECT_EQ(PartsAcrossNodes({.size = 4, .allow_across_nodes = true}, 0, 2), "");
+}
+
 TEST(EngineConfigTest, TakesStagesOfProgram) {
   const auto parse = [](const std::string& pipeline, int64_t stages) {
     return ParseEngineConfig(
         R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 5)" + pipeline +
             "}",
-        "ds.json", /*ranks=*/4, /*optimizer_json=*/"", stages);
+        "ds.json", /*ranks=*/4, /*optimizer_json=*/"", {.stages = stages});
   };
   for (const char* pipeline :
        {"", R"(, "pipeline": {"stages": "auto"})", R"(, "pipeline": {"stages": 2})"}) {

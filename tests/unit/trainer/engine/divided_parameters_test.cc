@@ -26,15 +26,17 @@ using testing::HasSubstr;
 
 constexpr int64_t kSamples = 8, kHidden = 6, kWords = 7;
 
-// How each parameter is cut for rank `part` of `parts`: rows, columns, and padded rows. `bias` is
-// whole.
+// How each parameter is cut for rank `part` of `parts`: rows, columns, and padded rows. All have
+// the same part of `shift`, of which the first one counts. `bias` is whole.
 std::map<std::string, ParameterCut> CutsOf(int part, int parts) {
   const auto cut = [&](const std::vector<int64_t>& shape, size_t dim) {
     const int64_t size = (shape[dim] + parts - 1) / parts;
     return ParameterCut{shape, CutShard(shape, dim, part * size, (part + 1) * size)};
   };
-  return {
-      {"up", cut({kHidden, 5}, 0)}, {"down", cut({3, kHidden}, 1)}, {"scale", cut({kWords}, 0)}};
+  return {{"up", cut({kHidden, 5}, 0)},
+          {"down", cut({3, kHidden}, 1)},
+          {"scale", cut({kWords}, 0)},
+          {"shift", {{3}, Shard::Whole(3), /*is_copy=*/part > 0}}};
 }
 
 at::Tensor Initial(const std::string& name, at::IntArrayRef shape) {
@@ -50,6 +52,7 @@ struct Net : torch::nn::Module {
     };
     up = add("up", Initial("up", {kHidden, 5}).chunk(parts)[part]);
     bias = add("bias", Initial("bias", {3}));
+    shift = add("shift", Initial("shift", {3}));
     down = add("down", Initial("down", {3, kHidden}).chunk(parts, 1)[part].contiguous());
     const at::Tensor padded =
         at::constant_pad_nd(Initial("scale", {kWords}), {0, words * parts - kWords});
@@ -68,11 +71,11 @@ struct Net : torch::nn::Module {
       group->AllReduce(all);
       own = own + (all - own.detach());
     }
-    return own + bias;
+    return own + bias * shift;
   }
 
   const ProcessGroup* group;
-  at::Tensor up, bias, down, scale;
+  at::Tensor up, bias, down, scale, shift;
   int64_t first_word;
 };
 
@@ -94,7 +97,7 @@ class Rank {
   Rank(const ProcessGroup& world, const EngineConfig& config, int tensor)
       : ranks_(MakeRanks(world, tensor)),
         net(ranks_->tensor(), ranks_->place().part, tensor),
-        core(config, net, ranks_) {}
+        core(config, net, ranks_, Passes::kBatches) {}
 
   // Returns the norm of the gradients before clipping.
   double Train() {

@@ -252,7 +252,7 @@ TEST(EngineBatchTest, TwoStagesTrainLikeOneEngine) {
         for (const int zero : {0, 1, 2, 3}) {
           for (const bool last : {true, false}) {
             auto net = stage.MakeNet();
-            EngineCore core(Config(zero, parts), *net, stage.Ranks());
+            EngineCore core(Config(zero, parts), *net, stage.Ranks(), Passes::kBatches);
             Steps got;
             for (int step = 0; step < 5; ++step) {
               std::vector<double> loss = {stage.Train(core, *net, last)};
@@ -289,7 +289,7 @@ TEST(EngineBatchTest, KeepsTiedWeightsEqualBitForBit) {
               const at::NoGradGuard no_grad;
               net->shared.add_(1);  // the first stage's values count
             }
-            EngineCore core(config, *net, stage.Ranks());
+            EngineCore core(config, *net, stage.Ranks(), Passes::kBatches);
             for (int step = 0; step < 4; ++step) stage.Train(core, *net, /*last=*/true);
             const GatheredParameters gathered(core, {net->shared});
             const at::Tensor copies = stage.world().AllGather(net->shared.detach().clone());
@@ -316,7 +316,7 @@ TEST(EngineBatchTest, AcceptsGradientsOutsideOfBackwardPasses) {
       for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
              const auto ranks = std::make_shared<const MeshGroups>(world);
              auto net = std::make_shared<Net>(true, true);
-             EngineCore core(Config(zero, kParts), *net, ranks);
+             EngineCore core(Config(zero, kParts), *net, ranks, Passes::kBatches);
              EngineBatch batch(core);
              batch.Begin(true);
              std::vector<std::function<void()>> waiting;
@@ -364,7 +364,7 @@ TEST(EngineBatchTest, FreesWholeGradientsAfterTheBatch) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
            const auto ranks = std::make_shared<const MeshGroups>(world);
            auto net = std::make_shared<Net>(true, true);
-           EngineCore core(Config(zero, 1), *net, ranks);
+           EngineCore core(Config(zero, 1), *net, ranks, Passes::kBatches);
            const ActivationMeter meter;
            for (const bool last : {true, false}) {
              EngineBatch batch(core);
@@ -390,7 +390,7 @@ TEST(EngineBatchTest, DropsGradientsOfFailedBatch) {
            const auto ranks = std::make_shared<const MeshGroups>(world);
            const auto norm = [&](bool throws) {
              auto net = std::make_shared<Net>(true, true);
-             EngineCore core(Config(zero, 2), *net, ranks);
+             EngineCore core(Config(zero, 2), *net, ranks, Passes::kBatches);
              EngineBatch batch(core);
              bool armed = throws;
              // The gradient of this weight is the last to arrive.
@@ -430,7 +430,7 @@ TEST(EngineBatchTest, GathersParametersForInference) {
   for (const int zero : {0, 3}) {
     InStages(2, [&](Stage& stage) {
       auto net = stage.MakeNet();
-      EngineCore core(Config(zero, 3), *net, stage.Ranks());
+      EngineCore core(Config(zero, 3), *net, stage.Ranks(), Passes::kBatches);
       const at::NoGradGuard no_grad;
       for (int round = 0; round < 2; ++round) {
         EngineBatch batch(core);
@@ -465,7 +465,7 @@ std::vector<Seen> WithBadLoss(EngineConfig config, double factor) {
   const auto errors = RunRanks(4, [&](const ProcessGroup& world) {
     Stage stage(world, mail);
     auto net = stage.MakeNet();
-    EngineCore core(config, *net, stage.Ranks());
+    EngineCore core(config, *net, stage.Ranks(), Passes::kBatches);
     for (int step = 0; step < 3; ++step) {
       at::Tensor bias = stage.is_last() ? net->second->bias : at::Tensor();
       if (bias.defined() && step == 1 && stage.replica() == 0) {
@@ -515,7 +515,7 @@ TEST(EngineBatchTest, NamesRankOfNanLossOnAllRanks) {
   for (const auto& error : RunRanks(4, [&](const ProcessGroup& world) {
          Stage stage(world, mail);
          auto net = stage.MakeNet();
-         EngineCore core(Config(1, 2), *net, stage.Ranks());
+         EngineCore core(Config(1, 2), *net, stage.Ranks(), Passes::kBatches);
          stage.Train(core, *net, true);
          EngineBatch batch(core);
          batch.Begin(true);
@@ -546,7 +546,7 @@ TEST(EngineBatchTest, RejectsDifferentConfigurationsOnEveryRank) {
            EngineConfig config = Config(0, 3);
            if (world.rank() == 1) change(config);
            auto net = stage.MakeNet();
-           EngineCore core(config, *net, stage.Ranks());
+           EngineCore core(config, *net, stage.Ranks(), Passes::kBatches);
          })) {
       EXPECT_TRUE(said.empty() || said == TextOf(error)) << TextOf(error);
       said = TextOf(error);
@@ -574,7 +574,7 @@ TEST(EngineBatchTest, RejectsDifferentModelsOfOneStageOnAllRanks) {
            Stage stage(world, mail);
            auto net = stage.MakeNet();
            if (world.rank() == 3) net->register_parameter("more", at::ones({2}));
-           EngineCore core(Config(zero, 3), *net, stage.Ranks());
+           EngineCore core(Config(zero, 3), *net, stage.Ranks(), Passes::kBatches);
          })) {
       EXPECT_THAT(TextOf(error), AllOf(HasSubstr("pipeline stage 1: the ranks' models differ"),
                                        HasSubstr("rank 3: more Float [2]")));
@@ -587,7 +587,7 @@ TEST(EngineBatchTest, RejectsUntiedParameterOfTwoStages) {
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
          Stage stage(world, mail);
          auto net = stage.MakeNet();
-         EngineCore core(Config(0, 3), *net, stage.Ranks(/*tied=*/false));
+         EngineCore core(Config(0, 3), *net, stage.Ranks(/*tied=*/false), Passes::kBatches);
        })) {
     EXPECT_THAT(TextOf(error), HasSubstr("stages 0 and 1 of the pipeline both train shared"));
   }
@@ -604,7 +604,7 @@ TEST(EngineBatchTest, AcceptsParameterGroupOfAnotherStage) {
                                         .lr = 0.1,
                                         .weight_decay = {}}};
            auto net = stage.MakeNet();
-           EngineCore core(config, *net, stage.Ranks());
+           EngineCore core(config, *net, stage.Ranks(), Passes::kBatches);
            stage.Train(core, *net, true);
          })) {
       if (known) {
@@ -625,7 +625,7 @@ TEST(EngineBatchTest, AcceptsStageWithoutParameters) {
            torch::nn::Module none;
            torch::nn::Linear linear(5, 3);
            torch::nn::Module& module = stage.is_last() ? *linear : none;
-           EngineCore core(Config(zero, 1), module, stage.Ranks(/*tied=*/false));
+           EngineCore core(Config(zero, 1), module, stage.Ranks(/*tied=*/false), Passes::kBatches);
            EngineBatch batch(core);
            batch.Begin(true);
            if (stage.is_last()) {
@@ -643,7 +643,7 @@ TEST(EngineBatchTest, AcceptsStageWithoutParameters) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
            Stage stage(world, mail);
            torch::nn::Module none;
-           EngineCore core(Config(zero, 1), none, stage.Ranks(/*tied=*/false));
+           EngineCore core(Config(zero, 1), none, stage.Ranks(/*tied=*/false), Passes::kBatches);
          })) {
       EXPECT_THAT(TextOf(error), HasSubstr("there is nothing to train"));
     }
@@ -655,7 +655,7 @@ TEST(EngineBatchTest, RejectsCallsOfOrdinaryEngine) {
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
          Stage stage(world, mail);
          auto net = stage.MakeNet();
-         EngineCore core(Config(0, 1), *net, stage.Ranks());
+         EngineCore core(Config(0, 1), *net, stage.Ranks(), Passes::kBatches);
          core.BeforeForward();
        })) {
     EXPECT_THAT(TextOf(error), HasSubstr("TrainBatch"));
@@ -727,7 +727,7 @@ Trained RunLayout(const Layout& layout, const std::string& dir, int steps) {
          }
          Stage stage(world, mail);
          auto net = stage.MakeNet();
-         EngineCore core(Config(layout.zero, 2), *net, stage.Ranks());
+         EngineCore core(Config(layout.zero, 2), *net, stage.Ranks(), Passes::kBatches);
          core.LoadCheckpoint(dir);
          for (int i = 0; i < steps; ++i) {
            std::vector<double> loss = {stage.Train(core, *net, true)};

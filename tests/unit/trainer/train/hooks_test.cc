@@ -74,8 +74,8 @@ class Prepared {
                    .status_fd = status_fd,
                    .metrics_jsonl = recipe_.run.metrics_jsonl,
                    .rank_dir = {}}),
-        model_(MakeWholeTrainingModel(recipe_.engine, MakeModel(recipe_.model, {kFeatures}), group,
-                                      nullptr)),
+        model_(MakeWholeTrainingModel(recipe_.engine, MakeModel(recipe_.model, {kFeatures}),
+                                      std::make_shared<MeshGroups>(group), nullptr)),
         monitors_(MakeMonitors(recipe_.engine.monitors, group.rank())) {
     if (!recipe_.run.checkpoint_dir.empty()) checkpointer_.emplace(recipe_, env_, group, kSamples);
     run_.emplace(TrainRun{.recipe = recipe_,

@@ -1,0 +1,65 @@
+// The options by which a program starts an engine (engine.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dslaunch/deferred_init.h"
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/process_group.h"
+#include "dslaunch/shard.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace dslaunch {
+
+// Creates the program's own optimizer of `weights`, the tensors that the engine updates on this
+// rank:
+// - at ZeRO stage 0 each trained parameter whole, in its shape: the parameter itself, or its fp32
+//   master weight;
+// - at stages 1 to 3 this rank's slice of each, as one dimension, or no slice of a parameter.
+// The optimizer must contain all of `weights` and nothing else, in any groups. Names are module
+// paths. Called once by Initialize. The program may keep a copy of the result, for example for a
+// torch::optim::LRScheduler, which it steps itself after each Step that returned true.
+using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(
+    const std::vector<NamedTensor>& weights)>;
+
+struct InitializeOptions {
+  // The "optimizer" section as JSON, for example {"type": "AdamW", "params": {"lr": 0.001}}. Used
+  // only if the configuration has no such section.
+  std::string optimizer = {};
+  // Creates the program's own optimizer; null to use the configured one. The engine accumulates,
+  // averages, unscales and clips gradients as usual, then calls the optimizer's step(). Initialize
+  // throws if the configuration also has "optimizer", "scheduler" or "cuda_graph", for an optimizer
+  // that needs a closure (LBFGS), in a pipeline, and at stages 1 to 3 for an optimizer that may not
+  // be element-wise: all except torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad, unless the
+  // configuration has "zero_allow_untested_optimizer": true. The optimizer's state is not part of a
+  // checkpoint, so LoadCheckpoint needs load_optimizer_states = false.
+  OptimizerFactory make_optimizer = {};
+  // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it;
+  // the caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
+  // only its part: at stage 3 its shard, so no rank ever holds the whole model.
+  InitRecording* deferred = nullptr;
+  // False is the same as "broadcast_buffers": false in the configuration: each rank keeps its own
+  // buffers (queues, running statistics), and a checkpoint holds those of rank 0. True: all ranks
+  // have rank 0's buffers from the start and after each optimizer step.
+  bool broadcast_buffers = true;
+  // Tensor parallelism by the program's own layers: the ranks that divide the model's layers
+  // between them, as DeepSpeed's mpu names them; null: every rank has the whole model. The group is
+  // a Subgroup of the engine's with ranks of consecutive numbers, as many on every rank, and must
+  // outlive the engine. The other ranks of the engine's group hold the same parts and train on
+  // other samples. Layers exchange in this group, in the same order on its ranks, and their outputs
+  // and the gradients of whole parameters are the same on all of these. Not with a pipeline,
+  // parallel.mode, 1-bit optimizers and cuda_graph.
+  const ProcessGroup* tensor_group = nullptr;
+  // This rank's cuts of the parameters that are divided over tensor_group, by name. All others are
+  // whole: the engine gives them the values of the group's first rank, which counts in norms.
+  std::map<std::string, ParameterCut> cuts = {};
+};
+
+}  // namespace dslaunch
