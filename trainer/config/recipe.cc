@@ -61,9 +61,10 @@ KeyTable<RunConfig> RunKeys() {
   constexpr int64_t kMostRanks = 1'000'000;
   return {
       WordKey("mode", &R::mode,
-              {"train", "evaluate", "predict", "plan_memory", "plan_pipeline", "compare_precision"},
+              {"train", "evaluate", "predict", "plan_memory", "plan_pipeline", "compare_precision",
+               "trial"},
               "default train; `--eval_only`, `--plan_memory`, `--plan_pipeline`, "
-              "`--compare_precision` and `predict` set it"),
+              "`--compare_precision`, `predict` and `tune` set it"),
       WordKey("device", &R::device, {"auto", "cuda", "cpu"}, "default auto; `--device` sets it"),
       IntKey("epochs", &R::epochs, {1, 1'000'000},
              "passes over the data; one of `epochs` and `steps` is needed to train"),
@@ -176,7 +177,8 @@ void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
 // Refuses a run without what its mode needs, and keys of other modes.
 void CheckMode(JsonObject& object, const RunConfig& run) {
   using Mode = RunConfig::Mode;
-  const bool trains = run.mode == Mode::kTrain || run.mode == Mode::kComparePrecision;
+  const bool trains =
+      run.mode == Mode::kTrain || run.mode == Mode::kComparePrecision || run.mode == Mode::kTrial;
   if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
     object.Fail("", "needs one of epochs and steps; it has " +
                         std::string(run.epochs ? "both" : "neither"));

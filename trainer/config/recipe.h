@@ -76,9 +76,17 @@ struct RunConfig {
   bool normalize_by_targets =
       false;  // run.loss_normalization: "micro_batch" | "tokens" | "samples"
 
-  enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline, kComparePrecision };
+  enum class Mode {
+    kTrain,
+    kEvaluate,
+    kPredict,
+    kPlanMemory,
+    kPlanPipeline,
+    kComparePrecision,
+    kTrial
+  };
   // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |
-  // "compare_precision"
+  // "compare_precision" | "trial"
   Mode mode = Mode::kTrain;
   // plan_memory: number of ranks, and of ranks on a node at most; nullopt: the job's numbers.
   std::optional<int64_t> ranks, ranks_per_node;

@@ -75,4 +75,22 @@ std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t r
   }
 }
 
+std::optional<TunableSettings> ReadTunableSettings(const std::string& json_text, int64_t ranks) {
+  try {
+    const EngineConfig engine = ParseRecipe(json_text, "", ranks).engine;
+    return TunableSettings{
+        .train_batch_size = engine.batch.train_batch_size,
+        .micro_batch_size = engine.batch.micro_batch_size,
+        .accumulation_steps = engine.batch.accumulation_steps,
+        .stages = engine.pipeline.stages,
+        .zero_stage = engine.zero.stage,
+        .offloads_optimizer = engine.zero.offload_optimizer.device != OffloadDevice::kNone,
+        .offloads_parameters = engine.zero.offload_param.device != OffloadDevice::kNone,
+        .number_checkpoints = engine.number_checkpoints,
+        .checkpoint_interval = engine.pipeline.activation_checkpoint_interval};
+  } catch (const TrainError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace dslaunch

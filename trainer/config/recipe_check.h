@@ -25,6 +25,22 @@ struct RecipeProblem {
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks,
                                          const std::vector<int>& ranks_of_nodes = {});
 
+// The settings of a recipe that `dslaunch tune` varies, as the trainer reads them.
+struct TunableSettings {
+  int64_t train_batch_size = 0;
+  int64_t micro_batch_size = 0;
+  int64_t accumulation_steps = 1;
+  int64_t stages = 1;  // stages of the pipeline
+  int zero_stage = 0;
+  bool offloads_optimizer = false;  // to main memory or files
+  bool offloads_parameters = false;
+  int64_t number_checkpoints = 0;   // activation_checkpointing.number_checkpoints
+  int64_t checkpoint_interval = 0;  // pipeline.activation_checkpoint_interval
+};
+
+// Returns nullopt if CheckRecipe finds a problem.
+std::optional<TunableSettings> ReadTunableSettings(const std::string& json_text, int64_t ranks);
+
 // Refuses settings of the section `run` that the engine's settings exclude. Throws kBadInput,
 // naming the key.
 void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe);

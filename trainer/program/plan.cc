@@ -125,11 +125,12 @@ PlanPlace PlaceOf(const Recipe& recipe, const WorkerEnv& env, const RankDevice& 
   return place;
 }
 
-void WriteJson(const std::string& file, const std::vector<MemoryPlan>& plans, int64_t ranks) {
+void WriteJson(const std::string& file, const std::vector<MemoryPlan>& plans,
+               const PlanPlace& place) {
   if (file.empty()) return;
   std::ofstream out(file, std::ios::app);
   for (size_t stage = 0; stage < plans.size(); ++stage) {
-    out << PlanJson(plans[stage], ranks, static_cast<int>(stage)) << '\n';
+    out << PlanJson(plans[stage], place, static_cast<int>(stage)) << '\n';
   }
   out.flush();
   if (out) return;
@@ -202,7 +203,7 @@ void PlanMemoryOfRecipe(const Recipe& recipe, const WorkerEnv& env, const RankDe
       recipe.engine.pipeline.stages == 1 ? PlanWhole(recipe, data) : PlanStages(recipe, data);
   const PlanPlace place = PlaceOf(recipe, env, device);
   PrintLine(PlaceText(plans, place));
-  WriteJson(recipe.run.metrics_jsonl, plans, place.ranks);
+  WriteJson(recipe.run.metrics_jsonl, plans, place);
 }
 
 void PlanPipelineOfRecipe(const Recipe& recipe, const WorkerEnv& env) {

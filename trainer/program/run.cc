@@ -25,6 +25,7 @@
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
 #include "trainer/program/text.h"
+#include "trainer/program/trial.h"
 #include "trainer/resume/run_start.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/prepare.h"
@@ -199,6 +200,8 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
       return PlanPipelineOfRecipe(recipe, env);
     case RunConfig::Mode::kComparePrecision:
       return ComparePrecision(recipe, env, device);
+    case RunConfig::Mode::kTrial:
+      return RunTrial(recipe, env, device);
   }
 }
 

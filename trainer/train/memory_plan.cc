@@ -203,6 +203,11 @@ void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ran
   plan.master_weights = share * weight_bytes;
 }
 
+// Ranks that share a node's memory.
+int64_t RanksOnNode(const PlanPlace& place) {
+  return std::min(place.ranks, std::max<int64_t>(place.ranks_per_node, 1));
+}
+
 }  // namespace
 
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
@@ -269,7 +274,7 @@ std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& pl
     largest = std::max(largest, plan.total());
     on_device = std::max(on_device, plan.on_device());
   }
-  const int64_t on_node = std::min(place.ranks, std::max<int64_t>(place.ranks_per_node, 1));
+  const int64_t on_node = RanksOnNode(place);
   const int64_t node = on_node * largest;
   std::string text =
       Format("%lld %s", static_cast<long long>(place.ranks), place.ranks == 1 ? "rank" : "ranks");
@@ -290,22 +295,27 @@ std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& pl
   return text;
 }
 
-std::string PlanJson(const MemoryPlan& plan, int64_t ranks, int stage) {
-  return nlohmann::ordered_json{{"plan",
-                                 {{"ranks", ranks},
-                                  {"stage", stage},
-                                  {"parameters", plan.parameters},
-                                  {"gathered", plan.gathered},
-                                  {"gradients", plan.gradients},
-                                  {"buckets", plan.buckets},
-                                  {"optimizer", plan.optimizer},
-                                  {"master_weights", plan.master_weights},
-                                  {"buffers", plan.buffers},
-                                  {"passes", plan.passes},
-                                  {"update", plan.update},
-                                  {"in_main_memory", plan.in_main_memory},
-                                  {"in_files", plan.in_files},
-                                  {"together", plan.total()}}}}
+std::string PlanJson(const MemoryPlan& plan, const PlanPlace& place, int stage) {
+  const bool on_gpu = place.device_bytes > 0;
+  return nlohmann::ordered_json{
+      {"plan",
+       {{"ranks", place.ranks},
+        {"stage", stage},
+        {"parameters", plan.parameters},
+        {"gathered", plan.gathered},
+        {"gradients", plan.gradients},
+        {"buckets", plan.buckets},
+        {"optimizer", plan.optimizer},
+        {"master_weights", plan.master_weights},
+        {"buffers", plan.buffers},
+        {"passes", plan.passes},
+        {"update", plan.update},
+        {"in_main_memory", plan.in_main_memory},
+        {"in_files", plan.in_files},
+        {"together", plan.total()},
+        {"on_gpu", on_gpu},
+        {"needs", on_gpu ? plan.on_device() : plan.total()},
+        {"has", on_gpu ? place.device_bytes : place.node_bytes / RanksOnNode(place)}}}}
       .dump();
 }
 

@@ -110,8 +110,10 @@ std::string PlanText(const MemoryPlan& plan);
 // Whether it fits: "1024 ranks, 8 on a node: 328.0 GiB together; this machine has 1.5 TiB, which is
 // enough". Of a pipeline a plan for each stage; a node then has ranks of the largest, at most.
 std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place);
-// One line of JSON: bytes by category, "ranks", and of a pipeline "stage".
-std::string PlanJson(const MemoryPlan& plan, int64_t ranks, int stage);
+// One line of JSON: bytes by category, "ranks", and of a pipeline "stage". "needs" is what a rank
+// needs where memory may lack, its GPU if it has one ("on_gpu"), and "has" its part of what is
+// there (0: not known).
+std::string PlanJson(const MemoryPlan& plan, const PlanPlace& place, int stage);
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
 
 }  // namespace dslaunch

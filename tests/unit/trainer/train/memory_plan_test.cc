@@ -8,6 +8,7 @@
 namespace dslaunch::memory_plan_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 EngineConfig Config(OptimizerConfig::Type type, Dtype model = Dtype::kFloat32) {
@@ -198,8 +199,13 @@ TEST(MemoryPlanTest, ReportsWhetherPlanFitsMachine) {
       PlaceText({plan}, {.ranks = 2, .ranks_per_node = 8, .device_bytes = int64_t{1} << 30}),
       "2 ranks, 2 on a node: 6.0 GiB together; a GPU of this machine has 1.0 GiB, which is too "
       "little");
-  EXPECT_THAT(PlanJson(plan, 1024, 1),
-              HasSubstr(R"("ranks":1024,"stage":1,"parameters":3221225472)"));
+  const PlanPlace cpus = {.ranks = 1024, .ranks_per_node = 8, .node_bytes = int64_t{1} << 40};
+  EXPECT_THAT(PlanJson(plan, cpus, 1),
+              AllOf(HasSubstr(R"("ranks":1024,"stage":1,"parameters":3221225472)"),
+                    HasSubstr(R"("on_gpu":false,"needs":3221225472,"has":137438953472)")));
+  plan.in_main_memory = int64_t{1} << 30;
+  EXPECT_THAT(PlanJson(plan, {.ranks = 2, .device_bytes = int64_t{1} << 30}, 0),
+              HasSubstr(R"("on_gpu":true,"needs":2147483648,"has":1073741824)"));
 }
 
 TEST(MemoryPlanTest, CountsStatesOfEachOptimizer) {

@@ -1,0 +1,35 @@
+// Trains a recipe's steps and measures each of them, for run.mode "compare_precision" and "trial".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "dslaunch/process_group.h"
+#include "trainer/base/memory_bytes.h"
+#include "trainer/config/recipe.h"
+#include "trainer/data/dataset.h"
+#include "trainer/train/progress.h"
+
+namespace dslaunch {
+
+// One entry of `seconds` and `samples` for each step.
+struct TimedSteps {
+  std::vector<double> seconds;   // duration on this rank, waits for other ranks included
+  std::vector<int64_t> samples;  // samples of the step, over all ranks
+  double last_loss = 0;          // loss of the last step, mean over all ranks
+  int64_t skipped = 0;           // steps whose gradients overflowed
+  int64_t peak_bytes = 0;        // peak memory of tensors, maximum over the ranks
+  MemoryBytes memory;            // maximum over the ranks of each category
+};
+
+// Prepares the model, trains run.steps (or run.epochs), and waits for the device after each step.
+// Evaluates and saves nothing. Calls `report` on each rank after each step with the number of
+// steps. Collective. Throws TrainError as training does.
+TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
+                     const std::function<void(const StepInfo&, int64_t total_steps)>& report);
+
+// Precondition: `values` is not empty.
+double Median(std::vector<double> values);
+
+}  // namespace dslaunch
