@@ -1,6 +1,7 @@
 #include "tests/fuzz/hostile_texts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,8 @@
 #include "cli/transport/ssh/ssh_config.h"
 #include "cli/transport/ssh/ssh_config_rules.h"
 #include "cli/transport/ssh/ssh_known_hosts.h"
+#include "cli/tune/trial_output.h"
+#include "cli/tune/tune_state.h"
 #include "hostfiles/host_filter.h"
 #include "hostfiles/hostfile.h"
 #include "proto/contract/call_back_line.h"
@@ -478,6 +481,23 @@ bool ReadsRankFiles(const std::string& bytes) {
   Require(!DrawsNoNumber(page), "a page draws what is no number");
   return !data.ranks[0].metrics->points.empty() || !data.events.starts.empty() ||
          data.ranks[0].run || data.ranks[1].profile;
+}
+
+bool ReadsTuneFiles(const std::string& bytes) {
+  JobRun run;
+  run.out = bytes;
+  const TrialResult trial = ReadTrial(run, 8);
+  Require((trial.end == TrialEnd::kMeasured) == !trial.steps_s.empty(), "a trial without steps");
+  Require(std::ranges::all_of(trial.steps_s, [](double s) { return s > 0 && std::isfinite(s); }),
+          "a step time is not above 0");
+  const PlanResult plan = ReadPlan(run);
+  Require(plan.needs_bytes >= plan.passes_bytes && plan.passes_bytes >= 0, "a plan is below 0");
+  const Result<std::vector<TuneRow>> rows = ReadState(bytes, "k", "file");
+  if (rows.ok()) {
+    const Result<std::vector<TuneRow>> again = ReadState(StateText({}, "k", *rows), "k", "file");
+    Require(again.ok() && again->size() == rows->size(), "a state changes when it is written");
+  }
+  return trial.end == TrialEnd::kMeasured || plan.failure.empty() || rows.ok();
 }
 
 bool ReadsKnownHosts(const std::string& bytes) {

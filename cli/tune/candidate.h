@@ -1,0 +1,89 @@
+// The configurations among which `dslaunch tune` searches: one value for each axis. All train the
+// same global batch on the same ranks. Pure.
+//
+// An axis is a row of the table in candidate.cc: its values, the keys of the engine that it sets,
+// and how it is written in tables. A further axis is a further row.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+enum class Axis : size_t { kMicroBatch, kZeroStage, kRecompute, kOffload, kPipeline };
+inline constexpr size_t kAxisCount = 5;
+
+struct Candidate {
+  // By Axis: samples of a micro-batch; stage of ZeRO; 1: activations are recomputed; 1: the
+  // optimizer's state is in main memory, 2: parameters too; stages of the pipeline.
+  std::array<int64_t, kAxisCount> values = {1, 0, 0, 0, 1};
+
+  int64_t& operator[](Axis axis) { return values[static_cast<size_t>(axis)]; }
+  int64_t operator[](Axis axis) const { return values[static_cast<size_t>(axis)]; }
+  auto operator<=>(const Candidate&) const = default;
+};
+
+// The subject of a search.
+struct TuneProblem {
+  int64_t ranks = 1;
+  int64_t nodes = 1;
+  int64_t global_batch = 1;
+  bool on_gpu = false;  // ranks compute on GPUs
+  Candidate recipe;     // the recipe's own configuration
+  // How the recipe recomputes, if it does; else 0.
+  int64_t number_checkpoints = 0;
+  int64_t checkpoint_interval = 0;
+  bool zero_is_flag = false;  // the recipe's zero_optimization is true or false
+};
+
+// Returns the problem of a recipe, which is JSON, without on_gpu. Precondition: CheckRecipe accepts
+// the recipe for so many ranks.
+TuneProblem MakeTuneProblem(const std::string& recipe_json, int64_t ranks, int64_t nodes);
+
+// Ranks that see different samples.
+int64_t ReplicasOf(const TuneProblem& problem, const Candidate& candidate);
+// Micro-batches of a step on each replica.
+int64_t AccumulationOf(const TuneProblem& problem, const Candidate& candidate);
+
+// Returns all candidates that divide ranks and batch without rest, the recipe's own first. Leaves
+// out those that `is_valid` refuses, and what only costs: ZeRO with one replica and no offload.
+// At most kMaxCandidates.
+inline constexpr size_t kMaxCandidates = 4096;
+std::vector<Candidate> CandidateSpace(const TuneProblem& problem,
+                                      const std::function<bool(const Candidate&)>& is_valid);
+
+// Returns whether the recipe with the candidate's keys is one that the trainer accepts.
+bool IsValidRecipe(const TuneProblem& problem, const Candidate& candidate,
+                   const std::string& recipe_json);
+
+// A key of the recipe and its value as JSON: "engine.zero_optimization.stage" and "2".
+struct RecipeKey {
+  std::string path;
+  std::string json;
+  bool operator==(const RecipeKey&) const = default;
+};
+
+// Returns the keys in which the candidate differs from the recipe; empty for the recipe's own.
+std::vector<RecipeKey> KeysOf(const TuneProblem& problem, const Candidate& candidate);
+
+// Returns the recipe, which is JSON, with these keys.
+std::string WithKeys(const std::string& recipe_json, const std::vector<RecipeKey>& keys);
+
+// Compares how much a configuration asks of its user to understand; 0 is the simplest.
+int64_t ComplexityOf(const Candidate& candidate);
+
+// Heads of the columns of a table, and a candidate's cells: "8 x 4", "2", "yes", "no", "1".
+std::vector<std::string> AxisHeads();
+std::vector<std::string> AxisCells(const TuneProblem& problem, const Candidate& candidate);
+// "micro-batch 8 x 4, ZeRO 2, recompute": the plain values left out.
+std::string CandidateText(const TuneProblem& problem, const Candidate& candidate);
+
+// Names of the axes for JSON: "micro_batch".
+const char* NameOf(Axis axis);
+
+}  // namespace dslaunch
