@@ -63,6 +63,7 @@
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/ssh/ssh_prompt.h"
 #include "cli/transport/ssh/transport_ssh.h"
+#include "cli/tune_main.h"
 
 namespace dslaunch {
 namespace {
@@ -493,6 +494,9 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kVersion) {
     const VersionInfo info = ReadVersionInfo(BinaryFolder().string());
     terminal.Out(options->json ? VersionJson(info) : VersionText(info));
+  } else if (options->mode == LaunchOptions::Mode::kTune) {
+    ShowNotices(*options, terminal);
+    exit_code = TuneMain(*options, terminal);
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {

@@ -219,6 +219,10 @@ constexpr char kTrainDetails[] =
 constexpr char kPredictDetails[] =
     R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr names the source.)";
 
+constexpr char kTuneDetails[] =
+    R"(Varies micro-batch and accumulation at the recipe's global batch, ZeRO stage, recomputation, offload and pipeline stages. Each trial trains a few steps; nothing is saved. Configurations that do not fit into memory, run out of it or fail are rows of the table with their cause. Ctrl-C ends the trial and prints what was found.
+Launch options are those of dslaunch --help. Exit codes: 0, a configuration was found; 69, none; 130, interrupted; 64 and 65, wrong input.)";
+
 constexpr char kNeedsPrompt[] = "sets how --prompt is continued; give that too";
 
 constexpr char kDoctorDetails[] =
@@ -282,6 +286,15 @@ std::vector<CommandSpec> MakeCommands() {
                      "a JSON line for each sample of the test data"},
                     {"dslaunch predict gpt2_tiny --checkpoint_dir run1 --prompt Once",
                      "continues a text"}}},
+      {.name = "tune",
+       .help = "finds the fastest configuration that fits, by trials on the job's nodes",
+       .details = kTuneDetails,
+       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr, {}, Offers::kRecipes}},
+       .options = &TuneOptionTable(),
+       .examples = {{"dslaunch -n 2 tune my.yaml",
+                     "writes my.tuned.yaml; the same command again continues the search"},
+                    {"dslaunch -H hosts -n 8 tune my.yaml --budget 3600 -o fast.yaml",
+                     "an hour on all nodes of a hostfile"}}},
       {.name = "bench comm",
        .help = "measures what the ranks' exchanges cost on the nodes of a job",
        .details = "Prints nccl-tests' table, and a fit (latency and bandwidth) of each exchange. "
@@ -531,7 +544,8 @@ std::string UsageOf(const CommandSpec& command) {
     return text;
   };
   const bool takes_launch_options = command.options == &LaunchOptionTable();
-  const bool is_task = name == "train" || name == "predict" || name == "bench comm";
+  const bool is_task =
+      name == "train" || name == "predict" || name == "tune" || name == "bench comm";
   std::string usage = is_task ? "dslaunch [launch options] " : "dslaunch ";
   usage += name;
   if (takes_launch_options) usage += " [launch options]";

@@ -19,8 +19,8 @@ constexpr size_t kExampleIndent = 6;
 constexpr char kUses[] =
     R"(dslaunch starts one process per slot on one or many nodes, and supervises them.
 
-  dslaunch [options] train | predict [RECIPE] [options]   the built-in trainer
-  dslaunch [options] PROGRAM [args...]                    any program or script
+  dslaunch [options] train | predict | tune [RECIPE] [options]   the built-in trainer
+  dslaunch [options] PROGRAM [args...]                           any program or script
 )";
 
 constexpr char kEnd[] =
@@ -53,7 +53,9 @@ std::string CommandList() {
   std::string_view last;
   for (const CommandSpec& command : Commands()) {
     const std::string_view family = FamilyOf(command);
-    if (family.empty() || family == "train" || family == "predict" || family == last) continue;
+    if (family.empty() || family == "train" || family == "predict" || family == "tune" ||
+        family == last)
+      continue;
     const std::string bar = last.empty() ? "" : " | ";
     if (line.size() + bar.size() + family.size() + 2 > kWidth) {
       result += line + " |\n";
@@ -254,7 +256,8 @@ std::string ManPage() {
   page += Section("SYNOPSIS");
   for (const char* use :
        {"[options] train [RECIPE] [trainer options]", "[options] predict [RECIPE] [options]",
-        "[options] PROGRAM [args...]", "COMMAND [arguments]"}) {
+        "[options] tune [RECIPE] [options]", "[options] PROGRAM [args...]",
+        "COMMAND [arguments]"}) {
     page += Bold("dslaunch") + " " + Roff(use) + "\n.br\n";
   }
   page += Section("DESCRIPTION");

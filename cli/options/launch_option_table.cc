@@ -21,6 +21,7 @@ constexpr Named<NumaBinding> kNumaBindings[] = {{"node", NumaBinding::kNode},
                                                 {"socket", NumaBinding::kSocket},
                                                 {"exclusive", NumaBinding::kExclusive},
                                                 {"core-complex", NumaBinding::kCoreComplex}};
+constexpr Named<const char*> kAutotuning[] = {{"tune", "tune"}, {"run", "run"}};
 constexpr Named<LogLevel> kLogLevels[] = {{"debug", LogLevel::kDebug},
                                           {"info", LogLevel::kInfo},
                                           {"warning", LogLevel::kWarning},
@@ -937,14 +938,12 @@ OptionTable MakeTable() {
        .pet = true},
 
       {.names = "--autotuning",
-       .value = "tune|run",
-       .group = Group::kRefused,
-       .help = "DeepSpeed's autotuner",
-       .refusal =
-           "the autotuner is a Python program of DeepSpeed; run deepspeed --autotuning once, "
-           "and give dslaunch the configuration that it finds",
+       .group = Group::kTranslated,
+       .help = "before 'train': dslaunch tune RECIPE; with run, train with what it finds",
+       .target = kChoice<&ParsedFlags::autotuning, kAutotuning>,
        .deepspeed = true,
-       .may_be_empty = true},
+       .may_be_empty = true,
+       .line_only = true},
       {.names = "--logs_specs",
        .value = "NAME",
        .group = Group::kRefused,

@@ -57,20 +57,6 @@ void Remove(OptionLayer& layer, std::string_view name) {
   std::erase_if(layer.values, [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
-// Returns `options` as the user can give them to dslaunch.
-Words ShownOptions(const OptionLayer& options) {
-  Words words;
-  for (const OptionSpec& spec : LaunchOptionTable()) {
-    const auto found = options.values.find(&spec);
-    if (found == options.values.end()) continue;
-    for (const FlagValue& value : found->second) {
-      words.emplace_back(NameOf(spec));
-      if (!IsFlag(spec)) words.push_back(value.text);
-    }
-  }
-  return words;
-}
-
 // Adds the options of `inner`, the launcher's, to `options`; an option in both is an error unless
 // the values agree.
 Result<void> Merge(const std::string& launcher, OptionLayer inner, OptionLayer& options) {
@@ -165,7 +151,7 @@ Error Refusal(const LauncherUse& use, const Words& argv, OptionLayer options) {
   for (const char* name : {"--num_gpus", "--nproc_per_node", "--num_proc"}) {
     if (counts) Remove(options, name);  // the command line already sets the number of ranks
   }
-  Words words = ShownOptions(options);
+  Words words = LaunchWords(options);
   words.insert(words.begin(), "dslaunch");
   if (use.is_wrapped) {
     words.insert(words.begin(), argv.begin(),
@@ -204,7 +190,7 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& giv
     ChooseAccelerateConfig(context.has_accelerate_default, options, read->options);
   DSL_TRY(Merge(launcher->name, std::move(read->options), options));
   launch.replaces_torchrun = use->kind == LauncherKind::kTorchrun;
-  launch.notice = NoticeOf(launcher->name, ShownOptions(options), launch.program);
+  launch.notice = NoticeOf(launcher->name, LaunchWords(options), launch.program);
   launch.options = std::move(options);
   return std::optional<NestedLaunch>(std::move(launch));
 }

@@ -93,6 +93,19 @@ Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const
   return layer;
 }
 
+std::vector<std::string> LaunchWords(const OptionLayer& options) {
+  std::vector<std::string> words;
+  for (const OptionSpec& spec : LaunchOptionTable()) {
+    const auto found = options.values.find(&spec);
+    if (found == options.values.end()) continue;
+    for (const FlagValue& value : found->second) {
+      words.emplace_back(NameOf(spec));
+      if (!IsFlag(spec)) words.push_back(value.text);
+    }
+  }
+  return words;
+}
+
 Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
                         const std::vector<Exclusion>& exclusions, ParsedFlags& flags) {
   Merged merged;

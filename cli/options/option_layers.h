@@ -26,6 +26,9 @@ struct OptionLayer {
 // flag's value is a number, and 0 means not set.
 Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const* environment);
 
+// Returns the launch options of a layer as words of a command line.
+std::vector<std::string> LaunchWords(const OptionLayer& options);
+
 // Reads the effective values into `flags`. `layers` are in order of precedence, highest first. An
 // option is dropped if a higher layer has an option that excludes it. Refused options, and two
 // options of one layer that exclude each other, are errors.

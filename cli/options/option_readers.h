@@ -1,6 +1,6 @@
 // Targets that many options share: pointers to members of what a command line fills in, with the
-// readers that check a value. `member` is one of LaunchOptions, TrainOptions, Draft, JobCommand,
-// HostfileCommand, CheckpointCommand, DataCommand, RecipeCommand or KubernetesJob.
+// readers that check a value. `member` is one of LaunchOptions, TrainOptions, TuneOptions, Draft,
+// JobCommand, HostfileCommand, CheckpointCommand, DataCommand, RecipeCommand or KubernetesJob.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,10 @@ T& Field(ParsedFlags& flags, T LaunchOptions::*member) {
 template <class T>
 T& Field(ParsedFlags& flags, T TrainOptions::*member) {
   return flags.options.train.*member;
+}
+template <class T>
+T& Field(ParsedFlags& flags, T TuneOptions::*member) {
+  return flags.options.tune.*member;
 }
 template <class T>
 T& Field(ParsedFlags& flags, T JobCommand::*member) {

@@ -39,6 +39,8 @@ const char* Title(OptionGroup group) {
       return "Prediction";
     case OptionGroup::kPredictText:
       return "Text";
+    case OptionGroup::kTune:
+      return "The search";
     case OptionGroup::kCommand:
       return "Options";
   }

@@ -31,6 +31,7 @@ enum class OptionGroup {
   kTrainKeep,
   kPredict,
   kPredictText,
+  kTune,
   kCommand,  // options of a command such as ps
 };
 
@@ -123,6 +124,7 @@ using OptionTable = std::vector<OptionSpec>;
 const OptionTable& LaunchOptionTable();
 const OptionTable& TrainOptionTable();
 const OptionTable& PredictOptionTable();
+const OptionTable& TuneOptionTable();
 
 // Two options that exclude each other.
 struct Exclusion {

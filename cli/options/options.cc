@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "base/count.h"
@@ -128,7 +130,7 @@ bool Has(const OptionLayer& layer, std::string_view name) {
 // Rejects programs with the names of planned commands, because a later version would run the
 // command instead.
 Result<void> CheckReserved(const std::string& program, const OptionLayer& line) {
-  constexpr std::string_view kReserved[] = {"top", "stacks", "tune", "import", "convert"};
+  constexpr std::string_view kReserved[] = {"top", "stacks", "import", "convert"};
   for (const char* form : {"--module", "--no_python", "--run_path"}) {
     if (Has(line, form)) return {};  // the word names a program of the user
   }
@@ -297,19 +299,43 @@ Result<std::optional<LaunchOptions>> ReadBench(const std::vector<std::string>& a
   return std::optional<LaunchOptions>();
 }
 
-LinePart::Other AfterTrain() { return {TrainOptionTable(), "after 'train'"}; }
-LinePart::Other AfterPredict() { return {PredictOptionTable(), "after 'predict'"}; }
+// A task of the trainer, whose name precedes the recipe.
+struct TaskWord {
+  const char* name;
+  const OptionTable& (*table)();
+};
+constexpr TaskWord kTaskWords[] = {
+    {"train", TrainOptionTable}, {"predict", PredictOptionTable}, {"tune", TuneOptionTable}};
 
-// Reads the options and the recipe after `train` or `predict`, which is `arguments[word]`.
+// Returns the sections of options after the tasks other than `name`.
+std::vector<LinePart::Other> AfterTasks(std::string_view name = "") {
+  std::vector<LinePart::Other> others;
+  for (const TaskWord& task : kTaskWords) {
+    if (task.name == name) continue;
+    others.push_back({task.table(), "after '" + std::string(task.name) + "'"});
+  }
+  return others;
+}
+
+// Returns the task that arguments[word] names; nullptr if it is another word. `tune run` is
+// torchtune's.
+const TaskWord* FindTask(const std::vector<std::string>& arguments, size_t word) {
+  if (word >= arguments.size()) return nullptr;
+  const bool torchtune =
+      arguments[word] == "tune" && word + 1 < arguments.size() && arguments[word + 1] == "run";
+  const auto found = std::ranges::find(kTaskWords, arguments[word],
+                                       [](const TaskWord& task) { return std::string(task.name); });
+  return torchtune || found == std::end(kTaskWords) ? nullptr : found;
+}
+
+// Reads the options and the recipe after the name of a task, which is `arguments[word]`.
 Result<OptionLayer> ReadTrainWords(const std::vector<std::string>& arguments, size_t word,
-                                   LaunchOptions& options) {
-  const std::string& name = arguments[word];
-  const bool predicts = name == "predict";
+                                   const TaskWord& task, LaunchOptions& options) {
+  const std::string name = task.name;
   options.mode = LaunchOptions::Mode::kTrain;
-  if (predicts) options.train.task = TrainOptions::Task::kPredict;
-  const LinePart part = {
-      predicts ? PredictOptionTable() : TrainOptionTable(),
-      {{LaunchOptionTable(), "before '" + name + "'"}, predicts ? AfterTrain() : AfterPredict()}};
+  if (name == "predict") options.train.task = TrainOptions::Task::kPredict;
+  LinePart part = {task.table(), {{LaunchOptionTable(), "before '" + name + "'"}}};
+  for (const LinePart::Other& other : AfterTasks(name)) part.others.push_back(other);
   DSL_TRY_ASSIGN(OptionsAndArguments read,
                  WithHint(ReadOptionsAndArguments(part, arguments, word + 1)));
   if (read.arguments.size() > 1) {
@@ -320,8 +346,8 @@ Result<OptionLayer> ReadTrainWords(const std::vector<std::string>& arguments, si
   return std::move(read.options);
 }
 
-// Reads the options of the command line, the launch file and the environment, then those after
-// `train` or `predict`, which is `word`.
+// Reads the options of the command line, the launch file and the environment, then those after the
+// name of a task, which is `word`.
 Result<void> ReadAllLayers(const OptionLayer& line, const OptionLayer& file,
                            const OptionLayer& task, const std::string& word,
                            const ParseContext& context, ParsedFlags& flags) {
@@ -334,6 +360,43 @@ Result<void> ReadAllLayers(const OptionLayer& line, const OptionLayer& file,
   const CommandSpec& command = *CommandsOf(word).front();
   DSL_TRY(WithHint(ReadLayers({task}, command.exclusions, flags)));
   return WithHint(CheckRequirements(command.requirements, flags));
+}
+
+// If the line asks for a search, with `tune` or with --autotuning before `train`, sets the mode and
+// the words for its jobs. `word` is the index of the task's name.
+Result<void> DecideTuning(const OptionLayer& line, const std::vector<std::string>& arguments,
+                          size_t word, ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  const bool is_command = word < arguments.size() && arguments[word] == "tune";
+  const bool trains = options.train.task == TrainOptions::Task::kTrain;
+  if (!is_command && (flags.autotuning.empty() || !trains)) return {};
+  options.mode = LaunchOptions::Mode::kTune;
+  options.tune.then_train = flags.autotuning == "run";
+  if (word < arguments.size()) {
+    options.tune.train_words.assign(arguments.begin() + static_cast<std::ptrdiff_t>(word) + 1,
+                                    arguments.end());
+  }
+  OptionLayer launch = line;
+  std::erase_if(launch.values, [](const auto& item) {
+    const std::string_view name = NameOf(*item.first);
+    return name == "--autotuning" || name == "--json";
+  });
+  options.tune.launch_words = LaunchWords(launch);
+  for (const auto& [option, given, why] :
+       {std::tuple("--detach", options.detach, "waits for each of its jobs"),
+        std::tuple("--dry_run", options.dry_run,
+                   "has no single job to show; give it to 'train'")}) {
+    if (given) return Usage(std::string("tune ") + why + "; leave " + option + " out");
+  }
+  return {};
+}
+
+// Refuses --autotuning if it has not led to a search.
+Result<void> CheckAutotuning(const ParsedFlags& flags) {
+  if (flags.autotuning.empty() || flags.options.mode == LaunchOptions::Mode::kTune) return {};
+  return Usage(
+      "--autotuning is for recipes of the built-in trainer: dslaunch tune RECIPE; for a Python "
+      "program run deepspeed --autotuning once, and give dslaunch the configuration that it finds");
 }
 
 LaunchOptions ListOfRecipes(const TrainOptions& train) {
@@ -356,9 +419,8 @@ void MoveTimeLimitToTrainer(LaunchOptions& options) {
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const ParseContext& context) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const OptionTable& table = LaunchOptionTable();
-  DSL_TRY_ASSIGN(
-      const LeadingOptions leading,
-      WithHint(ReadLeadingOptions({table, {AfterTrain(), AfterPredict()}}, arguments, 0)));
+  DSL_TRY_ASSIGN(const LeadingOptions leading,
+                 WithHint(ReadLeadingOptions({table, AfterTasks()}, arguments, 0)));
   OptionLayer line = leading.options;
   const bool has_word = leading.next < arguments.size();
   const std::string first = has_word ? arguments[leading.next] : "";
@@ -374,9 +436,8 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
                    ReadBench(arguments, leading.next, options));
     if (help) return *help;
   }
-  const bool predicts = first == "predict" && !is_program;
-  if ((first == "train" && !is_program) || predicts) {
-    DSL_TRY_ASSIGN(task, ReadTrainWords(arguments, leading.next, options));
+  if (const TaskWord* word = is_program ? nullptr : FindTask(arguments, leading.next)) {
+    DSL_TRY_ASSIGN(task, ReadTrainWords(arguments, leading.next, *word, options));
   }
   if (const std::optional<LaunchOptions> text = AskedForText(line, task, first)) return *text;
   std::vector<std::string> program;
@@ -397,9 +458,10 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   NoteIgnoredSections(line, file, path, flags);
   if (!has_word && flags.launch_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    if (!predicts) MoveTimeLimitToTrainer(options);
+    if (first != "predict") MoveTimeLimitToTrainer(options);
     DSL_TRY(DecideTask(flags));
     ChooseRecipe(file, path, flags);
+    DSL_TRY(DecideTuning(line, arguments, leading.next, flags));
   } else if (!has_word) {
     return Usage("nothing to run: give 'train' or a program");
   } else if (options.runs_trainer && (flags.module || flags.no_python || flags.run_path)) {
@@ -408,6 +470,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     DSL_TRY(CheckProgramName(program.front(), flags, context));
     options.program = std::move(program);
   }
+  DSL_TRY(CheckAutotuning(flags));
   DSL_TRY_ASSIGN(LaunchOptions resolved, WithHint(ResolveOptions(std::move(flags))));
   if (resolved.train.ranks) PlanInOneProcess(resolved);
   NoteTimeLimit(resolved);

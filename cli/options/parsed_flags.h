@@ -67,6 +67,7 @@ struct ParsedFlags {
   bool plan_memory = false;
   bool plan_pipeline = false;
   bool compare_precision = false;
+  std::string autotuning;  // "tune" or "run"; empty: not given
 
   // Options of the other commands.
   JobCommand job;

@@ -1,4 +1,4 @@
-// The options of `train` and `predict`.
+// The options of `train`, `predict` and `tune`.
 #include "cli/options/option_readers.h"
 
 namespace dslaunch {
@@ -16,6 +16,12 @@ void TimeLimit(const FlagValue& given, ParsedFlags& flags) {
   constexpr double kMaxTimeLimitS = 1e9;
   flags.options.train.time_limit_s =
       static_cast<double>(ReadSecondsAsMs(given.name, given.text, 0.001, kMaxTimeLimitS)) / 1000;
+}
+
+void Budget(const FlagValue& given, ParsedFlags& flags) {
+  constexpr double kMaxBudgetS = 30 * 86'400.0;
+  flags.options.tune.budget_s =
+      static_cast<double>(ReadSecondsAsMs(given.name, given.text, 1, kMaxBudgetS)) / 1000;
 }
 
 void Temperature(const FlagValue& given, ParsedFlags& flags) {
@@ -171,6 +177,51 @@ const OptionTable& TrainOptionTable() {
        .group = Group::kAccepted,
        .help = "as in scripts for deepspeed: the engine is always on",
        .target = kIgnoredFlag},
+  };
+  return table;
+}
+
+const OptionTable& TuneOptionTable() {
+  static const OptionTable table = {
+      {.names = "--budget",
+       .value = "S",
+       .group = Group::kTune,
+       .help = "seconds that the search may take",
+       .target = {Budget, ValueKind::kSeconds},
+       .default_value = "600"},
+      {.names = "-o,--output",
+       .value = "FILE",
+       .group = Group::kTune,
+       .help = "file of the recipe that is found; FILE.tune beside it has the finished trials, "
+               "which the next search does not repeat; default: NAME.tuned.yaml",
+       .target = kFile<&TuneOptions::output>},
+      {.names = "--json",
+       .group = Group::kTune,
+       .help = "print JSON, for programs",
+       .target = kFlag<&LaunchOptions::json>},
+      {.names = "--deepspeed_config",
+       .value = "FILE",
+       .group = Group::kTrainWhat,
+       .help = "a DeepSpeed JSON file, in place of the recipe's engine section",
+       .target = kFile<&TrainOptions::deepspeed_config>},
+      {.names = "--set",
+       .value = "KEY.PATH=VALUE",
+       .group = Group::kTrainWhat,
+       .help = "overrides any value of the recipe; may be repeated",
+       .target = AddSet,
+       .repeatable = true,
+       .offers = Offers::kRecipeKeys},
+      {.names = "--data",
+       .value = "PATH",
+       .group = Group::kTrainWhat,
+       .help = "overrides the recipe's data.path",
+       .target = kFile<&TrainOptions::data>},
+      {.names = "--plugin",
+       .value = "LIB.so",
+       .group = Group::kTrainWhat,
+       .help = "a model of your own, in place of the recipe's",
+       .target = kFile<&TrainOptions::plugin>},
+      HelpOption(Group::kOther),
   };
   return table;
 }

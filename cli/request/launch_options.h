@@ -115,11 +115,24 @@ struct TrainOptions {
   bool operator==(const TrainOptions&) const = default;
 };
 
+// Options of `tune`, which also has a recipe with its options (TrainOptions).
+struct TuneOptions {
+  double budget_s = 600;
+  std::string output;       // file of the recipe that is found; empty: named after the recipe
+  bool then_train = false;  // trains with it afterwards (DeepSpeed's --autotuning run)
+  // The launch options on the command line, for the jobs of the search.
+  std::vector<std::string> launch_words;
+  // The words after `train`, for the training afterwards.
+  std::vector<std::string> train_words;
+  bool operator==(const TuneOptions&) const = default;
+};
+
 struct LaunchOptions {
   enum class Mode {
     kHelp,
     kVersion,
     kTrain,
+    kTune,
     kProgram,
     kJobCommand,
     kCheckpointCommand,
@@ -242,7 +255,8 @@ struct LaunchOptions {
   // Time limit of a program; 0: no limit. TrainOptions has the trainer's limit.
   int64_t time_limit_ms = 0;
 
-  TrainOptions train;  // options of kTrain, which includes `predict`
+  TrainOptions train;  // options of kTrain, which includes `predict`, and of kTune
+  TuneOptions tune;    // options of kTune
   // For kProgram its argv, unchanged, never empty. For the commands (kJobCommand,
   // kCheckpointCommand, kDataCommand, kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor,
   // kCompletion, kHelpTopic) the command and the words after it.

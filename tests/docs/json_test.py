@@ -6,7 +6,7 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import FASHION_MNIST, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 from pages import ROOT, split  # noqa: E402
 
 # Lists and objects that are empty or null in this test's jobs.
@@ -126,6 +126,12 @@ class JsonTest(LauncherCase):
         code, job = self.run_job("hostfile", "check", hostfile, "--json", "--connect_timeout", "5")
         self.assertNotEqual(0, code, job.output)
         self.check("dslaunch hostfile check --json", json.loads(job.stdout))
+
+    def test_tune_matches_page(self):
+        code, job = self.run_job("--launcher", "local", "-n", "2", "tune", *FASHION_MNIST, "--budget", "15", "--json",
+                                 "--set", "run.device=cpu", timeout_s=120)
+        self.assert_code(0, code, job)
+        self.check("dslaunch tune --json", json.loads(job.stdout))
 
     def test_checkpoint_ls_matches_page(self):
         code, job = self.run_job("--num_gpus", "1", "train", "--steps", "2", "--save_every", "1", "--checkpoint_dir", "kept",

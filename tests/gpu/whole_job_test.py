@@ -100,6 +100,34 @@ class WholeJob(LauncherCase):
         self.assertIn("out of memory", cause["evidence"])
         self.assert_nothing_left()
 
+    def test_tune_finds_what_fits_where_recipe_does_not(self):
+        if not is_standin():
+            self.skipTest("a GPU's memory is as large as it is")
+        (self.folder / "corpus.txt").write_bytes(bytes(range(32, 127)) * 600)
+        (self.folder / "r.json").write_text(json.dumps({
+            "model": {"type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 64, "n_layer": 4, "n_head": 2},
+            "data": {"type": "text", "path": str(self.folder / "corpus.txt")}, "run": {"steps": 3, "device": "cuda"},
+            "engine": {"train_batch_size": 32, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}}))
+        two = ("--launcher", "local", "-n", "2")
+        code, job = self.run_job(*two, "train", "r.json", "--plan_memory", "--metrics_jsonl", "plan.jsonl")
+        self.assert_code(0, code, job)
+        plan = json.loads((self.folder / "plan.jsonl").read_text())["plan"]
+        self.assertTrue(plan["on_gpu"])
+        limit = {"STANDIN_BYTES": str(plan["needs"] // 2)}
+
+        code, job = self.run_job(*two, "train", "r.json", env=limit, timeout_s=120)
+        self.assert_code(69, code, job)
+        self.assert_prints(job, "out of memory")
+        code, job = self.run_job(*two, "tune", "r.json", "-o", "fits.yaml", "--budget", "40", "--json", env=limit,
+                                 timeout_s=240)
+        self.assert_code(0, code, job)
+        found = json.loads(job.stdout)
+        self.assertEqual("does_not_fit", found["trials"][0]["end"])
+        self.assertLessEqual(found["best"]["needs_bytes"], plan["needs"] // 2)
+        code, job = self.run_job(*two, "train", "fits.yaml", env=limit, timeout_s=120)
+        self.assert_code(0, code, job)
+        self.assert_nothing_left()
+
 
 if __name__ == "__main__":
     main()

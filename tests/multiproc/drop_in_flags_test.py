@@ -63,7 +63,7 @@ ACCEPTED = {
 
 # (Words, pattern of the message that refuses them.)
 REFUSED = [
-    (["--autotuning", "run"], "--autotuning is not supported: .*deepspeed --autotuning"),
+    (["--autotuning", "run"], "--autotuning is for recipes .*deepspeed --autotuning"),
     (["--launcher", "mpich"], "--launcher mpich is not supported: .*--launcher ssh"),
     (["--launcher=SLURM"], "--launcher slurm: this shell is in no allocation of Slurm.s .*get one by salloc"),
     (["--tee", "all"], "--tee all is not supported: .*--show all"),

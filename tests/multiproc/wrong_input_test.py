@@ -128,7 +128,7 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, "--num_gpus", "two", says=["--num_gpus", "two"])
         self.refused(USAGE, "--launcher", "teleport", says=["--launcher", "teleport"])
         self.refused(USAGE, TWO_BY_TWO, "--show", "everyone", says=["--show", "everyone"])
-        self.refused(USAGE, TWO_BY_TWO, "--autotuning", "run", says=["autotuning"])
+        self.refused(USAGE, TWO_BY_TWO, "--autotuning", "run", says=["autotuning", "dslaunch tune RECIPE"])
 
     def test_rejects_missing_program_argument(self):
         self.refused(USAGE, TWO_BY_TWO, program=[], says=["program"])

@@ -14,7 +14,8 @@ struct UnsupportedKey {
 
 // Accepted as null, false, {} and {"enabled": false}.
 const UnsupportedKey kUnsupported[] = {
-    {"autotuning", "is a search of DeepSpeed's own launcher; remove it"},
+    {"autotuning",
+     "is DeepSpeed's search for a configuration; remove it, and run dslaunch tune RECIPE"},
     {"compression_training", "is not supported; remove it"},
     {"curriculum_learning", "is not supported; order the data beforehand and remove it"},
     {"data_efficiency", "is not supported; order the data beforehand and remove it"},

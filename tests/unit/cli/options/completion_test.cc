@@ -30,7 +30,7 @@ TEST(Complete, OffersOptionsInTypedSpelling) {
                           "--num_accelerators", "--num_processes"));
   EXPECT_THAT(Words({"--num-g"}), ElementsAre("--num-gpus"));
   EXPECT_THAT(Words({"--num_gpus", "2", "--hostf"}), ElementsAre("--hostfile"));
-  EXPECT_THAT(Words({"--autot"}), IsEmpty());  // it would be refused
+  EXPECT_THAT(Words({"--logs_s"}), IsEmpty());  // it would be refused
   EXPECT_THAT(Words({"-"}), Contains("--include"));
 }
 

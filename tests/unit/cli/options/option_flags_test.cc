@@ -543,8 +543,9 @@ const std::vector<Case>& Cases() {
        [](const Options& o) { EXPECT_EQ(o.grace_ms, 10'000); }},
       {"--signals_to_handle", {"SIGTERM,SIGWINCH"}, nullptr, "'SIGWINCH' is not handled"},
       {"--signals_to_handle", {"SIGUSR"}, nullptr, "did you mean SIGUSR1?"},
-      {"--autotuning", {"tune"}, nullptr, "--autotuning is not supported: the autotuner"},
+      {"--autotuning", {"tune"}, nullptr, "--autotuning is for recipes of the built-in trainer"},
       {"--autotuning", {"run"}, nullptr, "run deepspeed --autotuning"},
+      {"--autotuning", {"on"}, nullptr, "--autotuning must be one of tune, run, not 'on'"},
       {"--autotuning", {""}, [](const Options& o) { EXPECT_FALSE(o.dry_run); }},
   };
   return cases;

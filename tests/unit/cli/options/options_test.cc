@@ -313,6 +313,32 @@ TEST(ParseOptions, ReadsEveryTrainOption) {
   EXPECT_EQ(drawn.pipeline_svg, "p.svg");
 }
 
+TEST(ParseOptions, ReadsTuneOptions) {
+  const LaunchOptions options =
+      Good({"-n", "2", "--json", "tune", "r.yaml", "--budget", "90", "-o", "f.yaml", "--set",
+            "engine.train_batch_size=8", "--data", "d"});
+  EXPECT_EQ(options.mode, Mode::kTune);
+  EXPECT_EQ(options.train.recipe, "r.yaml");
+  EXPECT_EQ(options.train.data, "d");
+  EXPECT_EQ(options.tune.budget_s, 90);
+  EXPECT_EQ(options.tune.output, "f.yaml");
+  EXPECT_TRUE(options.json);
+  EXPECT_FALSE(options.tune.then_train);
+  EXPECT_THAT(options.tune.launch_words, ElementsAre("--num_gpus", "2"));
+  EXPECT_TRUE(Good({"tune", "--json"}).json);
+}
+
+TEST(ParseOptions, AutotuningBeforeTrainIsTune) {
+  const LaunchOptions options =
+      Good({"--autotuning", "run", "-n", "2", "train", "r.yaml", "--steps", "9"});
+  EXPECT_EQ(options.mode, Mode::kTune);
+  EXPECT_TRUE(options.tune.then_train);
+  EXPECT_THAT(options.tune.launch_words, ElementsAre("--num_gpus", "2"));
+  EXPECT_THAT(options.tune.train_words, ElementsAre("r.yaml", "--steps", "9"));
+  EXPECT_FALSE(Good({"--autotuning", "tune", "train"}).tune.then_train);
+  EXPECT_EQ(Good({"--autotuning", "", "train"}).mode, Mode::kTrain);
+}
+
 TEST(ParseOptions, ReadsPredictOptions) {
   const LaunchOptions options =
       Good({"--num_gpus", "2", "predict", "r.yaml", "--checkpoint_dir", "c", "--output", "o",
@@ -442,6 +468,13 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"predict", "--num_gpus", "1"}, "option '--num_gpus' belongs before 'predict'"},
       {{"--top_k", "1", "predict"}, "option '--top_k' belongs after 'predict'"},
       {{"predict", "a", "b"}, "predict takes one recipe, but got 'a' and 'b'"},
+      {{"tune", "a", "b"}, "tune takes one recipe, but got 'a' and 'b'"},
+      {{"tune", "--budget", "0"}, "--budget must be seconds, 1 to "},
+      {{"tune", "--steps", "1"}, "option '--steps' belongs after 'train'"},
+      {{"--budget", "9", "tune"}, "option '--budget' belongs after 'tune'"},
+      {{"--detach", "tune"}, "tune waits for each of its jobs; leave --detach out"},
+      {{"--dry_run", "tune"}, "tune has no single job to show"},
+      {{"--autotuning", "run", "predict"}, "--autotuning is for recipes of the built-in trainer"},
       {{"predict", "--temperature", "-1"}, "--temperature must be a number, 0 to 1e+06, not '-1'"},
       {{"--env", "s3cret!", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
       {{"--env", "=1", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
@@ -888,7 +921,7 @@ TEST_F(LaunchFileOptions, ErrorsNameFilePositionAndKey) {
       {"launch:\n  help: true\n", ":2:3: help belongs on the command line"},
       {"launch:\n  include: a\n  exclude: b\n", ":2:3: include and "},
       {"launch:\n  tee: none\n", ":2:3: tee none is not supported: as torchrun's"},
-      {"launch:\n  autotuning: run\n", ":2:3: autotuning is not supported: the autotuner"},
+      {"launch:\n  autotuning: run\n", ":2:3: autotuning belongs on the command line"},
       {"launch: 3\n", ":1:1: 'launch' is a map of options"},
       {"lauch: {num_gpus: 1}\n", "unknown key 'lauch', did you mean 'launch'?"},
       {"launch: [\n", "not valid YAML"},

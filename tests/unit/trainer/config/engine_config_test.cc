@@ -455,7 +455,7 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
       {R"("sparse_gradients": true)", "sparse_gradients is not supported"},
       {R"("sparse_attention": {"mode": "fixed"})", "sparse_attention is not supported"},
       {R"("elasticity": {"enabled": true})", "elasticity is not supported; give --nnodes MIN:MAX"},
-      {R"("autotuning": {"enabled": true})", "autotuning is a search"},
+      {R"("autotuning": {"enabled": true})", "autotuning is DeepSpeed's search"},
       {R"("nebula": {"enabled": true})", "nebula writes checkpoints to a service"},
   };
   for (const auto& c : cases) {
