@@ -15,7 +15,7 @@ constexpr double kDeviation[kAxisCount] = {/*micro-batch*/ 0.25, /*ZeRO*/ 0.12,
                                            /*pipeline*/ 0.25};
 constexpr double kCommon = 0.3;     // deviation of c around the mean of the trials
 constexpr double kRest = 0.03;      // deviation of joint effects of several axes
-constexpr double kNoise = 0.02;     // deviation of a measurement
+constexpr double kNoise = 0.02;     // least deviation of a measurement
 constexpr double kAlikeWithin = 2;  // micro-batches: factors of 2 over which they are alike
 
 double Covariance(const Candidate& one, const Candidate& other) {
@@ -55,8 +55,9 @@ std::vector<double> SolveUpper(const std::vector<double>& factor, std::vector<do
 
 }  // namespace
 
-void StepTimeModel::Add(const Candidate& candidate, double seconds) {
-  measured_.push_back({candidate, std::log(seconds / RelativeCost(problem_, candidate))});
+void StepTimeModel::Add(const Candidate& candidate, double seconds, double noise) {
+  measured_.push_back(
+      {candidate, std::log(seconds / RelativeCost(problem_, candidate)), std::max(noise, kNoise)});
   Fit();
 }
 
@@ -69,7 +70,7 @@ void StepTimeModel::Fit() {
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j <= i; ++j) {
       double value = Covariance(measured_[i].candidate, measured_[j].candidate);
-      if (i == j) value += kNoise * kNoise;
+      if (i == j) value += measured_[i].noise * measured_[i].noise;
       for (size_t k = 0; k < j; ++k) value -= factor_[i * n + k] * factor_[j * n + k];
       factor_[i * n + j] = i == j ? std::sqrt(value) : value / factor_[j * n + j];
     }

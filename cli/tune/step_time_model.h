@@ -20,8 +20,9 @@ class StepTimeModel {
  public:
   explicit StepTimeModel(TuneProblem problem) : problem_(std::move(problem)) {}
 
-  // Adds a measured step time; above 0.
-  void Add(const Candidate& candidate, double seconds);
+  // Adds a measured step time, above 0. `noise` is the relative deviation of its steps; the model
+  // assumes at least 2 %.
+  void Add(const Candidate& candidate, double seconds, double noise = 0);
   bool empty() const { return measured_.empty(); }
 
   struct Prediction {
@@ -35,6 +36,7 @@ class StepTimeModel {
   struct Measured {
     Candidate candidate;
     double log_excess;  // log(seconds / RelativeCost)
+    double noise;       // standard deviation of log_excess
   };
 
   void Fit();

@@ -36,6 +36,14 @@ double Median(std::vector<double> values) {
 
 double StepSeconds(const TuneRow& row) { return Median(row.steps_s); }
 
+double StepNoise(const TuneRow& row) {
+  constexpr double kDeviationsOfMedian = 1.4826;  // for a normal distribution
+  const double median = StepSeconds(row);
+  std::vector<double> distances;
+  for (const double step_s : row.steps_s) distances.push_back(std::abs(step_s - median));
+  return kDeviationsOfMedian * Median(std::move(distances)) / median;
+}
+
 Tuner::Tuner(const TuneProblem& problem, std::vector<Candidate> space, double budget_s,
              const std::vector<TuneRow>& finished)
     : problem_(problem),
@@ -51,7 +59,7 @@ Tuner::Tuner(const TuneProblem& problem, std::vector<Candidate> space, double bu
 
 void Tuner::Decide(TuneRow row) {
   std::erase(open_, row.candidate);
-  if (row.end == TrialEnd::kMeasured) model_.Add(row.candidate, StepSeconds(row));
+  if (row.end == TrialEnd::kMeasured) model_.Add(row.candidate, StepSeconds(row), StepNoise(row));
   rows_.push_back(std::move(row));
   const TuneRow& decided = rows_.back();
   if (decided.end == TrialEnd::kDoesNotFit || decided.end == TrialEnd::kOutOfMemory) {

@@ -52,6 +52,9 @@ struct TuneRow {
 
 // Median of the measured steps. Precondition: it was measured.
 double StepSeconds(const TuneRow& row);
+// Relative deviation of the measured steps, from their median absolute deviation. Precondition: it
+// was measured.
+double StepNoise(const TuneRow& row);
 
 struct PlanResult {
   int64_t needs_bytes = 0;

@@ -58,6 +58,15 @@ TEST(StepTimeModelTest, LearnsValueOfAxisForOtherCandidates) {
   EXPECT_NEAR(model.Predict(Make(8)).seconds, before, 0.15 * before);
 }
 
+TEST(StepTimeModelTest, TrustsNoisyTrialsLess) {
+  StepTimeModel steady(Problem()), noisy(Problem());
+  for (StepTimeModel* model : {&steady, &noisy}) model->Add(Make(16), 1);
+  steady.Add(Make(16, 1), 1.5);
+  noisy.Add(Make(16, 1), 1.5, /*noise=*/0.4);
+  EXPECT_LT(noisy.Predict(Make(16, 1)).seconds, steady.Predict(Make(16, 1)).seconds);
+  EXPECT_GT(noisy.Predict(Make(16, 1)).deviation, steady.Predict(Make(16, 1)).deviation);
+}
+
 TEST(StepTimeModelTest, SimilarMicroBatchesAreAlike) {
   StepTimeModel model(Problem());
   model.Add(Make(16), 1);

@@ -136,6 +136,13 @@ TEST(TunerTest, FindsNearlyFastestInFifthOfFullSearch) {
   EXPECT_LT(time / kLandscapes, 0.2);
 }
 
+TEST(TuneRowTest, NoiseIsMedianAbsoluteDeviation) {
+  TuneRow row;
+  row.steps_s = {1.0, 1.1, 0.9, 1.0, 9.0};
+  EXPECT_DOUBLE_EQ(StepSeconds(row), 1);
+  EXPECT_NEAR(StepNoise(row), 0.14826, 1e-9);
+}
+
 TEST(TunerTest, TriesRecipeFirst) {
   const TuneProblem problem = Problem();
   Tuner tuner(problem, SpaceOf(problem), 1000);
