@@ -1,5 +1,6 @@
 #include "trainer/families/decoder/attention.h"
 
+#include <tuple>
 #include <utility>
 
 #include "trainer/nn/rotate_heads.h"
@@ -11,6 +12,7 @@ namespace dslaunch::decoder {
 AttentionImpl::AttentionImpl(const DecoderConfig& config, int64_t layer,
                              std::shared_ptr<Positions> positions, const TensorParallel& tensor)
     : tensor_(tensor),
+      layer_(layer),
       head_dim_(config.width_of_head()),
       dropout_(config.attention_dropout),
       window_(config.WindowOf(layer)),
@@ -34,7 +36,7 @@ AttentionImpl::AttentionImpl(const DecoderConfig& config, int64_t layer,
 at::Tensor AttentionImpl::forward(const at::Tensor& input) {
   const at::Tensor x = EnterRegion(input, tensor_);
   at::Tensor query = Heads(q_proj_, x), key = Heads(k_proj_, x);
-  const at::Tensor value = Heads(v_proj_, x);
+  at::Tensor value = Heads(v_proj_, x);
   if (q_norm_) query = q_norm_(query);
   if (k_norm_) key = k_norm_(key);
   const auto [cosines, sines] = positions_->Rotation(query);
@@ -42,13 +44,16 @@ at::Tensor AttentionImpl::forward(const at::Tensor& input) {
   key = RotateHeads(key, cosines, sines);
   const int64_t length = x.size(1);
   const bool slides = window_ && length > *window_;
-  const std::optional<at::Tensor> mask =
+  std::optional<at::Tensor> mask =
       slides ? std::optional(positions_->Mask(length, *window_, x)) : std::nullopt;
+  KeyValueCache* const cache = positions_->cache();
+  const auto seen = cache == nullptr ? std::nullopt : cache->Extend(layer_, window_, key, value);
+  if (seen) std::tie(key, value, mask) = std::tie(seen->keys, seen->values, seen->mask);
   const double dropout = is_training() ? dropout_ : 0.0;
   const RegionSeed seed(tensor_, x.device(), dropout > 0);
   const at::Tensor mixed = at::scaled_dot_product_attention(
       query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout,
-      /*is_causal=*/!slides, /*scale=*/std::nullopt,
+      /*is_causal=*/!slides && !seen, /*scale=*/std::nullopt,
       /*enable_gqa=*/query.size(2) != key.size(2));
   return o_proj_(mixed.transpose(1, 2).flatten(2));
 }

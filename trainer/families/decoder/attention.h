@@ -28,6 +28,7 @@ class AttentionImpl : public torch::nn::Module {
   at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
 
   const TensorParallel tensor_;
+  int64_t layer_;
   int64_t head_dim_;
   double dropout_;
   std::optional<int64_t> window_;

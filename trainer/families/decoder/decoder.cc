@@ -5,6 +5,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "trainer/base/train_error.h"
@@ -12,6 +13,7 @@
 #include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/decoder/layers.h"
 #include "trainer/families/decoder/positions.h"
+#include "trainer/nn/key_value_cache.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
 #include "trainer/nn/swiglu.h"
@@ -76,10 +78,12 @@ class BlockImpl : public torch::nn::Module {
 // All but the head.
 class BodyImpl : public torch::nn::Module {
  public:
-  BodyImpl(const DecoderConfig& config, const TensorParallel& tensor)
+  BodyImpl(const DecoderConfig& config, const TensorParallel& tensor,
+           std::shared_ptr<KeyValueCache*> cache)
       : embed_tokens(register_module("embed_tokens", TokenEmbedding(config, tensor))),
         layers(register_module("layers", torch::nn::ModuleList())) {
-    const auto positions = std::make_shared<Positions>(config.rotary, config.width_of_head());
+    positions =
+        std::make_shared<Positions>(config.rotary, config.width_of_head(), std::move(cache));
     for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
       layers->push_back(std::make_shared<BlockImpl>(config, i, positions, tensor));
     }
@@ -89,6 +93,7 @@ class BodyImpl : public torch::nn::Module {
   TokenEmbedding embed_tokens;
   torch::nn::ModuleList layers;
   Norm norm{nullptr};
+  std::shared_ptr<Positions> positions;
 };
 TORCH_MODULE(Body);
 
@@ -105,15 +110,28 @@ const DecoderConfig& Checked(const DecoderConfig& config, const std::vector<int6
   return config;
 }
 
+// Counts this rank's heads. With sequence parallelism a pass over one token cannot be divided.
+std::vector<CachedLayer> LayersToCache(const DecoderConfig& config, const TensorParallel& tensor) {
+  std::vector<CachedLayer> layers;
+  if (tensor.divides_tokens()) return layers;
+  const int64_t heads = (config.kv_heads() + tensor.parts - 1) / tensor.parts;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers.push_back({2 * heads * config.width_of_head(), config.WindowOf(i)});
+  }
+  return layers;
+}
+
 // Each matrix is drawn once, normal(0, initializer_range), in the order of parameters(). Norms and
 // biases draw nothing.
-class Decoder : public LanguageModel {
+class Decoder : public LanguageModel, public CachingModel {
  public:
   // input_shape: {T}, at most max_position_embeddings tokens.
   Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape,
           const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),
-        model_(register_module("model", Body(Checked(config, input_shape), tensor))) {
+        model_(
+            register_module("model", Body(Checked(config, input_shape), tensor, cache_in_use()))),
+        cached_layers_(LayersToCache(config, tensor)) {
     if (config.tie_word_embeddings) return;
     lm_head_ = register_module("lm_head", Linear(config, config.hidden_size, config.vocab_size,
                                                  /*bias=*/false, Divided::kOutputs, tensor));
@@ -121,6 +139,8 @@ class Decoder : public LanguageModel {
 
   // int64 [B, T] -> logits [B, T, vocab_size], or this rank's part of the vocabulary
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
+
+  std::vector<CachedLayer> CachedLayers() const override { return cached_layers_; }
 
   // The embedding, each block, and the head with the norm before it.
   std::vector<ModelLayer> Layers() override {
@@ -135,23 +155,28 @@ class Decoder : public LanguageModel {
                           return block->forward(x);
                         }});
     }
-    const auto norm = model_->norm.ptr();
+    const auto final_norm = model_->norm.ptr();
+    const auto norm = [final_norm, positions = model_->positions](const at::Tensor& x) {
+      const KeyValueCache* const cache = positions->cache();
+      return final_norm->forward(cache == nullptr ? x : cache->LastTokens(x));
+    };
     if (lm_head_) {
       const auto head = lm_head_.ptr();
-      layers.push_back({"head", {norm, head}, [this, norm, head](const at::Tensor& x) {
-                          return head->forward(EnterRegion(norm->forward(x), tensor()));
+      layers.push_back({"head", {final_norm, head}, [this, norm, head](const at::Tensor& x) {
+                          return head->forward(EnterRegion(norm(x), tensor()));
                         }});
     } else {
-      layers.push_back({"head", {norm, embedding}, [this, norm, embedding](const at::Tensor& x) {
-                          return ApplyLinear(EnterRegion(norm->forward(x), tensor()),
-                                             embedding->weight);
-                        }});
+      layers.push_back(
+          {"head", {final_norm, embedding}, [this, norm, embedding](const at::Tensor& x) {
+             return ApplyLinear(EnterRegion(norm(x), tensor()), embedding->weight);
+           }});
     }
     return layers;
   }
 
  private:
   Body model_;
+  std::vector<CachedLayer> cached_layers_;
   Linear lm_head_{nullptr};  // unless it is the embedding
 };
 

@@ -29,14 +29,16 @@ at::Tensor Positions::OnDevice(const at::Tensor& host, const Key& key,
 }
 
 std::pair<at::Tensor, at::Tensor> Positions::Rotation(const at::Tensor& like) {
-  const int64_t length = like.size(1);
+  const bool continues = cache() != nullptr && !cache()->in_first_pass();
+  const int64_t length = continues ? cache()->capacity() : like.size(1);
   if (length > positions_) {
     table_ = std::make_shared<RotaryTable>(MakeRotaryTable(config_, head_dim_, length));
     positions_ = length;
   }
   const auto side = [&](const std::vector<float>& values, Kind kind) {
-    return OnDevice(Over(values, table_, {length, 1, head_dim_ / 2}, at::kFloat), {kind, length},
-                    like.options());
+    const at::Tensor all = OnDevice(Over(values, table_, {length, 1, head_dim_ / 2}, at::kFloat),
+                                    {kind, length}, like.options());
+    return continues ? all.index_select(0, cache()->last_positions()).unsqueeze(1) : all;
   };
   return {side(table_->cosines, Kind::kCosines), side(table_->sines, Kind::kSines)};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/families/decoder/rotary.h"
+#include "trainer/nn/key_value_cache.h"
 
 namespace dslaunch {
 
@@ -16,9 +17,14 @@ namespace dslaunch {
 // One thread at a time.
 class Positions {
  public:
-  Positions(const RotaryConfig& config, int64_t head_dim) : config_(config), head_dim_(head_dim) {}
+  // `cache` points to the cache of the current forward pass, or to null.
+  Positions(const RotaryConfig& config, int64_t head_dim, std::shared_ptr<KeyValueCache*> cache)
+      : config_(config), head_dim_(head_dim), cache_(std::move(cache)) {}
 
-  // Returns {cosines, sines} for RotateHeads of `like` [B, T, ...].
+  KeyValueCache* cache() const { return *cache_; }
+
+  // Returns {cosines, sines} for RotateHeads of `like` [B, T, ...]. Positions count from 0, except
+  // in later passes of a cache.
   std::pair<at::Tensor, at::Tensor> Rotation(const at::Tensor& like);
   // Returns bool [T, T], true where position i sees position j: j <= i and i - j < window. `like`
   // is on the mask's device.
@@ -34,6 +40,7 @@ class Positions {
 
   const RotaryConfig config_;
   const int64_t head_dim_;
+  const std::shared_ptr<KeyValueCache*> cache_;
   int64_t positions_ = 0;  // number of positions in table_
   std::shared_ptr<const RotaryTable> table_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const std::vector<char>>>

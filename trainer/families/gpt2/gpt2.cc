@@ -7,10 +7,14 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "trainer/base/train_error.h"
 #include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/nn/key_value_cache.h"
 #include "trainer/nn/layer_norm.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
@@ -96,8 +100,11 @@ TORCH_MODULE(Projection);
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor)
+  AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
+                std::shared_ptr<KeyValueCache*> cache)
       : tensor_(tensor),
+        layer_(layer),
+        cache_(std::move(cache)),
         n_head_(config.n_head / tensor.parts),
         attn_pdrop_(config.attn_pdrop),
         resid_pdrop_(config.resid_pdrop),
@@ -109,8 +116,8 @@ class AttentionImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor x = EnterRegion(input, tensor_);
     const int64_t width = x.size(2) / tensor_.parts;
-    const auto heads = [&](const at::Tensor& part) {  // [B, T, C] -> [B, heads, T, C / heads]
-      return part.view({x.size(0), x.size(1), n_head_, width / n_head_}).transpose(1, 2);
+    const auto heads = [&](const at::Tensor& part) {  // [B, T, C] -> [B, T, heads, C / heads]
+      return part.view({x.size(0), x.size(1), n_head_, width / n_head_});
     };
     const auto [query, key, value] = c_attn_->ForwardInThirds(x);
     return DropoutOutsideRegions(c_proj_(Mix(heads(query), heads(key), heads(value))), resid_pdrop_,
@@ -118,17 +125,25 @@ class AttentionImpl : public torch::nn::Module {
   }
 
  private:
-  // [B, heads, T, C / heads], three times -> [B, T, C]
-  at::Tensor Mix(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const {
+  // [B, T, heads, C / heads], three times -> [B, T, C]
+  at::Tensor Mix(const at::Tensor& query, at::Tensor key, at::Tensor value) const {
+    std::optional<at::Tensor> mask;
+    const auto seen = *cache_ == nullptr
+                          ? std::nullopt
+                          : (*cache_)->Extend(layer_, /*window=*/std::nullopt, key, value);
+    if (seen) std::tie(key, value, mask) = std::tie(seen->keys, seen->values, seen->mask);
     const double dropout = is_training() ? attn_pdrop_ : 0.0;
     const RegionSeed seed(tensor_, query.device(), dropout > 0);
-    return at::scaled_dot_product_attention(query, key, value, /*attn_mask=*/{}, dropout,
-                                            /*is_causal=*/true)
+    return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
+                                            value.transpose(1, 2), mask, dropout,
+                                            /*is_causal=*/!seen)
         .transpose(1, 2)
         .flatten(2);
   }
 
   const TensorParallel tensor_;
+  int64_t layer_;
+  std::shared_ptr<KeyValueCache*> cache_;
   int64_t n_head_;  // number of heads on this rank
   double attn_pdrop_, resid_pdrop_;
   Conv1D c_attn_;
@@ -161,10 +176,11 @@ TORCH_MODULE(FeedForward);
 
 class BlockImpl : public torch::nn::Module {
  public:
-  BlockImpl(const Gpt2Config& config, const TensorParallel& tensor)
+  BlockImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
+            std::shared_ptr<KeyValueCache*> cache)
       : tensor_(tensor),
         ln_1_(register_module("ln_1", Norm(config))),
-        attn_(register_module("attn", Attention(config, tensor))),
+        attn_(register_module("attn", Attention(config, tensor, layer, std::move(cache)))),
         ln_2_(register_module("ln_2", Norm(config))),
         mlp_(register_module("mlp", FeedForward(config, tensor))) {}
 
@@ -202,17 +218,20 @@ const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& 
 // All of it: the head is wte again.
 class Gpt2TransformerImpl : public torch::nn::Module {
  public:
-  Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor);
+  Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor,
+                      std::shared_ptr<KeyValueCache*> cache);
   // The embedding, each block, and the head with the norm before it.
   std::vector<ModelLayer> Layers();
 
  private:
   at::Tensor Embed(const at::Tensor& tokens);
 
-  // [T, n_embd], or this rank's part of them with sequence parallelism
+  // [T, n_embd], or this rank's part of them with sequence parallelism; [B, 1, n_embd] in later
+  // passes of a cache.
   at::Tensor Positions(int64_t length);
 
   const TensorParallel tensor_;
+  std::shared_ptr<KeyValueCache*> cache_;
   int64_t vocab_size_, n_positions_;
   double embd_pdrop_;
   Embedding wte_, wpe_;
@@ -223,25 +242,36 @@ TORCH_MODULE(Gpt2Transformer);
 
 // Each matrix is drawn once, in the order of parameters(): normal(0, initializer_range), the two
 // c_proj of each block with 1 / sqrt(2 n_layer) of that. Norms and biases draw nothing.
-class Gpt2 : public LanguageModel {
+class Gpt2 : public LanguageModel, public CachingModel {
  public:
   // input_shape: {T}, at most n_positions tokens.
   Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape,
        const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),
-        transformer_(register_module("transformer",
-                                     Gpt2Transformer(Checked(config, input_shape), tensor))) {}
+        transformer_(register_module(
+            "transformer", Gpt2Transformer(Checked(config, input_shape), tensor, cache_in_use()))),
+        n_layer_(config.n_layer),
+        n_embd_(config.n_embd) {}
   // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size], or this rank's part of the
   // vocabulary
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
   std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
+  // Counts this rank's heads. With sequence parallelism a pass over one token cannot be divided.
+  std::vector<CachedLayer> CachedLayers() const override {
+    if (tensor().divides_tokens()) return {};
+    return {static_cast<size_t>(n_layer_),
+            CachedLayer{2 * n_embd_ / tensor().parts, /*window=*/std::nullopt}};
+  }
 
  private:
   Gpt2Transformer transformer_;
+  int64_t n_layer_, n_embd_;
 };
 
-Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor)
+Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor,
+                                         std::shared_ptr<KeyValueCache*> cache)
     : tensor_(tensor),
+      cache_(std::move(cache)),
       vocab_size_(config.vocab_size),
       n_positions_(config.n_positions),
       embd_pdrop_(config.embd_pdrop),
@@ -250,7 +280,7 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorP
       h_(register_module("h", torch::nn::ModuleList())),
       ln_f_(register_module("ln_f", Norm(config))) {
   for (int64_t i = 0; i < config.n_layer; ++i) {
-    h_->push_back(std::make_shared<BlockImpl>(config, tensor));
+    h_->push_back(std::make_shared<BlockImpl>(config, tensor, i, cache_));
   }
 }
 
@@ -269,8 +299,12 @@ at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
 }
 
 at::Tensor Gpt2TransformerImpl::Positions(int64_t length) {
+  const at::Tensor weight = OutsideRegions(wpe_->weight, tensor_);
+  if (*cache_ != nullptr && !(*cache_)->in_first_pass()) {
+    return at::embedding(weight, (*cache_)->last_positions()).unsqueeze(1);
+  }
   const int64_t first = tensor_.divides_tokens() ? tensor_.part * length : 0;
-  return OutsideRegions(wpe_->weight, tensor_).slice(0, first, first + length);
+  return weight.slice(0, first, first + length);
 }
 
 std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
@@ -285,8 +319,9 @@ std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
                       }});
   }
   layers.push_back({"head", {ln_f_.ptr(), wte_.ptr()}, [this](const at::Tensor& x) {
+                      const at::Tensor wanted = *cache_ == nullptr ? x : (*cache_)->LastTokens(x);
                       return ApplyLinear(
-                          EnterRegion(ApplyLayerNorm(WeightsOf(ln_f_, tensor_), x), tensor_),
+                          EnterRegion(ApplyLayerNorm(WeightsOf(ln_f_, tensor_), wanted), tensor_),
                           wte_->weight);
                     }});
   return layers;
