@@ -217,13 +217,23 @@ constexpr char kTrainDetails[] =
     R"(RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml is taken if there is one, else the built-in fashion_mnist.)";
 
 constexpr char kPredictDetails[] =
-    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr names the source.)";
+    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues prompts. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr names the source.)";
 
 constexpr char kTuneDetails[] =
     R"(Varies micro-batch and accumulation at the recipe's global batch, ZeRO stage, recomputation, offload and pipeline stages. Each trial trains a few steps; nothing is saved. Configurations that do not fit into memory, run out of it or fail are rows of the table with their cause. Ctrl-C ends the trial and prints what was found.
 Launch options are those of dslaunch --help. Exit codes: 0, a configuration was found; 69, none; 130, interrupted; 64 and 65, wrong input.)";
 
-constexpr char kNeedsPrompt[] = "sets how --prompt is continued; give that too";
+// Returns the requirements of options that have no effect on a prediction of test data.
+std::vector<Requirement> PromptRequirements() {
+  std::vector<Requirement> all;
+  for (const char* option :
+       {"--max_new_tokens", "--temperature", "--top_k", "--top_p", "--stop", "--tokenizer"}) {
+    all.push_back({option, "--prompt",
+                   "sets how --prompt or --prompts is continued; give one of them too",
+                   "--prompts"});
+  }
+  return all;
+}
 
 constexpr char kDoctorDetails[] =
     R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node. Launch options are those of dslaunch --help.
@@ -278,14 +288,14 @@ std::vector<CommandSpec> MakeCommands() {
        .details = kPredictDetails,
        .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr, {}, Offers::kRecipes}},
        .options = &PredictOptionTable(),
-       .exclusions = {{"--prompt", "--data"}},
-       .requirements = {{"--max_new_tokens", "--prompt", kNeedsPrompt},
-                        {"--temperature", "--prompt", kNeedsPrompt},
-                        {"--top_k", "--prompt", kNeedsPrompt}},
+       .exclusions = {{"--prompt", "--data"}, {"--prompts", "--data"}, {"--prompt", "--prompts"}},
+       .requirements = PromptRequirements(),
        .examples = {{"dslaunch predict fashion_mnist --checkpoint_dir run1",
                      "a JSON line for each sample of the test data"},
                     {"dslaunch predict gpt2_tiny --checkpoint_dir run1 --prompt Once",
-                     "continues a text"}}},
+                     "continues a text"},
+                    {"dslaunch predict my.yaml --init_weights llama --prompts questions.jsonl",
+                     "continues each text of a file; a JSON line for each"}}},
       {.name = "tune",
        .help = "finds the fastest configuration that fits, by trials on the job's nodes",
        .details = kTuneDetails,

@@ -130,9 +130,10 @@ Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
 Result<void> CheckRequirements(const std::vector<Requirement>& requirements,
                                const ParsedFlags& flags) {
   for (const Requirement& requirement : requirements) {
-    if (!flags.given.contains(requirement.option) || flags.given.contains(requirement.needs)) {
-      continue;
-    }
+    const bool complete =
+        flags.given.contains(requirement.needs) ||
+        (requirement.or_needs != nullptr && flags.given.contains(requirement.or_needs));
+    if (!flags.given.contains(requirement.option) || complete) continue;
     return Error{ExitCode::kUsage, std::string(requirement.option) + " " + requirement.why};
   }
   return {};

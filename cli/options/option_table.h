@@ -136,12 +136,13 @@ struct Exclusion {
 };
 const std::vector<Exclusion>& LaunchExclusions();
 
-// An option that requires another one.
+// An option that requires another one, or one of two.
 struct Requirement {
   const char* option;
   const char* needs;
   // Rest of the message, after the option's name: "overwrites a file; add --output FILE".
   const char* why;
+  const char* or_needs = nullptr;
 };
 
 // A positional argument of a command, such as JOB.

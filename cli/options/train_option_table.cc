@@ -29,6 +29,14 @@ void Temperature(const FlagValue& given, ParsedFlags& flags) {
   flags.options.train.temperature = ReadNumber(given.name, given.text, 0, kMaxTemperature);
 }
 
+void TopP(const FlagValue& given, ParsedFlags& flags) {
+  flags.options.train.top_p = ReadNumber(given.name, given.text, 1e-6, 1);
+}
+
+void AddStop(const FlagValue& given, ParsedFlags& flags) {
+  flags.options.train.stop.push_back(given.text);
+}
+
 }  // namespace
 
 const OptionTable& TrainOptionTable() {
@@ -285,6 +293,17 @@ const OptionTable& PredictOptionTable() {
        .group = Group::kPredictText,
        .help = "text that the model continues",
        .target = kText<&TrainOptions::prompt>},
+      {.names = "--prompts",
+       .value = "FILE",
+       .group = Group::kPredictText,
+       .help = "texts that the model continues, JSON lines with the key prompt; answers are JSON "
+               "lines too",
+       .target = kFile<&TrainOptions::prompts>},
+      {.names = "--tokenizer",
+       .value = "DIR",
+       .group = Group::kPredictText,
+       .help = "folder with tokenizer.json; default: that of --init_weights",
+       .target = kFolder<&TrainOptions::tokenizer>},
       {.names = "--max_new_tokens",
        .value = "N",
        .group = Group::kPredictText,
@@ -300,6 +319,18 @@ const OptionTable& PredictOptionTable() {
        .group = Group::kPredictText,
        .help = "draw among the K most likely tokens; 0: all (default)",
        .target = kWhole<&TrainOptions::top_k, 0, kMost>},
+      {.names = "--top_p",
+       .value = "P",
+       .group = Group::kPredictText,
+       .help = "draw among the fewest most likely tokens that have probability P together; default "
+               "1: all",
+       .target = {TopP, ValueKind::kNumber}},
+      {.names = "--stop",
+       .value = "TEXT",
+       .group = Group::kPredictText,
+       .help = "end before this text; may be repeated",
+       .target = AddStop,
+       .repeatable = true},
       HelpOption(Group::kOther),
   };
   return table;

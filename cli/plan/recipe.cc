@@ -223,10 +223,14 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
       {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},
       {"--output", "run.predictions", path(options.output)},
+      {"--tokenizer", "run.tokenizer", path(options.tokenizer)},
       {"--prompt", "run.prompt", given(options.prompt)},
+      {"--prompts", "run.prompts", path(options.prompts)},
       {"--max_new_tokens", "run.max_new_tokens", given(options.max_new_tokens)},
       {"--temperature", "run.temperature", given(options.temperature)},
       {"--top_k", "run.top_k", given(options.top_k)},
+      {"--top_p", "run.top_p", given(options.top_p)},
+      {"--stop", "run.stop", options.stop.empty() ? Json() : Json(options.stop)},
       {"--eval_only", "run.mode", other_task ? Json(TaskName(options.task)) : Json()},
   };
 }

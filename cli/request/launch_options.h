@@ -108,10 +108,14 @@ struct TrainOptions {
   bool deterministic = false;
   // predict only
   std::optional<std::string> output;
-  std::optional<std::string> prompt;
+  std::optional<std::string> prompt;   // excludes `prompts`
+  std::optional<std::string> prompts;  // file
+  std::optional<std::string> tokenizer;
   std::optional<int64_t> max_new_tokens;
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
+  std::optional<double> top_p;
+  std::vector<std::string> stop;
   bool operator==(const TrainOptions&) const = default;
 };
 

@@ -93,7 +93,7 @@ class Training(LauncherCase):
         self.assertRegex(job.stderr, r"(?m)weights from %s/step_000030$" % checkpoints)
         code, job = self.run_job(LOCAL, "predict", "fashion_mnist", "--checkpoint_dir", checkpoints, "--top_k", 3)
         self.assert_code(64, code, job)
-        self.assert_prints(job, "--top_k sets how --prompt is continued; give that too")
+        self.assert_prints(job, "--top_k sets how --prompt or --prompts is continued; give one of them too")
         self.assert_nothing_left()
 
     def test_one_job_at_a_time_saves_into_a_folder(self):

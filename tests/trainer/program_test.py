@@ -174,14 +174,16 @@ class PredictTest(ProgramCase):
         self.good(self.text_recipe({"steps": 300, "checkpoint_dir": self.path("c")},
                                    engine={"train_batch_size": 32}, model={"n_embd": 32}))
         prompt = {"mode": "predict", "checkpoint_dir": self.path("c"), "prompt": "line 3 of a", "max_new_tokens": 30}
-        likeliest = self.answers(self.text_recipe(dict(prompt, temperature=0), model={"n_embd": 32}), 2)
+        memory = "the keys and values of 1 text of up to 16 tokens take 8.0 KiB"
+        likeliest = self.answers(self.text_recipe(dict(prompt, temperature=0), model={"n_embd": 32}), 2, memory)
         self.assertEqual(len(likeliest.encode()), 11 + 30 + 1)
         self.assertTrue(likeliest.startswith("line 3 of a text that"), likeliest)
         kept = self.text_recipe(dict(prompt, temperature=0, predictions=self.path("p")), model={"n_embd": 32})
-        self.assertEqual(self.answers(kept, 2, "the text is written to " + self.path("p")), "")
+        self.assertEqual(self.answers(kept, 2, memory, "the text is written to " + self.path("p")), "")
         with open(self.path("p")) as file:
             self.assertEqual(file.read(), likeliest)
-        drawn = [self.answers(self.text_recipe(dict(prompt, seed=seed, temperature=3), model={"n_embd": 32})) for seed in (1, 1, 2)]
+        drawn = [self.answers(self.text_recipe(dict(prompt, seed=seed, temperature=3), model={"n_embd": 32}), 1, memory)
+                 for seed in (1, 1, 2)]
         self.assertEqual(drawn[0], drawn[1])
         self.assertNotEqual(drawn[0], drawn[2])
 

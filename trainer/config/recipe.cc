@@ -124,14 +124,23 @@ KeyTable<RunConfig> RunCheckpointKeys() {
               "that has saved a checkpoint of its own continues from that one")};
 }
 
-KeyTable<RunConfig> GenerationKeys() {
+KeyTable<RunConfig> TextKeys() {
   using R = RunConfig;
   return {
+      TextKey("tokenizer", &R::tokenizer,
+              "predict: a folder with tokenizer.json; default: that of `init_weights`; "
+              "tokens of data of type text are bytes"),
       TextKey("prompt", &R::prompt, "predict: text to continue"),
+      TextKey("prompts", &R::prompts,
+              "predict: a file of texts to continue, JSON lines `{\"prompt\"}`"),
       IntKey("max_new_tokens", &R::max_new_tokens, {1, kMaxUnits},
              "predict: number of tokens to generate"),
       NumberKey("temperature", &R::temperature, {0}, "predict: 0: always the most likely token"),
-      IntKey("top_k", &R::top_k, {0}, "predict: sample from this many most likely tokens; 0: all")};
+      IntKey("top_k", &R::top_k, {0}, "predict: sample from this many most likely tokens; 0: all"),
+      NumberKey("top_p", &R::top_p, {0, 1},
+                "predict: sample from the fewest most likely tokens that have this probability "
+                "together; above 0"),
+      TextsKey("stop", &R::stop, "predict: texts before which the generated text ends")};
 }
 
 KeyTable<RunConfig> ExportKeys() {
@@ -143,58 +152,12 @@ KeyTable<RunConfig> ExportKeys() {
 // The keys of models that can continue a text, and of those that Hugging Face has.
 void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& run) {
   ReadKeysIf(
-      family.TakesTokens(), object, GenerationKeys(), run,
+      family.TakesTokens(), object, TextKeys(), run,
       Elsewhere("the model " + TypesOf(&ModelFamily::TakesTokens) + ", which can generate text"));
   ReadKeysIf(family.InTransformers(), object, ExportKeys(), run,
              Elsewhere("the model " + TypesOf(&ModelFamily::InTransformers) +
                        ", which Hugging Face supports; a checkpoint (--checkpoint_dir) holds the "
                        "weights of any model as safetensors"));
-}
-
-void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
-  if (run.checkpoint_dir.empty()) {
-    object.RefuseUnlessOff({"save_every", "resume", "keep_checkpoints", "async_save"},
-                           "needs run.checkpoint_dir (--checkpoint_dir)");
-    if (run.resume_from.empty()) {
-      object.RefuseUnlessOff({"load_module_only"},
-                             "needs run.checkpoint_dir (--checkpoint_dir) or run.resume_from");
-    }
-  }
-  if (run.resume.empty() || run.resume.front() == '.' ||
-      run.resume.find('/') != std::string::npos) {
-    object.Fail("resume", "is \"" + run.resume +
-                              "\"; give auto, none or the name of a checkpoint (step_000120)");
-  }
-  if (!run.resume_from.empty() && run.resume != "auto") {
-    object.Fail("resume_from", "and run.resume (\"" + run.resume +
-                                   "\") both say where the run starts; give one of them");
-  }
-  if (run.load_module_only && run.resume == "none") {
-    object.Fail("load_module_only", "needs a checkpoint's weights, but run.resume is none");
-  }
-}
-
-// Refuses a run without what its mode needs, and keys of other modes.
-void CheckMode(JsonObject& object, const RunConfig& run) {
-  using Mode = RunConfig::Mode;
-  const bool trains =
-      run.mode == Mode::kTrain || run.mode == Mode::kComparePrecision || run.mode == Mode::kTrial;
-  if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
-    object.Fail("", "needs one of epochs and steps; it has " +
-                        std::string(run.epochs ? "both" : "neither"));
-  }
-  if (run.mode != Mode::kPlanMemory) {
-    object.RefuseUnlessOff({"ranks", "ranks_per_node"},
-                           "needs run.mode plan_memory (--plan_memory)");
-  }
-  if (run.mode != Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
-    object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
-  }
-  const bool reads_only = run.mode == Mode::kEvaluate || run.mode == Mode::kPredict;
-  for (const auto& [key, given] :
-       {std::pair("trace", !run.trace.empty()), std::pair("profile", run.profile.has_value())}) {
-    if (reads_only && given) object.Fail(key, "applies to training only; remove it");
-  }
 }
 
 void ParseLossNormalization(JsonObject& object, const DataConfig& data, RunConfig& run) {
@@ -292,10 +255,7 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   ParseLossNormalization(object, data, run);
   ReadKeysOfFamily(object, model.family(), run);
   object.RefuseUnknown();
-  CheckMode(object, run);
-  CheckCheckpoints(object, run);
-  if (run.peak_tflops == 0) object.Fail("peak_tflops", "is 0; it must be above 0");
-  if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
+  CheckRun(object, run);
   return run;
 }
 
@@ -377,10 +337,8 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   recipe.data = ReadDataConfig(data, recipe.model);
   recipe.run =
       ParseRun(section("run", "Length of the run, and what it writes."), recipe.model, recipe.data);
-  const bool writes_text =
-      recipe.run.mode == RunConfig::Mode::kPredict && !recipe.run.prompt.empty();
   if (recipe.data.path.empty() && recipe.data.sources.empty() &&
-      recipe.data.type != DataConfig::Type::kPlugin && !writes_text) {
+      recipe.data.type != DataConfig::Type::kPlugin && !recipe.run.has_own_texts()) {
     section("data").Fail("path", "is missing; give the path of the data (--data)");
   }
   if (recipe.run.ranks) ranks = *recipe.run.ranks;

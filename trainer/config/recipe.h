@@ -92,10 +92,19 @@ struct RunConfig {
   std::optional<int64_t> ranks, ranks_per_node;
   std::string pipeline_svg;  // plan_pipeline: SVG file for the drawing; empty: no file
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
-  std::string prompt;        // predict: text that a model of tokens continues
+  // Models of tokens.
+  std::string tokenizer;  // folder with tokenizer.json; empty: init_weights, or tokens are bytes
+  std::string prompt;     // predict: text that the model continues
+  std::string prompts;    // predict: JSON lines of such texts; excludes `prompt`
   int64_t max_new_tokens = 128;
-  double temperature = 1.0;  // 0: always the likeliest token
-  int64_t top_k = 0;         // 0: all
+  double temperature = 1.0;       // 0: always the likeliest token
+  int64_t top_k = 0;              // 0: all
+  double top_p = 1.0;             // 1: all
+  std::vector<std::string> stop;  // strings before which a text ends
+  // Whether the run continues texts of its own, and needs no data.
+  bool has_own_texts() const {
+    return mode == Mode::kPredict && !(prompt.empty() && prompts.empty());
+  }
 };
 
 struct Recipe {

@@ -1,5 +1,8 @@
 #include "trainer/config/recipe_check.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "trainer/config/config_error.h"
 #include "trainer/config/json_object.h"
 #include "trainer/config/recipe.h"
@@ -54,7 +57,69 @@ void CheckNodes(const Recipe& recipe, const std::vector<int>& ranks_of_nodes) {
   }
 }
 
+void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
+  if (run.checkpoint_dir.empty()) {
+    object.RefuseUnlessOff({"save_every", "resume", "keep_checkpoints", "async_save"},
+                           "needs run.checkpoint_dir (--checkpoint_dir)");
+    if (run.resume_from.empty()) {
+      object.RefuseUnlessOff({"load_module_only"},
+                             "needs run.checkpoint_dir (--checkpoint_dir) or run.resume_from");
+    }
+  }
+  if (run.resume.empty() || run.resume.front() == '.' ||
+      run.resume.find('/') != std::string::npos) {
+    object.Fail("resume", "is \"" + run.resume +
+                              "\"; give auto, none or the name of a checkpoint (step_000120)");
+  }
+  if (!run.resume_from.empty() && run.resume != "auto") {
+    object.Fail("resume_from", "and run.resume (\"" + run.resume +
+                                   "\") both say where the run starts; give one of them");
+  }
+  if (run.load_module_only && run.resume == "none") {
+    object.Fail("load_module_only", "needs a checkpoint's weights, but run.resume is none");
+  }
+}
+
+// Refuses a run without what its mode needs, and keys of other modes.
+void CheckMode(JsonObject& object, const RunConfig& run) {
+  using Mode = RunConfig::Mode;
+  const bool trains =
+      run.mode == Mode::kTrain || run.mode == Mode::kComparePrecision || run.mode == Mode::kTrial;
+  if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
+    object.Fail("", "needs one of epochs and steps; it has " +
+                        std::string(run.epochs ? "both" : "neither"));
+  }
+  if (run.mode != Mode::kPlanMemory) {
+    object.RefuseUnlessOff({"ranks", "ranks_per_node"},
+                           "needs run.mode plan_memory (--plan_memory)");
+  }
+  if (run.mode != Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
+    object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
+  }
+  const bool reads_only = run.mode == Mode::kEvaluate || run.mode == Mode::kPredict;
+  for (const auto& [key, given] :
+       {std::pair("trace", !run.trace.empty()), std::pair("profile", run.profile.has_value())}) {
+    if (reads_only && given) object.Fail(key, "applies to training only; remove it");
+  }
+}
+
+void CheckTexts(const JsonObject& object, const RunConfig& run) {
+  if (!run.prompt.empty() && !run.prompts.empty()) {
+    object.Fail("prompts", "and run.prompt exclude each other; keep one of them");
+  }
+  if (run.top_p == 0) object.Fail("top_p", "is 0; it must be above 0");
+  if (std::ranges::count(run.stop, "") > 0) object.Fail("stop", "has an empty text; remove it");
+}
+
 }  // namespace
+
+void CheckRun(JsonObject& object, const RunConfig& run) {
+  CheckMode(object, run);
+  CheckCheckpoints(object, run);
+  CheckTexts(object, run);
+  if (run.peak_tflops == 0) object.Fail("peak_tflops", "is 0; it must be above 0");
+  if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
+}
 
 void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
   if (recipe.engine.parallel.staleness) CheckStaleRun(run, recipe.run);

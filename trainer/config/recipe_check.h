@@ -11,6 +11,7 @@ namespace dslaunch {
 
 class JsonObject;
 struct Recipe;
+struct RunConfig;
 
 struct RecipeProblem {
   std::string source;   // the engine's file if the key is in it, else empty
@@ -40,6 +41,10 @@ struct TunableSettings {
 
 // Returns nullopt if CheckRecipe finds a problem.
 std::optional<TunableSettings> ReadTunableSettings(const std::string& json_text, int64_t ranks);
+
+// Refuse keys of the section `run` that its mode excludes or that contradict each other. Throw
+// kBadInput, naming the key.
+void CheckRun(JsonObject& object, const RunConfig& run);
 
 // Refuses settings of the section `run` that the engine's settings exclude. Throws kBadInput,
 // naming the key.

@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// What one layer keeps.
+// The share of one layer in the cache.
 struct CachedLayer {
-  int64_t token_elements = 0;     // of the keys and values of a token
+  int64_t token_elements = 0;     // numbers in a token's key and value
   std::optional<int64_t> window;  // tokens that a position sees, its own included; nullopt: all
 };
 
@@ -36,7 +36,7 @@ class KeyValueCache {
   static int64_t Bytes(const std::vector<CachedLayer>& layers, int64_t rows, int64_t capacity,
                        int64_t element_bytes);
 
-  // Begins a pass. `lengths` are the rows' numbers of tokens, those of the pass included.
+  // Begins a pass. `lengths` are the rows' numbers of tokens, including the pass' own.
   // Precondition: at most the capacity; after the first pass one more each time.
   void BeginPass(const std::vector<int64_t>& lengths, c10::Device device);
   // Keeps only these rows, in this order.
@@ -77,7 +77,7 @@ class KeyValueCache {
 };
 
 // Implemented by models whose forward pass can use a cache. With one, forward takes the tokens of a
-// pass and returns logits [rows, 1, vocabulary]: those of each row's last token.
+// pass and returns logits [rows, 1, vocabulary] after each row's last token.
 class CachingModel {
  public:
   virtual ~CachingModel() = default;

@@ -13,47 +13,66 @@ namespace {
 // logits: [vocabulary]
 int64_t Choose(const at::Tensor& logits, const GenerateOptions& options, at::Generator& random) {
   if (!at::isfinite(logits).all().item<bool>()) {
-    throw TrainError(ExitCode::kBadInput,
-                     "the model's logits are not finite; its weights are damaged or training "
-                     "diverged");
+    RefuseInput("the model's logits are not finite; its weights are damaged or training diverged");
   }
   if (options.temperature == 0) return logits.argmax().item<int64_t>();
-  const int64_t count =
-      options.top_k == 0 ? logits.numel() : std::min(options.top_k, logits.numel());
-  const auto [best, ids] = logits.topk(count);
-  const at::Tensor chances = at::softmax(best / options.temperature, 0);
-  return ids.take(at::multinomial(chances, 1, /*replacement=*/false, random)).item<int64_t>();
+  const NextTokens next = NextTokensOf(logits, options);
+  const at::Tensor drawn = at::multinomial(next.probabilities, 1, /*replacement=*/false, random);
+  return next.ids.defined() ? next.ids.take(drawn).item<int64_t>() : drawn.item<int64_t>();
 }
 
 }  // namespace
 
-std::vector<int64_t> Generate(const TokenModel& model, std::vector<int64_t> prompt,
-                              const GenerateOptions& options) {
-  if (prompt.empty()) {
-    throw TrainError(ExitCode::kBadInput, "the prompt is empty; give at least one token");
-  }
-  const at::NoGradGuard no_grad;
-  at::Generator random = at::make_generator<at::CPUGeneratorImpl>(options.seed);
-  std::vector<int64_t> tokens = std::move(prompt);
-  const size_t given = tokens.size();
-  for (int64_t i = 0; i < options.max_new_tokens; ++i) {
-    const auto shown = std::min(static_cast<int64_t>(tokens.size()), options.n_positions);
-    const at::Tensor last = at::tensor(std::vector<int64_t>(tokens.end() - shown, tokens.end()));
-    const at::Tensor logits = model(last.unsqueeze(0)).select(1, -1).squeeze(0);
-    tokens.push_back(Choose(logits.to(at::kCPU, at::kFloat), options, random));
-  }
-  tokens.erase(tokens.begin(), tokens.begin() + static_cast<int64_t>(given));
-  return tokens;
+NextTokens NextTokensOf(const at::Tensor& logits, const GenerateOptions& options) {
+  const at::Tensor scaled = logits / options.temperature;
+  if (options.top_k == 0 && options.top_p == 1) return {at::softmax(scaled, 0), {}};
+  const int64_t count =
+      options.top_k == 0 ? logits.numel() : std::min(options.top_k, logits.numel());
+  const auto [best, ids] = scaled.topk(count);
+  const at::Tensor probabilities = at::softmax(best, 0);
+  if (options.top_p == 1) return {probabilities, ids};
+  // Tokens whose predecessors do not reach top_p yet, of which there is at least the first.
+  const at::Tensor before = probabilities.cumsum(0) - probabilities;
+  const int64_t kept = std::max<int64_t>(1, before.lt(options.top_p).sum().item<int64_t>());
+  const at::Tensor likely = probabilities.slice(0, 0, kept);
+  return {likely / likely.sum(), ids.slice(0, 0, kept)};
 }
 
-std::vector<int64_t> Generate(Model& model, std::vector<int64_t> prompt,
-                              const GenerateOptions& options) {
-  const bool training = model.is_training();
-  model.eval();
-  std::vector<int64_t> tokens = Generate(
-      [&](const at::Tensor& shown) { return model.forward(shown); }, std::move(prompt), options);
-  model.train(training);
-  return tokens;
+std::vector<Generated> Generate(NextLogits& next_logits, const std::vector<Prompt>& prompts,
+                                const GenerateOptions& options) {
+  TokenRows rows;
+  std::vector<at::Generator> random;
+  for (const Prompt& prompt : prompts) {
+    if (prompt.tokens.empty()) RefuseInput("the prompt is empty; give at least one token");
+    rows.push_back(prompt.tokens);
+    random.push_back(at::make_generator<at::CPUGeneratorImpl>(prompt.seed));
+  }
+  std::vector<Generated> results(prompts.size());
+  std::vector<size_t> active;  // the prompt of each row
+  for (size_t i = 0; i < prompts.size(); ++i) active.push_back(i);
+  for (int64_t step = 0; step < options.max_new_tokens && !active.empty(); ++step) {
+    const at::Tensor logits = next_logits.After(rows);
+    std::vector<int64_t> kept;
+    for (size_t row = 0; row < active.size(); ++row) {
+      Generated& result = results[active[row]];
+      const int64_t token = Choose(logits[static_cast<int64_t>(row)], options, random[active[row]]);
+      rows[row].push_back(token);
+      result.tokens.push_back(token);
+      result.ended = std::ranges::count(options.end_tokens, token) > 0 ||
+                     (options.ends && options.ends(rows[row], prompts[active[row]].tokens.size()));
+      if (!result.ended) kept.push_back(static_cast<int64_t>(row));
+    }
+    if (kept.size() == active.size()) continue;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const auto from = static_cast<size_t>(kept[i]);
+      active[i] = active[from];
+      if (i != from) rows[i] = std::move(rows[from]);
+    }
+    active.resize(kept.size());
+    rows.resize(kept.size());
+    if (!kept.empty()) next_logits.KeepRows(kept);
+  }
+  return results;
 }
 
 }  // namespace dslaunch

@@ -20,11 +20,9 @@
 #include "trainer/device/cuda_plugin.h"
 #include "trainer/profile/monitors.h"
 #include "trainer/program/compare.h"
-#include "trainer/program/generate.h"
+#include "trainer/program/continue_prompts.h"
 #include "trainer/program/plan.h"
 #include "trainer/program/predict.h"
-#include "trainer/program/prediction_writer.h"
-#include "trainer/program/text.h"
 #include "trainer/program/trial.h"
 #include "trainer/resume/run_start.h"
 #include "trainer/train/evaluate.h"
@@ -140,41 +138,14 @@ void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& de
               });
 }
 
-// Writes the prompt and the generated text, whose tokens are bytes.
-void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
-  if (recipe.data.type != DataConfig::Type::kText) {
-    throw TrainError(ExitCode::kBadInput,
-                     "run.prompt needs data.type text, whose tokens are bytes; dslaunch cannot "
-                     "translate other tokens to text");
-  }
-  const DataNeeds needs = recipe.model.needs();
-  const at::Tensor sample = at::zeros({1, needs.positions}, at::kLong);
+void RunContinue(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
+  const TextCodec codec = CodecOf(recipe);
+  const std::vector<TextPrompt> prompts = PromptsOf(recipe, codec);
+  const at::Tensor sample = at::zeros({1, recipe.model.needs().positions}, at::kLong);
   Progress progress = NoMetrics(env);
   WithWeights(recipe, env, device, nullptr, sample, PrintError, progress,
               [&](const Loaded& loaded) {
-                TrainingModel& training_model = loaded.training_model;
-                const bool writes = loaded.group.rank() == 0;
-                if (!writes && !training_model.core().ForwardIsCollective()) return;
-                // Created first, so that a file that cannot be created is an error before any work.
-                std::optional<PredictionWriter> writer;
-                if (writes) writer.emplace(recipe.run.predictions);
-                std::vector<int64_t> text = TokensOfText(recipe.run.prompt, needs.vocabulary);
-                const std::vector<int64_t> more = Generate(
-                    [&training_model](const at::Tensor& tokens) {
-                      return training_model.WholeOutput(training_model.Forward(tokens));
-                    },
-                    text,
-                    {.max_new_tokens = recipe.run.max_new_tokens,
-                     .temperature = recipe.run.temperature,
-                     .top_k = recipe.run.top_k,
-                     .seed = recipe.run.seed,
-                     .n_positions = needs.positions});
-                text.insert(text.end(), more.begin(), more.end());
-                if (!writer) return;
-                writer->Write(TextOfTokens(text) + "\n");
-                writer->Finish();
-                const std::string& file = recipe.run.predictions;
-                if (!file.empty()) PrintError("the text is written to " + file);
+                ContinuePrompts(loaded.training_model, recipe, codec, prompts, loaded.group);
               });
 }
 
@@ -192,8 +163,8 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
     case RunConfig::Mode::kEvaluate:
       return RunEvaluate(recipe, env, device);
     case RunConfig::Mode::kPredict:
-      return recipe.run.prompt.empty() ? RunPredict(recipe, env, device)
-                                       : RunGenerate(recipe, env, device);
+      return recipe.run.has_own_texts() ? RunContinue(recipe, env, device)
+                                        : RunPredict(recipe, env, device);
     case RunConfig::Mode::kPlanMemory:
       return PlanMemoryOfRecipe(recipe, env, device);
     case RunConfig::Mode::kPlanPipeline:

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dslaunch/engine.h"
@@ -27,6 +28,7 @@ class TrainingModel {
   virtual EngineCore& core() = 0;
   const EngineCore& core() const { return const_cast<TrainingModel*>(this)->core(); }
   virtual const Model& model() const = 0;  // the model whose Loss is used
+  Model& model() { return const_cast<Model&>(std::as_const(*this).model()); }
   // This rank's part of the model: with the parameters of its stage, named as in the whole model.
   virtual const torch::nn::Module& module() const = 0;
   virtual int64_t total_parameters() const = 0;  // elements, of the whole model

@@ -340,10 +340,33 @@ TEST(ParseOptions, AutotuningBeforeTrainIsTune) {
 }
 
 TEST(ParseOptions, ReadsPredictOptions) {
-  const LaunchOptions options =
-      Good({"--num_gpus", "2", "predict", "r.yaml", "--checkpoint_dir", "c", "--output", "o",
-            "--prompt", "To be", "--max_new_tokens", "7", "--temperature", "0.8", "--top_k=40",
-            "--set", "data.block_size=8", "--deepspeed_config", "ds.json"});
+  const LaunchOptions options = Good({"--num_gpus",
+                                      "2",
+                                      "predict",
+                                      "r.yaml",
+                                      "--checkpoint_dir",
+                                      "c",
+                                      "--output",
+                                      "o",
+                                      "--prompt",
+                                      "To be",
+                                      "--max_new_tokens",
+                                      "7",
+                                      "--temperature",
+                                      "0.8",
+                                      "--top_k=40",
+                                      "--top_p",
+                                      "0.9",
+                                      "--stop",
+                                      "a",
+                                      "--stop",
+                                      "b,c",
+                                      "--tokenizer",
+                                      "t",
+                                      "--set",
+                                      "data.block_size=8",
+                                      "--deepspeed_config",
+                                      "ds.json"});
   EXPECT_EQ(options.mode, Mode::kTrain);
   const TrainOptions& predict = options.train;
   EXPECT_EQ(predict.task, TrainOptions::Task::kPredict);
@@ -354,6 +377,10 @@ TEST(ParseOptions, ReadsPredictOptions) {
   EXPECT_EQ(predict.max_new_tokens, 7);
   EXPECT_EQ(predict.temperature, 0.8);
   EXPECT_EQ(predict.top_k, 40);
+  EXPECT_EQ(predict.top_p, 0.9);
+  EXPECT_THAT(predict.stop, ElementsAre("a", "b,c"));
+  EXPECT_EQ(predict.tokenizer, "t");
+  EXPECT_EQ(Good({"predict", "--prompts", "p", "--top_k", "1"}).train.prompts, "p");
   EXPECT_THAT(predict.sets, ElementsAre("data.block_size=8"));
   EXPECT_EQ(Good({"./predict", "--help"}).mode, Mode::kProgram);
 }

@@ -1,0 +1,193 @@
+#include "trainer/program/continue_prompts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "trainer/base/format.h"
+#include "trainer/base/log.h"
+#include "trainer/base/seed.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/gather_texts.h"
+#include "trainer/device/free_memory.h"
+#include "trainer/program/generate.h"
+#include "trainer/program/prediction_writer.h"
+
+namespace dslaunch {
+namespace {
+
+// How many texts are continued together, and their cache.
+struct Plan {
+  int64_t rows = 1;
+  int64_t capacity = 0;
+  CachingModel* caching = nullptr;
+};
+
+int64_t BytesOfElement(const TrainingModel& training_model) {
+  for (const at::Tensor& parameter : training_model.module().parameters()) {
+    return static_cast<int64_t>(parameter.element_size());
+  }
+  return sizeof(float);
+}
+
+// Halves the number of texts until their keys and values fit into the memory.
+Plan MakePlan(TrainingModel& training_model, const Recipe& recipe,
+              const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
+  size_t longest = 0;
+  for (const TextPrompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+  Plan plan;
+  plan.capacity = std::min(recipe.model.needs().positions,
+                           static_cast<int64_t>(longest) + recipe.run.max_new_tokens);
+  plan.rows =
+      std::min(training_model.core().micro_batch_size(), static_cast<int64_t>(prompts.size()));
+  plan.caching = dynamic_cast<CachingModel*>(&training_model.model());
+  if (plan.caching == nullptr || plan.caching->CachedLayers().empty()) {
+    plan.caching = nullptr;
+    return plan;
+  }
+  const auto bytes = [&] {
+    return KeyValueCache::Bytes(plan.caching->CachedLayers(), plan.rows, plan.capacity,
+                                BytesOfElement(training_model));
+  };
+  const std::optional<int64_t> free = MemoryForTensors(group.rank_device());
+  while (free && plan.rows > 1 && bytes() > *free) plan.rows /= 2;
+  const std::string what = "the keys and values of " + std::to_string(plan.rows) +
+                           (plan.rows == 1 ? " text" : " texts") + " of up to " +
+                           std::to_string(plan.capacity) + " tokens take " + BytesText(bytes());
+  if (free && bytes() > *free) {
+    throw TrainError(ExitCode::kUnavailable,
+                     what + ", but " + BytesText(*free) +
+                         " are available; lower --max_new_tokens or shorten the prompts");
+  }
+  if (group.rank() == 0) PrintError(what);
+  return plan;
+}
+
+class PromptRun {
+ public:
+  PromptRun(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
+            const Plan& plan)
+      : training_model_(training_model), recipe_(recipe), codec_(codec), plan_(plan) {}
+
+  std::vector<Generated> Continue(const std::vector<TextPrompt>& prompts,
+                                  const std::vector<size_t>& batch) {
+    const RunConfig& run = recipe_.run;
+    std::vector<Prompt> given;
+    for (const size_t index : batch) {
+      const TextPrompt& prompt = prompts[index];
+      given.push_back({prompt.tokens, MixSeed({run.seed, prompt.repetition})});
+    }
+    NextLogits next_logits(
+        [this](const at::Tensor& tokens) {
+          return training_model_.WholeOutput(training_model_.Forward(tokens));
+        },
+        {.n_positions = recipe_.model.needs().positions,
+         .caching = plan_.caching,
+         .capacity = plan_.capacity,
+         .device = training_model_.replicas().device()});
+    return Generate(next_logits, given,
+                    {.max_new_tokens = run.max_new_tokens,
+                     .temperature = run.temperature,
+                     .top_k = run.top_k,
+                     .top_p = run.top_p,
+                     .end_tokens = codec_.end_tokens(),
+                     .ends = [&](const std::vector<int64_t>& tokens, size_t first) {
+                       return HasStopText(codec_, run.stop, tokens, first);
+                     }});
+  }
+
+  // The text after the prompt, without what ended it.
+  std::string TextOf(const TextPrompt& prompt, const Generated& generated) const {
+    std::vector<int64_t> tokens = prompt.tokens;
+    tokens.insert(tokens.end(), generated.tokens.begin(), generated.tokens.end());
+    const bool has_end = std::ranges::count(codec_.end_tokens(), tokens.back()) > 0;
+    if (has_end && generated.ended) tokens.pop_back();
+    return CutAtStop(codec_.TextAfter(tokens, prompt.tokens.size(), /*skip_special=*/true),
+                     recipe_.run.stop);
+  }
+
+ private:
+  TrainingModel& training_model_;
+  const Recipe& recipe_;
+  const TextCodec& codec_;
+  const Plan plan_;
+};
+
+std::string JsonLine(size_t index, const TextPrompt& prompt, const std::string& text,
+                     const Generated& generated) {
+  const nlohmann::ordered_json line = {{"index", index},
+                                       {"prompt", prompt.text},
+                                       {"text", text},
+                                       {"token_ids", generated.tokens},
+                                       {"finish", generated.ended ? "stop" : "length"}};
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+TextCodec CodecOf(const Recipe& recipe) {
+  const std::string& tokenizer = recipe.run.tokenizer;
+  if (!tokenizer.empty()) return TextCodec(tokenizer);
+  if (recipe.data.type == DataConfig::Type::kText) return TextCodec();
+  const std::string& weights = recipe.run.init_weights;
+  std::error_code error;
+  if (!weights.empty() && std::filesystem::exists(weights + "/tokenizer.json", error)) {
+    return TextCodec(weights);
+  }
+  RefuseInput(
+      "there is no tokenizer for the texts; give --tokenizer with a folder that has "
+      "tokenizer.json" +
+      (weights.empty() ? "" : ", which " + weights + " has not"));
+}
+
+std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec) {
+  const DataNeeds needs = recipe.model.needs();
+  if (!recipe.run.prompts.empty()) {
+    return ReadPrompts(recipe.run.prompts, codec, needs.vocabulary, needs.positions);
+  }
+  return {MakePrompt(recipe.run.prompt, codec, needs.vocabulary, needs.positions, "--prompt")};
+}
+
+void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
+                     const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
+  const bool writes = group.rank() == 0;
+  // Created first, so that a file that cannot be created is an error before any work.
+  std::optional<PredictionWriter> writer;
+  if (writes) writer.emplace(recipe.run.predictions);
+  const bool lines = !recipe.run.prompts.empty();
+  const Plan plan = MakePlan(training_model, recipe, prompts, group);
+  PromptRun run(training_model, recipe, codec, plan);
+  // If a forward pass needs all ranks, all ranks continue all texts.
+  const bool together = training_model.core().ForwardIsCollective();
+  const auto rank = static_cast<size_t>(group.rank()),
+             ranks = static_cast<size_t>(group.world_size());
+  const std::vector<std::vector<size_t>> batches = BatchesByLength(prompts, plan.rows);
+  nlohmann::json own = nlohmann::json::object();  // texts by index
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (!together && i % ranks != rank) continue;
+    const std::vector<Generated> results = run.Continue(prompts, batches[i]);
+    for (size_t k = 0; k < results.size(); ++k) {
+      const TextPrompt& prompt = prompts[batches[i][k]];
+      const std::string text = run.TextOf(prompt, results[k]);
+      own[std::to_string(batches[i][k])] = lines ? JsonLine(batches[i][k], prompt, text, results[k])
+                                                 : TextForTerminal(prompt.text + text) + "\n";
+    }
+  }
+  std::map<size_t, std::string> all;
+  for (const std::string& of_rank : GatherTexts(group, own.dump())) {
+    const nlohmann::json texts = nlohmann::json::parse(of_rank);
+    for (const auto& [index, text] : texts.items()) {
+      all[std::stoul(index)] = text.get<std::string>();
+    }
+  }
+  if (!writer) return;
+  for (const auto& [index, text] : all) writer->Write(text);
+  writer->Finish();
+  const std::string& file = recipe.run.predictions;
+  if (!file.empty())
+    PrintError((lines ? "the texts are written to " : "the text is written to ") + file);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,50 @@
+// The prompts that a language model continues, and what becomes of them. Pure but for ReadPrompts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "trainer/program/text.h"
+
+namespace dslaunch {
+
+// A text to continue.
+struct TextPrompt {
+  std::string text;
+  std::vector<int64_t> tokens;
+  uint64_t repetition = 0;  // number of equal texts before it in the file
+};
+
+// Calls `use` with each line of a file of JSON lines; empty lines are skipped. `place` is "FILE:3".
+// Throws kBadInput, naming file and line, if the file is missing, is not named .jsonl, .json or
+// .ndjson, or a line is not a JSON object.
+void ForEachJsonLine(
+    const std::string& file,
+    const std::function<void(const nlohmann::json& object, const std::string& place)>& use);
+
+// Reads the text of `key` of `object`. Throws kBadInput, beginning with `place`.
+std::string TextUnder(const char* key, const nlohmann::json& object, const std::string& place);
+
+// Reads the lines {"prompt": "..."} of `file`. Throws kBadInput, naming file and line, for a prompt
+// that is empty or has more than `positions` or other tokens than the model.
+std::vector<TextPrompt> ReadPrompts(const std::string& file, const TextCodec& codec,
+                                    int64_t vocab_size, int64_t positions);
+// Makes the prompt of one text; `place` begins messages.
+TextPrompt MakePrompt(const std::string& text, const TextCodec& codec, int64_t vocab_size,
+                      int64_t positions, const std::string& place);
+
+// Groups prompts of similar lengths: the indices of `prompts`, at most `most` in a batch.
+std::vector<std::vector<size_t>> BatchesByLength(const std::vector<TextPrompt>& prompts,
+                                                 int64_t most);
+
+// Whether one of `stop` is in the text that `tokens` have after the first `given`. Looks only as
+// far back as the last token can complete it.
+bool HasStopText(const TextCodec& codec, const std::vector<std::string>& stop,
+                 const std::vector<int64_t>& tokens, size_t given);
+// Returns `text` up to the first of `stop`.
+std::string CutAtStop(const std::string& text, const std::vector<std::string>& stop);
+
+}  // namespace dslaunch
