@@ -223,6 +223,7 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
       {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},
       {"--output", "run.predictions", path(options.output)},
+      {"--eval_file", "run.eval_file", path(options.eval_file)},
       {"--tokenizer", "run.tokenizer", path(options.tokenizer)},
       {"--prompt", "run.prompt", given(options.prompt)},
       {"--prompts", "run.prompts", path(options.prompts)},

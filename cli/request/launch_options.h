@@ -106,11 +106,13 @@ struct TrainOptions {
   std::optional<std::string> pipeline_svg;
   std::optional<double> time_limit_s;
   bool deterministic = false;
+  // Files and folders for kEvaluate and kPredict.
+  std::optional<std::string> eval_file;
+  std::optional<std::string> tokenizer;
   // predict only
   std::optional<std::string> output;
   std::optional<std::string> prompt;   // excludes `prompts`
   std::optional<std::string> prompts;  // file
-  std::optional<std::string> tokenizer;
   std::optional<int64_t> max_new_tokens;
   std::optional<double> temperature;
   std::optional<int64_t> top_k;

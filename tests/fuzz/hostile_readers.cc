@@ -26,6 +26,7 @@
 #include "trainer/foreign/archive/torch_archive.h"
 #include "trainer/foreign/distributed_metadata.h"
 #include "trainer/foreign/state_dict.h"
+#include "trainer/program/evaluation_texts.h"
 #include "trainer/text/pattern.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/text/unicode.h"
@@ -332,6 +333,29 @@ bool ReadsTokenizer(const std::string& text) {
     encoder.Encode(kText, again);
     Require(ids == again, "the cache of words changes tokens");
     Require(!FindInvalidUtf8(tokenizer.Decode(ids)), "tokens become text that is not UTF-8");
+  });
+}
+
+// The tokens are bytes.
+bool ReadsEvaluationTexts(const std::string& input) {
+  constexpr int64_t kPositions = 16;
+  return Accepts([&] {
+    EvaluationTexts texts;
+    AddEvaluationText(ParseJson(input, "t"), "t", TextCodec(), /*vocab_size=*/256, kPositions,
+                      texts);
+    int64_t scored = 0;
+    for (const ScoredTokens& sequence : texts.sequences) {
+      const auto inputs = static_cast<int64_t>(sequence.tokens.size()) - 1;
+      Require(sequence.scored >= 1 && sequence.scored <= inputs && inputs <= kPositions,
+              "a sequence does not fit the model");
+      scored += sequence.scored;
+    }
+    for (const EvaluationTexts::Document& document : texts.documents) {
+      Require(scored == document.tokens, "a document's tokens are not scored once each");
+    }
+    for (const EvaluationTexts::Question& question : texts.questions) {
+      Require(question.gold < question.bytes.size(), "the right choice is none of the choices");
+    }
   });
 }
 

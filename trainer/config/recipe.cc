@@ -128,8 +128,11 @@ KeyTable<RunConfig> TextKeys() {
   using R = RunConfig;
   return {
       TextKey("tokenizer", &R::tokenizer,
-              "predict: a folder with tokenizer.json; default: that of `init_weights`; "
+              "evaluate, predict: a folder with tokenizer.json; default: that of `init_weights`; "
               "tokens of data of type text are bytes"),
+      TextKey("eval_file", &R::eval_file,
+              "evaluate: JSON lines of documents, `{\"text\"}`, or of questions, `{\"query\", "
+              "\"choices\", \"gold\"}`, in place of the data"),
       TextKey("prompt", &R::prompt, "predict: text to continue"),
       TextKey("prompts", &R::prompts,
               "predict: a file of texts to continue, JSON lines `{\"prompt\"}`"),

@@ -94,6 +94,7 @@ struct RunConfig {
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
   // Models of tokens.
   std::string tokenizer;  // folder with tokenizer.json; empty: init_weights, or tokens are bytes
+  std::string eval_file;  // evaluate: JSON lines of documents or questions; empty: the data
   std::string prompt;     // predict: text that the model continues
   std::string prompts;    // predict: JSON lines of such texts; excludes `prompt`
   int64_t max_new_tokens = 128;
@@ -101,9 +102,10 @@ struct RunConfig {
   int64_t top_k = 0;              // 0: all
   double top_p = 1.0;             // 1: all
   std::vector<std::string> stop;  // strings before which a text ends
-  // Whether the run continues texts of its own, and needs no data.
+  // Whether the run evaluates or continues other texts than the data.
   bool has_own_texts() const {
-    return mode == Mode::kPredict && !(prompt.empty() && prompts.empty());
+    return mode == Mode::kEvaluate ? !eval_file.empty()
+                                   : mode == Mode::kPredict && !(prompt.empty() && prompts.empty());
   }
 };
 

@@ -104,6 +104,9 @@ void CheckMode(JsonObject& object, const RunConfig& run) {
 }
 
 void CheckTexts(const JsonObject& object, const RunConfig& run) {
+  if (run.mode != RunConfig::Mode::kEvaluate && !run.eval_file.empty()) {
+    object.Fail("eval_file", "needs run.mode evaluate (--eval_only)");
+  }
   if (!run.prompt.empty() && !run.prompts.empty()) {
     object.Fail("prompts", "and run.prompt exclude each other; keep one of them");
   }

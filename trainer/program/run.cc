@@ -21,6 +21,8 @@
 #include "trainer/profile/monitors.h"
 #include "trainer/program/compare.h"
 #include "trainer/program/continue_prompts.h"
+#include "trainer/program/evaluation_texts.h"
+#include "trainer/program/log_likelihoods.h"
 #include "trainer/program/plan.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/trial.h"
@@ -100,27 +102,65 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
   return std::move(data.test);
 }
 
+// Where the results of an evaluation go.
+class Outputs {
+ public:
+  Outputs(const Recipe& recipe, const WorkerEnv& env)
+      : log_(env.rank, recipe.engine.log_level),
+        progress_({.rank = env.rank,
+                   .log = log_,
+                   .status_fd = env.status_fd,
+                   .metrics_jsonl = recipe.run.metrics_jsonl,
+                   .rank_dir = env.rank == 0 ? RankDir() : "",
+                   .attempt = static_cast<int64_t>(env.attempt)}),
+        monitors_(MakeMonitors(recipe.engine.monitors, env.rank)) {}
+
+  Progress& progress() { return progress_; }
+  ResultSinks sinks() { return {log_, progress_, monitors_.get()}; }
+
+ private:
+  const TrainLog log_;
+  Progress progress_;
+  const std::unique_ptr<Monitors> monitors_;
+};
+
+EvaluatedAt StepOf(const Loaded& loaded) {
+  const Manifest none;
+  const Manifest& manifest = loaded.manifest == nullptr ? none : *loaded.manifest;
+  return {manifest.position.step, manifest.samples_seen};
+}
+
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
   const UserMetrics metrics(recipe.run.metrics);
-  const TrainLog log(env.rank, recipe.engine.log_level);
-  Progress progress({.rank = env.rank,
-                     .log = log,
-                     .status_fd = env.status_fd,
-                     .metrics_jsonl = recipe.run.metrics_jsonl,
-                     .rank_dir = env.rank == 0 ? RankDir() : "",
-                     .attempt = static_cast<int64_t>(env.attempt)});
-  const std::unique_ptr<Monitors> monitors = MakeMonitors(recipe.engine.monitors, env.rank);
-  WithWeights(
-      recipe, env, device, data.get(), OneSample(*data), PrintLine, progress,
-      [&](const Loaded& loaded) {
-        const Evaluation result = Evaluate(loaded.training_model, *data, loaded.group, metrics,
-                                           recipe.data.prefetch, [] { return StopRequest::kNone; });
-        const Manifest none;
-        const Manifest& manifest = loaded.manifest == nullptr ? none : *loaded.manifest;
-        ReportEvaluation(result.sums, "test", {manifest.position.step, manifest.samples_seen},
-                         {log, progress, monitors.get()});
-      });
+  Outputs outputs(recipe, env);
+  WithWeights(recipe, env, device, data.get(), OneSample(*data), PrintLine, outputs.progress(),
+              [&](const Loaded& loaded) {
+                const Evaluation result =
+                    Evaluate(loaded.training_model, *data, loaded.group, metrics,
+                             recipe.data.prefetch, [] { return StopRequest::kNone; });
+                ReportEvaluation(result.sums, "test", StepOf(loaded), outputs.sinks());
+              });
+}
+
+// Returns inputs of the shape with which the model is made for texts.
+at::Tensor TextSample(const Recipe& recipe) {
+  return at::zeros({1, recipe.model.needs().positions}, at::kLong);
+}
+
+void RunEvaluateTexts(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
+  const TextCodec codec = CodecOf(recipe);
+  const DataNeeds needs = recipe.model.needs();
+  const EvaluationTexts texts =
+      ReadEvaluationTexts(recipe.run.eval_file, codec, needs.vocabulary, needs.positions);
+  Outputs outputs(recipe, env);
+  WithWeights(recipe, env, device, nullptr, TextSample(recipe), PrintLine, outputs.progress(),
+              [&](const Loaded& loaded) {
+                const EvaluationResults results = ResultsOfTexts(
+                    texts, LogLikelihoods(loaded.training_model, texts.sequences, loaded.group));
+                ReportResults(results, TextsLine("test", texts, results), StepOf(loaded),
+                              outputs.sinks());
+              });
 }
 
 Progress NoMetrics(const WorkerEnv& env) {
@@ -141,9 +181,8 @@ void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& de
 void RunContinue(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const TextCodec codec = CodecOf(recipe);
   const std::vector<TextPrompt> prompts = PromptsOf(recipe, codec);
-  const at::Tensor sample = at::zeros({1, recipe.model.needs().positions}, at::kLong);
   Progress progress = NoMetrics(env);
-  WithWeights(recipe, env, device, nullptr, sample, PrintError, progress,
+  WithWeights(recipe, env, device, nullptr, TextSample(recipe), PrintError, progress,
               [&](const Loaded& loaded) {
                 ContinuePrompts(loaded.training_model, recipe, codec, prompts, loaded.group);
               });
@@ -161,7 +200,8 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
     case RunConfig::Mode::kTrain:
       return Train(recipe, env, device);
     case RunConfig::Mode::kEvaluate:
-      return RunEvaluate(recipe, env, device);
+      return recipe.run.has_own_texts() ? RunEvaluateTexts(recipe, env, device)
+                                        : RunEvaluate(recipe, env, device);
     case RunConfig::Mode::kPredict:
       return recipe.run.has_own_texts() ? RunContinue(recipe, env, device)
                                         : RunPredict(recipe, env, device);

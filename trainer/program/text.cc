@@ -38,7 +38,7 @@ std::vector<int64_t> Widened(const std::vector<int32_t>& ids) { return {ids.begi
 }  // namespace
 
 TextCodec::TextCodec(const std::string& folder)
-    : tokenizer_(std::make_shared<const Tokenizer>(Tokenizer::Read(folder))) {
+    : folder_(folder), tokenizer_(std::make_shared<const Tokenizer>(Tokenizer::Read(folder))) {
   for (const char* file : {"generation_config.json", "config.json"}) {
     end_tokens_ = EndTokensIn(folder + "/" + file);
     if (!end_tokens_.empty()) return;
@@ -62,6 +62,12 @@ std::vector<int64_t> TextCodec::TokensOf(const std::string& text) const {
 
 std::vector<int64_t> TextCodec::before() const {
   return tokenizer_ ? Widened(tokenizer_->before()) : std::vector<int64_t>();
+}
+
+int64_t TextCodec::PrefixToken() const {
+  if (!tokenizer_) return '\n';
+  if (const auto begin = BeginTokenOf(folder_, *tokenizer_)) return *begin;
+  return EndTokenOf(folder_, *tokenizer_);
 }
 
 std::string TextCodec::TextOf(const std::vector<int64_t>& tokens, bool skip_special) const {

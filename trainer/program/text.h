@@ -25,7 +25,9 @@ class TextCodec {
   std::vector<int64_t> TokensOf(const std::string& text) const;
   // Returns the tokens that the model expects before a text, such as bos.
   std::vector<int64_t> before() const;
-  // The tokenizer's end token is the first of them.
+  // Returns the token before the first of a text whose tokens are scored: the tokenizer's bos, else
+  // eos; with bytes a line end. Throws kBadInput if tokenizer_config.json names neither.
+  int64_t PrefixToken() const;
   const std::vector<int64_t>& end_tokens() const { return end_tokens_; }
 
   // Returns the text of tokens, with special tokens or without. Unknown tokens, and with a
@@ -35,6 +37,7 @@ class TextCodec {
   std::string TextAfter(const std::vector<int64_t>& tokens, size_t begin, bool skip_special) const;
 
  private:
+  std::string folder_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: bytes
   std::vector<int64_t> end_tokens_;
 };

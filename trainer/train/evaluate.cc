@@ -148,15 +148,19 @@ void CheckSameData(const Dataset* train, const Dataset* test, ProcessGroup& grou
                        ")");
 }
 
-void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
-                      const ResultSinks& sinks) {
-  sinks.log.Result(EvaluationLine(prefix, sums));
-  const EvaluationResults results = ResultsOf(sums);
+void ReportResults(const EvaluationResults& results, const std::string& line, const EvaluatedAt& at,
+                   const ResultSinks& sinks) {
+  sinks.log.Result(line);
   sinks.progress.AddEvaluation(at.step, results);
   if (sinks.monitors == nullptr) return;
   std::vector<Scalar> scalars;
   for (const auto& [name, value] : results) scalars.push_back({"Eval/Samples/" + name, value});
   sinks.monitors->Write(at.samples, scalars);
+}
+
+void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
+                      const ResultSinks& sinks) {
+  ReportResults(ResultsOf(sums), EvaluationLine(prefix, sums), at, sinks);
 }
 
 std::string NoTestData(const DataConfig& data) {

@@ -48,7 +48,10 @@ struct ResultSinks {
   Monitors* monitors;
 };
 
-// Reports the results and prints EvaluationLine with `prefix`. Call it on every rank.
+// Reports the results and prints `line`. Call it on every rank.
+void ReportResults(const EvaluationResults& results, const std::string& line, const EvaluatedAt& at,
+                   const ResultSinks& sinks);
+// Does so for ResultsOf(sums) and EvaluationLine with `prefix`.
 void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
                       const ResultSinks& sinks);
 

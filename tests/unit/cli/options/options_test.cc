@@ -381,6 +381,7 @@ TEST(ParseOptions, ReadsPredictOptions) {
   EXPECT_THAT(predict.stop, ElementsAre("a", "b,c"));
   EXPECT_EQ(predict.tokenizer, "t");
   EXPECT_EQ(Good({"predict", "--prompts", "p", "--top_k", "1"}).train.prompts, "p");
+  EXPECT_EQ(Good({"train", "--eval_only", "--eval_file", "f"}).train.eval_file, "f");
   EXPECT_THAT(predict.sets, ElementsAre("data.block_size=8"));
   EXPECT_EQ(Good({"./predict", "--help"}).mode, Mode::kProgram);
 }
