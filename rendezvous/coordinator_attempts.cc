@@ -26,12 +26,14 @@ std::vector<uint32_t> NotExpected(const CoordinatorOptions& options, const Roste
 
 // Requests a report of the activity of the ranks for which `is_wanted` is true, up to `most` ranks.
 template <class Predicate>
-void Inspect(Roster& roster, const std::string& reason, size_t most, Predicate is_wanted) {
+void Inspect(Roster& roster, const std::string& reason, size_t most, Predicate is_wanted,
+             uint32_t looks = 1) {
   for (const Participant& participant : roster.Joined()) {
     if (!participant.in_attempt || participant.lost_in) continue;
     pb::RendezvousMessage message;
     pb::Inspect& inspect = *message.mutable_inspect();
     inspect.set_reason(reason);
+    inspect.set_looks(looks);
     for (uint32_t slot = 0; slot < participant.member.slots && most > 0; ++slot) {
       const uint32_t rank = participant.first_rank + slot;
       if (!is_wanted(participant, rank)) continue;
@@ -325,8 +327,13 @@ void Coordinator::CheckProgress(Clock::time_point now) {
   const uint32_t first_rank = decision.ranks.front();
   const Participant& owner = *roster_.OwnerOf(first_rank);
   const uint32_t node = owner.member.node_index;
-  if (decision.kind == HangDecision::Kind::kStraggler)
-    return roster_.Notify(decision.reason + " (" + roster_.NodeName(node) + ")");
+  if (decision.kind == HangDecision::Kind::kStraggler) {
+    roster_.Notify(decision.reason + " (" + roster_.NodeName(node) + ")");
+    constexpr uint32_t kLooks = 3;
+    return Inspect(
+        roster_, "is slow", decision.ranks.size(),
+        [&](const Participant&, uint32_t rank) { return rank == first_rank; }, kLooks);
+  }
   Inspect(roster_, "seems to hang: " + decision.reason, decision.ranks.size(),
           [&](const Participant&, uint32_t rank) {
             return std::ranges::binary_search(decision.ranks, rank);

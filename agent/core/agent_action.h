@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/core/attempt_workers.h"
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
 #include "proto/inspect.pb.h"
@@ -116,10 +117,13 @@ struct AskMpiServer {
   uint32_t local_rank = 0;
 };
 
-// Shows the user `text` and what the threads of the process do.
+// Reads what the threads of a worker do. With `text` shows the user that text and what was read;
+// with `look` calls WorkersCore::OnInspected.
 struct InspectWorker {
-  pid_t pid = 0;
+  RankPlace place;
   std::string text;
+  uint64_t look = 0;
+  uint32_t looks = 1;  // number of looks for the user, a second apart; `look` gets the last one
 };
 
 // Reserves a port for rank 0 of the next attempt; the one held so far is released. Answer:

@@ -134,7 +134,7 @@ void AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message, Clock:
     case pb::RendezvousMessage::kDrain:
       return OnDrain(message.attempt(), message.drain());
     case pb::RendezvousMessage::kInspect:
-      return workers_.OnInspect(message.inspect());
+      return workers_.OnInspect(message.inspect(), now);
     case pb::RendezvousMessage::kNotice:
       return out_.Notify(message.notice().message());
     case pb::RendezvousMessage::kOutdated:

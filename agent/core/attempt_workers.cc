@@ -88,6 +88,17 @@ pb::Started AttemptWorkers::Started() const {
   return started;
 }
 
+std::vector<RankPlace> AttemptWorkers::RunningRanks(Clock::time_point now) const {
+  std::vector<RankPlace> places;
+  for (const AttemptWorker& worker : workers_) {
+    if (worker.ended || worker.pid == 0) continue;
+    const std::optional<RankWait> wait = worker.progress.Wait(now);
+    places.push_back({worker.rank, worker.local_rank, wait ? wait->exchange : "",
+                      wait ? wait->lasts : milliseconds(0)});
+  }
+  return places;
+}
+
 std::vector<pid_t> AttemptWorkers::RunningPids() const {
   std::vector<pid_t> pids;
   for (const AttemptWorker& worker : workers_) {

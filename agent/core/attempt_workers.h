@@ -29,6 +29,15 @@ struct AttemptWorker {
   RankProgressTracker progress;
 };
 
+// A rank of this node whose threads are to be read, and the exchange that it has reported to wait
+// for.
+struct RankPlace {
+  uint32_t rank = 0;
+  uint32_t local_rank = 0;
+  std::string exchange = {};  // empty: none
+  milliseconds waits{0};
+};
+
 // Pure: takes the supervisor's events and keeps the state that follows from them.
 class AttemptWorkers {
  public:
@@ -65,6 +74,8 @@ class AttemptWorkers {
 
   // The event for the front end once all are started.
   pb::Started Started() const;
+  // Returns the running ranks, ascending.
+  std::vector<RankPlace> RunningRanks(Clock::time_point now) const;
   // Returns the pids of running workers; each leads a process group.
   std::vector<pid_t> RunningPids() const;
 

@@ -10,6 +10,7 @@ using std::chrono::microseconds;
 
 constexpr double kMicrosecondsPerSecond = 1e6;
 constexpr double kLongestComputeS = 1e9;  // a longer time is not valid
+constexpr double kLongestWaitS = 1e9;
 
 uint64_t Microseconds(Clock::duration duration) {
   return static_cast<uint64_t>(
@@ -30,6 +31,13 @@ uint64_t RollingMedian::Median() const {
 }
 
 void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now) {
+  if (line.event == StatusLine::Event::kWait) {
+    exchange_ = line.exchange;
+    const auto begun = std::chrono::duration<double>(std::min(line.waits_s, kLongestWaitS));
+    waits_since_ = now - std::chrono::duration_cast<Clock::duration>(begun);
+    return;
+  }
+  exchange_.clear();
   if (line.event != StatusLine::Event::kStep) return;
   if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestComputeS)
     compute_us_.Add(static_cast<uint64_t>(*line.compute_s * kMicrosecondsPerSecond));
@@ -39,6 +47,11 @@ void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now
     step_us_.Add(Microseconds(now - since_) / static_cast<uint64_t>(line.step - *step_));
   step_ = line.step;
   since_ = now;
+}
+
+std::optional<RankWait> RankProgressTracker::Wait(Clock::time_point now) const {
+  if (exchange_.empty()) return std::nullopt;
+  return RankWait{exchange_, std::chrono::duration_cast<milliseconds>(now - waits_since_)};
 }
 
 std::optional<pb::RankProgress> RankProgressTracker::Report(uint32_t rank,

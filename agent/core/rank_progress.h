@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/deadline.h"
 #include "proto/contract/status_line.h"
@@ -24,6 +25,12 @@ class RollingMedian {
   size_t count_ = 0;  // ever added
 };
 
+// An exchange that a rank has reported to wait for.
+struct RankWait {
+  std::string exchange;
+  milliseconds lasts{0};
+};
+
 // One rank's. A value, driven by its owner; no clock of its own.
 class RankProgressTracker {
  public:
@@ -33,12 +40,17 @@ class RankProgressTracker {
   // nullopt for a rank that has not reported a step: a program need not.
   std::optional<pb::RankProgress> Report(uint32_t rank, Clock::time_point now) const;
 
+  // nullopt unless the rank has reported that it waits, and nothing since.
+  std::optional<RankWait> Wait(Clock::time_point now) const;
+
  private:
   std::optional<int64_t> step_;
   Clock::time_point since_;
   RollingMedian step_us_;
   RollingMedian compute_us_;
   bool ended_ = false;
+  std::string exchange_;  // empty: it has not reported to wait
+  Clock::time_point waits_since_;
 };
 
 }  // namespace dslaunch

@@ -16,6 +16,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr uint32_t kMostLooks = 10;  // at a rank that another one asks for
+
 std::string StartFailureText(const pb::SpawnFailed& failed) {
   if (failed.error_number() == ETIMEDOUT) {
     return "it did not start within " + std::to_string(kSpawnTimeout.count() / 1000) +
@@ -89,12 +91,25 @@ bool WorkersCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   return true;
 }
 
-void WorkersCore::OnInspect(const pb::Inspect& inspect) {
-  for (const AttemptWorker& worker : workers_.all()) {
-    if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
-    out_.Do(agent_action::InspectWorker{.pid = worker.pid,
-                                        .text = Describe(worker) + " " + inspect.reason()});
+void WorkersCore::OnInspect(const pb::Inspect& inspect, Clock::time_point now) {
+  for (RankPlace& place : workers_.RunningRanks(now)) {
+    if (std::ranges::count(inspect.ranks(), place.rank) == 0) continue;
+    const std::string text = inspect.reason().empty() ? ""
+                                                      : Describe(*workers_.FindRank(place.rank)) +
+                                                            " " + inspect.reason();
+    out_.Do(agent_action::InspectWorker{.place = std::move(place),
+                                        .text = text,
+                                        .look = inspect.look(),
+                                        .looks = std::clamp(inspect.looks(), 1u, kMostLooks)});
   }
+}
+
+void WorkersCore::OnInspected(uint64_t look, pb::RankStacks stacks) {
+  if (!is_working()) return;
+  pb::AgentMessage message;
+  message.mutable_inspected()->set_look(look);
+  *message.mutable_inspected()->mutable_stacks() = std::move(stacks);
+  out_.SendToRendezvous(std::move(message));
 }
 
 void WorkersCore::OnEndRank(uint32_t rank) {
@@ -253,6 +268,7 @@ void WorkersCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now)
       continue;
     }
     workers_.OnStatus(status.local_rank(), *parsed, now);
+    if (parsed->event == StatusLine::Event::kWait) continue;  // shown by looks at the rank only
     out_.Do(agent_action::EmitStatus{.rank = worker->rank,
                                      .line = std::string(line),
                                      .is_evaluation = parsed->event == StatusLine::Event::kEval});

@@ -48,7 +48,9 @@ class WorkersCore {
   // Begins to drain after `attempt`. A spare drains too, so that the next attempt finds every node
   // empty. Returns false if this node ends, or has been in a later attempt.
   bool OnDrain(uint64_t attempt, const pb::Drain& drain);
-  void OnInspect(const pb::Inspect& inspect);
+  void OnInspect(const pb::Inspect& inspect, Clock::time_point now);
+  // The answer to InspectWorker with a `look`, for the rendezvous.
+  void OnInspected(uint64_t look, pb::RankStacks stacks);
   // Other ranks continue without `rank`.
   void OnEndRank(uint32_t rank);
 

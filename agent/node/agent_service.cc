@@ -115,6 +115,19 @@ grpc::ServerUnaryReactor* AgentService::Status(grpc::CallbackServerContext* cont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AgentService::GetStacks(grpc::CallbackServerContext* context,
+                                                  const pb::StacksRequest* request,
+                                                  pb::StacksReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    agent_.supervisor().GetStacks(*request, [reply, reactor](pb::StacksReply stacks) {
+      *reply = std::move(stacks);
+      reactor->Finish(grpc::Status::OK);
+    });
+  });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AgentService::Own(grpc::CallbackServerContext* context,
                                             const pb::OwnPart* request, pb::Empty*) {
   is_owned_ = true;

@@ -42,6 +42,9 @@ class AgentService final : public pb::Agent::CallbackService {
                                                   const pb::AttachRequest* request) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const pb::Empty* request,
                                    pb::JobStatus* reply) override;
+  grpc::ServerUnaryReactor* GetStacks(grpc::CallbackServerContext* context,
+                                      const pb::StacksRequest* request,
+                                      pb::StacksReply* reply) override;
   grpc::ServerUnaryReactor* Own(grpc::CallbackServerContext* context, const pb::OwnPart* request,
                                 pb::Empty* reply) override;
 

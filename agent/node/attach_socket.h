@@ -1,5 +1,5 @@
-// The Unix sockets of an agent: one by which a running job is reached once its front end is gone,
-// and one for its ranks.
+// The Unix sockets of an agent: one by which a running job is reached without its front end, and
+// one for its ranks.
 #pragma once
 
 #include <sys/types.h>

@@ -33,10 +33,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
     : loop_(loop),
       tick_timer_(loop),
       output_(loop, [this](AgentActions actions) { CarryOut(std::move(actions)); }),
-      supervisor_(
-          loop, UniqueFd(control_fd),
-          [this](std::string_view bytes) { OnSupervisorMessage(bytes); },
-          [this](const std::string&) { OnSupervisorGone(); }),
+      supervisor_(loop, control_fd, output_),
       ranks_(loop, output_, rendezvous_, sockets_fd, pmix_server),
       rendezvous_(loop, output_),
       serve_(std::move(serve)) {
@@ -49,6 +46,8 @@ void NodeAgent::CarryOut(AgentActions actions) {
       output_.Do(action);
     else if constexpr (requires { ranks_.Do(action); })
       ranks_.Do(action);
+    else if constexpr (requires { supervisor_.Do(action); })
+      supervisor_.Do(action);
     else if constexpr (requires { rendezvous_.Do(action); })
       rendezvous_.Do(action);
     else
@@ -98,11 +97,16 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
 
 Result<void> NodeAgent::OpenAttachSocket() {
   const pb::PrepareRequest& request = core().job().request();
-  if (!request.job().detachable()) return {};
-  DSL_TRY_ASSIGN(
-      attach_socket_,
+  Result<std::unique_ptr<AttachSocket>> socket =
       AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
-                           SocketName(request.job().job_id(), request.node_index()), serve_));
+                           SocketName(request.job().job_id(), request.node_index()), serve_);
+  if (socket.ok()) attach_socket_ = *std::move(socket);
+  if (!request.job().detachable()) {
+    // Only dslaunch stacks needs it then.
+    if (!socket.ok()) output_.Log("no socket for dslaunch stacks: " + socket.error().message);
+    return {};
+  }
+  if (!socket.ok()) return socket.error();
   const std::string warning = LogoutWarning(ReadLogoutInfo(), core().job().node_name());
   if (!warning.empty()) output_.Notify(warning);
   return {};
@@ -155,7 +159,7 @@ void NodeAgent::Signal(int signal_number) {
 }
 
 Result<std::string> NodeAgent::Detach() {
-  if (!attach_socket_) {
+  if (!attach_socket_ || !core().job().request().job().detachable()) {
     return Error{ExitCode::kUsage,
                  core().job().node_name() +
                      ": this job was not started with --detach, so it cannot be detached"};
@@ -213,17 +217,6 @@ pb::JobStatus NodeAgent::Status() {
 }
 
 // --- The supervisor ---
-
-void NodeAgent::OnSupervisorMessage(std::string_view bytes) {
-  pb::SupervisorEvent event;
-  if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return OnSupervisorGone();
-  output_.Feed([&](Clock::time_point now) { core().OnSupervisorEvent(event, now); });
-}
-
-void NodeAgent::OnSupervisorGone() {
-  output_.Feed([this](Clock::time_point now) { core().OnSupervisorGone(now); });
-}
 
 void NodeAgent::Do(agent_action::SweepOrphans& action) {
   const pb::PrepareRequest& prepare = core().job().request();

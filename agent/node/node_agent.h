@@ -21,10 +21,9 @@
 #include "agent/node/node_output.h"
 #include "agent/node/node_ranks.h"
 #include "agent/node/node_rendezvous.h"
+#include "agent/node/supervisor_link.h"
 #include "base/error.h"
 #include "proto/agent.pb.h"
-#include "proto/supervisor.pb.h"
-#include "proto/wire/framed_socket.h"
 
 namespace dslaunch {
 
@@ -49,6 +48,7 @@ class NodeAgent {
   Result<std::string> Detach();
   void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   pb::JobStatus Status();
+  SupervisorLink& supervisor() { return supervisor_; }
   EventHub& events() { return output_.events(); }
   // A viewer has read its last event, or disconnected.
   void OnViewerOver(const EventSink* sink);
@@ -58,7 +58,6 @@ class NodeAgent {
  private:
   AgentCore& core() { return output_.core(); }
   void CarryOut(AgentActions actions);
-  void Do(agent_action::SendToSupervisor& action) { supervisor_.Send(action.request); }
   void Do(agent_action::JoinRendezvous& action);
   void Do(agent_action::StartHeart& action);
   void Do(agent_action::SweepOrphans& action);
@@ -68,8 +67,6 @@ class NodeAgent {
   Result<pb::PreparedNode> TryPrepare(const pb::PrepareRequest& request);
   Result<void> OpenAttachSocket();
   Result<void> TryFailover(const pb::FailoverRequest& request);
-  void OnSupervisorMessage(std::string_view bytes);
-  void OnSupervisorGone();
   // Called on the heartbeat thread.
   void Beat(bool loop_lives, bool tells_rendezvous);
   void Tick();
@@ -78,7 +75,7 @@ class NodeAgent {
   asio::steady_timer tick_timer_;
   NodeOutput output_;
   AgentActionQueue actions_;
-  FramedSocket supervisor_;
+  SupervisorLink supervisor_;
   NodeRanks ranks_;
   NodeRendezvous rendezvous_;
   std::optional<PidFile> pid_file_;

@@ -16,7 +16,6 @@
 #include "agent/host/oom.h"
 #include "agent/host/port_listeners.h"
 #include "agent/host/python_environment.h"
-#include "agent/host/thread_states.h"
 #include "agent/logs/log_space.h"
 #include "agent/mpi/mpi_environment.h"
 #include "base/errno_text.h"
@@ -30,7 +29,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxThreadLines = 8;  // limit of lines for each rank that hangs
 // How often the listeners at MASTER_PORT are checked. Ranks that find another user's store there
 // take longer than this to do anything with it.
 constexpr milliseconds kMasterPortWatch(100);
@@ -365,12 +363,6 @@ void NodeRanks::Do(agent_action::DescribeWorker& action) {
   out_.Feed([&](Clock::time_point now) {
     core_.OnWorkerDescribed(action, std::move(end), rendezvous_.round_trip_us(), now);
   });
-}
-
-void NodeRanks::Do(agent_action::InspectWorker& action) {
-  const std::string threads =
-      DescribeThreads(ReadThreads(action.pid), kMaxThreadLines, sysconf(_SC_CLK_TCK));
-  out_.Notify(action.text + (threads.empty() || threads.front() == '\n' ? "" : "; ") + threads);
 }
 
 void NodeRanks::Do(agent_action::ReservePort&) {

@@ -62,7 +62,6 @@ class NodeRanks {
   void Do(agent_action::DescribeWorker& action);
   void Do(agent_action::StartMpiServer&);
   void Do(agent_action::AskMpiServer& action);
-  void Do(agent_action::InspectWorker& action);
   void Do(agent_action::ReservePort&);
 
  private:

@@ -27,6 +27,7 @@
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/front_end_link.h"
 #include "agent/supervisor/left_process.h"
+#include "agent/supervisor/rank_looks.h"
 #include "agent/supervisor/serving_process.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_pump.h"
@@ -86,6 +87,9 @@ class Supervisor {
     control_ = std::make_unique<FramedSocket>(
         io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
         [this](const std::string&) { CarryOut(core_.OnControlLost(Clock::now())); });
+    looks_ = std::make_unique<RankLooks>(io_, [this](const pb::SupervisorEvent& looked) {
+      if (control_) control_->Send(looked);
+    });
     if (!streams.resume) return;
     link_ = std::make_unique<FrontEndLink>(
         io_, std::move(streams.link_local), *std::move(streams.resume),
@@ -133,8 +137,11 @@ class Supervisor {
 
   void OnRequest(std::string_view bytes) {
     pb::SupervisorRequest request;
-    if (request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    if (request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+      if (request.has_look())
+        looks_->Begin(request.look(), workers_.PidOf(request.look().local_rank()));
       return CarryOut(core_.OnRequest(std::move(request), Clock::now()));
+    }
     control_.reset();
     CarryOut(core_.OnControlLost(Clock::now()));
   }
@@ -355,6 +362,7 @@ class Supervisor {
   SupervisorWorkers workers_;
   std::string cgroup_;  // the workers' cgroup (agent/supervisor/cgroup.h); empty: none
   std::unique_ptr<FramedSocket> control_;
+  std::unique_ptr<RankLooks> looks_;
   SupervisorCore core_;
   supervisor_action::Finish end_;
 };

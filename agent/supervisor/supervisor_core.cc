@@ -88,6 +88,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
     case pb::SupervisorRequest::kNoFrontEnd:
       if (resume_by_) DeclareFrontEndLost("the agent reports that the front end is gone", now);
       break;
+    case pb::SupervisorRequest::kLook:  // answered without a decision
     case pb::SupervisorRequest::REQUEST_NOT_SET:
       break;
   }

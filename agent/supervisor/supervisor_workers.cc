@@ -80,6 +80,7 @@ void SetUpProcess(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared, Sp
   spawn.cwd = shared.cwd();
   spawn.own_group = true;
   spawn.parent_death_signal = SIGKILL;
+  spawn.readable_by_parent = true;
   spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
   spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
   spawn.memory_preferred = spec.memory_preferred();
@@ -234,6 +235,13 @@ std::optional<SupervisorWorkers::Change> SupervisorWorkers::OnChild(const siginf
   worker.status->Drain();
   worker.status.reset();
   return change;
+}
+
+std::optional<pid_t> SupervisorWorkers::PidOf(uint32_t local_rank) const {
+  const auto found = workers_.find(local_rank);
+  if (found == workers_.end() || found->second.pid <= 0 || found->second.starting)
+    return std::nullopt;
+  return found->second.pid;
 }
 
 bool SupervisorWorkers::OomKillsGrew() {

@@ -57,6 +57,9 @@ class SupervisorWorkers {
   // returns.
   std::optional<Change> OnChild(const siginfo_t& child);
 
+  // Returns the process of a worker that has executed its program and runs; nullopt otherwise.
+  std::optional<pid_t> PidOf(uint32_t local_rank) const;
+
   // Returns the process groups in which workers were started and which may still have members.
   const std::vector<pid_t>& groups() const { return groups_; }
 

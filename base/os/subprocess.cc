@@ -97,6 +97,7 @@ struct ChildPlan {
   const std::vector<SpawnLimit>& limits;
   std::optional<mode_t> umask;  // nullopt: keep the caller's umask
   int parent_death_signal;
+  bool readable_by_parent;
   bool no_new_privileges;
   bool own_session;
   bool own_group;
@@ -161,6 +162,8 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
     if (getppid() != plan.parent) _exit(127);  // the parent exited before the line above
   }
+  // Fails without Yama, where nothing is restricted.
+  if (plan.readable_by_parent) prctl(PR_SET_PTRACER, plan.parent, 0, 0, 0);
   if (plan.no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
     Fail(plan, kNoNewPrivileges);
   if (plan.cpus.bytes() > 0 &&
@@ -400,6 +403,7 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
       .limits = limits,
       .umask = UmaskOf(spec),
       .parent_death_signal = spec.parent_death_signal,
+      .readable_by_parent = spec.readable_by_parent,
       .no_new_privileges = spec.no_new_privileges,
       .own_session = spec.own_session,
       .own_group = spec.own_group,

@@ -65,7 +65,10 @@ struct SpawnSpec {
   bool own_group = false;          // setpgid(0, 0): can be killed as a group
   // Folder of a cgroup v2 to start in if the kernel allows it; -1: the caller's.
   int cgroup_fd = -1;
-  int parent_death_signal = 0;     // sent when the *thread* that spawned it ends; 0: none
+  int parent_death_signal = 0;  // sent when the *thread* that spawned it ends; 0: none
+  // Lets the caller and its descendants read the program's memory where Yama restricts that; its
+  // children are not included.
+  bool readable_by_parent = false;
   bool no_new_privileges = false;  // neither it nor its children gain privileges from setuid files
   std::vector<int> cpus = {};      // CPU affinity; empty: the caller's
   std::vector<int> memory_nodes = {};  // NUMA nodes to allocate from; empty: the caller's

@@ -94,11 +94,20 @@ std::string FormatDouble(double value, int digits = 9) {
   return text;
 }
 
+// Removes what a string of a status line cannot contain.
+std::string PlainText(std::string text) {
+  constexpr size_t kMaxBytes = 256;
+  std::erase_if(text, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
+  text.resize(std::min(text.size(), kMaxBytes));
+  return text;
+}
+
 std::optional<StatusLine::Event> ReadEvent(std::string_view name) {
   if (name == "ready") return StatusLine::Event::kReady;
   if (name == "step") return StatusLine::Event::kStep;
   if (name == "eval") return StatusLine::Event::kEval;
   if (name == "lost") return StatusLine::Event::kLost;
+  if (name == "wait") return StatusLine::Event::kWait;
   return std::nullopt;
 }
 
@@ -113,6 +122,10 @@ bool ReadField(std::string_view key, std::string_view value, StatusLine& status)
     status.samples_per_s = ReadDouble(value);
   } else if (key == "tokens_per_s") {
     status.tokens_per_s = ReadDouble(value);
+  } else if (key == "wait_s") {
+    const std::optional<double> waits = ReadDouble(value);
+    if (!waits || *waits < 0) return false;
+    status.waits_s = *waits;
   } else if (key == "compute_s") {
     status.compute_s = ReadDouble(value);
   }
@@ -128,6 +141,10 @@ std::string StatusLine::Format() const {
   }
   if (event == Event::kLost)
     return "{\"event\":\"lost\",\"rank\":" + std::to_string(lost_rank) + "}\n";
+  if (event == Event::kWait) {
+    return "{\"event\":\"wait\",\"exchange\":\"" + PlainText(exchange) +
+           "\",\"wait_s\":" + FormatDouble(waits_s) + "}\n";
+  }
   if (event == Event::kEval) {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
     for (const auto& [name, value] : results)
@@ -162,6 +179,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
         if (!event) return std::nullopt;
         status.event = *event;
         has_event = true;
+      } else if (key == "exchange") {
+        status.exchange = value;
       }
     } else {
       if (!json.TakeScalar(value)) return std::nullopt;
@@ -187,6 +206,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
     if (!rank || *rank > std::numeric_limits<uint32_t>::max()) return std::nullopt;
     status.lost_rank = static_cast<uint32_t>(*rank);
   }
+  if (status.event != Event::kWait) status.exchange.clear();
   if (status.event != Event::kEval) status.results.clear();
   if (status.event != Event::kReady) status.loss_tolerated = false;
   return status;

@@ -1,6 +1,8 @@
 #include "proto/wire/rank_stacks.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -70,9 +72,42 @@ void CutBytes(pb::RankStacks& stacks) {
     for (pb::ProcessStacks& process : *stacks.mutable_processes())
       if (CutList(process.mutable_threads(), most)) process.set_cut(true);
   }
+  while (stacks.processes_size() > 0 && stacks.ByteSizeLong() > kMaxRankStackBytes) {
+    stacks.mutable_processes()->RemoveLast();
+    stacks.set_cut(true);
+  }
 }
 
 std::string_view BaseName(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
+
+std::string StateText(const std::string& state) {
+  constexpr std::pair<std::string_view, const char*> kStates[] = {
+      {"R", "running"},
+      {"S", "asleep"},
+      {"D", "in an uninterruptible wait (D)"},
+      {"T", "stopped (T)"},
+      {"t", "stopped by a debugger (t)"},
+      {"Z", "ended (Z)"}};
+  for (const auto& [letter, text] : kStates) {
+    if (state == letter) return text;
+  }
+  return state.empty() ? "" : "in state " + state;
+}
+
+bool SameFrames(const pb::ThreadStack& x, const pb::ThreadStack& y) {
+  if (x.frames_size() != y.frames_size()) return false;
+  for (int i = 0; i < x.frames_size(); ++i) {
+    const pb::StackFrame& f = x.frames(i);
+    const pb::StackFrame& g = y.frames(i);
+    if (f.line() != g.line() || f.function() != g.function() || f.file() != g.file()) return false;
+  }
+  return true;
+}
+
+bool SameInKernel(const pb::ThreadStack& x, const pb::ThreadStack& y) {
+  return x.state() == y.state() && x.call() == y.call() && x.target() == y.target() &&
+         x.waits_in() == y.waits_in();
+}
 
 bool ReadSame(const pb::RankStacks& a, const pb::RankStacks& b) {
   const pb::ThreadStack* x = ShownThread(a);
@@ -80,20 +115,82 @@ bool ReadSame(const pb::RankStacks& a, const pb::RankStacks& b) {
   if (x == nullptr || y == nullptr)
     return x == y && a.trouble() == b.trouble() && a.exchange() == b.exchange();
   if (a.exchange() != b.exchange()) return false;
-  if (x->frames_size() != y->frames_size()) return false;
-  for (int i = 0; i < x->frames_size(); ++i) {
-    const pb::StackFrame& f = x->frames(i);
-    const pb::StackFrame& g = y->frames(i);
-    if (f.line() != g.line() || f.function() != g.function() || f.file() != g.file()) return false;
+  if (!SameFrames(*x, *y)) return false;
+  return x->frames_size() > 0 || SameInKernel(*x, *y);
+}
+
+// Threads of one process that do the same.
+struct ThreadGroup {
+  const pb::ProcessStacks* process = nullptr;
+  const pb::ThreadStack* thread = nullptr;  // the first of them
+  size_t count = 0;
+  uint64_t cpu_us = 0;
+};
+
+std::vector<ThreadGroup> GroupThreads(const pb::RankStacks& stacks) {
+  std::vector<ThreadGroup> groups;
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    const size_t begin = groups.size();
+    for (const pb::ThreadStack& thread : process.threads()) {
+      size_t at = begin;
+      while (at < groups.size() &&
+             (groups[at].thread->name() != thread.name() ||
+              !SameInKernel(*groups[at].thread, thread) || !SameFrames(*groups[at].thread, thread)))
+        ++at;
+      if (at == groups.size()) groups.push_back({&process, &thread});
+      ++groups[at].count;
+      groups[at].cpu_us += thread.cpu_us();
+    }
   }
-  if (x->frames_size() > 0) return true;
-  return x->state() == y->state() && x->call() == y->call() && x->target() == y->target() &&
-         x->waits_in() == y->waits_in();
+  return groups;
+}
+
+// Sorts groups: blocked and stopped threads first, then those in Python, then running ones.
+int Urgency(const ThreadGroup& group) {
+  constexpr std::string_view kOrder = "DTt";
+  const std::string& state = group.thread->state();
+  const size_t at = state.empty() ? kOrder.npos : kOrder.find(state.front());
+  if (at != kOrder.npos) return static_cast<int>(at);
+  const int rest = static_cast<int>(kOrder.size());
+  if (group.thread->frames_size() > 0) return rest;
+  return state == "R" ? rest + 1 : rest + 2;
+}
+
+std::string SecondsText(uint64_t cpu_us) {
+  constexpr double kMicroseconds = 1e6;
+  char text[48];
+  std::snprintf(text, sizeof text, "%.1f s of CPU time",
+                static_cast<double>(cpu_us) / kMicroseconds);
+  return text;
+}
+
+// "thread main: running, 0.5 s of CPU time".
+std::string GroupText(const ThreadGroup& group) {
+  std::string text = group.count == 1 ? "thread " : std::to_string(group.count) + " threads ";
+  text += group.thread->name().empty() ? "(unknown)" : group.thread->name();
+  if (const std::string kernel = KernelText(*group.thread); !kernel.empty()) text += ": " + kernel;
+  if (group.thread->has_gil()) text += ", has the GIL";
+  if (!group.thread->state().empty()) text += ", " + SecondsText(group.cpu_us);
+  return text;
+}
+
+// "; python3 (pid 7) is stopped (T): kill -CONT 7 continues it" for each such process.
+std::string StoppedText(const pb::RankStacks& stacks) {
+  std::string text;
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    const std::string state = process.threads_size() > 0 ? process.threads(0).state() : "";
+    if (state != "T" && state != "t" && state != "D") continue;
+    const std::string pid = std::to_string(process.pid());
+    text += "; " + process.command() + " (pid " + pid + ") is " + StateText(state);
+    if (state == "T") text += ": kill -CONT " + pid + " continues it";
+  }
+  return text;
 }
 
 }  // namespace
 
 void CutRankStacks(pb::RankStacks& stacks) {
+  stacks.DiscardUnknownFields();
   CutText(stacks.mutable_trouble());
   CutText(stacks.mutable_exchange());
   if (CutList(stacks.mutable_processes(), kMaxStackProcesses)) stacks.set_cut(true);
@@ -125,26 +222,83 @@ std::string FramesText(const pb::ThreadStack& thread, size_t max_frames) {
 }
 
 std::string KernelText(const pb::ThreadStack& thread) {
-  std::string text;
-  if (thread.state() == "T") {
-    text = "stopped (T)";
-  } else if (thread.state() == "t") {
-    text = "stopped by a debugger (t)";
-  } else if (thread.state() == "D") {
-    text = "in an uninterruptible wait (D)";
-  } else if (thread.state() == "Z") {
-    text = "ended (Z)";
-  } else if (thread.state() == "R") {
-    return "running";
-  }
+  std::string text = StateText(thread.state());
   if (!thread.call().empty()) {
-    text += (text.empty() ? "in " : ", in ") + thread.call() + "()";
+    text += (text.empty() ? "in " : " in ") + thread.call();
     if (!thread.target().empty()) text += " of " + thread.target();
   }
-  if (!thread.waits_in().empty())
-    text +=
-        (text.empty() ? "in the kernel's " : " (") + thread.waits_in() + (text.empty() ? "" : ")");
+  if (!thread.waits_in().empty()) text += " (" + thread.waits_in() + ")";
   return SanitizeForTerminal(text);
+}
+
+std::string DescribeStacks(const pb::RankStacks& stacks, size_t max_lines) {
+  constexpr size_t kFrames = 6;
+  std::string text = StoppedText(stacks);
+  if (!stacks.trouble().empty()) text += "; " + stacks.trouble();
+  if (!stacks.exchange().empty()) text += "; it waits for " + stacks.exchange();
+  text = SanitizeForTerminal(text);
+  std::vector<ThreadGroup> groups = GroupThreads(stacks);
+  std::ranges::stable_sort(groups, [](const ThreadGroup& a, const ThreadGroup& b) {
+    return std::pair(Urgency(a), b.cpu_us) < std::pair(Urgency(b), a.cpu_us);
+  });
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (i == max_lines) return text + "\n  and " + std::to_string(groups.size() - i) + " more";
+    text += "\n  pid " + std::to_string(groups[i].process->pid()) + ", " +
+            SanitizeForTerminal(GroupText(groups[i]));
+    if (groups[i].thread->frames_size() > 0)
+      text += "\n    " + FramesText(*groups[i].thread, kFrames);
+  }
+  return text;
+}
+
+std::string DescribeLooks(std::span<const pb::RankStacks> looks) {
+  constexpr size_t kFrames = 6;
+  std::vector<FoldedStacks> places = FoldStacks(looks);
+  std::ranges::stable_sort(places, std::greater<>(),
+                           [](const FoldedStacks& place) { return place.ranks.size(); });
+  std::string text;
+  for (const FoldedStacks& place : places) {
+    text += "\n  in " + std::to_string(place.ranks.size()) + " of " + std::to_string(looks.size()) +
+            " looks: ";
+    const pb::ThreadStack* const thread = ShownThread(*place.stacks);
+    const std::string frames = thread != nullptr ? FramesText(*thread, kFrames) : "";
+    const std::string kernel =
+        thread != nullptr ? KernelText(*thread) : SanitizeForTerminal(place.stacks->trouble());
+    text += frames + (frames.empty() || kernel.empty() ? "" : ", ") + kernel;
+  }
+  return text;
+}
+
+std::string ListStacks(const pb::RankStacks& stacks) {
+  std::string text;
+  const auto add = [&](int depth, std::string_view line) {
+    text.append(2 * static_cast<size_t>(depth), ' ');
+    text += SanitizeForTerminal(line) + "\n";
+  };
+  if (!stacks.trouble().empty()) add(1, stacks.trouble());
+  if (!stacks.exchange().empty()) {
+    constexpr uint64_t kMilliseconds = 1000;
+    add(1, "waits for " + stacks.exchange() + ", " +
+               std::to_string(stacks.exchange_ms() / kMilliseconds) + " s");
+  }
+  const pb::ProcessStacks* process = nullptr;
+  for (const ThreadGroup& group : GroupThreads(stacks)) {
+    if (group.process != process) {
+      process = group.process;
+      add(1, process->command() + " (pid " + std::to_string(process->pid()) +
+                 (process->python().empty() ? "" : ", CPython " + process->python()) + ")" +
+                 (process->no_python().empty() ? "" : ": " + process->no_python()) +
+                 (process->torn() ? ", changed while it was read" : "") +
+                 (process->cut() ? ", not all is shown" : ""));
+    }
+    add(2, GroupText(group));
+    for (const pb::StackFrame& frame : group.thread->frames()) {
+      add(3, frame.function() + " (" + frame.file() +
+                 (frame.line() > 0 ? ":" + std::to_string(frame.line()) : "") + ")");
+    }
+  }
+  if (stacks.cut()) add(1, "more processes are not shown");
+  return text;
 }
 
 std::string RanksText(std::span<const uint32_t> ranks) {

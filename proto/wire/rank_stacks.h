@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-inline constexpr int kMaxStackFrames = 200;        // frames of a thread; the innermost are kept
+inline constexpr int kMaxStackFrames = 256;        // frames of a thread; the innermost are kept
 inline constexpr int kMaxStackThreads = 512;       // threads of a process
 inline constexpr int kMaxStackProcesses = 64;      // processes of a rank
 inline constexpr size_t kMaxStackTextBytes = 256;  // bytes of each text
@@ -34,13 +34,27 @@ std::string FramesText(const pb::ThreadStack& thread, size_t max_frames);
 // if nothing is known. Sanitized for a terminal.
 std::string KernelText(const pb::ThreadStack& thread);
 
+// Describes what a rank does, for people: first each process that is stopped or uninterruptible
+// ("; python3 (pid 7) is stopped (T): ..."), then one line for each group of threads that do the
+// same, with their frames, the busiest first; at most `max_lines` lines, each preceded by a
+// newline. Sanitized.
+std::string DescribeStacks(const pb::RankStacks& stacks, size_t max_lines);
+
+// Describes looks at one rank at different times, for people: a line for each place where it was,
+// with the number of looks, the most frequent first, each preceded by a newline. Sanitized.
+std::string DescribeLooks(std::span<const pb::RankStacks> looks);
+
+// Lists all threads of a rank with all their frames, one line each, each line ended by a newline.
+// Threads of one process that do the same are folded. Sanitized.
+std::string ListStacks(const pb::RankStacks& stacks);
+
 // Returns ascending `ranks` as "rank 3" or "ranks 0-2, 4-15".
 std::string RanksText(std::span<const uint32_t> ranks);
 
 // Ranks whose stacks read the same.
 struct FoldedStacks {
   std::vector<uint32_t> ranks;             // ascending
-  const pb::RankStacks* stacks = nullptr;  // of the first of them; borrowed
+  const pb::RankStacks* stacks = nullptr;  // stacks of the first rank; borrowed
 };
 
 // Groups ranks whose shown threads have the same frames, or without frames the same call, target

@@ -29,6 +29,7 @@
 #include "agent/pmix/pmi_core.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_workers.h"
+#include "base/text/sanitize.h"
 #include "base/text/split_lines.h"
 #include "cli/commands/doctor_report.h"
 #include "cli/commands/job_view.h"
@@ -48,6 +49,7 @@
 #include "proto/wire/node_list.h"
 #include "proto/wire/node_set.h"
 #include "proto/wire/peer_check.h"
+#include "proto/wire/rank_stacks.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/first_cause.h"
 #include "rendezvous/hang.h"
@@ -790,6 +792,17 @@ bool ParsesSupervisorMessages(const std::string& bytes) {
         if (const auto line = StatusLine::Parse(event->status().data()))
           workers.OnStatus(event->status().local_rank(), *line, now);
         break;
+      case pb::SupervisorEvent::kLooked: {
+        pb::RankStacks stacks = event->looked().stacks();
+        CutRankStacks(stacks);
+        Require(stacks.ByteSizeLong() <= kMaxRankStackBytes, "too long an answer is kept");
+        for (const std::string& text : {DescribeStacks(stacks, 8), ListStacks(stacks)}) {
+          std::string rest = text;
+          std::erase(rest, '\n');
+          Require(rest == SanitizeForTerminal(rest), "a stack could steer a terminal");
+        }
+        break;
+      }
       default:
         break;
     }

@@ -21,10 +21,11 @@
 #include "agent/host/oom.h"
 #include "agent/host/script_options.h"
 #include "agent/host/shell_environment.h"
-#include "agent/host/thread_states.h"
 #include "agent/logs/job_logs.h"
 #include "agent/logs/log_keeping.h"
 #include "agent/logs/log_tail.h"
+#include "agent/stacks/python_stack.h"
+#include "agent/stacks/thread_states.h"
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/serving_process.h"
 #include "agent/supervisor/supervisor_status.h"
@@ -46,6 +47,7 @@
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
+#include "tests/stacks/memory_image.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch {
@@ -473,6 +475,20 @@ bool ReadsProgramHead(const std::string& bytes) {
   return true;
 }
 
+bool ReadsPythonImage(const std::string& bytes) {
+  constexpr size_t kMostReads = 100'000;
+  MemoryImage image(bytes);
+  const Result<std::optional<PythonLayout>> layout = FindLayout(image.maps(), image);
+  if (!layout.ok()) Require(!layout.error().message.empty(), "a refusal has no reason");
+  if (!layout.ok() || !*layout) return false;
+  const PythonStacks stacks = ReadPythonStacks(image, **layout, image.tids());
+  Require(stacks.threads.size() <= kMaxReadThreads, "too many threads");
+  for (const PythonThread& thread : stacks.threads)
+    Require(thread.frames.size() <= kMaxReadFrames, "too many frames");
+  Require(image.reads() <= kMostReads, "too much is read");
+  return !stacks.threads.empty();
+}
+
 bool ReadsProcTexts(const std::string& bytes) {
   bool any = false;
   if (const std::optional<ProcessInfo> process = ParseProcessStat(bytes)) {
@@ -482,9 +498,6 @@ bool ReadsProcTexts(const std::string& bytes) {
   if (const std::optional<ThreadState> thread = ParseThreadStat(bytes)) {
     any = true;
     RequireSanitized(thread->name);
-    ProcessThreads threads{7, thread->name, {*thread, *thread}};
-    threads.threads[0].call = ParseSystemCall(bytes);
-    DescribeThreads({threads}, 8, 100);
   }
   ParseSystemCall(bytes);
   ParseKernelStack(bytes);

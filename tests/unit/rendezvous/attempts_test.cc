@@ -672,6 +672,7 @@ TEST_F(ElasticTest, ReportsStragglerWithItsNode) {
   options.policy.set_hang_ms(60'000);
   Begin(options);
   Start();
+  decltype(coordinator_->OnTick(now_)) out;
   const auto beat = [&](uint64_t step, uint64_t slow_us) {
     for (uint32_t node = 0; node < 3; ++node) {
       pb::AgentMessage message = From(node);
@@ -683,10 +684,14 @@ TEST_F(ElasticTest, ReportsStragglerWithItsNode) {
       Log(message);
     }
     Pass(500);
-    return Notices(coordinator_->OnTick(now_));
+    out = coordinator_->OnTick(now_);
+    return Notices(out);
   };
   EXPECT_EQ(beat(1, 200'000), "");
   EXPECT_THAT(beat(11, 200'000), HasSubstr("rank 2 is slow: 200.0 ms"));
+  const pb::Inspect inspect = To(1, out, Case::kInspect).inspect();
+  EXPECT_THAT(inspect.ranks(), testing::ElementsAre(2));
+  EXPECT_EQ(inspect.looks(), 3u) << "its stacks a second apart";
   EXPECT_EQ(beat(12, 399'000), "");
   EXPECT_THAT(beat(13, 400'000), HasSubstr("(node1)"));
 }

@@ -743,7 +743,8 @@ TEST_F(AgentCoreTest, InspectsOnlyRunningRanks) {
   });
   const auto inspected = All<agent_action::InspectWorker>();
   ASSERT_EQ(inspected.size(), 1u);
-  EXPECT_EQ(inspected[0].pid, 101);
+  EXPECT_EQ(inspected[0].place.rank, 3u);
+  EXPECT_EQ(inspected[0].place.local_rank, 1u);
   EXPECT_EQ(inspected[0].text, "rank 3 (node2, pid 101) seems to hang: no step for 60 s");
 }
 

@@ -177,6 +177,14 @@ class ScriptedSupervisor {
       spawned.push_back(request.spawn());
     }
     if (request.alive().has_lease_left_ms()) lease_left_ms = request.alive().lease_left_ms();
+    if (request.has_look()) {
+      pb::SupervisorEvent event;
+      event.mutable_looked()->set_number(request.look().number());
+      pb::ProcessStacks& process = *event.mutable_looked()->mutable_stacks()->add_processes();
+      process.set_pid(5);
+      process.add_threads()->set_name("main");
+      socket_.Send(event);
+    }
     if (request.has_stop()) {
       ++stops;
       if (answers_stop) Reaped();
@@ -602,7 +610,42 @@ TEST_F(NodeAgentTest, DescribesRankThatSeemsToHang) {
   });
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kNotice); }));
   EXPECT_EQ(front_end_->Find(pb::NodeEvent::kNotice)->notice().message(),
-            "rank 3 (node2, pid 1000000001) seems to hang: no step for 60 s");
+            "rank 3 (node2, pid 1000000001) seems to hang: no step for 60 s\n  pid 5, thread main");
+}
+
+TEST_F(NodeAgentTest, ReportsStacksToRendezvousWithoutNotice) {
+  Join();
+  Assign(1);
+  EXPECT_TRUE(Receive().has_ready());
+  SendFromRendezvous(1, [](pb::RendezvousMessage& message) {
+    message.mutable_inspect()->add_ranks(3);
+    message.mutable_inspect()->set_look(9);
+  });
+  const pb::AgentMessage answer = Receive();
+  ASSERT_TRUE(answer.has_inspected());
+  EXPECT_EQ(answer.inspected().look(), 9u);
+  EXPECT_EQ(answer.inspected().stacks().rank(), 3u);
+  EXPECT_EQ(answer.inspected().stacks().processes(0).pid(), 5);
+  EXPECT_EQ(front_end_->Find(pb::NodeEvent::kNotice), nullptr);
+}
+
+TEST_F(NodeAgentTest, ReturnsStacksOfRequestedRanks) {
+  Join();
+  Assign(1);
+  EXPECT_TRUE(Receive().has_ready());
+  std::optional<pb::StacksReply> reply;
+  pb::StacksRequest request;
+  request.add_ranks(3);
+  request.add_ranks(99);
+  agent_->supervisor().GetStacks(request,
+                                 [&](pb::StacksReply stacks) { reply = std::move(stacks); });
+  ASSERT_TRUE(RunUntil([&] { return reply.has_value(); }));
+  ASSERT_EQ(reply->ranks_size(), 1);
+  EXPECT_EQ(reply->ranks(0).rank(), 3u);
+  request.clear_ranks();
+  agent_->supervisor().GetStacks(request,
+                                 [&](pb::StacksReply stacks) { reply = std::move(stacks); });
+  EXPECT_EQ(reply->ranks_size(), 0) << "none is asked for";
 }
 
 // With the real rendezvous, which is in the agent's own process.

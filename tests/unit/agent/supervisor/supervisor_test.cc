@@ -18,11 +18,29 @@
 
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/orphan_sweep.h"
+#include "agent/supervisor/rank_looks.h"
+#include "base/os/process_tree.h"
 #include "base/os/subprocess.h"
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 
 namespace dslaunch::supervisor_test {
 namespace {
+
+pb::SupervisorRequest LookAt(uint32_t local_rank, uint64_t number) {
+  pb::SupervisorRequest request;
+  request.mutable_look()->set_local_rank(local_rank);
+  request.mutable_look()->set_number(number);
+  request.mutable_look()->set_full(true);
+  return request;
+}
+
+// Returns the next answer to a look; other events are skipped.
+std::optional<pb::Looked> NextLooked(SupervisorHarness& supervisor) {
+  while (const std::optional<pb::SupervisorEvent> event = supervisor.Next()) {
+    if (event->has_looked()) return event->looked();
+  }
+  return std::nullopt;
+}
 
 using Ms = milliseconds;
 
@@ -71,6 +89,53 @@ TEST(Supervisor, WorkersAreReadableForTheirUser) {
 }
 
 // --- workers ---
+
+// Under Yama's ptrace_scope 1 the kernel lets only ancestors read a process' memory: the reader is
+// the supervisor, and each process that it reads descends from it.
+TEST(Supervisor, ReadsOnlyItsDescendants) {
+  SupervisorHarness supervisor;
+  supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});
+  std::optional<pb::Looked> looked;
+  const Deadline deadline = Deadline::After(milliseconds(20'000));
+  for (uint64_t number = 1; !deadline.Expired(); ++number) {
+    supervisor.Send(LookAt(0, number));
+    looked = NextLooked(supervisor);
+    ASSERT_TRUE(looked);
+    EXPECT_EQ(looked->number(), number);
+    if (looked->stacks().processes_size() == 2) break;
+  }
+  ASSERT_EQ(looked->stacks().processes_size(), 2);
+  for (const pb::ProcessStacks& process : looked->stacks().processes()) {
+    EXPECT_GE(process.threads_size(), 1);
+    pid_t pid = process.pid();
+    while (pid > 1 && pid != supervisor.supervisor()) {
+      const auto info = ReadProcess(pid);
+      pid = info ? info->parent : 0;
+    }
+    EXPECT_EQ(pid, supervisor.supervisor());
+  }
+  EXPECT_NE(looked->stacks().signature(), 0u);
+}
+
+TEST(RankLooksTest, MessageOfAnyTextsIsValid) {
+  const std::string bytes = "\xff\xfe/lib";
+  ProcessStacks stacks = {.command = bytes, .no_python = bytes};
+  stacks.threads.push_back({.kernel = {.name = bytes, .target = bytes, .waits_in = bytes},
+                            .python = {.frames = {{bytes, bytes, 1}}}});
+  const std::string message = ToMessage(stacks, 100).SerializeAsString();
+  pb::ProcessStacks read;
+  EXPECT_TRUE(read.ParseFromString(message));
+  EXPECT_EQ(read.threads(0).frames(0).file(), bytes);
+}
+
+TEST(Supervisor, AnswersLooksAtRanksThatDoNotRun) {
+  SupervisorHarness supervisor;
+  supervisor.Send(LookAt(3, 7));
+  const std::optional<pb::Looked> looked = NextLooked(supervisor);
+  ASSERT_TRUE(looked);
+  EXPECT_EQ(looked->number(), 7u);
+  EXPECT_EQ(looked->stacks().trouble(), "the rank does not run");
+}
 
 TEST(Supervisor, ReportsHowEachWorkerEnded) {
   SupervisorHarness supervisor;

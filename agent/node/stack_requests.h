@@ -1,0 +1,59 @@
+// Asks the supervisor what ranks of this node do, and collects its answers.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "agent/core/agent_action.h"
+#include "base/deadline.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+// On the loop's thread.
+class StackRequests {
+ public:
+  // Time for the answers to one request; what has not arrived by then is reported as such.
+  static constexpr milliseconds kLimit{10'000};
+
+  using Send = std::function<void(const pb::SupervisorRequest&)>;
+  using Done = std::function<void(std::vector<pb::RankStacks>)>;
+
+  StackRequests(asio::io_context& loop, Send send) : loop_(loop), send_(std::move(send)) {}
+
+  // Calls `done` once, with the stacks of each of `places` in the same order; at once if there are
+  // none, otherwise never from inside this call.
+  void Begin(std::vector<RankPlace> places, Done done);
+
+  // Bounds the answer and checks its numbers; ignores one that was not asked for.
+  void OnLooked(pb::Looked& looked);
+
+ private:
+  struct Request {
+    Request(asio::io_context& loop, Done call) : timer(loop), done(std::move(call)) {}
+
+    asio::steady_timer timer;
+    Done done;
+    std::vector<pb::RankStacks> ranks;
+    size_t missing = 0;
+  };
+  struct Asked {
+    uint64_t request = 0;
+    size_t index = 0;  // in Request::ranks
+  };
+
+  void Finish(uint64_t request);
+
+  asio::io_context& loop_;
+  const Send send_;
+  std::map<uint64_t, Request> requests_;
+  uint64_t last_request_ = 0;
+  std::map<uint64_t, Asked> asked_;  // indexed by Look.number
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace dslaunch

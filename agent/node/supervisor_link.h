@@ -1,0 +1,43 @@
+// The agent's connection to its supervisor: requests, events, and the stacks of ranks, which the
+// supervisor reads.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/agent_action.h"
+#include "agent/node/node_output.h"
+#include "agent/node/stack_requests.h"
+#include "proto/agent.pb.h"
+#include "proto/wire/framed_socket.h"
+
+namespace dslaunch {
+
+// Passes all events but the answers to looks to the core. On the loop's thread, except for Send.
+class SupervisorLink {
+ public:
+  SupervisorLink(asio::io_context& loop, int control_fd, NodeOutput& out);
+
+  void Send(const pb::SupervisorRequest& request) { socket_.Send(request); }  // thread-safe
+
+  // `done` is called once, within StackRequests::kLimit.
+  void GetStacks(const pb::StacksRequest& request, std::function<void(pb::StacksReply)> done);
+
+  void Do(agent_action::SendToSupervisor& action) { Send(action.request); }
+  void Do(agent_action::InspectWorker& action) { Inspect(std::move(action), {}); }
+
+ private:
+  void OnMessage(std::string_view bytes);
+  void OnGone();
+  // Looks at a rank again until action.looks are `seen`.
+  void Inspect(agent_action::InspectWorker action, std::vector<pb::RankStacks> seen);
+
+  asio::io_context& loop_;
+  NodeOutput& out_;
+  FramedSocket socket_;
+  StackRequests stacks_;
+};
+
+}  // namespace dslaunch

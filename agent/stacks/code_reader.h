@@ -1,0 +1,50 @@
+// Reads code objects of CPython: names, files and lines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/stacks/memory_reader.h"
+#include "agent/stacks/python_layout.h"
+
+namespace dslaunch {
+
+struct CodeObject {
+  std::string function;
+  std::string file;
+  int first_line = 0;
+  uint64_t bytecode = 0;        // address; 0 before 3.11
+  uint64_t bytecode_bytes = 0;  // 0 before 3.11
+  std::vector<std::byte> lines;
+};
+
+// Checks the types of all objects that it reads, so that memory that was freed meanwhile is not
+// shown. Keeps what it has read.
+class CodeReader {
+ public:
+  CodeReader(MemoryReader& memory, const PythonLayout& layout) : memory_(memory), layout_(layout) {}
+
+  enum class Kind { kUnreadable, kCode, kNone, kOther };
+  // Returns what the object at `address` is.
+  Kind KindOf(uint64_t address);
+
+  // Returns nullptr if there is no code object at `address`. Valid until the reader ends.
+  const CodeObject* Read(uint64_t address);
+
+ private:
+  std::string TypeName(uint64_t object);
+  std::optional<CodeObject> ReadCode(uint64_t address);
+  std::optional<std::string> ReadText(uint64_t object);
+  bool ReadBytes(uint64_t object, std::vector<std::byte>& bytes);
+
+  MemoryReader& memory_;
+  const PythonLayout& layout_;
+  std::map<uint64_t, std::string> type_names_;  // indexed by the type's address
+  std::map<uint64_t, CodeObject> codes_;
+};
+
+}  // namespace dslaunch

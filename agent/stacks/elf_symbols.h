@@ -1,0 +1,36 @@
+// Symbols that a loaded ELF file exports, from the memory of its process. No file is opened, so
+// neither containers nor replaced files nor a file server that does not answer matter.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "agent/stacks/memory_reader.h"
+
+namespace dslaunch {
+
+// Finds exported symbols by the hash table of the dynamic linker (DT_GNU_HASH). 64-bit files of
+// this machine's byte order.
+class ElfSymbols {
+ public:
+  // `start` is where the first byte of the file is mapped. Returns nullopt if there is no such
+  // file, or one without dynamic symbols.
+  static std::optional<ElfSymbols> Open(MemoryReader& memory, uint64_t start);
+
+  // Returns the address of a defined symbol; nullopt if there is none of that name.
+  std::optional<uint64_t> Find(std::string_view name);
+
+ private:
+  explicit ElfSymbols(MemoryReader& memory) : memory_(&memory) {}
+  bool ReadDynamic(uint64_t dynamic, uint64_t bytes);
+  std::optional<uint64_t> ReadSymbol(uint32_t index, std::string_view name);
+
+  MemoryReader* memory_;
+  uint64_t bias_ = 0;  // address of the file's virtual address 0
+  uint64_t symbols_ = 0;
+  uint64_t names_ = 0;
+  uint64_t hash_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,85 @@
+#include "agent/stacks/line_table.h"
+
+#include <optional>
+
+namespace dslaunch {
+namespace {
+
+constexpr int kUnitBytes = 2;  // bytes of a code unit
+
+// Pairs of bytes: bytecode to the next entry, change of the line.
+int FindInPairs(std::span<const std::byte> table, int64_t line, int64_t instruction) {
+  int64_t position = 0;
+  for (size_t i = 0; i + 1 < table.size(); i += 2) {
+    position += std::to_integer<int64_t>(table[i]);
+    if (position > instruction) break;
+    line += static_cast<int8_t>(table[i + 1]);
+  }
+  return static_cast<int>(line);
+}
+
+// Pairs of bytes: length of a range, change of the line before it; -128: the range has no line.
+int FindInRanges(std::span<const std::byte> table, int64_t line, int64_t instruction) {
+  constexpr int8_t kNoLine = -128;
+  int64_t end = 0;
+  for (size_t i = 0; i + 1 < table.size(); i += 2) {
+    const auto change = static_cast<int8_t>(table[i + 1]);
+    end += std::to_integer<int64_t>(table[i]);
+    if (change != kNoLine) line += change;
+    if (instruction < end) return change == kNoLine ? 0 : static_cast<int>(line);
+  }
+  return 0;
+}
+
+// Reads a number in groups of six bits, the lowest first.
+std::optional<uint32_t> TakeVarint(std::span<const std::byte>& table) {
+  constexpr unsigned kGroupBits = 6, kGroupMask = 0x3f, kMore = 0x40, kMaxShift = 24;
+  uint32_t value = 0;
+  for (unsigned shift = 0; shift <= kMaxShift && !table.empty(); shift += kGroupBits) {
+    const auto byte = std::to_integer<uint32_t>(table.front());
+    table = table.subspan(1);
+    value |= (byte & kGroupMask) << shift;
+    if ((byte & kMore) == 0) return value;
+  }
+  return std::nullopt;
+}
+
+int64_t Signed(uint32_t value) {
+  const auto magnitude = static_cast<int64_t>(value >> 1);
+  return (value & 1) != 0 ? -magnitude : magnitude;
+}
+
+// Entries: a byte with its highest bit set, which has kind and length, and bytes without it.
+int FindInLocations(std::span<const std::byte> table, int64_t line, int64_t instruction) {
+  constexpr unsigned kFirst = 0x80, kKindShift = 3, kKindMask = 15, kLengthMask = 7;
+  constexpr unsigned kOneLine = 10, kNoColumns = 13, kLong = 14, kNothing = 15;
+  int64_t end = 0;
+  while (!table.empty()) {
+    const auto first = std::to_integer<unsigned>(table.front());
+    table = table.subspan(1);
+    if ((first & kFirst) == 0) continue;  // rest of the last entry
+    const unsigned kind = (first >> kKindShift) & kKindMask;
+    end += kUnitBytes * ((first & kLengthMask) + 1);
+    if (kind == kNoColumns || kind == kLong) {
+      const std::optional<uint32_t> change = TakeVarint(table);
+      if (!change) return 0;
+      line += Signed(*change);
+    } else if (kind >= kOneLine && kind != kNothing) {
+      line += kind - kOneLine;
+    }
+    if (instruction < end) return kind == kNothing ? 0 : static_cast<int>(line);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int FindLine(int minor, std::span<const std::byte> table, int first_line, int64_t instruction) {
+  if (instruction < 0) return first_line;
+  constexpr int kRanges = 10, kLocations = 11;  // versions
+  if (minor < kRanges) return FindInPairs(table, first_line, instruction);
+  if (minor < kLocations) return FindInRanges(table, first_line, instruction);
+  return FindInLocations(table, first_line, instruction);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,29 @@
+// Access to the memory of another process, or to a recorded image of one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+namespace dslaunch {
+
+class MemoryReader {
+ public:
+  virtual ~MemoryReader() = default;
+
+  // Fills `out` from `address`. Returns false if not all of it can be read.
+  virtual bool Read(uint64_t address, std::span<std::byte> out) = 0;
+
+  // Returns the value at `address`; nullopt if it cannot be read.
+  template <class T>
+  std::optional<T> ReadValue(uint64_t address) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    if (!Read(address, std::as_writable_bytes(std::span(&value, 1)))) return std::nullopt;
+    return value;
+  }
+};
+
+}  // namespace dslaunch

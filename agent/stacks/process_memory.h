@@ -1,0 +1,40 @@
+// The memory of a running process, which is neither stopped nor attached to.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "agent/stacks/memory_reader.h"
+#include "base/deadline.h"
+
+namespace dslaunch {
+
+// Limits of what is read from one process.
+struct ReadLimits {
+  size_t bytes = size_t{1} << 20;
+  std::chrono::microseconds cpu_time{5'000};  // CPU time of the calling thread
+};
+
+class ProcessMemory final : public MemoryReader {
+ public:
+  explicit ProcessMemory(pid_t pid, const ReadLimits& limits = {});
+
+  bool Read(uint64_t address, std::span<std::byte> out) override;
+
+  // A limit was reached, so every further Read() fails.
+  bool exhausted() const { return exhausted_; }
+
+  // The kernel refused access to this process (EPERM).
+  bool refused() const { return refused_; }
+
+ private:
+  const pid_t pid_;
+  size_t bytes_left_;
+  const std::chrono::microseconds cpu_end_;
+  unsigned reads_ = 0;
+  bool exhausted_ = false;
+  bool refused_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,31 @@
+// Finds CPython in a running process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "agent/stacks/memory_reader.h"
+#include "agent/stacks/process_maps.h"
+#include "agent/stacks/python_offsets.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+struct PythonLayout {
+  int minor = 0;         // minor version of Python 3
+  uint64_t runtime = 0;  // address of _PyRuntime
+  PythonOffsets offsets = {};
+};
+
+// Returns the layout of the interpreter in `libpython3.*`, or else in the first mapped file, which
+// is the program: nullopt if neither exports _PyRuntime. The error has the reason why an
+// interpreter is not read: its version is not known, or its version was not found. Pure but for
+// `memory`.
+Result<std::optional<PythonLayout>> FindLayout(const std::vector<FileMapping>& maps,
+                                               MemoryReader& memory);
+
+// Returns 11 for "libpython3.11.so.1.0" and "python3.11"; nullopt for other names. Pure.
+std::optional<int> MinorOfName(std::string_view file_name);
+
+}  // namespace dslaunch

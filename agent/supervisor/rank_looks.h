@@ -1,0 +1,56 @@
+// Answers Look: what the threads of a worker and of its descendants do. The supervisor reads them
+// because it is their ancestor, which the kernel lets read their memory everywhere (Yama).
+#pragma once
+
+#include <sys/types.h>
+
+#include <asio/io_context.hpp>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "agent/stacks/process_stacks.h"
+#include "base/os/process_tree.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+// Returns the message for what was read of one process. `ticks_per_s`: the kernel's clock rate.
+// Pure.
+pb::ProcessStacks ToMessage(const ProcessStacks& stacks, long ticks_per_s);
+
+// Reads one process in each turn of the loop, so that the supervisor's other work is not delayed by
+// more than a few milliseconds. On the loop's thread.
+class RankLooks {
+ public:
+  using OnLooked = std::function<void(const pb::SupervisorEvent&)>;
+
+  RankLooks(asio::io_context& loop, OnLooked on_looked)
+      : loop_(loop), on_looked_(std::move(on_looked)) {}
+
+  // Queues a look at the worker whose process is `pid`; nullopt: it does not run. on_looked follows
+  // once, never from inside this call.
+  void Begin(const pb::Look& look, std::optional<pid_t> pid);
+
+ private:
+  struct Running {
+    pb::Look look;
+    std::optional<pid_t> pid;
+    std::optional<std::deque<ProcessInfo>> left;  // processes to read; nullopt: not listed yet
+    pb::RankStacks stacks;
+    uint64_t signature = 0;
+  };
+
+  void Turn();
+  void List(Running& running);
+  void ReadNext(Running& running);
+  void Finish();
+
+  asio::io_context& loop_;
+  const OnLooked on_looked_;
+  StackReader reader_;
+  std::deque<Running> queue_;
+};
+
+}  // namespace dslaunch
