@@ -195,6 +195,11 @@ void DesyncDetector::Run() {
       const MutexLock lock(mutex_);
       waiting = LongWait(&place);
     }
+    if (place.awaited != told.awaited) {
+      const Clock::duration waited = waiting ? Clock::now() - waiting->since : Clock::duration(0);
+      wait_report_.Report(place.awaited,
+                          std::chrono::duration_cast<std::chrono::milliseconds>(waited));
+    }
     try {
       if (place != told) Publish(place);
       told = place;

@@ -21,14 +21,16 @@
 #include "dslaunch/process_group.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/collective_progress.h"
+#include "trainer/comm/wait_report.h"
 
 namespace dslaunch {
 
 // Every wait of a rank for the others goes through the detector of its ProcessGroup. After Watch, a
 // thread reports long waits of this rank to the others, through the store, and reads theirs
 // (collective_progress.h). If this rank is stuck, or has waited too long, the wait throws
-// TrainError, kBadInput or kTimedOut; so does every later one. Begin and Wait belong to the thread
-// that runs the collectives. A training step without long waits costs only a lock for each wait.
+// TrainError, kBadInput or kTimedOut; so does every later one. The rank's agent gets the waits too.
+// Begin and Wait belong to the thread that runs the collectives. A training step without long waits
+// costs only a lock for each wait.
 //
 // On a device the stream waits, not the thread, which continues and later waits for the stream in
 // any operation, where nothing can be thrown to it. So an event behind each collective shows the
@@ -112,6 +114,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   std::shared_ptr<DesyncDetector> all_;    // set by Join, with members_
   std::vector<size_t> members_;
   Patience patience_;
+  const WaitReport wait_report_;
   bool watched_ = false;
 
   Mutex mutex_;

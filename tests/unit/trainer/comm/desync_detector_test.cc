@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <latch>
 #include <thread>
 
@@ -99,6 +101,31 @@ TEST(DesyncDetectorTest, WaitsForSlowRank) {
     }
   });
   for (const std::exception_ptr& error : errors) EXPECT_EQ(TextOf(error), "");
+}
+
+TEST(DesyncDetectorTest, ReportsLongWaitOnStatusPipe) {
+  int status[2];
+  ASSERT_EQ(pipe(status), 0);
+  setenv("DSLAUNCH_STATUS_FD", std::to_string(status[1]).c_str(), 1);
+  const auto errors = RunRanks(2, [](const ProcessGroup& group) {
+    Watch(group);
+    if (group.rank() == 1) std::this_thread::sleep_for(3 * kPatience.quiet);
+    Gather(group, "the parameters of fc1");
+    std::this_thread::sleep_for(kPatience.quiet);
+    group.Barrier();
+  });
+  unsetenv("DSLAUNCH_STATUS_FD");
+  close(status[1]);
+  for (const std::exception_ptr& error : errors) EXPECT_EQ(TextOf(error), "");
+  char text[4096];
+  const ssize_t size = read(status[0], text, sizeof text);
+  close(status[0]);
+  ASSERT_GT(size, 0);
+  EXPECT_THAT(
+      std::string(text, static_cast<size_t>(size)),
+      AllOf(
+          HasSubstr("{\"event\":\"wait\",\"exchange\":\"the parameters of fc1 (1)\",\"wait_s\":0."),
+          HasSubstr("{\"event\":\"wait\",\"exchange\":\"\",\"wait_s\":0}")));
 }
 
 TEST(DesyncDetectorTest, NamesMissingRankAtLimit) {
