@@ -23,6 +23,7 @@
 #include "cli/commands/logs_session.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/commands/report_collect.h"
+#include "cli/core/call_times.h"
 #include "cli/output/print_text.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
@@ -31,6 +32,7 @@
 #include "cli/session/open_files.h"
 #include "cli/session/progress_file.h"
 #include "cli/session/summary_json.h"
+#include "cli/stacks/stacks_text.h"
 #include "cli/transport/agent_binary.h"
 
 namespace dslaunch {
@@ -358,6 +360,44 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
   return ToInt(collected.all_answered ? ExitCode::kOk : ExitCode::kUnavailable);
 }
 
+Result<int> Stacks(const JobCommand& command, const JobRecord& record, const AgentBinary& agent,
+                   Terminal& terminal) {
+  if (record.ended_unix_ms != 0)
+    return Error{ExitCode::kUnavailable, "job " + record.job_id + " has ended"};
+  pb::StacksRequest request;
+  request.set_all(!command.only_rank.has_value());
+  if (command.only_rank) request.add_ranks(static_cast<uint32_t>(*command.only_rank));
+  const Deadline deadline = Deadline::After(kConnectTimeout + kStacksTimeout);
+  const auto answers = AskAll<Result<pb::StacksReply>>(
+      record.nodes.size(), deadline, [record, request, agent, deadline](size_t node) {
+        return StacksOfNode(record, node, request, agent, deadline);
+      });
+  std::vector<NodeStacks> nodes;
+  size_t ranks = 0;
+  bool any_answer = false;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    NodeStacks& node = nodes.emplace_back();
+    node.node = record.nodes[i].name;
+    if (!answers[i] || !answers[i]->ok()) {
+      node.trouble =
+          answers[i] ? answers[i]->error().message : node.node + " did not answer in time";
+      continue;
+    }
+    any_answer = true;
+    for (const pb::RankStacks& stacks : (*answers[i])->ranks()) node.ranks.push_back(stacks);
+    ranks += node.ranks.size();
+  }
+  if (!any_answer) return Error{ExitCode::kUnavailable, nodes.front().trouble};
+  if (ranks == 0) {
+    return Error{ExitCode::kUnavailable,
+                 command.only_rank ? "rank " + std::to_string(*command.only_rank) + " of job " +
+                                         record.job_id + " does not run on a node that answered"
+                                   : "no rank of job " + record.job_id + " runs"};
+  }
+  terminal.Out(command.json ? StacksJson(record.job_id, nodes) : StacksText(nodes));
+  return ToInt(ExitCode::kOk);
+}
+
 }  // namespace
 
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
@@ -381,6 +421,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const JobRecord record, FindJob(records, command.job));
   DSL_TRY(CheckOpenFiles(record.nodes.size(), ReadOpenFiles()));
   if (command.kind == JobCommand::Kind::kLogs) return Logs(command, record, agent, terminal);
+  if (command.kind == JobCommand::Kind::kStacks) return Stacks(command, record, agent, terminal);
   const JobView view = InspectJobs({record}, agent, kFindTimeout).front();
   StoreEnd(view);
   if (command.kind == JobCommand::Kind::kDescribe) return Describe(view, terminal);

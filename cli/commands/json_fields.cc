@@ -57,6 +57,44 @@ const std::vector<JsonField>& EndFields() {
   return kFields;
 }
 
+// Fields of dslaunch stacks --json and of the event for SIGQUIT.
+const std::vector<JsonField>& StacksFields() {
+  static const std::vector<JsonField> kFields = {
+      {"job", "its id"},
+      {"ranks", "the ranks that run, ascending"},
+      {"ranks[].rank", ""},
+      {"ranks[].node", "as in the hostfile"},
+      {"ranks[].trouble", "why nothing was read; null: it was"},
+      {"ranks[].exchange", "the exchange in which it has reported to wait; null: none"},
+      {"ranks[].exchange_s", "how long it has waited there"},
+      {"ranks[].cut", "whether it has more processes than are read"},
+      {"ranks[].processes", "its own, then its descendants"},
+      {"ranks[].processes[].pid", ""},
+      {"ranks[].processes[].command", "the kernel's name of it"},
+      {"ranks[].processes[].python", "3.11; null: no Python stacks were read"},
+      {"ranks[].processes[].no_python", "why those of a Python process were not; else null"},
+      {"ranks[].processes[].torn", "whether they changed while they were read, so may be wrong"},
+      {"ranks[].processes[].cut", "whether not all is shown"},
+      {"ranks[].processes[].threads", "the main thread is the first"},
+      {"ranks[].processes[].threads[].tid", "null: unknown"},
+      {"ranks[].processes[].threads[].name", "the kernel's name of it"},
+      {"ranks[].processes[].threads[].state", "state, as in /proc; null: unknown"},
+      {"ranks[].processes[].threads[].call", "system call; null: none or unknown"},
+      {"ranks[].processes[].threads[].target", "what the call's descriptor is; null: unknown"},
+      {"ranks[].processes[].threads[].waits_in", "kernel function; null: unknown"},
+      {"ranks[].processes[].threads[].cpu_s", "CPU time so far"},
+      {"ranks[].processes[].threads[].has_gil", ""},
+      {"ranks[].processes[].threads[].frames", "Python frames, the innermost first"},
+      {"ranks[].processes[].threads[].frames[].function", "qualified from CPython 3.11 on"},
+      {"ranks[].processes[].threads[].frames[].file", ""},
+      {"ranks[].processes[].threads[].frames[].line", "null: unknown"},
+      {"missing", "nodes that did not answer"},
+      {"missing[].node", ""},
+      {"missing[].reason", ""},
+  };
+  return kFields;
+}
+
 JsonDocument EventOfCause(const char* name, const char* about, std::vector<JsonField> fields) {
   fields.insert(fields.end(), {
                                   {"cause", "null: none"},
@@ -195,6 +233,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"[].exit_code", "null: it has not ended"},
            {"[].command", "arguments, without secrets"},
        }},
+      {"dslaunch stacks --json", "Where the threads of a job's ranks are.", StacksFields()},
       {"dslaunch hostfile check --json",
        "The GPUs, cores and memory of the nodes of a hostfile.",
        {
@@ -363,6 +402,7 @@ const std::vector<JsonDocument>& JsonEvents() {
            {"evidence", "facts that support it"},
            {"log", "the path of its log there"},
        }},
+      {"stacks", "dslaunch got SIGQUIT.", StacksFields()},
       {"notice", "A node reported something.", {{"node", ""}, {"message", ""}}},
       {"events_left_out",
        "A node has sent more events than are kept; further ones are not recorded.",

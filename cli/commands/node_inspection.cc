@@ -117,6 +117,23 @@ Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const Age
   return sight;
 }
 
+Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
+                                     const pb::StacksRequest& request, const AgentBinary& agent,
+                                     Deadline deadline) {
+  DSL_TRY_ASSIGN(const std::unique_ptr<NodeInspection> inspection,
+                 NodeInspection::Open(record, node, AgentRole::Kind::kAttach, agent, deadline));
+  const auto stub = pb::Agent::NewStub(inspection->channel());
+  Result<pb::StacksReply> reply = CallWithin<pb::StacksRequest, pb::StacksReply>(
+      *inspection, record.nodes[node].name, request, deadline,
+      [&](auto... arguments) { stub->async()->GetStacks(arguments...); });
+  if (!reply.ok()) return reply;
+  if (const Result<void> checked = CheckStacksReply(*reply, PeerLimits()); !checked.ok()) {
+    return Error{checked.error().code,
+                 record.nodes[node].name + ": its agent sent " + checked.error().message};
+  }
+  return reply;
+}
+
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline) {
   DSL_TRY_ASSIGN(const std::unique_ptr<NodeInspection> inspection,

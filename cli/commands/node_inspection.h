@@ -22,6 +22,7 @@
 #include "cli/transport/agent_role.h"
 #include "cli/transport/ssh/ssh_session.h"
 #include "cli/transport/transport.h"
+#include "proto/agent.grpc.pb.h"
 #include "proto/inspect.grpc.pb.h"
 #include "proto/wire/open_calls.h"
 
@@ -85,9 +86,12 @@ class NodeInspection {
 // Returns where a node stores the job's files.
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
-// Both open an inspection for one request, and block until `deadline` at most.
+// Each opens an inspection for one request, and blocks until `deadline` at most.
 Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                  Deadline deadline);
+Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
+                                     const pb::StacksRequest& request, const AgentBinary& agent,
+                                     Deadline deadline);
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 

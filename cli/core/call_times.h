@@ -9,6 +9,8 @@
 namespace dslaunch {
 
 inline constexpr milliseconds kCallTimeout(5'000);
+// Longer than an agent waits for its supervisor (StackRequests::kLimit).
+inline constexpr milliseconds kStacksTimeout(15'000);
 // Generous, because a node's disk may be slow.
 inline constexpr milliseconds kPrepareTimeout(30'000);
 

@@ -85,6 +85,11 @@ struct Signal {
   int signal_number;
 };
 
+// Shows where the threads of these nodes' ranks are. Not answered.
+struct ShowStacks {
+  std::vector<size_t> nodes;
+};
+
 // Answered by OnDetached.
 struct Detach {
   size_t node;
@@ -124,10 +129,11 @@ struct Finish {};
 
 }  // namespace action
 
-using SessionAction = std::variant<action::Log, action::Record, action::ShowRanks, action::Connect,
-                                   action::StopConnecting, action::Prepare, action::Run,
-                                   action::Renew, action::Failover, action::Stop, action::Signal,
-                                   action::Detach, action::Goodbye, action::Abort, action::AwaitEnd,
-                                   action::DropOutput, action::SetTimer, action::Finish>;
+using SessionAction =
+    std::variant<action::Log, action::Record, action::ShowRanks, action::Connect,
+                 action::StopConnecting, action::Prepare, action::Run, action::Renew,
+                 action::Failover, action::Stop, action::Signal, action::ShowStacks, action::Detach,
+                 action::Goodbye, action::Abort, action::AwaitEnd, action::DropOutput,
+                 action::SetTimer, action::Finish>;
 
 }  // namespace dslaunch

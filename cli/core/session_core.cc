@@ -171,6 +171,12 @@ SessionCore::Actions SessionCore::OnSignal(int signal_number, Clock::time_point 
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_.running() && nodes_[i].is_seen()) out_.Do(action::Signal{i, signal_number});
     }
+  } else if (signal_number == SIGQUIT && nodes_.running() && !end_.was_interrupted()) {
+    action::ShowStacks show;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].is_seen()) show.nodes.push_back(i);
+    }
+    out_.Do(std::move(show));
   } else {
     end_.OnInterrupt(signal_number, now);
   }

@@ -66,6 +66,12 @@ ArgumentSpec Job() {
           Offers::kJobs};
 }
 
+constexpr char kStacksDetails[] =
+    "Prints the Python stacks of CPython 3.8 to 3.14, read from outside: also of ranks that are "
+    "stopped, hold the GIL in C code or wait in the kernel, and of their child processes; of other "
+    "programs the system call. Ranks at the same place are shown once. JOB is a job id, a part of "
+    "only one, or 'last'.";
+
 constexpr char kJobDetails[] = "JOB is a job id, a part of only one, or 'last'.";
 
 const OptionTable& PsOptions() {
@@ -87,6 +93,17 @@ const OptionTable& PsOptions() {
              }),
       JobSsh(),
       Help()};
+  return table;
+}
+
+const OptionTable& StacksOptions() {
+  static const OptionTable table = {
+      Option("--rank", "R", "read this rank only",
+             {[](const FlagValue& given, ParsedFlags& flags) {
+                flags.job.only_rank = ReadWhole<int>(given.name, given.text, 0, kMaxNodes);
+              },
+              ValueKind::kNumber}),
+      Flag("--json", "print JSON, for programs", kFlag<&JobCommand::json>), JobSsh(), Help()};
   return table;
 }
 
@@ -351,6 +368,13 @@ std::vector<CommandSpec> MakeCommands() {
        .exclusions = {rank_or_show},
        .examples = {{"dslaunch attach last --show 0,3",
                      "the output of ranks 0 and 3 from now on"}}},
+      {.name = "stacks",
+       .help = "shows where the threads of a job's ranks are, without stopping them",
+       .details = kStacksDetails,
+       .arguments = {Job()},
+       .options = &StacksOptions(),
+       .examples = {{"dslaunch stacks last", "where all ranks of the newest job are"},
+                    {"dslaunch stacks 3f2a --rank 3", "all threads of one rank"}}},
       {.name = "stop",
        .help = "ends a job: SIGTERM, and SIGKILL after its grace; waits until no process is left",
        .details = kJobDetails,

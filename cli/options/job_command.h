@@ -1,8 +1,9 @@
-// The command line of commands for existing jobs: dslaunch ps | describe | logs | attach | stop |
-// report
+// The command line of commands for existing jobs: dslaunch ps | describe | logs | attach | stacks |
+// stop | report
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,15 +14,15 @@
 namespace dslaunch {
 
 struct JobCommand {
-  enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStop, kReport };
+  enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStacks, kStop, kReport };
   Kind kind = Kind::kHelp;
   std::string text;                      // text to print on stdout, for kHelp
   std::string job;                       // part of a job id, or "last"; empty for kPs
   std::vector<std::string> ssh_command;  // replaces the ssh command of the job; empty keeps it
 
   // Options of `ps`:
-  bool all = false;  // includes jobs that have ended
-  bool json = false;
+  bool all = false;   // includes jobs that have ended
+  bool json = false;  // also an option of `stacks`
   bool prune = false;
   int64_t older_than_ms = 0;  // minimum time since the end of a job, for prune
 
@@ -29,6 +30,8 @@ struct JobCommand {
   ShownRanks shown_ranks;
   bool follow = false;
   int64_t since_unix_ms = 0;  // Unix time; 0 for the whole output
+
+  std::optional<int> only_rank;  // rank of `stacks`; nullopt: all
 
   bool now = false;  // stop sends SIGKILL without a grace period
 

@@ -930,9 +930,8 @@ OptionTable MakeTable() {
       {.names = "--signals_to_handle",
        .value = "NAMES",
        .group = Group::kAccepted,
-       .help = "SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGXCPU end the job, SIGUSR1 and SIGUSR2 go "
-               "to the "
-               "ranks",
+       .help = "SIGTERM, SIGINT, SIGHUP and SIGXCPU end the job, SIGQUIT shows where its ranks "
+               "are, SIGUSR1 and SIGUSR2 go to the ranks",
        .target = [](const FlagValue& given, ParsedFlags&) { CheckSignals(given.name, given.text); },
        .torchrun = true,
        .pet = true},

@@ -301,8 +301,9 @@ void CheckSignals(const std::string& option, const std::string& text) {
     if (std::find(handled.begin(), handled.end(), name) != handled.end()) continue;
     const std::string near = Nearest(name, handled);
     throw ValidationError(option + ": " + Quoted(name) +
-                          " is not handled; dslaunch ends the job on SIGTERM, SIGINT, SIGHUP, "
-                          "SIGQUIT and SIGXCPU, and hands SIGUSR1 and SIGUSR2 on to the ranks" +
+                          " is not handled; dslaunch ends the job on SIGTERM, SIGINT, SIGHUP and "
+                          "SIGXCPU, shows where its ranks are on SIGQUIT, and hands SIGUSR1 and "
+                          "SIGUSR2 on to the ranks" +
                           (near.empty() ? "" : ", did you mean " + near + "?"));
   }
 }

@@ -118,6 +118,8 @@ void EventLog::Lost(const std::string& node, const std::string& message) {
   Write("node_lost", Dump({{"node", node}, {"message", message}}));
 }
 
+void EventLog::Stacks(std::string_view stacks) { Write("stacks", std::string(stacks)); }
+
 void EventLog::Interrupted(const std::string& signal_name) {
   Write("interrupted", Dump({{"signal_name", signal_name}}));
 }

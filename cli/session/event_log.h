@@ -37,6 +37,8 @@ class EventLog {
   void Lost(const std::string& node, const std::string& message);
   // Records a node's event; most kinds are not kept. `names` of all nodes.
   void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event);
+  // `stacks` is StacksJson's.
+  void Stacks(std::string_view stacks);
   void Interrupted(const std::string& signal_name);
   // `closing` is SummaryJson's.
   void Ended(std::string_view closing);

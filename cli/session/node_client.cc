@@ -130,6 +130,24 @@ void NodeClient::Failover(const pb::FailoverRequest& request,
       });
 }
 
+void NodeClient::GetStacks(const PeerLimits& limits,
+                           std::function<void(Result<pb::StacksReply>)> then) {
+  auto call = std::make_shared<AgentCall<pb::StacksRequest, pb::StacksReply>>(kStacksTimeout,
+                                                                              calls_.Begin());
+  call->request.set_all(true);
+  stub_->async()->GetStacks(
+      &call->context, &call->request, &call->reply,
+      [this, call, limits, then = std::move(then), poster = poster_](const grpc::Status& status) {
+        poster->Post([this, then, limits, status, reply = std::move(call->reply)]() mutable {
+          if (!status.ok())
+            return then(Error{ExitCode::kUnavailable, name_ + ": " + status.error_message()});
+          if (const Result<void> checked = CheckStacksReply(reply, limits); !checked.ok())
+            return then(BrokeRules(name_, checked));
+          then(std::move(reply));
+        });
+      });
+}
+
 void NodeClient::Stop(const pb::Cause& cause, bool kill_now) {
   SendStop(*stub_, cause, kill_now, calls_.Begin());
 }

@@ -43,6 +43,9 @@ class NodeClient {
   // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
+  // Reads where the threads of the node's ranks are. Bounded; the error names the node. `limits` of
+  // the job.
+  void GetStacks(const PeerLimits& limits, std::function<void(Result<pb::StacksReply>)> then);
   // Sends input to rank 0 of this node. `taken`: the node accepted it. `then` is called unless the
   // connection breaks.
   void Input(std::string data, bool end, std::function<void(bool taken)> then);

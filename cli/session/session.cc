@@ -50,6 +50,11 @@ SessionLinks::Handlers LaunchSession::LinkHandlers() {
             output_.Log(core_.nodes().names()[node], chunk, std::move(go_on));
           },
       .log = [this](LogLevel level, const std::string& text) { Log(level, text); },
+      .stacks =
+          [this](const std::vector<NodeStacks>& nodes) {
+            Log(LogLevel::kError, "where the ranks are:\n" + StacksSummary(nodes));
+            events_.Stacks(StacksJson(options_.job.job_id(), nodes));
+          },
   };
 }
 

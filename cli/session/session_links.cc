@@ -200,6 +200,28 @@ void SessionLinks::Do(const action::Failover& failover) {
       });
 }
 
+void SessionLinks::Do(const action::ShowStacks& show) {
+  struct Answers {
+    std::vector<NodeStacks> nodes;
+    size_t missing = 0;
+  };
+  const auto answers = std::make_shared<Answers>();
+  answers->missing = show.nodes.size();
+  for (const size_t index : show.nodes)
+    answers->nodes.push_back({core_.nodes().names()[index], {}, ""});
+  for (size_t i = 0; i < show.nodes.size(); ++i) {
+    clients_[show.nodes[i]]->GetStacks(
+        LimitsOf(show.nodes[i]), [this, answers, i](Result<pb::StacksReply> reply) {
+          NodeStacks& node = answers->nodes[i];
+          if (reply.ok())
+            node.ranks.assign(reply->ranks().begin(), reply->ranks().end());
+          else
+            node.trouble = reply.error().message;
+          if (--answers->missing == 0) handlers_.stacks(answers->nodes);
+        });
+  }
+}
+
 void SessionLinks::Do(const action::Detach& detach) {
   clients_[detach.node]->Detach([this](const Result<void>& result) {
     handlers_.carry(core_.OnDetached(result, Clock::now()));

@@ -15,6 +15,7 @@
 #include "cli/core/session_options.h"
 #include "cli/session/node_client.h"
 #include "cli/session/node_connector.h"
+#include "cli/stacks/stacks_text.h"
 #include "cli/transport/transport.h"
 #include "net/certificate_authority.h"
 #include "net/loop_poster.h"
@@ -32,6 +33,7 @@ class SessionLinks {
     std::function<void(size_t node, const pb::NodeEvent& event)> event;
     std::function<void(size_t node, const pb::LogChunk& chunk, std::function<void()> go_on)> output;
     std::function<void(LogLevel level, const std::string& text)> log;
+    std::function<void(const std::vector<NodeStacks>& nodes)> stacks;
   };
 
   // `options` and `core` outlive it; the transport what still uses it.
@@ -60,6 +62,7 @@ class SessionLinks {
   void Do(const action::Failover& failover);
   void Do(const action::Stop& stop) { clients_[stop.node]->Stop(stop.cause, stop.kill_now); }
   void Do(const action::Signal& signal) { clients_[signal.node]->Signal(signal.signal_number); }
+  void Do(const action::ShowStacks& show);
   void Do(const action::Detach& detach);
   void Do(const action::Goodbye& goodbye) { clients_[goodbye.node]->SayGoodbye(); }
   void Do(const action::Abort& abort) { clients_[abort.node]->Abort(abort.why); }

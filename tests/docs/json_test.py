@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -10,7 +11,8 @@ from launcher_case import FASHION_MNIST, TWO_BY_TWO, LauncherCase, bash, main  #
 from pages import ROOT, split  # noqa: E402
 
 # Lists and objects that are empty or null in this test's jobs.
-MAY_BE_UNSEEN = re.compile(r"nodes\[\]\.left\[\]\.|train\.|nodes\[\]\.reach\[\]\.|rendezvous\.")
+MAY_BE_UNSEEN = re.compile(r"nodes\[\]\.left\[\]\.|train\.|nodes\[\]\.reach\[\]\.|rendezvous\.|"
+                           r"ranks\[\]\.processes\[\]\.threads\[\]\.frames\[\]\.|missing\[\]\.")
 
 
 def documents():
@@ -79,6 +81,9 @@ class JsonTest(LauncherCase):
         ]
         job = self.start(*TWO_BY_TWO, "--json", "--grace", "1", bash("echo here; sleep 60"))
         self.wait_for_output(job, "here")
+        self.check("dslaunch stacks --json", self.json_of("stacks", "last", "--json"))
+        job.signal(signal.SIGQUIT)
+        self.wait_for_output(job, "where the ranks are")
         job.signal(2)
         self.assert_code(130, self.wait(job), job)
         ends.append(json.loads(job.stdout.splitlines()[-1]))
@@ -89,7 +94,7 @@ class JsonTest(LauncherCase):
         for event in events:
             self.assertIn(event["event"], documented, "the page lacks this event")
         for name in ("plan", "node_connected", "started", "restarting", "worker_ended", "outcome", "node_done",
-                     "interrupted", "end"):
+                     "interrupted", "stacks", "end"):
             found = [{key: value for key, value in event.items() if key not in ("t", "event")}
                      for event in events if event["event"] == name]
             with self.subTest(name):

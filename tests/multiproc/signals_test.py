@@ -92,7 +92,7 @@ except KeyboardInterrupt:
         self.assert_nothing_left()
 
     def test_signals_of_batch_systems_let_ranks_save(self):
-        for number in (signal.SIGQUIT, signal.SIGXCPU):
+        for number in (signal.SIGXCPU,):
             with self.subTest(signal=number):
                 for path in self.folder.glob("*.[0-3]"):
                     path.unlink()

@@ -75,6 +75,7 @@ class FrontEnd {
   void Do(action::Failover& move);
   void Do(action::Stop& stop);
   void Do(const action::Signal&) {}
+  void Do(const action::ShowStacks&) {}
   void Do(const action::Detach& detach);
   void Do(const action::DropOutput&) {}
   void Do(const action::Goodbye& goodbye) { EndOurSide(clients_[goodbye.node]); }

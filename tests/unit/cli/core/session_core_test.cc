@@ -449,6 +449,15 @@ TEST_F(SessionCoreTest, InterruptBeforeStartEndsAtOnce) {
   EXPECT_EQ(core().End().job.exit_code, 128 + SIGTERM);
 }
 
+TEST_F(SessionCoreTest, ShowsStacksOnSigquitWhileRanksRun) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  Take(core().OnSignal(SIGQUIT, now_));
+  ASSERT_EQ(All<action::ShowStacks>().size(), 1u);
+  EXPECT_THAT(All<action::ShowStacks>()[0].nodes, ElementsAre(0, 1));
+  EXPECT_FALSE(IsFinished());
+}
+
 TEST_F(SessionCoreTest, ForwardsUserSignalsToRanks) {
   PlanFor(2, 2, 0);
   StartAll();

@@ -71,6 +71,16 @@ TEST(JobCommandTest, AttachAndStopRequireJob) {
     EXPECT_THAT(Refusal({name}), HasSubstr("which job?"));
 }
 
+TEST(JobCommandTest, ReadsOptionsOfStacks) {
+  const Result<JobCommand> command = Parse({"stacks", "last", "--rank", "3", "--json"});
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  EXPECT_EQ(command->kind, Kind::kStacks);
+  EXPECT_EQ(command->only_rank, 3);
+  EXPECT_TRUE(command->json);
+  EXPECT_EQ(Parse({"stacks", "last"})->only_rank, std::nullopt);
+  EXPECT_THAT(Refusal({"stacks"}), HasSubstr("which job?"));
+}
+
 TEST(JobCommandTest, ReadsOptionsOfReport) {
   const Result<JobCommand> command = Parse({"report", "last", "-o", "a.html", "--force"});
   ASSERT_TRUE(command.ok()) << command.error().message;
@@ -99,7 +109,7 @@ TEST(JobCommandTest, ReturnsHelpOnRequest) {
 }
 
 TEST(JobCommandTest, RecognizesJobCommands) {
-  for (const char* word : {"ps", "describe", "logs", "attach", "stop", "report"})
+  for (const char* word : {"ps", "describe", "logs", "attach", "stacks", "stop", "report"})
     EXPECT_TRUE(IsJobCommand(word));
   for (const char* word : {"./ps", "train", "", "PS"}) EXPECT_FALSE(IsJobCommand(word));
 }
