@@ -17,6 +17,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/make_model.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/train/step.h"
 #include "trainer/train/training_model.h"
 
@@ -117,7 +118,8 @@ Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
   std::unique_ptr<TrainingModel> training_model;
   std::optional<Engine<Model>> by_hand;
   if (graph) {
-    training_model = MakeWholeTrainingModel(config, model, group, nullptr);
+    training_model =
+        MakeWholeTrainingModel(config, model, std::make_shared<MeshGroups>(group), nullptr);
   } else {
     by_hand.emplace(Initialize(
         config, model, group,

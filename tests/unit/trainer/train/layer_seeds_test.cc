@@ -7,6 +7,7 @@
 #include "trainer/base/seed.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/layer_runner.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/train/training_model.h"
 
 namespace dslaunch::layer_seeds_test {
@@ -68,10 +69,12 @@ std::vector<double> Losses(const std::string& keys, bool whole) {
   if (whole) {
     at::manual_seed(kSeed);
     model = std::make_shared<Dropping>();
-    training_model = MakeWholeTrainingModel(config, model, World(), nullptr);
+    training_model =
+        MakeWholeTrainingModel(config, model, std::make_shared<MeshGroups>(World()), nullptr);
   } else {
     InitRecording deferred = DeferInit(kSeed, [&] { model = std::make_shared<Dropping>(); });
-    training_model = MakePipelineTrainingModel(config, model, std::move(deferred), {}, World());
+    training_model = MakePipelineTrainingModel(config, model, std::move(deferred), {},
+                                               std::make_shared<MeshGroups>(World()));
   }
   training_model->SetTrain(true);
   std::vector<double> losses;
