@@ -1,0 +1,39 @@
+// The TCP sockets of this network namespace, from the kernel's sock_diag interface. Needs no
+// privilege.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace dslaunch {
+
+inline constexpr int kTcpEstablished = 1;  // the kernel's numbers of TCP states
+inline constexpr int kTcpListen = 10;
+
+// Selects sockets in one state by their own port and the peer's port; 0: any.
+struct TcpQuery {
+  int state = kTcpEstablished;
+  int own_port = 0;
+  int peer_port = 0;
+  bool counters = false;  // whether to fill sent_bytes and received_bytes
+};
+
+struct TcpSocket {
+  uint64_t inode = 0;  // number in the link of /proc/PID/fd, "socket:[NUMBER]"
+  uid_t user = 0;
+  int own_port = 0;
+  int peer_port = 0;
+  uint32_t unread_bytes = 0;  // received, but not read by the program
+  uint64_t sent_bytes = 0;    // acknowledged by the peer
+  uint64_t received_bytes = 0;
+};
+
+// Returns the sockets of a family (AF_INET or AF_INET6) that match. Returns nullopt if sock_diag is
+// missing, is filtered or does not answer within 1 s. A connection between two programs of this
+// machine has two sockets.
+std::optional<std::vector<TcpSocket>> ListTcpSockets(int family, const TcpQuery& query);
+
+}  // namespace dslaunch
