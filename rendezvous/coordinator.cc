@@ -240,6 +240,11 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
     case pb::AgentMessage::kMpiBegun:
       if (current && !std::exchange(mpi_has_begun_, true)) SendMpiBegun(roster_, participant);
       return;
+    case pb::AgentMessage::kInspected:
+      if (current && participant.HasRank(message.inspected().stacks().rank()) &&
+          standstill_.OnInspected(message.inspected()))
+        CheckProgress(/*steps_count=*/false, now);
+      return;
     case pb::AgentMessage::kDrained:
       return OnDrained(participant, message.drained(), now);
     case pb::AgentMessage::kStop:
@@ -273,6 +278,9 @@ void Coordinator::OnHeartbeat(const Participant& participant, const pb::AgentMes
   if (message.attempt() != attempt()) return;
   for (const pb::RankProgress& report : heartbeat.ranks()) {
     if (participant.HasRank(report.rank())) hang_watch_.OnReport(report, now);
+  }
+  for (const pb::Stillness& report : heartbeat.stillness()) {
+    if (participant.HasRank(report.rank())) standstill_.OnReport(report, now);
   }
 }
 
@@ -387,7 +395,10 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   if (phase() == Phase::kCompleted) return {};
   if (majority_) majority_->OnTick();
   NotifyOfReconnected(roster_, std::exchange(reconnected_, {}));
-  if (since_last_tick >= milliseconds(options_.timeouts.dead_ms()) / 2) hang_watch_.OnStall(now);
+  if (since_last_tick >= milliseconds(options_.timeouts.dead_ms()) / 2) {
+    hang_watch_.OnStall(now);
+    standstill_.OnStall(now);
+  }
   const bool has_ranks = phase() >= Phase::kStarting && phase() <= Phase::kWaiting;
   const SilenceDecision silence = silent_nodes_.Check(since_last_tick, has_ranks, now);
   if (silence.stop) {
@@ -406,7 +417,7 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
          now);
   }
   CheckBarrierTimes(now);
-  if (since_last_tick < milliseconds(options_.policy.hang_ms()) / 2) CheckProgress(now);
+  CheckProgress(since_last_tick < milliseconds(options_.policy.hang_ms()) / 2, now);
   return roster_.TakeOutgoing();
 }
 

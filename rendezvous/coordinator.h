@@ -25,6 +25,7 @@
 #include "rendezvous/restart_policy.h"
 #include "rendezvous/roster.h"
 #include "rendezvous/silence.h"
+#include "rendezvous/standstill_check.h"
 
 namespace dslaunch {
 
@@ -110,7 +111,9 @@ class Coordinator {
             Clock::time_point now);
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
-  void CheckProgress(Clock::time_point now);
+  // Notifies the user of stragglers and hangs, and applies the policy to a hang. `steps_count`:
+  // this process has read reports all the time, so missing steps count.
+  void CheckProgress(bool steps_count, Clock::time_point now);
 
   const CoordinatorOptions options_;
   QuorumOptions quorum_options_;
@@ -120,6 +123,7 @@ class Coordinator {
   size_t still_expected_ = 0;           // kJoining: nodes without which DecideQuorum can only wait
   std::vector<uint32_t> members_;       // nodes with ranks in the attempt
   HangWatch hang_watch_;
+  StandstillCheck standstill_;
   FailureLog failures_;
   std::vector<FailureReport> tolerated_;  // losses that end no attempt, in order of arrival
   // Set if only victims have failed; the attempt ends at this time.

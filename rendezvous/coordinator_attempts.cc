@@ -122,6 +122,7 @@ void Coordinator::TryToForm(Clock::time_point now) {
 void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
   roster_.BeginAttempt();
   hang_watch_.Clear();
+  standstill_.Clear();
   failures_.Clear();
   tolerated_.clear();
   settle_by_.reset();
@@ -320,28 +321,35 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   EndAttempt(now);
 }
 
-void Coordinator::CheckProgress(Clock::time_point now) {
+void Coordinator::CheckProgress(bool steps_count, Clock::time_point now) {
   if (phase() != Phase::kRunning) return;
-  const HangDecision decision = hang_watch_.Check(now, {milliseconds(options_.policy.hang_ms())});
-  if (decision.kind == HangDecision::Kind::kNone) return;
-  const uint32_t first_rank = decision.ranks.front();
+  const HangDecision steps = steps_count
+                                 ? hang_watch_.Check(now, {milliseconds(options_.policy.hang_ms())})
+                                 : HangDecision();
+  if (steps.kind == HangDecision::Kind::kHang) standstill_.OnHang(steps, roster_, now);
+  if (steps.kind == HangDecision::Kind::kStraggler) {
+    const uint32_t slow = steps.ranks.front();
+    const uint32_t node = roster_.OwnerOf(slow)->member.node_index;
+    roster_.Notify(steps.reason + " (" + roster_.NodeName(node) + ")");
+    constexpr uint32_t kLooks = 3;
+    Inspect(
+        roster_, "is slow", 1, [&](const Participant&, uint32_t rank) { return rank == slow; },
+        kLooks);
+  }
+  const auto verdict = standstill_.Check(options_.policy, options_.timeouts, roster_, now);
+  if (!verdict) return;
+  roster_.Notify(verdict->text + "\n  all stacks: dslaunch stacks " + options_.job_id,
+                 verdict->is_standstill ? pb::Notice::BEGUN : pb::Notice::UNCHANGED);
+  if (options_.policy.on_hang() == pb::Policy::REPORT) return;
+  const std::vector<uint32_t>& ranks = verdict->culprit.ranks;
+  const std::string& summary = verdict->culprit.summary;
+  const uint32_t first_rank = ranks.empty() ? 0 : ranks.front();
   const Participant& owner = *roster_.OwnerOf(first_rank);
   const uint32_t node = owner.member.node_index;
-  if (decision.kind == HangDecision::Kind::kStraggler) {
-    roster_.Notify(decision.reason + " (" + roster_.NodeName(node) + ")");
-    constexpr uint32_t kLooks = 3;
-    return Inspect(
-        roster_, "is slow", decision.ranks.size(),
-        [&](const Participant&, uint32_t rank) { return rank == first_rank; }, kLooks);
-  }
-  Inspect(roster_, "seems to hang: " + decision.reason, decision.ranks.size(),
-          [&](const Participant&, uint32_t rank) {
-            return std::ranges::binary_search(decision.ranks, rank);
-          });
-  if (options_.policy.on_hang() == pb::Policy::REPORT) return;
   pb::Cause cause =
-      roster_.MakeNodeCause(pb::Cause::HANG, node, ExitCode::kTimedOut, decision.reason);
-  if (decision.ranks.size() == 1) {
+      roster_.MakeNodeCause(pb::Cause::HANG, node, ExitCode::kTimedOut,
+                            verdict->reason + (summary.empty() ? "" : ": " + summary));
+  if (ranks.size() == 1) {
     cause.set_rank(static_cast<int>(first_rank));
     cause.set_local_rank(static_cast<int>(first_rank - owner.first_rank));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/count.h"
 #include "base/exit_code.h"
@@ -9,6 +10,10 @@
 
 namespace dslaunch {
 namespace {
+
+// A node that is the cause of a hang so often is set aside. A hang costs the time until it is
+// noticed, so fewer count than of other failures.
+constexpr uint32_t kHangsOfNode = 2;
 
 // Returns why another attempt cannot help, or an empty string if it might.
 std::string WhyHopeless(const pb::Cause& cause) {
@@ -66,6 +71,28 @@ milliseconds BackOff(uint32_t restart, const pb::Policy& policy) {
   return milliseconds(std::min(delay, longest));
 }
 
+// Returns whether `most` of these times, ascending, were within `cooldown` of each other, and the
+// last of those less than `cooldown` ago.
+bool Counts(Clock::time_point now, const std::vector<Clock::time_point>& times, size_t most,
+            milliseconds cooldown) {
+  for (size_t last = most - 1; last < times.size(); ++last) {
+    if (times[last] - times[last + 1 - most] < cooldown && now - times[last] < cooldown)
+      return true;
+  }
+  return false;
+}
+
+// Returns " failed 3 times", or " was the cause of 2 hangs" if that is why it is set aside.
+std::string WhyAside(const std::vector<EndedAttempt>& ended, uint32_t node,
+                     const pb::Policy& policy) {
+  const auto failures = std::ranges::count_if(ended, [&](const EndedAttempt& attempt) {
+    return Failed(attempt) && attempt.cause.node_index() == node;
+  });
+  if (std::cmp_less(failures, policy.node_failures()))
+    return " was the cause of " + std::to_string(kHangsOfNode) + " hangs";
+  return " failed " + std::to_string(policy.node_failures()) + " times";
+}
+
 }  // namespace
 
 uint32_t CountFailed(const std::vector<EndedAttempt>& ended) {
@@ -77,17 +104,20 @@ std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<End
   if (policy.node_failures() == 0) return {};
   const milliseconds cooldown(policy.cooldown_ms());
   std::map<uint32_t, std::vector<Clock::time_point>> failures;
+  std::map<uint32_t, std::vector<Clock::time_point>> hangs;
   for (const EndedAttempt& attempt : ended) {
-    if (Failed(attempt)) failures[attempt.cause.node_index()].push_back(attempt.at);
+    if (!Failed(attempt)) continue;
+    const bool is_hang = attempt.cause.kind() == pb::Cause::HANG;
+    if (is_hang && attempt.cause.rank() < 0) continue;  // no node is known to be the cause
+    failures[attempt.cause.node_index()].push_back(attempt.at);
+    if (is_hang) hangs[attempt.cause.node_index()].push_back(attempt.at);
   }
+  const size_t most_hangs = std::min<size_t>(kHangsOfNode, policy.node_failures());
   std::vector<uint32_t> set_aside;
   for (const auto& [node, times] : failures) {
-    for (size_t last = policy.node_failures() - 1; last < times.size(); ++last) {
-      const bool together = times[last] - times[last + 1 - policy.node_failures()] < cooldown;
-      if (!together || now - times[last] >= cooldown) continue;
+    if (Counts(now, times, policy.node_failures(), cooldown) ||
+        Counts(now, hangs[node], most_hangs, cooldown))
       set_aside.push_back(node);
-      break;
-    }
   }
   return set_aside;
 }
@@ -123,8 +153,7 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
   if (decision.delay.count() > 0) decision.reason += " in " + Seconds(decision.delay.count());
   if (best) decision.reason += "; the best step so far is " + std::to_string(*best);
   for (const uint32_t node : decision.set_aside) {
-    decision.reason += "; " + nodes[node].name() + " failed " +
-                       std::to_string(policy.node_failures()) + " times within " +
+    decision.reason += "; " + nodes[node].name() + WhyAside(ended, node, policy) + " within " +
                        Seconds(static_cast<int64_t>(policy.cooldown_ms())) +
                        " and gets no ranks for as long, unless too few nodes would remain";
   }

@@ -38,8 +38,9 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
                               const std::vector<EndedAttempt>& ended, const pb::Policy& policy,
                               const std::vector<pb::Node>& nodes);
 
-// Returns the nodes that ended policy.node_failures attempts within cooldown_ms, until cooldown_ms
-// after the last of them. DecideQuorum still uses them rather than have fewer than min_nodes.
+// Returns the nodes that ended policy.node_failures attempts, or were the cause of two hangs,
+// within cooldown_ms, until cooldown_ms after the last of them. A hang counts only if its rank is
+// known. DecideQuorum still uses them rather than have fewer than min_nodes.
 std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedAttempt>& ended,
                                     const pb::Policy& policy);
 

@@ -115,11 +115,12 @@ void Roster::Broadcast(const pb::RendezvousMessage& message, bool end_session) {
   }
 }
 
-void Roster::Notify(const std::string& text) {
+void Roster::Notify(const std::string& text, pb::Notice::Standstill standstill) {
   const Participant* const own = Own();
   if (own == nullptr) return;
   pb::RendezvousMessage message;
   message.mutable_notice()->set_message(text);
+  message.mutable_notice()->set_standstill(standstill);
   Send(own->session, std::move(message));
 }
 

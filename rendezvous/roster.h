@@ -108,7 +108,8 @@ class Roster {
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Refuse(SessionId session, const pb::Cause& cause);
   void Broadcast(const pb::RendezvousMessage& message, bool end_session = false);
-  void Notify(const std::string& text);  // sends a notice to the user
+  // Sends a notice to the user.
+  void Notify(const std::string& text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
   // Sends the endpoints of the first agents of `voters` to `only`, or to each node.
   void SendPeers(const std::vector<uint32_t>& voters, const Participant* only = nullptr);
   // Returns the messages sent since the last call, in order.

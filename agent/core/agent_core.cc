@@ -136,7 +136,7 @@ void AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message, Clock:
     case pb::RendezvousMessage::kInspect:
       return workers_.OnInspect(message.inspect(), now);
     case pb::RendezvousMessage::kNotice:
-      return out_.Notify(message.notice().message());
+      return out_.Notify(message.notice().message(), message.notice().standstill());
     case pb::RendezvousMessage::kOutdated:
       return out_.Log("the rendezvous is at attempt " + std::to_string(message.attempt()) +
                       " and ignored '" + message.outdated().what() + "' of attempt " +

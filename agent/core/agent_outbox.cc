@@ -2,10 +2,11 @@
 
 namespace dslaunch {
 
-void AgentOutbox::Notify(std::string text) {
+void AgentOutbox::Notify(std::string text, pb::Notice::Standstill standstill) {
   Log(text);
   pb::NodeEvent event;
   event.mutable_notice()->set_message(std::move(text));
+  event.mutable_notice()->set_standstill(standstill);
   Emit(std::move(event));
 }
 

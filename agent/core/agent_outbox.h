@@ -75,7 +75,7 @@ class AgentOutbox {
   void Log(std::string text) { Do(agent_action::Log{std::move(text)}); }
   void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
   // Logs `text` and shows it to the user.
-  void Notify(std::string text);
+  void Notify(std::string text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
   void SendToSupervisor(pb::SupervisorRequest request);
   // Sets the message's attempt.
   void SendToRendezvous(pb::AgentMessage message);

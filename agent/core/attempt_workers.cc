@@ -41,6 +41,7 @@ bool AttemptWorkers::OnEnded(uint32_t local_rank, std::optional<int> exit_code) 
   const bool well = exit_code == ToInt(ExitCode::kOk);
   const bool tolerated = !exit_code && workers_[local_rank].loss_tolerated;
   if (well) ++ended_well_;
+  workers_[local_rank].succeeded = well;
   if (tolerated) ++tolerated_;
   if (exit_code == ToInt(ExitCode::kPreempted)) ++saved_;
   return (well || tolerated) && ended_well_ + tolerated_ == workers_.size();

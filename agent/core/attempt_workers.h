@@ -23,6 +23,7 @@ struct AttemptWorker {
   uint32_t local_rank = 0;
   pid_t pid = 0;                // pid of the rank; 0 before its start
   bool ended = false;           // the rank has ended, or is never started
+  bool succeeded = false;       // the rank exited with 0
   bool loss_tolerated = false;  // the rank has reported that its loss is tolerated (StatusLine)
   bool given_up = false;        // the other ranks gave this rank up, so the agent kills it
   std::string folder;           // folder of the rank's log files and error.json

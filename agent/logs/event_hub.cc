@@ -29,7 +29,7 @@ void EventHub::AddViewer(const pb::AttachRequest& request, std::shared_ptr<Event
   viewer.sink = sink;
   viewer.selection = RankSelection(request.shown());
   viewer.stream = std::make_unique<EventStream>(loop_);
-  for (const auto& event : {started_, running_, outcome_}) {
+  for (const auto& event : {started_, running_, standstill_, outcome_}) {
     if (event) viewer.stream->Emit(*event);
   }
   for (const auto& [rank, line] : newest_status_) viewer.stream->EmitStatus(rank, line);
@@ -106,6 +106,11 @@ void EventHub::Remember(const pb::NodeEvent& event) {
     case pb::NodeEvent::kRestarting:
       started_.reset();
       running_.reset();
+      standstill_.reset();
+      break;
+    case pb::NodeEvent::kNotice:
+      if (event.notice().standstill() == pb::Notice::BEGUN) standstill_ = event;
+      if (event.notice().standstill() == pb::Notice::OVER) standstill_.reset();
       break;
     case pb::NodeEvent::kOutcome:
       outcome_ = event;

@@ -34,7 +34,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
       tick_timer_(loop),
       output_(loop, [this](AgentActions actions) { CarryOut(std::move(actions)); }),
       supervisor_(loop, control_fd, output_),
-      ranks_(loop, output_, rendezvous_, sockets_fd, pmix_server),
+      ranks_(loop, output_, rendezvous_, supervisor_.stacks(), sockets_fd, pmix_server),
       rendezvous_(loop, output_),
       serve_(std::move(serve)) {
   Tick();
@@ -265,7 +265,7 @@ void NodeAgent::Tick() {
     heart_->LoopTurned();
     output_.events().EmitAlive(
         /*to_front_end=*/core().front_end().IsUnasked(BootClock::now()));
-    rendezvous_.Turn();
+    rendezvous_.Turn(ranks_.Stillness());
     ranks_.CheckLogs();
   }
   const Clock::duration late = Clock::now() - tick_timer_.expiry();

@@ -50,14 +50,15 @@ void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
 }  // namespace
 
 NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
-                     int sockets_fd, std::string_view pmix_server)
+                     StackRequests& stacks, int sockets_fd, std::string_view pmix_server)
     : loop_(loop),
       out_(out),
       core_(out.core()),
       rendezvous_(rendezvous),
       sockets_(sockets_fd),
       pmix_server_(pmix_server),
-      master_port_timer_(loop) {}
+      master_port_timer_(loop),
+      watch_(loop, out, stacks) {}
 
 // --- Before the job runs ---
 
@@ -349,6 +350,7 @@ void NodeRanks::Do(agent_action::PlanWorkers& action) {
     log_keeping_->AddRank(worker.rank, worker.folder);
   workers_life_ = {action.attempt, program_->program().cwd, Clock::now(), OutOfMemoryKills(),
                    PythonInterpreterOf(program_->program().argv.front(), program_->environment())};
+  watch_.Begin();
 }
 
 void NodeRanks::Do(agent_action::DescribeWorker& action) {

@@ -18,6 +18,7 @@
 #include "agent/node/node_rendezvous.h"
 #include "agent/node/rank_link_hub.h"
 #include "agent/node/rank_stdin.h"
+#include "agent/node/rank_watch.h"
 #include "agent/node/worker_end.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
@@ -32,7 +33,7 @@ class NodeRanks {
   // `sockets_fd`: the supervisor reads sockets for workers there. `pmix_server`: the content of the
   // program dslaunch-pmix; empty: there is none.
   NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
-            int sockets_fd, std::string_view pmix_server);
+            StackRequests& stacks, int sockets_fd, std::string_view pmix_server);
   ~NodeRanks() { CloseStdin(); }
 
   // Resolves the program and makes the node's folder with the agent's log. Precondition for all
@@ -46,6 +47,8 @@ class NodeRanks {
   pb::InputReply Input(const pb::InputRequest& request);
   // Watches the space of the logs.
   void CheckLogs();
+  // Returns RankWatch::Stillness.
+  std::vector<pb::Stillness> Stillness() { return watch_.Stillness(); }
   // Ends the MPI server once no rank runs. Called after the actions of each event.
   void CheckMpi();
   void EndMpi() { pmix_.reset(); }
@@ -99,6 +102,7 @@ class NodeRanks {
   std::unique_ptr<PmixHelper> pmix_;  // MPI server of the running ranks; null if they have none
   // Stdin of rank 0, while the rank is on this node and may read.
   std::shared_ptr<RankStdin> stdin_;
+  RankWatch watch_;
   WorkerLife workers_life_;  // settings that all workers share
 };
 

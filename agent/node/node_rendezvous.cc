@@ -88,9 +88,9 @@ void NodeRendezvous::OpenLink() {
       });
 }
 
-void NodeRendezvous::Turn() {
+void NodeRendezvous::Turn(std::vector<pb::Stillness> stillness) {
   const WorkersCore& workers = core_.workers();
-  link_->SetBeat(workers.attempt(), workers.ranks().Progress(Clock::now()));
+  link_->SetBeat(workers.attempt(), workers.ranks().Progress(Clock::now()), std::move(stillness));
   if (core_.membership().IsQuiet(Clock::now())) link_->Refresh();
 }
 

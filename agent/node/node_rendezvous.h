@@ -42,7 +42,7 @@ class NodeRendezvous {
   const std::string& address() const { return link_->address(); }
   uint64_t round_trip_us() const { return link_->round_trip_us(); }
   // The loop has turned.
-  void Turn();
+  void Turn(std::vector<pb::Stillness> stillness);
   // Advances the time of a rendezvous here; sends a heartbeat. Called on the heartbeat thread.
   void TickServer();
   void Beat() { link_->Beat(); }

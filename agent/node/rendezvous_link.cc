@@ -46,7 +46,7 @@ void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join, Redial re
   *message.mutable_join() = std::move(join);
   message = WithSender(0, std::move(message));
   if (stream_token_ != 0) sent_.Keep(message);
-  SetBeat(0, {});
+  SetBeat(0, {}, {});
   Open(route, {std::move(message)});
 }
 
@@ -152,11 +152,13 @@ pb::AgentMessage RendezvousLink::WithSender(uint64_t attempt, pb::AgentMessage m
   return message;
 }
 
-void RendezvousLink::SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks) {
+void RendezvousLink::SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks,
+                             std::vector<pb::Stillness> stillness) {
   pb::AgentMessage message;
   pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
   heartbeat.set_received(received_.newest());
   for (pb::RankProgress& rank : ranks) *heartbeat.add_ranks() = std::move(rank);
+  for (pb::Stillness& rank : stillness) *heartbeat.add_stillness() = std::move(rank);
   message = WithSender(attempt, std::move(message));
   const MutexLock lock(beat_mutex_);
   next_beat_ = std::move(message);

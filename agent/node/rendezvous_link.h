@@ -56,7 +56,8 @@ class RendezvousLink {
 
   // The content of the next heartbeats, until this is called again: while the loop is blocked, the
   // ranks must not look blocked too.
-  void SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks);
+  void SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks,
+               std::vector<pb::Stillness> stillness);
   // Sends a heartbeat; void before Join. Thread-safe.
   void Beat();
 

@@ -22,6 +22,7 @@ class SupervisorLink {
 
   void Send(const pb::SupervisorRequest& request) { socket_.Send(request); }  // thread-safe
 
+  StackRequests& stacks() { return stacks_; }
   // `done` is called once, within StackRequests::kLimit.
   void GetStacks(const pb::StacksRequest& request, std::function<void(pb::StacksReply)> done);
 

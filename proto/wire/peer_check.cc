@@ -368,6 +368,8 @@ Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limi
     case pb::AgentMessage::kHeartbeat:
       rules.AtMost("number of ranks in a heartbeat",
                    static_cast<uint64_t>(message.heartbeat().ranks_size()), limits.slots);
+      rules.AtMost("number of ranks in a heartbeat",
+                   static_cast<uint64_t>(message.heartbeat().stillness_size()), limits.slots);
       break;
     default:
       break;

@@ -648,10 +648,12 @@ TEST_F(ElasticTest, InspectsHangOnceThenAppliesPolicy) {
     Beat(1, 11);
     Beat(2, 12);
     EXPECT_THAT(PassWith(9'500, {0, 1, 2, 3}), IsEmpty());
+    const std::vector<Outgoing> asked = PassWith(500, {0, 1, 2, 3});
+    EXPECT_EQ(To(1, asked, Case::kInspect).inspect().look(), 1u);
+    EXPECT_THAT(To(1, asked, Case::kInspect).inspect().ranks(), ElementsAre(2, 3));
+    EXPECT_THAT(PassWith(500, {0, 1, 2, 3}), IsEmpty());
     const std::vector<Outgoing> hang = PassWith(500, {0, 1, 2, 3});
-    EXPECT_TRUE(To(1, hang, Case::kInspect).has_inspect());
-    EXPECT_THAT(To(1, hang, Case::kInspect).inspect().ranks(), ElementsAre(2, 3));
-    EXPECT_FALSE(To(0, hang, Case::kInspect).has_inspect());
+    EXPECT_THAT(Notices(hang), HasSubstr("ranks 2, 3 are stuck at step 11, others are at step 12"));
     if (on_hang == pb::Policy::REPORT) {
       EXPECT_EQ(hang.size(), 1u);
       EXPECT_THAT(PassWith(20'000, {0, 1, 2, 3}), IsEmpty());
@@ -665,6 +667,100 @@ TEST_F(ElasticTest, InspectsHangOnceThenAppliesPolicy) {
       EXPECT_EQ(To(0, hang, Case::kDrain).drain().cause().kind(), pb::Cause::HANG);
     }
   }
+}
+
+class StandstillOfJobTest : public ElasticTest {
+ protected:
+  void StartWith(pb::Policy::OnHang on_hang) {
+    CoordinatorOptions options = Options();
+    options.policy.set_standstill_ms(60'000);
+    options.policy.set_on_hang(on_hang);
+    options.timeouts.set_heartbeat_ms(1'000);
+    Begin(options);
+    Start();
+  }
+  // Sends heartbeats in which both ranks of each node have been still for so long.
+  std::vector<Outgoing> BeatStill(int still_s) {
+    for (uint32_t node = 0; node < 3; ++node) {
+      pb::AgentMessage message = From(node);
+      for (uint32_t local = 0; local < 2; ++local) {
+        pb::Stillness& rank = *message.mutable_heartbeat()->add_stillness();
+        rank.set_rank(2 * node + local);
+        rank.set_still_us(static_cast<uint64_t>(still_s) * 1'000'000);
+        rank.set_looks(12);
+        rank.set_readable(true);
+        rank.set_connected(true);
+      }
+      Log(message);
+    }
+    return coordinator_->OnTick(now_);
+  }
+  // Answers for a node: `outside` reads a file, and the others wait in a barrier.
+  std::vector<Outgoing> Answer(uint32_t node, uint64_t look, uint32_t outside) {
+    std::vector<Outgoing> sent;
+    for (uint32_t rank = 2 * node; rank < 2 * node + 2; ++rank) {
+      pb::AgentMessage message = From(node);
+      pb::Inspected& inspected = *message.mutable_inspected();
+      inspected.set_look(look);
+      inspected.mutable_stacks()->set_rank(rank);
+      pb::ProcessStacks& process = *inspected.mutable_stacks()->add_processes();
+      process.set_python("3.11");
+      pb::StackFrame& frame = *process.add_threads()->add_frames();
+      frame.set_function(rank == outside ? "load" : "barrier");
+      frame.set_file(rank == outside ? "/u/data.py" : "/x/torch/distributed/distributed_c10d.py");
+      frame.set_line(41);
+      for (Outgoing& out : Log(message)) sent.push_back(std::move(out));
+    }
+    return sent;
+  }
+};
+
+TEST_F(StandstillOfJobTest, NamesCulpritOnceAllHaveAnswered) {
+  StartWith(pb::Policy::REPORT);
+  EXPECT_THAT(BeatStill(59), IsEmpty());
+  const std::vector<Outgoing> asked = BeatStill(60);
+  ASSERT_TRUE(To(1, asked, Case::kInspect).has_inspect());
+  EXPECT_THAT(To(1, asked, Case::kInspect).inspect().ranks(), ElementsAre(2, 3));
+  const uint64_t look = To(1, asked, Case::kInspect).inspect().look();
+  EXPECT_THAT(Answer(0, look, 3), IsEmpty());
+  EXPECT_THAT(Answer(1, look, 3), IsEmpty());
+  const std::string text = Notices(Answer(2, look, 3));
+  EXPECT_THAT(text, HasSubstr("no rank has moved for 60 s (--hang_s 60)"));
+  EXPECT_THAT(text, HasSubstr("rank 3 (node1, local rank 1) is not where the others are"));
+  EXPECT_THAT(text, HasSubstr("load (data.py:41)"));
+  Pass(60'000);
+  EXPECT_THAT(BeatStill(120), IsEmpty()) << "it was reported";
+  EXPECT_EQ(Notices(BeatStill(0)), "the ranks move again\n");
+}
+
+TEST_F(StandstillOfJobTest, JudgesWithoutNodeThatDoesNotAnswer) {
+  StartWith(pb::Policy::REPORT);
+  const uint64_t look = To(1, BeatStill(60), Case::kInspect).inspect().look();
+  Answer(0, look, 3);
+  Answer(1, look, 3);
+  Pass(1'000);
+  EXPECT_THAT(Notices(BeatStill(61)), HasSubstr("rank 3 (node1, local rank 1)"));
+}
+
+TEST_F(StandstillOfJobTest, DropsInquiryAfterSignOfLife) {
+  StartWith(pb::Policy::KILL);
+  const uint64_t look = To(1, BeatStill(60), Case::kInspect).inspect().look();
+  EXPECT_THAT(BeatStill(0), IsEmpty());
+  for (uint32_t node = 0; node < 3; ++node) EXPECT_THAT(Answer(node, look, 3), IsEmpty());
+}
+
+TEST_F(StandstillOfJobTest, EndsJobWithCulpritAsCause) {
+  StartWith(pb::Policy::KILL);
+  const uint64_t look = To(1, BeatStill(60), Case::kInspect).inspect().look();
+  std::vector<Outgoing> sent;
+  for (uint32_t node = 0; node < 3; ++node) sent = Answer(node, look, 3);
+  const pb::Cause cause = To(0, sent, Case::kStop).stop().cause();
+  EXPECT_EQ(cause.kind(), pb::Cause::HANG);
+  EXPECT_EQ(cause.rank(), 3);
+  EXPECT_EQ(cause.node_index(), 1u);
+  EXPECT_EQ(cause.message(),
+            "no rank has moved for 60 s (--hang_s 60): rank 3 (node1, local rank 1) is not where "
+            "the others are");
 }
 
 TEST_F(ElasticTest, ReportsStragglerWithItsNode) {

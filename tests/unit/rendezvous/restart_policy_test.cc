@@ -153,5 +153,26 @@ TEST(RestartPolicyTest, SetsAsideNodeThatFailsOftenUntilCooldown) {
   EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
 }
 
+TEST(RestartPolicyTest, SetsAsideNodeThatIsCauseOfTwoHangs) {
+  pb::Policy policy = Restarts(100);
+  policy.set_node_failures(3);
+  policy.set_cooldown_ms(60'000);
+  const auto hang = [](uint32_t node, int rank, int at_second) {
+    EndedAttempt attempt{Exit(node, 75), At(at_second), {}};
+    attempt.cause.set_kind(pb::Cause::HANG);
+    attempt.cause.set_rank(rank);
+    return attempt;
+  };
+  std::vector<EndedAttempt> ended = {hang(1, 3, 0)};
+  EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
+  ended.push_back(hang(1, 2, 10));
+  const RestartDecision decision = Decide(ended, policy);
+  EXPECT_THAT(decision.set_aside, ElementsAre(1u));
+  EXPECT_THAT(decision.reason, HasSubstr("node2 was the cause of 2 hangs within 60 s"));
+  // Without a rank, the node is not known.
+  ended = {hang(1, -1, 0), hang(1, -1, 10), hang(1, -1, 20)};
+  EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
+}
+
 }  // namespace
 }  // namespace dslaunch::restart_policy_test

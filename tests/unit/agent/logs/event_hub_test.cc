@@ -86,6 +86,18 @@ TEST_F(EventHubTest, ViewerGetsStateAndOutputFromNowOn) {
   EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "attempt 1 at 7: after\n"));
 }
 
+TEST_F(EventHubTest, ViewerGetsStandstillUntilItIsOver) {
+  pb::NodeEvent standstill = Notice("no rank has moved");
+  standstill.mutable_notice()->set_standstill(pb::Notice::BEGUN);
+  hub_.Emit(standstill);
+  hub_.Emit(Notice("other news"));
+  EXPECT_THAT(TakeAll(View(AllRanks())), ElementsAre("no rank has moved"));
+  pb::NodeEvent over = Notice("they move again");
+  over.mutable_notice()->set_standstill(pb::Notice::OVER);
+  hub_.Emit(over);
+  EXPECT_THAT(TakeAll(View(AllRanks())), ElementsAre());
+}
+
 TEST_F(EventHubTest, ResumesOutputWithinAnEarlierAttempt) {
   hub_.FollowRank(1, 0, 0, Rank("e1", "0123456789"));
   hub_.EndAttempt();

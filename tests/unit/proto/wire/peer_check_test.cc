@@ -272,6 +272,9 @@ TEST(PeerCheckTest, ChecksMessagesOfAgentsToRendezvous) {
   pb::AgentMessage heartbeat;
   for (int i = 0; i < 3; ++i) heartbeat.mutable_heartbeat()->add_ranks();
   EXPECT_THAT(WhyOf(CheckAgentMessage(heartbeat, kLimits)), HasSubstr("ranks in a heartbeat = 3"));
+  heartbeat.clear_heartbeat();
+  for (int i = 0; i < 3; ++i) heartbeat.mutable_heartbeat()->add_stillness();
+  EXPECT_THAT(WhyOf(CheckAgentMessage(heartbeat, kLimits)), HasSubstr("ranks in a heartbeat = 3"));
 
   pb::AgentMessage lost;
   lost.mutable_rank_lost()->set_rank(kLimits.ranks - 1);

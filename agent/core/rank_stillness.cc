@@ -1,0 +1,67 @@
+#include "agent/core/rank_stillness.h"
+
+#include <algorithm>
+
+namespace dslaunch {
+namespace {
+
+constexpr uint64_t kLeastCpuMs = 20;       // two clock ticks
+constexpr uint64_t kCpuShare = 50;         // the reciprocal of 2 %
+constexpr uint64_t kUsualFileBytes = 256;  // event descriptors and timers, for each look
+
+// A sum falls when a process or a connection ends, which is a sign of life too.
+bool GrewBeyond(uint64_t before, uint64_t after, uint64_t tolerance) {
+  return after < before || after - before > tolerance;
+}
+
+}  // namespace
+
+bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap, uint32_t looks) {
+  const uint64_t gap_ms = static_cast<uint64_t>(std::max<milliseconds::rep>(0, gap.count()));
+  const uint64_t idle_cpu_ms = std::max(kLeastCpuMs, gap_ms / kCpuShare);
+  const uint64_t store_bytes = after.store_bytes - std::min(after.store_bytes, before.store_bytes);
+  const bool computes =
+      GrewBeyond(before.child_cpu_ms, after.child_cpu_ms, idle_cpu_ms) ||
+      (!after.has_gpu && GrewBeyond(before.own_cpu_ms, after.own_cpu_ms, idle_cpu_ms));
+  return computes || after.peer_bytes != before.peer_bytes ||
+         after.output_bytes != before.output_bytes || after.processes != before.processes ||
+         after.signature != before.signature || after.has_gpu != before.has_gpu ||
+         after.stopped != before.stopped ||
+         GrewBeyond(before.file_bytes, after.file_bytes, store_bytes + kUsualFileBytes * looks);
+}
+
+void RankStillness::OnLook(const std::optional<RankSigns>& signs, milliseconds interval,
+                           Clock::time_point now) {
+  const milliseconds gap =
+      looked_at_ ? std::chrono::duration_cast<milliseconds>(now - *looked_at_) : milliseconds(0);
+  readable_ = signs.has_value();
+  if (!signs) return;
+  looked_at_ = now;
+  connected_ = connected_ || signs->peer_bytes > 0;
+  still_ += std::min(gap, 2 * interval);
+  ++looks_;
+  if (!lived_ || ShowsLife(*lived_, *signs, still_, looks_)) {
+    lived_ = signs;
+    looks_ = 0;
+    still_ = milliseconds(0);
+  }
+  last_ = signs;
+}
+
+std::optional<pb::Stillness> RankStillness::Report(uint32_t rank) const {
+  if (!looked_at_ && !ended_) return std::nullopt;
+  pb::Stillness stillness;
+  stillness.set_rank(rank);
+  stillness.set_still_us(
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(still_).count()));
+  stillness.set_looks(looks_);
+  stillness.set_readable(readable_ && !(last_->has_gpu && last_->signature == 0));
+  stillness.set_connected(connected_);
+  stillness.set_ended(ended_);
+  stillness.set_has_gpu(last_ && last_->has_gpu);
+  stillness.set_stopped(last_ && last_->stopped);
+  stillness.set_unread_bytes(last_ ? last_->unread_bytes : 0);
+  return stillness;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,63 @@
+// How long a rank has shown no sign of life. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "base/deadline.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+// Counters of the work of a rank's processes, and their state. Counters are sums over the rank's
+// process and its descendants.
+struct RankSigns {
+  uint64_t peer_bytes = 0;    // on TCP connections, except those to the store
+  uint64_t store_bytes = 0;   // on TCP connections to the store; not a sign of life
+  uint64_t file_bytes = 0;    // transferred by read() and write()
+  uint64_t output_bytes = 0;  // in the logs of stdout and stderr
+  uint64_t own_cpu_ms = 0;    // CPU time of the rank's process
+  uint64_t child_cpu_ms = 0;  // CPU time of its descendants
+  uint64_t processes = 0;     // a digest of which processes there are
+  uint64_t signature = 0;     // a digest of where the Python threads are; 0: unknown
+  bool has_gpu = false;       // has a GPU open, so waiting may use CPU time
+  bool stopped = false;       // one of its processes is stopped by a signal or a debugger
+  uint64_t unread_bytes = 0;  // received from other ranks, and not read by the program
+};
+
+// Returns whether a rank did anything between two looks, `gap` apart, the second of which is number
+// `looks` after the first. Ignores what a waiting program does: CPU time below 2 % or 20 ms, and
+// 256 bytes for each look that are read from event descriptors, besides as many bytes as the
+// store's connections carried. With a GPU open, the CPU time of the rank's own process does not
+// count of life, because waiting for a GPU uses it.
+bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
+               uint32_t looks = 1);
+
+// One rank's. Looks at a rank with a GPU open count only if its signature is known. A value, driven
+// by its owner; no clock of its own.
+class RankStillness {
+ public:
+  // A look at the rank; nullopt if its processes cannot be read. `interval` is the usual time
+  // between two looks. A gap of more than two counts as two, because looks were lost then.
+  void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now);
+  // The rank exited with 0.
+  void OnEnded() { ended_ = true; }
+
+  // Returns nullopt before the first look.
+  std::optional<pb::Stillness> Report(uint32_t rank) const;
+
+ private:
+  std::optional<RankSigns> last_;  // newest signs that could be read
+  // Those of the last sign of life, with which later ones are compared: a rank that gets little CPU
+  // time shows life after several looks.
+  std::optional<RankSigns> lived_;
+  std::optional<Clock::time_point> looked_at_;
+  bool readable_ = false;   // in the newest look
+  bool connected_ = false;  // bytes were seen on connections between ranks
+  bool ended_ = false;
+  uint32_t looks_ = 0;  // since the last sign of life
+  milliseconds still_{0};
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,172 @@
+#include "agent/signs/rank_signs.h"
+
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/os/proc_text.h"
+#include "base/os/process_tree.h"
+#include "base/os/socket_diag.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int kRasPort = 28028;  // default of NCCL_RAS_ADDR
+
+using Sockets = std::unordered_map<uint64_t, TcpSocket>;  // key: inode
+using Children = std::unordered_map<pid_t, std::vector<ProcessInfo>>;
+
+std::optional<Sockets> ReadSockets() {
+  Sockets sockets;
+  for (const int family : {AF_INET, AF_INET6}) {
+    const auto listed = ListTcpSockets(family, {.counters = true});
+    if (!listed) return std::nullopt;
+    for (const TcpSocket& socket : *listed) sockets.emplace(socket.inode, socket);
+  }
+  return sockets;
+}
+
+// CPU times of a process in ms.
+struct CpuTimes {
+  uint64_t own = 0;
+  uint64_t reaped = 0;  // CPU time of children that it has waited for
+};
+
+std::optional<CpuTimes> ReadCpuTimes(const std::string& folder) {
+  const std::optional<std::string> stat = ReadWhole(folder + "stat");
+  if (!stat || stat->rfind(')') == std::string::npos) return std::nullopt;
+  std::string_view rest = std::string_view(*stat).substr(stat->rfind(')') + 1);
+  constexpr int kFieldsToTimes = 11;  // from the state to the fourth fault count
+  for (int i = 0; i < kFieldsToTimes; ++i) TakeWord(rest);
+  static const uint64_t ms_per_tick =
+      1000 / static_cast<uint64_t>(std::max(1L, ::sysconf(_SC_CLK_TCK)));
+  CpuTimes times;
+  times.own = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
+  times.reaped = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
+  return times;
+}
+
+// Returns the bytes that the process has read and written, through any descriptor.
+std::optional<uint64_t> ReadFileBytes(const std::string& folder) {
+  const std::optional<std::string> io = ReadWhole(folder + "io");
+  if (!io) return std::nullopt;
+  uint64_t bytes = 0;
+  std::string_view rest = *io;
+  while (!rest.empty()) {
+    std::string_view line = TakeLine(rest);
+    const std::string_view name = TakeWord(line);
+    if (name == "rchar:" || name == "wchar:") bytes += TakeNumber(line);
+  }
+  return bytes;
+}
+
+uint64_t SizeOf(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+// Adds what the descriptors of a process show. Returns false if they cannot be read.
+bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store_port,
+                    std::unordered_set<uint64_t>& seen, RankSigns& signs) {
+  constexpr std::string_view kSocket = "socket:[";
+  constexpr std::string_view kNvidia = "/dev/nvidia";
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir((folder + "fd").c_str()), closedir);
+  if (dir == nullptr) return false;
+  std::array<char, 64> target;
+  while (const dirent* entry = readdir(dir.get())) {
+    const ssize_t size =
+        ::readlinkat(dirfd(dir.get()), entry->d_name, target.data(), target.size());
+    if (size <= 0) continue;
+    std::string_view link(target.data(), static_cast<size_t>(size));
+    if (link == "/dev/kfd" || (link.starts_with(kNvidia) && link.size() > kNvidia.size() &&
+                               link[kNvidia.size()] >= '0' && link[kNvidia.size()] <= '9'))
+      signs.has_gpu = true;
+    if (!link.starts_with(kSocket)) continue;
+    link.remove_prefix(kSocket.size());
+    uint64_t inode = 0;
+    std::from_chars(link.data(), link.data() + link.size(), inode);
+    const auto socket = sockets.find(inode);
+    if (socket == sockets.end() || !seen.insert(inode).second) continue;
+    const TcpSocket& tcp = socket->second;
+    const auto uses = [&](int port) { return tcp.own_port == port || tcp.peer_port == port; };
+    const uint64_t bytes = tcp.sent_bytes + tcp.received_bytes;
+    if (uses(store_port) || uses(kRasPort)) {
+      signs.store_bytes += bytes;
+    } else {
+      signs.peer_bytes += bytes;
+      signs.unread_bytes += tcp.unread_bytes;
+    }
+  }
+  return true;
+}
+
+std::vector<ProcessInfo> TreeOf(pid_t root, const Children& children) {
+  std::vector<ProcessInfo> tree;
+  const std::optional<ProcessInfo> first = ReadProcess(root);
+  if (!first) return tree;
+  tree.push_back(*first);
+  std::unordered_set<pid_t> seen = {root};
+  for (size_t next = 0; next < tree.size(); ++next) {
+    const auto found = children.find(tree[next].id.pid);
+    if (found == children.end()) continue;
+    for (const ProcessInfo& child : found->second) {
+      if (seen.insert(child.id.pid).second) tree.push_back(child);
+    }
+  }
+  return tree;
+}
+
+// A descendant that ends meanwhile is left out.
+std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& children,
+                                  const Sockets& sockets, int store_port) {
+  RankSigns signs;
+  std::unordered_set<uint64_t> seen;
+  for (const ProcessInfo& process : TreeOf(rank.pid, children)) {
+    const bool is_root = process.id.pid == rank.pid;
+    const std::string folder = "/proc/" + std::to_string(process.id.pid) + "/";
+    const std::optional<CpuTimes> times = ReadCpuTimes(folder);
+    if (!times) {
+      if (is_root) return std::nullopt;
+      continue;
+    }
+    (is_root ? signs.own_cpu_ms : signs.child_cpu_ms) += times->own;
+    signs.child_cpu_ms += times->reaped;
+    signs.processes = signs.processes * 1'000'003 + process.id.start_ticks +
+                      static_cast<uint64_t>(process.id.pid);
+    signs.stopped = signs.stopped || process.state == 'T' || process.state == 't';
+    if (process.ended) continue;
+    const std::optional<uint64_t> bytes = ReadFileBytes(folder);
+    const bool readable = bytes && AddDescriptors(folder, sockets, store_port, seen, signs);
+    if (!readable && is_root) return std::nullopt;
+    signs.file_bytes += bytes.value_or(0);
+  }
+  if (signs.processes == 0) return std::nullopt;
+  signs.output_bytes = SizeOf(rank.folder + "/stdout.log") + SizeOf(rank.folder + "/stderr.log");
+  return signs;
+}
+
+}  // namespace
+
+std::vector<std::optional<RankSigns>> ReadRankSigns(const std::vector<RankProcess>& ranks,
+                                                    int store_port) {
+  std::vector<std::optional<RankSigns>> all(ranks.size());
+  const std::optional<Sockets> sockets = ReadSockets();
+  if (!sockets) return all;
+  Children children;
+  for (ProcessInfo& info : AllProcesses()) children[info.parent].push_back(std::move(info));
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].pid > 0) all[i] = ReadRank(ranks[i], children, *sockets, store_port);
+  }
+  return all;
+}
+
+}  // namespace dslaunch

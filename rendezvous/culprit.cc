@@ -1,0 +1,490 @@
+#include "rendezvous/culprit.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/text/sanitize.h"
+#include "proto/wire/rank_stacks.h"
+
+namespace dslaunch {
+namespace {
+
+using Kind = WaitPlace::Kind;
+using Rule = Culprit::Rule;
+
+constexpr char kNotThere[] = "not where the others are";
+constexpr size_t kShownFrames = 4;
+constexpr size_t kShownGroups = 4;  // groups of equal stacks on each side
+
+// --- Where a rank waits ---
+
+// Functions in which a rank waits for other ranks. An empty function: all of the file.
+struct KnownPlace {
+  std::string_view file_end;
+  std::string_view function;
+};
+constexpr KnownPlace kKnownPlaces[] = {
+    {"torch/cuda/__init__.py", "synchronize"}, {"torch/cuda/streams.py", "synchronize"},
+    {"torch/nn/parallel/distributed.py", ""},  {"deepspeed/comm/comm.py", ""},
+    {"deepspeed/comm/torch.py", ""},           {"horovod/torch/mpi_ops.py", ""},
+    {"horovod/tensorflow/mpi_ops.py", ""},
+};
+constexpr std::string_view kTorchDistributed = "torch/distributed/";
+
+// torchrun, which waits for its own children.
+constexpr std::string_view kTorchrun = "torch/distributed/elastic/";
+
+// Logs the calls of torch.distributed, as a decorator of each function.
+constexpr std::string_view kDecorators = "torch/distributed/c10d_logger.py";
+
+// Folders of libraries, which the program's own code calls.
+constexpr std::string_view kLibraries[] = {"-packages/torch/", "-packages/deepspeed/",
+                                           "-packages/horovod/", "-packages/mpi4py/",
+                                           "-packages/accelerate/"};
+
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// Returns the last component of a qualified name.
+std::string_view ShortName(std::string_view function) {
+  return function.substr(function.rfind('.') + 1);
+}
+
+bool IsKnownPlace(const pb::StackFrame& frame) {
+  const std::string_view file = frame.file();
+  if (Contains(file, kTorchDistributed))
+    return !file.ends_with(kDecorators) && !Contains(file, kTorchrun);
+  return std::ranges::any_of(kKnownPlaces, [&](const KnownPlace& place) {
+    return file.ends_with(place.file_end) &&
+           (place.function.empty() || ShortName(frame.function()) == place.function);
+  });
+}
+
+bool IsLibrary(const pb::StackFrame& frame) {
+  return IsKnownPlace(frame) || std::ranges::any_of(kLibraries, [&](std::string_view library) {
+           return Contains(frame.file(), library);
+         });
+}
+
+// Gradients are exchanged inside the backward pass, which runs without Python frames.
+bool IsBackward(const pb::StackFrame& frame) {
+  return ShortName(frame.function()) == "_engine_run_backward" ||
+         std::string_view(frame.file()).ends_with("torch/autograd/__init__.py");
+}
+
+// Returns whether the thread's system call may belong to an exchange: a wait for another thread,
+// or a read from a socket.
+bool MayWaitForPeer(const pb::ThreadStack& thread) {
+  constexpr std::string_view kReads[] = {"read", "readv", "recvfrom", "recvmsg"};
+  if (thread.state() == "R") return false;
+  return thread.call() == "futex" ||
+         (std::ranges::count(kReads, thread.call()) > 0 && Contains(thread.target(), "socket"));
+}
+
+std::string SiteText(const pb::StackFrame& frame) {
+  pb::ThreadStack one;
+  *one.add_frames() = frame;
+  return FramesText(one, 1);
+}
+
+// Returns where a thread with Python frames waits.
+WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
+  WaitPlace place;
+  const auto& frames = thread.frames();
+  const auto site = std::ranges::find_if_not(frames, &IsLibrary);
+  if (site != frames.end()) place.site = SiteText(*site);
+  const auto known = std::find_if(frames.begin(), site, &IsKnownPlace);
+  if (known != site) {
+    place.kind = Kind::kKnown;
+    place.call = SanitizeForTerminal(ShortName(known->function()));
+  }
+  if (place.kind == Kind::kKnown || !is_main || frames.empty() || !MayWaitForPeer(thread))
+    return place;
+  const pb::StackFrame& innermost = frames[0];
+  if (IsBackward(innermost)) {
+    place.kind = Kind::kKnown;
+    place.call = "backward";
+  } else if (!std::string_view(innermost.file()).ends_with("threading.py") && !thread.has_gil()) {
+    place.kind = Kind::kMaybe;  // such as Work.wait(), which has no frame of its own
+  }
+  return place;
+}
+
+bool HasPython(const pb::RankStacks& stacks) {
+  return std::ranges::any_of(stacks.processes(), [](const pb::ProcessStacks& process) {
+    return !process.python().empty() || !process.no_python().empty() ||
+           std::ranges::any_of(process.threads(), [](const pb::ThreadStack& thread) {
+             return thread.frames_size() > 0;
+           });
+  });
+}
+
+// Returns where a thread of a program without Python waits, from its system call.
+WaitPlace NativePlace(const pb::ThreadStack& thread) {
+  WaitPlace place;
+  if (thread.state() == "R") return place;
+  const bool waits_for_thread = thread.call() == "futex";
+  if (MayWaitForPeer(thread) && !waits_for_thread) {
+    place.kind = Kind::kKnown;
+    place.call = thread.call() + "()";
+  } else if (waits_for_thread || thread.call() == "poll" || thread.call() == "epoll_wait") {
+    place.kind = Kind::kMaybe;
+  }
+  return place;
+}
+
+// --- Programs without Python that sleep ---
+
+// Returns whether only time, a child or another process on this machine ends the thread's call. A
+// service that waits for requests is not asleep.
+bool IsAsleep(const pb::ThreadStack& thread) {
+  constexpr std::string_view kSleeps[] = {"nanosleep", "clock_nanosleep", "wait4", "waitid",
+                                          "futex",     "restart_syscall", "pause", "flock",
+                                          "read",      "rt_sigsuspend",   "write"};
+  return thread.state() == "S" && std::ranges::count(kSleeps, thread.call()) > 0 &&
+         !Contains(thread.target(), "socket");
+}
+
+bool IsWhollyAsleep(const RankEvidence& rank) {
+  if (!rank.stacks || HasPython(*rank.stacks) || rank.stacks->processes().empty()) return false;
+  return std::ranges::all_of(rank.stacks->processes(), [](const pb::ProcessStacks& process) {
+    return !process.threads().empty() && std::ranges::all_of(process.threads(), &IsAsleep);
+  });
+}
+
+// --- Text ---
+
+std::string RankText(const RankEvidence& rank) {
+  return "rank " + std::to_string(rank.rank) + " (" + rank.node + ", local rank " +
+         std::to_string(rank.local_rank) + ")";
+}
+
+std::vector<uint32_t> NumbersOf(std::span<const RankEvidence* const> ranks) {
+  std::vector<uint32_t> numbers;
+  for (const RankEvidence* rank : ranks) numbers.push_back(rank->rank);
+  return numbers;
+}
+
+bool HasFrame(const pb::ThreadStack& thread, std::string_view function, std::string_view file_end) {
+  return std::ranges::any_of(thread.frames(), [&](const pb::StackFrame& frame) {
+    return ShortName(frame.function()) == function &&
+           std::string_view(frame.file()).ends_with(file_end);
+  });
+}
+
+// Returns the thread of a DataLoader's worker for which the rank's main thread waits; nullptr:
+// none.
+const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::ThreadStack& main) {
+  if (!HasFrame(main, "_try_get_data", "dataloader.py") && !HasFrame(main, "get", "queues.py"))
+    return nullptr;
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    if (process.threads().empty() || &process.threads(0) == &main) continue;
+    const pb::ThreadStack& thread = process.threads(0);
+    const bool is_worker = HasFrame(thread, "_worker_loop", "worker.py");
+    if (is_worker && !HasFrame(thread, "get", "queues.py")) return &thread;
+  }
+  return nullptr;
+}
+
+// Returns one line about where a rank is.
+std::string PlaceText(const pb::RankStacks& stacks) {
+  if (!stacks.exchange().empty()) return "in " + SanitizeForTerminal(stacks.exchange());
+  const pb::ThreadStack* shown = ShownThread(stacks);
+  if (shown == nullptr) {
+    return stacks.trouble().empty() ? "nothing is known of its threads"
+                                    : SanitizeForTerminal(stacks.trouble());
+  }
+  std::string prefix;
+  if (const pb::ThreadStack* loader = FindBusyLoader(stacks, *shown)) {
+    prefix = "its data loader's worker: ";
+    shown = loader;
+  }
+  // Without Python, the process that was started last is what a shell waits for.
+  if (shown->frames_size() == 0) {
+    const pb::ProcessStacks& last = *stacks.processes().rbegin();
+    if (!last.threads().empty()) {
+      shown = &last.threads(0);
+      prefix = SanitizeForTerminal(last.command()) + ": ";
+    }
+  }
+  pb::ThreadStack plain = *shown;
+  plain.clear_frames();
+  for (const pb::StackFrame& frame : shown->frames()) {
+    if (!std::string_view(frame.file()).ends_with(kDecorators)) *plain.add_frames() = frame;
+  }
+  const std::string frames = FramesText(plain, kShownFrames);
+  const std::string kernel = KernelText(*shown);
+  return prefix + frames + (frames.empty() || kernel.empty() ? "" : "  ") + kernel;
+}
+
+void AddGroups(const std::vector<const RankEvidence*>& ranks, std::vector<std::string>& lines) {
+  std::vector<pb::RankStacks> stacks;
+  for (const RankEvidence* rank : ranks) {
+    if (!rank->stacks) continue;
+    stacks.push_back(*rank->stacks);
+    stacks.back().set_rank(rank->rank);
+  }
+  const std::vector<FoldedStacks> groups = FoldStacks(stacks);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (i == kShownGroups) {
+      lines.push_back("    and " + std::to_string(groups.size() - i) + " other places");
+      break;
+    }
+    const std::string who = groups.size() == 1 ? "" : RanksText(groups[i].ranks) + ": ";
+    lines.push_back("    " + who + PlaceText(*groups[i].stacks));
+  }
+}
+
+// --- The rules ---
+
+using Pointers = std::vector<const RankEvidence*>;
+
+struct Sides {
+  Pointers known;    // in an exchange
+  Pointers maybe;    // perhaps in one
+  Pointers outside;  // in none
+  Pointers stopped;
+  Pointers ended;
+  Pointers silent;  // their stacks are not known
+  std::map<uint32_t, WaitPlace> places;
+};
+
+bool IsStopped(const RankEvidence& rank) {
+  if (rank.stopped) return true;
+  if (!rank.stacks) return false;
+  for (const pb::ProcessStacks& process : rank.stacks->processes()) {
+    if (process.threads().empty()) continue;
+    const std::string& state = process.threads(0).state();
+    if (state == "T" || state == "t" || state == "D") return true;
+  }
+  return false;
+}
+
+Sides Divide(const std::vector<RankEvidence>& ranks) {
+  Sides sides;
+  for (const RankEvidence& rank : ranks) {
+    if (rank.ended) {
+      sides.ended.push_back(&rank);
+    } else if (IsStopped(rank)) {
+      sides.stopped.push_back(&rank);
+    } else if (!rank.stacks || rank.stacks->processes().empty()) {
+      sides.silent.push_back(&rank);
+    } else {
+      const WaitPlace place = FindWaitPlace(*rank.stacks);
+      (place.kind == Kind::kKnown   ? sides.known
+       : place.kind == Kind::kMaybe ? sides.maybe
+                                    : sides.outside)
+          .push_back(&rank);
+      sides.places.emplace(rank.rank, place);
+    }
+  }
+  return sides;
+}
+
+// Appends "ranks 0-2 wait for it in all_reduce:" and where they are.
+void AddWaiting(const Sides& sides, const Pointers& waiting, std::string_view for_whom,
+                std::vector<std::string>& lines) {
+  if (waiting.empty()) return;
+  std::string call = sides.places.at(waiting.front()->rank).call;
+  for (const RankEvidence* rank : waiting) {
+    if (sides.places.at(rank->rank).call != call) call.clear();
+  }
+  lines.push_back("  " + RanksText(NumbersOf(waiting)) +
+                  (waiting.size() == 1 ? " waits" : " wait") + std::string(for_whom) +
+                  (call.empty() ? "" : " in " + call) + ":");
+  AddGroups(waiting, lines);
+}
+
+// Appends how to continue processes that are stopped.
+void AddHints(const Pointers& stopped, std::vector<std::string>& lines) {
+  size_t hints = 0;
+  for (const RankEvidence* rank : stopped) {
+    if (rank->stacks == nullptr) continue;
+    for (const pb::ProcessStacks& process : rank->stacks->processes()) {
+      if (process.threads().empty() || process.threads(0).state() != "T") continue;
+      if (++hints > kShownGroups) return;
+      lines.push_back("    kill -CONT " + std::to_string(process.pid()) + " continues it on " +
+                      rank->node);
+    }
+  }
+}
+
+// Names `blamed`, as the cause for which `waiting` waits.
+Culprit Blame(Rule rule, bool sure, const Pointers& blamed, const std::string& what,
+              const Sides& sides, const Pointers& waiting) {
+  Culprit culprit;
+  culprit.rule = rule;
+  culprit.sure = sure;
+  culprit.ranks = NumbersOf(blamed);
+  std::ranges::sort(culprit.ranks);
+  const bool one = blamed.size() == 1;
+  const std::string who = one ? RankText(*blamed.front()) : RanksText(culprit.ranks);
+  culprit.summary = (sure ? "" : "probably ") + who + (one ? " is " : " are ") + what;
+  culprit.lines.push_back("  " + culprit.summary + ":");
+  AddGroups(blamed, culprit.lines);
+  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
+  if (rule == Rule::kStopped) AddHints(blamed, culprit.lines);
+  AddWaiting(sides, waiting, one ? " for it" : " for them", culprit.lines);
+  return culprit;
+}
+
+Pointers Joined(Pointers a, const Pointers& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  std::ranges::sort(a, {}, &RankEvidence::rank);
+  return a;
+}
+
+// All ranks wait: divides them by the exchange and the program's line.
+std::optional<Culprit> JudgePlaces(const Sides& sides) {
+  std::map<std::pair<std::string, std::string>, Pointers> groups;
+  for (const RankEvidence* rank : sides.known) {
+    const WaitPlace& place = sides.places.at(rank->rank);
+    groups[{place.call, place.site}].push_back(rank);
+  }
+  if (groups.size() < 2) return std::nullopt;
+  std::vector<Pointers> sorted;
+  for (auto& [place, ranks] : groups) sorted.push_back(std::move(ranks));
+  std::ranges::stable_sort(sorted, {}, [](const Pointers& ranks) { return ranks.size(); });
+  Culprit culprit;
+  culprit.rule = Rule::kOtherPlace;
+  const bool has_majority = sorted.front().size() < sorted.back().size();
+  Pointers blamed;
+  for (size_t i = 0; i < sorted.size() - (has_majority ? 1 : 0); ++i)
+    blamed = Joined(std::move(blamed), sorted[i]);
+  culprit.ranks = NumbersOf(blamed);
+  culprit.summary = has_majority ? "probably " + RanksText(culprit.ranks) +
+                                       " called another exchange than the others"
+                                 : "ranks wait in different exchanges, so their order differs";
+  culprit.lines.push_back("  " + culprit.summary + ":");
+  for (size_t i = 0; i < sorted.size() && i < kShownGroups; ++i)
+    AddWaiting(sides, sorted[i], "", culprit.lines);
+  return culprit;
+}
+
+Culprit JudgeUnknown(const Sides& sides, const Pointers& waiting) {
+  Culprit culprit;
+  const bool gpu = std::ranges::any_of(waiting, &RankEvidence::has_gpu);
+  if (gpu) return culprit;  // a healthy job may wait at one place too
+  Pointers unread;
+  for (const RankEvidence* rank : waiting) {
+    if (rank->unread_bytes > 0) unread.push_back(rank);
+  }
+  if (!unread.empty() && unread.size() < waiting.size()) {
+    Pointers others;
+    std::ranges::copy_if(waiting, std::back_inserter(others),
+                         [](const RankEvidence* rank) { return rank->unread_bytes == 0; });
+    return Blame(Rule::kUnread, false, unread, "not reading what the others have sent", sides,
+                 others);
+  }
+  culprit.rule = Rule::kUnknown;
+  culprit.summary =
+      "all ranks wait at one place, so the network or a device may be the cause: not known";
+  culprit.lines.push_back("  " + culprit.summary);
+  AddWaiting(sides, waiting, "", culprit.lines);
+  return culprit;
+}
+
+Culprit JudgeAsleep(const std::vector<RankEvidence>& ranks) {
+  Culprit culprit;
+  Pointers running;
+  for (const RankEvidence& rank : ranks) {
+    if (rank.ended) continue;
+    if (!IsWhollyAsleep(rank)) return culprit;
+    running.push_back(&rank);
+  }
+  culprit.rule = Rule::kAsleep;
+  culprit.summary = RanksText(NumbersOf(running)) + (running.size() == 1 ? " is" : " are") +
+                    " asleep, and nothing shows which of them the others wait for";
+  culprit.lines.push_back("  " + culprit.summary + ":");
+  AddGroups(running, culprit.lines);
+  return culprit;
+}
+
+// Returns whether a rank without a GPU has a process that runs or waits for a CPU.
+bool Computes(const RankEvidence& rank) {
+  return !rank.has_gpu && rank.stacks != nullptr && !rank.stopped &&
+         std::ranges::any_of(rank.stacks->processes(), [](const pb::ProcessStacks& process) {
+           return !process.threads().empty() && process.threads(0).state() == "R";
+         });
+}
+
+Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
+  const Sides sides = Divide(ranks);
+  const Pointers waiting = Joined(sides.known, sides.maybe);
+  const size_t others = sides.outside.size() + sides.silent.size();
+  if (!sides.stopped.empty()) {
+    return Blame(Rule::kStopped, true, sides.stopped,
+                 "stopped by a signal or in an uninterruptible wait", sides, waiting);
+  }
+  if (sides.known.empty() &&
+      (sides.maybe.empty() || (sides.outside.empty() && sides.ended.empty())))
+    return JudgeAsleep(ranks);
+  if (!sides.ended.empty() && sides.outside.empty()) {
+    const bool sure = !sides.known.empty() && sides.silent.empty();
+    Culprit culprit = Blame(Rule::kEnded, sure, sides.ended, "gone", sides, waiting);
+    culprit.summary = (sure ? "" : "probably ") + RanksText(culprit.ranks) +
+                      " exited with 0 while the others wait";
+    culprit.lines.front() = "  " + culprit.summary;
+    return culprit;
+  }
+  if (!sides.outside.empty()) {
+    const bool sure = !sides.known.empty() && sides.ended.empty() && sides.silent.empty() &&
+                      2 * others <= ranks.size();
+    return Blame(Rule::kOutside, sure, sides.outside, kNotThere, sides, waiting);
+  }
+  // A lock, or an exchange without a frame of its own; the others are in one that is known.
+  if (!sides.maybe.empty() && !sides.known.empty())
+    return Blame(Rule::kOutside, false, sides.maybe, kNotThere, sides, sides.known);
+  if (auto places = JudgePlaces(sides)) return *places;
+  return JudgeUnknown(sides, waiting);
+}
+
+}  // namespace
+
+WaitPlace FindWaitPlace(const pb::RankStacks& stacks) {
+  if (!stacks.exchange().empty()) return {Kind::kKnown, SanitizeForTerminal(stacks.exchange()), ""};
+  const pb::ThreadStack* const shown = ShownThread(stacks);
+  if (shown == nullptr) return {};
+  WaitPlace best;
+  if (!HasPython(stacks)) {
+    // A shell waits for its child, so the program that counts is the last one.
+    const pb::ProcessStacks& last = *stacks.processes().rbegin();
+    return last.threads().empty() ? best : NativePlace(last.threads(0));
+  }
+  best = PythonPlace(*shown, /*is_main=*/true);
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    for (const pb::ThreadStack& thread : process.threads()) {
+      if (best.kind == Kind::kKnown) return best;
+      if (&thread == shown) continue;
+      const WaitPlace place = PythonPlace(thread, /*is_main=*/false);
+      if (place.kind == Kind::kKnown) best = place;
+    }
+  }
+  return best;
+}
+
+Culprit Judge(const std::vector<RankEvidence>& ranks) {
+  return std::ranges::any_of(ranks, &Computes) ? Culprit() : JudgeStacks(ranks);
+}
+
+Culprit JudgeSteps(const std::vector<RankEvidence>& ranks, const std::vector<uint32_t>& behind) {
+  Culprit culprit = JudgeStacks(ranks);
+  if (!culprit.ranks.empty()) return culprit;
+  culprit = {};
+  culprit.rule = Rule::kBehind;
+  culprit.ranks = behind;
+  Pointers shown;
+  for (const RankEvidence& rank : ranks) {
+    if (std::ranges::binary_search(behind, rank.rank)) shown.push_back(&rank);
+  }
+  AddGroups(shown, culprit.lines);
+  return culprit;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,75 @@
+// Notices that a job stands still, asks the nodes what their ranks do, and judges the answers.
+// Pure: sends through the roster, and is driven by the coordinator.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/culprit.h"
+#include "rendezvous/hang.h"
+#include "rendezvous/roster.h"
+#include "rendezvous/standstill.h"
+
+namespace dslaunch {
+
+class StandstillCheck {
+ public:
+  struct Verdict {
+    std::string reason;  // "no rank has moved for 600 s (--hang_s 600)", or HangDecision::reason
+    Culprit culprit;
+    std::string text;            // all of it, for the user
+    bool is_standstill = false;  // no rank shows a sign of life
+  };
+
+  // Begins another attempt.
+  void Clear() { *this = {}; }
+  // Precondition: the rank of the report is one of the attempt.
+  void OnReport(const pb::Stillness& report, Clock::time_point now) {
+    watch_.OnReport(report, now);
+  }
+  // Calls StandstillWatch::OnStall.
+  void OnStall(Clock::time_point now) { watch_.OnStall(now); }
+  // Returns whether this was the last answer, so that Check has a verdict.
+  bool OnInspected(const pb::Inspected& inspected);
+
+  // Asks the nodes for stacks because the ranks make no steps; Check returns the verdict. Ignored
+  // if the user was informed that the job stands still.
+  void OnHang(const HangDecision& hang, Roster& roster, Clock::time_point now);
+
+  // Asks the nodes for stacks once the ranks stand still, and returns the verdict when all have
+  // answered or kAnswerWithin has passed. Returns each standstill once. Returns nothing if a rank
+  // showed a sign of life meanwhile or no rank waits for another; asks again later. Notifies the
+  // user when the ranks of a standstill move again.
+  std::optional<Verdict> Check(const pb::Policy& policy, const pb::Timeouts& timeouts,
+                               Roster& roster, Clock::time_point now);
+
+  static constexpr milliseconds kAnswerWithin{1'000};
+
+ private:
+  struct Inquiry {
+    Inquiry(uint64_t number, Clock::time_point end) : look(number), until(end) {}
+
+    uint64_t look;  // Inspect.look
+    Clock::time_point until;
+    std::set<uint32_t> awaited;  // ranks without an answer
+    std::map<uint32_t, pb::RankStacks> stacks;
+    std::optional<HangDecision> hang;  // nullopt: the ranks show no sign of life
+  };
+
+  void Ask(Roster& roster, Clock::time_point now);
+  std::vector<RankEvidence> Evidence(const Roster& roster) const;
+
+  StandstillWatch watch_;
+  std::optional<Inquiry> inquiry_;
+  uint64_t last_look_ = 0;
+  bool user_waits_ = false;      // the user was informed, and not of the end of the standstill
+  Clock::time_point ask_after_;  // no inquiry begins before
+};
+
+}  // namespace dslaunch
