@@ -177,7 +177,9 @@ Json TimeoutsJson(const SessionOptions& session) {
           {"grace", times.grace_ms()},
           {"teardown", times.teardown_ms()},
           {"time_limit", times.time_limit_ms()},
-          {"hang", session.job.policy().hang_ms()}};
+          {"hang", session.job.policy().hang_ms()},
+          {"standstill", session.job.policy().standstill_ms()},
+          {"setup_standstill", session.job.policy().setup_hang_ms()}};
 }
 
 // Returns a node's object. `block` has its ranks; it is null for a spare.
@@ -447,6 +449,11 @@ std::string DryRun::Limits() const {
   if (session.job.policy().hang_ms() > 0)
     rows.push_back({"without a step", Seconds(session.job.policy().hang_ms()) + ", then " +
                                           OnHangText(session.job.policy().on_hang())});
+  if (session.job.policy().standstill_ms() > 0) {
+    rows.push_back({"without a sign of life of any rank",
+                    Seconds(session.job.policy().standstill_ms()) + ", then " +
+                        OnHangText(session.job.policy().on_hang())});
+  }
   std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
   text += "\na failure " + PolicyText(session.job.policy(), session.plan) + "\n";
   text += "shown here: " + ShownRanksText(session.shown.shown_ranks) + "; log files in " +

@@ -44,6 +44,23 @@ constexpr Named<const char*> kStartMethods[] = {
 
 // Readers of single options.
 
+// "600", or "setup=1800,600". A single time applies to the setup too.
+void HangLimits(const FlagValue& given, ParsedFlags& flags) {
+  constexpr std::string_view kSetup = "setup=";
+  constexpr int64_t kMaxS = 86'400;
+  LaunchOptions& options = flags.options;
+  std::optional<int64_t> setup_ms;
+  for (const std::string& part : ReadList(given.text)) {
+    if (part.starts_with(kSetup)) {
+      setup_ms = ReadSecondsAsMs(given.name, part.substr(kSetup.size()), 0, kMaxS);
+    } else {
+      options.hang_ms = ReadSecondsAsMs(given.name, part, 0, kMaxS);
+      options.standstill_ms = options.setup_hang_ms = options.hang_ms;
+    }
+  }
+  if (setup_ms) options.setup_hang_ms = *setup_ms;
+}
+
 void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
   if (given.text == "xpu") {
     throw ValidationError(given.name +
@@ -656,16 +673,18 @@ OptionTable MakeTable() {
        .default_value = "next"},
       {.names = "--on_hang",
        .group = Group::kFailure,
-       .help = "what to do when a rank makes no more steps",
+       .help = "what to do when the ranks make no progress",
        .target = kChoice<&LaunchOptions::on_hang, kOnHang>,
        .default_value = "report",
        .common = true},
       {.names = "--hang_s",
-       .value = "S",
+       .value = "[setup=S,]S",
        .group = Group::kFailure,
-       .help = "time without a step that is a hang, if it is also 5 times the usual; 0: never",
-       .target = kSeconds<&LaunchOptions::hang_ms, 0>,
-       .default_value = "60"},
+       .help =
+           "time without a step (and 5 times the usual), or without a sign of life of any rank, "
+           "that is a hang; setup=S: before the ranks have exchanged bytes; 0: never; default "
+           "60 for steps, setup=1800,600 for signs of life",
+       .target = {&HangLimits, ValueKind::kText}},
       {.names = "--heartbeat_s",
        .value = "S",
        .group = Group::kFailure,

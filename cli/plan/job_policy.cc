@@ -55,6 +55,8 @@ Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& pl
                                                      : pb::Policy::AT_RESTART);
   policy.set_on_hang(ToProto(options.on_hang));
   policy.set_hang_ms(static_cast<uint32_t>(options.hang_ms));
+  policy.set_setup_hang_ms(static_cast<uint32_t>(options.setup_hang_ms));
+  policy.set_standstill_ms(static_cast<uint32_t>(options.standstill_ms));
   return policy;
 }
 

@@ -249,7 +249,10 @@ struct LaunchOptions {
   int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
   OnJoin on_join = OnJoin::kNextRestart;
   OnHang on_hang = OnHang::kReport;
-  int64_t hang_ms = 60'000;  // 0: hangs are not detected
+  int64_t hang_ms = 60'000;  // without a step; 0: hangs are not detected
+  // Without a sign of life, before the ranks have exchanged bytes and after; 0: not detected.
+  int64_t setup_hang_ms = 1'800'000;
+  int64_t standstill_ms = 600'000;
   int64_t heartbeat_ms = 1'000;
   int64_t suspect_ms = 3'000;  // more than heartbeat_ms
   int64_t dead_ms = 6'000;     // more than suspect_ms

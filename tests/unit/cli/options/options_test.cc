@@ -159,6 +159,19 @@ TEST(ParseOptions, MessagesUseTheTypedName) {
   EXPECT_EQ(Good({"--nproc_per_node", "2", "p"}).num_gpus_name, "--nproc_per_node");
 }
 
+TEST(ParseOptions, ReadsHangLimitOfSetup) {
+  for (const char* given : {"--hang_s=setup=20m,300", "--hang_s=300,setup=1200"}) {
+    const LaunchOptions options = Good({given, "p"});
+    EXPECT_EQ(options.hang_ms, 300'000) << given;
+    EXPECT_EQ(options.standstill_ms, 300'000) << given;
+    EXPECT_EQ(options.setup_hang_ms, 1'200'000) << given;
+  }
+  const LaunchOptions options = Good({"--hang_s=setup=0", "p"});
+  EXPECT_EQ(options.hang_ms, 60'000);
+  EXPECT_EQ(options.standstill_ms, 600'000);
+  EXPECT_EQ(options.setup_hang_ms, 0);
+}
+
 TEST(ParseOptions, ReadsOptionsForFailures) {
   const LaunchOptions none = Good({"p"});
   EXPECT_FALSE(none.max_restarts || none.min_nodes || none.max_nodes || none.json);
@@ -166,6 +179,8 @@ TEST(ParseOptions, ReadsOptionsForFailures) {
   EXPECT_EQ(none.on_join, OnJoin::kNextRestart);
   EXPECT_EQ(none.on_hang, OnHang::kReport);
   EXPECT_EQ(none.hang_ms, 60'000);
+  EXPECT_EQ(none.standstill_ms, 600'000);
+  EXPECT_EQ(none.setup_hang_ms, 1'800'000);
   EXPECT_EQ(none.heartbeat_ms, 1000);
   EXPECT_EQ(none.suspect_ms, 3000);
   EXPECT_EQ(none.dead_ms, 6000);
@@ -185,6 +200,8 @@ TEST(ParseOptions, ReadsOptionsForFailures) {
     EXPECT_EQ(options.on_join, OnJoin::kNow);
     EXPECT_EQ(options.on_hang, OnHang::kKill);
     EXPECT_EQ(options.hang_ms, 7500);
+    EXPECT_EQ(options.standstill_ms, 7500);
+    EXPECT_EQ(options.setup_hang_ms, 7500);
     EXPECT_EQ(options.heartbeat_ms, 200);
     EXPECT_EQ(options.suspect_ms, 600);
     EXPECT_EQ(options.dead_ms, 2000);
@@ -461,6 +478,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
        "'31'"},
       {{"--max_restarts", "-1", "p"}, "--max_restarts must be a whole number from 0"},
       {{"--on_join", "later", "p"}, "--on_join must be one of next, now, not 'later'"},
+      {{"--hang_s", "setup=x", "p"}, "--hang_s must be seconds, 0 to 86400, or a time"},
       {{"--on_hang", "die", "p"}, "--on_hang must be one of report, kill, restart, not 'die'"},
       {{"--json=1", "p"}, "--json takes no value"},
       {{"--hostfile", "", "p"}, "--hostfile needs a value that is not empty"},

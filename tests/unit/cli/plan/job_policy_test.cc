@@ -46,6 +46,8 @@ TEST(MakePolicyTest, CopiesOptions) {
   options.on_join = OnJoin::kNow;
   options.on_hang = OnHang::kRestart;
   options.hang_ms = 5000;
+  options.standstill_ms = 6000;
+  options.setup_hang_ms = 7000;
   const pb::Policy policy = Policy(options, Plan(4, 2, 3));
   EXPECT_EQ(policy.min_nodes(), 2u);
   EXPECT_EQ(policy.max_nodes(), 3u);
@@ -54,6 +56,8 @@ TEST(MakePolicyTest, CopiesOptions) {
   EXPECT_EQ(policy.on_join(), pb::Policy::AT_ONCE);
   EXPECT_EQ(policy.on_hang(), pb::Policy::RESTART);
   EXPECT_EQ(policy.hang_ms(), 5000u);
+  EXPECT_EQ(policy.standstill_ms(), 6000u);
+  EXPECT_EQ(policy.setup_hang_ms(), 7000u);
 }
 
 TEST(MakePolicyTest, RejectsRestartOnHangWithoutRestarts) {
