@@ -119,6 +119,8 @@ pb::Policy TakePolicy(Input& input, size_t nodes) {
   policy.set_on_join(static_cast<pb::Policy::OnJoin>(input.Below(2)));
   policy.set_on_hang(static_cast<pb::Policy::OnHang>(input.Below(3)));
   policy.set_hang_ms(static_cast<uint32_t>(input.Below(3) * 5'000));
+  policy.set_standstill_ms(policy.hang_ms());
+  policy.set_setup_hang_ms(2 * policy.hang_ms());
   return policy;
 }
 
@@ -232,8 +234,18 @@ class Rendezvous {
         *message.mutable_stop()->mutable_cause() = TakeCause(input_);
         break;
       case 5:
-        if (message.mutable_torn_down(); input_.Below(4) == 1)
-          message.mutable_torn_down()->add_left()->set_pid(7);
+        switch (message.mutable_torn_down(); input_.Below(4)) {
+          case 1:
+            message.mutable_torn_down()->add_left()->set_pid(7);
+            break;
+          case 2:
+            if (auto stacks = TakeMessage<pb::RankStacks>(input_))
+              *message.mutable_inspected()->mutable_stacks() = *std::move(stacks);
+            message.mutable_inspected()->set_look(1 + input_.Below(4));
+            break;
+          default:
+            break;
+        }
         break;
       case 6:
         FillHeartbeat(*message.mutable_heartbeat());
@@ -272,6 +284,14 @@ class Rendezvous {
       rank.set_median_step_us(input_.Number());
       rank.set_median_compute_us(input_.Number());
       rank.set_ended(input_.Flag());
+      pb::Stillness& stillness = *heartbeat.add_stillness();
+      stillness.set_rank(rank.rank());
+      stillness.set_still_us(rank.since_us());
+      stillness.set_looks(rank.rank() + 6);
+      stillness.set_readable(rank.step() % 8 != 7);
+      stillness.set_connected(rank.step() % 2 == 0);
+      stillness.set_ended(rank.ended());
+      stillness.set_stopped(rank.step() % 16 == 15);
     }
   }
 

@@ -1,0 +1,313 @@
+"""Programs that hang, or only seem to: ranks of a Python program with exchanges between them.
+
+By default torch.distributed is a stand-in of a few lines in a folder as that of torch, whose exchanges block in recv() of
+a TCP socket; its ranks start in 0.1 s. With DSLAUNCH_TEST_FULL it is PyTorch with Gloo.
+"""
+
+import pathlib
+
+STANDIN = '''"""A stand-in for torch.distributed: each exchange gathers a byte at rank 0 and sends one back."""
+import os, socket, time
+
+peers = []
+
+def init_process_group(backend):
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    path = os.environ["FOLDER"] + "/peer_port"
+    if rank == 0:
+        listener = socket.create_server(("127.0.0.1", 0))
+        with open(path + ".new", "w") as file:
+            file.write(str(listener.getsockname()[1]))
+        os.rename(path + ".new", path)
+        peers.extend(listener.accept()[0] for _ in range(size - 1))
+    else:
+        while not os.path.exists(path):
+            time.sleep(0.02)
+        peers.append(socket.create_connection(("127.0.0.1", int(open(path).read()))))
+
+def all_reduce(tensor=None):
+    if os.environ["RANK"] == "0":
+        for peer in peers:
+            if not peer.recv(1):
+                time.sleep(3600)
+        for peer in peers:
+            peer.send(b"x")
+    else:
+        peers[0].send(b"x")
+        peers[0].recv(1)
+
+def barrier():
+    return all_reduce()
+
+def broadcast(tensor=None, src=0):
+    return all_reduce()
+'''
+
+# Every rank runs this. The last line that is marked `# HERE` is where the culprit is.
+BEGIN = '''import os, signal, subprocess, sys, threading, time
+if os.environ.get("STANDIN"):
+    sys.path.insert(0, os.environ["STANDIN"])
+import torch.distributed as dist
+rank = int(os.environ["RANK"])
+folder = os.environ["FOLDER"]
+
+def tensor():
+    if os.environ.get("STANDIN"):
+        return None
+    import torch
+    return torch.ones(4)
+
+def begins():
+    open(f"{folder}/hangs.{rank}", "w").close()
+
+'''
+MAIN = '''
+def main():
+    dist.init_process_group("gloo")
+    for step in range(3):
+        dist.all_reduce(tensor())
+    if rank == 1:
+        load_batch()
+    dist.all_reduce(tensor())
+    print("finished", flush=True)
+
+if __name__ == "__main__":
+    main()
+'''
+
+# name -> what rank 1 does while the others wait.
+HANGS = {
+    "sleeping loader": '''
+def load_batch():
+    begins()
+    time.sleep(3600)  # HERE
+''',
+    "FIFO without a writer": '''
+def load_batch():
+    os.mkfifo(f"{folder}/fifo")
+    begins()
+    open(f"{folder}/fifo").read()  # HERE
+''',
+    "full pipe": '''
+def load_batch():
+    read_end, write_end = os.pipe()
+    begins()
+    os.write(write_end, b"x" * 1_000_000)  # HERE
+''',
+    "GIL held by C": '''
+import ctypes
+
+def load_batch():
+    begins()
+    ctypes.PyDLL(None).sleep(3600)  # HERE
+''',
+    "deadlocked fork": '''
+lock = threading.Lock()
+
+def load_batch():
+    lock.acquire()
+    child = os.fork()
+    begins()
+    if child == 0:
+        lock.acquire()
+    os.waitpid(child, 0)  # HERE
+''',
+    "lock in a thread": '''
+def load_batch():
+    lock = threading.Lock()
+    lock.acquire()
+    begins()
+    lock.acquire()  # HERE
+''',
+    "wait for a dead process": '''
+import multiprocessing
+
+def load_batch():
+    queue = multiprocessing.Queue()
+    child = multiprocessing.Process(target=os._exit, args=(0,))
+    child.start()
+    child.join()
+    begins()
+    queue.get()  # HERE
+''',
+    "stuck child": '''
+def load_batch():
+    begins()
+    subprocess.run(["sleep", "3600"])  # HERE
+''',
+    "stopped": '''
+def load_batch():
+    begins()
+    os.kill(os.getpid(), signal.SIGSTOP)
+''',
+    "another exchange": '''
+def load_batch():
+    begins()
+    dist.broadcast(tensor(), 0)
+    dist.barrier()  # HERE
+''',
+}
+# Needs PyTorch.
+TORCH_HANGS = {
+    "stuck loader worker": '''
+import torch.utils.data
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        begins()
+        time.sleep(3600)  # HERE
+
+def load_batch():
+    next(iter(torch.utils.data.DataLoader(Data(), num_workers=1)))
+''',
+}
+
+# A program in C whose rank 0 waits for a byte of rank 1, which reads a FIFO without a writer.
+NATIVE_HANG = r"""
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int main(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof address;
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  char byte = 'x';
+  chdir(getenv("FOLDER"));
+  if (atoi(getenv("RANK")) == 0) {
+    bind(fd, (struct sockaddr*)&address, size);
+    listen(fd, 1);
+    getsockname(fd, (struct sockaddr*)&address, &size);
+    FILE* port = fopen("port.new", "w");
+    fprintf(port, "%d", ntohs(address.sin_port));
+    fclose(port);
+    rename("port.new", "port");
+    int peer = accept(fd, NULL, NULL);
+    send(peer, &byte, 1, 0);
+    return recv(peer, &byte, 1, 0) != 1;
+  }
+  FILE* port;
+  while ((port = fopen("port", "r")) == NULL) usleep(10000);
+  int number = 0;
+  fscanf(port, "%d", &number);
+  address.sin_port = htons(number);
+  connect(fd, (struct sockaddr*)&address, size);
+  recv(fd, &byte, 1, 0);
+  mkfifo("fifo", 0600);
+  int fifo = open("fifo", O_RDWR);
+  fclose(fopen("hangs.1", "w"));
+  return read(fifo, &byte, 1) != 1;
+}
+"""
+
+# name -> a whole program that runs for `SECONDS`, in which some ranks are silent for a reason.
+HEALTHY = {
+    "evaluation on rank 0": '''
+def work(until):
+    while time.time() < until:
+        sum(range(100_000))
+        time.sleep(0.02)
+
+def main():
+    dist.init_process_group("gloo")
+    dist.all_reduce(tensor())
+    if rank == 0:
+        work(time.time() + SECONDS)
+    dist.barrier()
+
+main()
+''',
+    "compilation in children": '''
+def main():
+    dist.init_process_group("gloo")
+    dist.all_reduce(tensor())
+    if rank == 1:
+        subprocess.run([sys.executable, "-c", "import time\\nend = time.time() + SECONDS\\n"
+                        "while time.time() < end: sum(range(100_000)); time.sleep(0.02)"])
+    dist.barrier()
+
+main()
+''',
+    "saving on rank 0": '''
+def main():
+    dist.init_process_group("gloo")
+    dist.all_reduce(tensor())
+    if rank == 0:
+        with open(f"{folder}/checkpoint", "wb") as file:
+            end = time.time() + SECONDS
+            while time.time() < end:
+                file.write(b"x" * 10_000)
+                file.flush()
+                time.sleep(0.05)
+    dist.barrier()
+
+main()
+''',
+    "slow output": '''
+def main():
+    dist.init_process_group("gloo")
+    dist.all_reduce(tensor())
+    if rank == 0:
+        end = time.time() + SECONDS
+        while time.time() < end:
+            print("file", flush=True)
+            time.sleep(0.3)
+    dist.barrier()
+
+main()
+''',
+    "imports before the first exchange": '''
+def main():
+    end = time.time() + SECONDS
+    while time.time() < end:
+        open(sys.executable, "rb").read(100_000)
+        time.sleep(0.05)
+    dist.init_process_group("gloo")
+    dist.all_reduce(tensor())
+
+main()
+''',
+    "idle service": '''
+import selectors, socket
+
+def main():
+    listener = socket.create_server(("127.0.0.1", 0))
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    selector.select(SECONDS)
+
+main()
+''',
+    "all asleep for a reason": '''
+time.sleep(SECONDS)
+''',
+}
+
+
+def write_standin(folder):
+    """Writes the stand-in; returns the value of STANDIN."""
+    package = pathlib.Path(folder) / "site-packages" / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("from torch.distributed.distributed_c10d import *\n")
+    (package / "distributed_c10d.py").write_text(STANDIN)
+    return str(package.parents[1])
+
+
+def hang_program(name):
+    """Returns (text, line): the program, and the number of the line marked `# HERE`, or None."""
+    text = BEGIN + {**HANGS, **TORCH_HANGS}[name] + MAIN
+    marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# HERE")]
+    return text, marked[-1] if marked else None
+
+
+def healthy_program(name, seconds):
+    return BEGIN + HEALTHY[name].replace("SECONDS", str(seconds))

@@ -1,0 +1,193 @@
+"""Hangs of programs without status lines: noticed, with the rank and the line that is the cause, and no healthy job
+reported."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hang_programs import HANGS, HEALTHY, NATIVE_HANG, TORCH_HANGS, hang_program, healthy_program, write_standin  # noqa: E402
+from launcher_case import FASHION_MNIST, ROOT, TRAIN, LauncherCase, bash, main  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+FULL = bool(os.environ.get("DSLAUNCH_TEST_FULL"))
+ORACLE = os.environ.get("DSLAUNCH_ORACLE_PYTHON") or str(ROOT / ".deps/oracle/bin/python3")
+HAS_TORCH = pathlib.Path(ORACLE).exists()
+LOCAL = ["--launcher", "local", "--num_nodes", "1", "--heartbeat_s", "0.2", "--grace", "1"]
+TIMED_OUT = 75
+HANG_S = 2
+# From the limit to the verdict: a look, a heartbeat and the stacks of all ranks. More than the 2 s that it takes on an idle
+# machine, because tests share theirs.
+VERDICT_WITHIN_S = 6
+
+
+def shape(text):
+    """Returns the lines of a closing block without what differs between machines: numbers, folders, kernel functions."""
+    text = re.sub(r"its log: \S*/jobs/", "its log: /jobs/", text)
+    text = re.sub(r" \([a-z_0-9]+\)$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\d{8}-\d{6}-[0-9a-f]+", "JOB", text)
+    return re.sub(r"\d+", "N", text.strip()).splitlines()
+
+
+class Hangs(LauncherCase):
+    def python(self):
+        return ORACLE if FULL else sys.executable
+
+    def start_program(self, text, *options, ranks=2, **variables):
+        (self.folder / "train.py").write_text(text)
+        env = {"FOLDER": str(self.folder), "PYTHON_EXEC": variables.pop("python", self.python()), **variables}
+        if env["PYTHON_EXEC"] != ORACLE:
+            env["STANDIN"] = write_standin(self.folder)
+        return self.start(LOCAL, "--num_gpus", str(ranks), *options, "train.py", env=env)
+
+    def hang(self, text, *options, **settings):
+        """Runs a program that hangs until dslaunch ends it; returns (job, seconds from the hang to the verdict)."""
+        job = self.start_program(text, "--hang_s", HANG_S, "--on_hang", "kill", *options, **settings)
+        self.wait_for_output(job, "no rank has moved for", timeout_s=60)
+        seen_at = time.time()
+        hung_at = max(path.stat().st_mtime for path in self.folder.glob("hangs.*"))
+        self.assert_code(TIMED_OUT, self.wait(job), job)
+        self.assert_presentable(job)
+        return job, seen_at - hung_at
+
+    def check_hang(self, name, ranks=2, **settings):
+        text, line = hang_program(name)
+        job, seconds = self.hang(text, ranks=ranks, **settings)
+        if name == "another exchange":
+            self.assert_prints(job, "ranks wait in different exchanges")
+        else:
+            self.assert_prints(job, r"  (probably )?rank 1 \(localhost, local rank 1\) is (not where the others are|stopped)")
+        if line is not None:
+            self.assert_prints(job, rf"\(train\.py:{line}\)")
+        self.assert_prints(job, r"  rank(s 0, 2-3 wait| 0 waits) ", r"all_reduce \(distributed_c10d\.py:")
+        self.assertLess(seconds, HANG_S + VERDICT_WITHIN_S)
+
+    def test_names_rank_and_line_of_sleeping_loader(self):
+        self.check_hang("sleeping loader", ranks=4)
+
+    def test_names_rank_that_reads_fifo(self):
+        self.check_hang("FIFO without a writer")
+
+    def test_names_rank_that_holds_gil_in_c(self):
+        self.check_hang("GIL held by C")
+
+    def test_names_stopped_rank(self):
+        self.check_hang("stopped")
+
+    @unittest.skipUnless(HAS_TORCH, f"{ORACLE} is missing; packaging/fetch-oracle")
+    def test_closing_block_of_gloo_ranks_matches_docs(self):
+        text, _ = hang_program("sleeping loader")
+        (self.folder / "train.py").write_text(text)
+        job = self.start("--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--grace", "1", "--hang_s", "5",
+                         "--on_hang", "kill", "train.py", env={"FOLDER": str(self.folder), "PYTHON_EXEC": ORACLE})
+        self.assert_code(TIMED_OUT, self.wait(job), job)
+        page = (ROOT / "docs/troubleshooting.md").read_text().split("## The cause of a hang")[1]
+        documented = re.search(r"```text\n(.*?)```", page, re.DOTALL).group(1)
+        printed = job.stderr[job.stderr.index("dslaunch: no rank"):]
+        self.assertEqual(shape(documented), shape(printed))
+
+    def test_reports_hang_and_continues(self):
+        text, line = hang_program("sleeping loader")
+        job = self.start_program(text, "--hang_s", HANG_S, "--on_hang", "report", python=sys.executable)
+        self.wait_for_output(job, "all stacks: dslaunch stacks", timeout_s=60)
+        self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) is not where the others are:",
+                           rf"load_batch \(train\.py:{line}\) < main \(train\.py:\d+\)", "  rank 0 waits for it in all_reduce:")
+        self.assertTrue(job.running())
+        job.signal(signal.SIGINT)
+        self.wait(job)
+
+    @unittest.skipUnless(pathlib.Path(TRAIN).exists(), f"{TRAIN} is not built")
+    def test_names_stopped_rank_of_trainer(self):
+        job = self.start(LOCAL, "--num_gpus", "2", "--hang_s", "3", "--on_hang", "kill", "--json", "train", FASHION_MNIST,
+                         "--epochs", 1000)
+        self.wait_for_output(job, r"(?i)loss", timeout_s=90)
+        (events,) = self.folder.glob("state/dslaunch/jobs/*/events.jsonl")
+        started = [json.loads(line) for line in events.read_text().splitlines() if '"started"' in line]
+        os.kill(started[0]["pids"][1], signal.SIGSTOP)
+        self.assert_code(TIMED_OUT, self.wait(job), job)
+        self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) is stopped", r"kill -CONT \d+ continues it on localhost")
+        cause = json.loads(job.stdout.splitlines()[-1])["cause"]
+        self.assertEqual(("hang", 1), (cause["kind"], cause["rank"]))
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_names_rank_of_native_program(self):
+        (self.folder / "program.c").write_text(NATIVE_HANG)
+        subprocess.run(["cc", "-w", "-o", "program", "program.c"], cwd=self.folder, check=True, timeout=60)
+        code, job = self.run_job(LOCAL, "--num_gpus", "2", "--hang_s", HANG_S, "--on_hang", "kill", "--no_python", "./program",
+                                 env={"FOLDER": str(self.folder)})
+        self.assert_code(TIMED_OUT, code, job)
+        self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) is not where the others are:",
+                           r"    program: .*in read\b.* FIFO", r"  rank 0 waits for it in recvfrom\(\):")
+
+    def test_kills_sleeping_shells(self):
+        code, job = self.run_job(LOCAL, "--num_gpus", "2", "--hang_s", "2", "--on_hang", "kill", "--json",
+                                 bash("echo hello; sleep 30"))
+        self.assert_code(TIMED_OUT, code, job)
+        self.assert_prints(job, r"no rank has moved for 2 s \(--hang_s setup=2\)|no rank has moved for \d s",
+                           "ranks 0-1 are asleep", r"in (clock_)?nanosleep")
+        self.assertEqual("hang", json.loads(job.stdout.splitlines()[-1])["cause"]["kind"])
+        self.assert_nothing_left()
+
+    def test_names_rank_that_exited_while_others_wait(self):
+        text = hang_program("sleeping loader")[0].replace("    time.sleep(3600)  # HERE", "    os._exit(0)")
+        job, _ = self.hang(text, python=sys.executable, ranks=3)
+        self.assert_prints(job, "rank 1 exited with 0 while the others wait")
+
+    def test_restarts_after_hang(self):
+        text = hang_program("sleeping loader")[0].replace("    if rank == 1:\n", "    if rank == 1 and os.environ['DSLAUNCH_ATTEMPT'] == '1':\n"
+                                                          "        os.remove(f'{folder}/peer_port')\n")
+        job = self.start_program(text, "--hang_s", HANG_S, "--on_hang", "restart", "--max_restarts", "1", "--restart_delay_s",
+                                 "0.1", python=sys.executable)
+        self.assert_code(0, self.wait(job), job)
+        self.assert_prints(job, r"attempt 1 ended: .*rank 1 \(localhost, local rank 1\) is not where the others are",
+                           "2 ranks on 1 node succeeded in .* with 1 restart")
+
+    def test_attach_shows_standstill_of_detached_job(self):
+        text, line = hang_program("sleeping loader")
+        job = self.start_program(text, "--hang_s", HANG_S, "--detach", python=sys.executable)
+        self.assert_code(0, self.wait(job), job)
+        job_id = job.stdout.strip()
+        (log,) = self.folder.glob("state/dslaunch/jobs/*/nodes/*/agent.log")
+        wait_until(lambda: "all stacks: dslaunch stacks" in log.read_text(), 30)
+        viewer = self.start("attach", job_id)
+        self.wait_for_output(viewer, f"all stacks: dslaunch stacks {job_id}")
+        self.assert_prints(viewer, "no rank has moved for", rf"load_batch \(train\.py:{line}\)")
+        code, stop = self.run_job("stop", job_id)
+        self.assert_code(0, code, stop)
+        self.wait(viewer)
+        self.assert_nothing_left()
+
+    def test_healthy_jobs_are_not_reported(self):
+        jobs = {}
+        for name in HEALTHY:
+            folder = self.folder / name.replace(" ", "_")
+            folder.mkdir()
+            (folder / "train.py").write_text(healthy_program(name, 6))
+            env = {"FOLDER": str(folder), "STANDIN": write_standin(folder), "PYTHON_EXEC": sys.executable}
+            jobs[name] = self.start(LOCAL, "--num_gpus", "2", "--hang_s", HANG_S, "--on_hang", "kill", "train.py", env=env,
+                                    cwd=str(folder))
+        jobs["one rank"] = self.start(LOCAL, "--num_gpus", "1", "--hang_s", HANG_S, "--on_hang", "kill", bash("sleep 6"))
+        for name, job in jobs.items():
+            with self.subTest(job=name):
+                self.assert_code(0, self.wait(job), job)
+                self.assertNotIn("no rank has moved", job.output)
+
+    @unittest.skipUnless(FULL, "set DSLAUNCH_TEST_FULL=1")
+    def test_names_culprit_of_each_planted_hang(self):
+        for name in {**HANGS, **TORCH_HANGS}:
+            with self.subTest(hang=name):
+                for old in self.folder.glob("*"):
+                    if old.is_file():
+                        old.unlink()
+                self.check_hang(name)
+
+
+if __name__ == "__main__":
+    main()
