@@ -6,6 +6,7 @@
 #include "tests/support/libtorch_kernels.h"
 #include "tests/support/standin_gpu/collectives.h"
 #include "tests/support/standin_gpu/launch.h"
+#include "tests/support/standin_gpu/settings.h"
 #include "tests/support/standin_gpu/streams.h"
 #include "trainer/device/accelerator.h"
 
@@ -42,7 +43,9 @@ class StandinAccelerator : public Accelerator {
     standin::SetCurrentStream(standin::PoolStream(standin::CurrentDevice()));
   }
   std::string Name(int) const override { return "a stand-in GPU"; }
-  DeviceTraits Traits(int) const override { return {}; }
+  DeviceTraits Traits(int) const override {
+    return {.memory_bytes = static_cast<int64_t>(standin::TheSettings().device_bytes)};
+  }
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int world_size,
                                                 std::chrono::milliseconds timeout) override {
