@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -76,19 +77,23 @@ int main(int argc, char** argv) {
   dslaunch::StackReader reader;
   std::optional<dslaunch::ProcessStacks> stacks;
   nlohmann::json us = nlohmann::json::array();
+  nlohmann::json cpu_us = nlohmann::json::array();
   const int looks = argc > 2 ? std::atoi(argv[2]) : 1;
   int torn = 0;
   for (int look = 0; look < looks; ++look) {
     const auto begun = std::chrono::steady_clock::now();
+    const std::clock_t cpu_begun = std::clock();
     stacks = reader.Read(*process);
     us.push_back(std::chrono::duration_cast<std::chrono::microseconds>(
                      std::chrono::steady_clock::now() - begun)
                      .count());
+    cpu_us.push_back(static_cast<double>(std::clock() - cpu_begun) * 1e6 / CLOCKS_PER_SEC);
     if (!stacks) return 1;
     if (stacks->torn) ++torn;
   }
   nlohmann::json answer = ToJson(*stacks);
   answer["us"] = us;
+  answer["cpu_us"] = cpu_us;
   answer["torn_looks"] = torn;
   std::puts(answer.dump().c_str());
   return 0;
