@@ -192,6 +192,21 @@ const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::Th
   return nullptr;
 }
 
+// Returns the thread with its innermost frame and those of the program's own code on: the frames of
+// libraries between them would hide the program's line.
+pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread) {
+  const auto& frames = thread.frames();
+  auto own = std::ranges::find_if_not(frames, [](const pb::StackFrame& frame) {
+    return IsLibrary(frame) || Contains(frame.file(), "/lib/python3");
+  });
+  if (own == frames.end()) own = frames.begin();
+  pb::ThreadStack shown = thread;
+  shown.clear_frames();
+  if (own != frames.begin()) *shown.add_frames() = frames[0];
+  for (; own != frames.end(); ++own) *shown.add_frames() = *own;
+  return shown;
+}
+
 // Returns one line about where a rank is.
 std::string PlaceText(const pb::RankStacks& stacks) {
   if (!stacks.exchange().empty()) return "in " + SanitizeForTerminal(stacks.exchange());
@@ -213,12 +228,7 @@ std::string PlaceText(const pb::RankStacks& stacks) {
       prefix = SanitizeForTerminal(last.command()) + ": ";
     }
   }
-  pb::ThreadStack plain = *shown;
-  plain.clear_frames();
-  for (const pb::StackFrame& frame : shown->frames()) {
-    if (!std::string_view(frame.file()).ends_with(kDecorators)) *plain.add_frames() = frame;
-  }
-  const std::string frames = FramesText(plain, kShownFrames);
+  const std::string frames = FramesText(WithoutLibraries(*shown), kShownFrames);
   const std::string kernel = KernelText(*shown);
   return prefix + frames + (frames.empty() || kernel.empty() ? "" : "  ") + kernel;
 }

@@ -293,6 +293,17 @@ TEST_F(CulpritTest, ShowsWorkerOfDataLoader) {
   EXPECT_THAT(TextOf(culprit), HasSubstr("data loader's worker: __getitem__ (data.py:41)"));
 }
 
+TEST_F(CulpritTest, LeavesOutFramesOfLibraries) {
+  Add(AllReduce());
+  Add(Python({{"Connection._recv", "/usr/lib/python3.11/multiprocessing/connection.py", 378},
+              {"Connection.recv", "/usr/lib/python3.11/multiprocessing/connection.py", 250},
+              {"Queue.get", "/usr/lib/python3.11/multiprocessing/queues.py", 103},
+              {"train", "/home/u/train.py", 88}},
+             "read"));
+  EXPECT_THAT(TextOf(Judge(ranks_)),
+              HasSubstr("    Connection._recv (connection.py:378) < train (train.py:88)  asleep"));
+}
+
 TEST_F(CulpritTest, RemovesControlCharactersOfPrograms) {
   Add(AllReduce());
   Add(Python({{"f\x1b[2J\n", "/a/\x07b.py", 1}}, "read"));
