@@ -192,8 +192,8 @@ const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::Th
   return nullptr;
 }
 
-// Returns the thread with its innermost frame and those of the program's own code on: the frames of
-// libraries between them would hide the program's line.
+// Returns the thread with its innermost frame and all frames from the program's own code on,
+// because the frames of libraries between would hide the program's line.
 pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread) {
   const auto& frames = thread.frames();
   auto own = std::ranges::find_if_not(frames, [](const pb::StackFrame& frame) {

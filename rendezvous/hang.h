@@ -62,7 +62,7 @@ class HangWatch {
   void OnStall(Clock::time_point now);
   // Returns the highest step that a rank reported; nullopt if none did.
   std::optional<uint64_t> BestStep() const;
-  // As DecideHang, but returns a hang once until a rank makes a step, and records stragglers as
+  // Calls DecideHang, but returns a hang once until a rank makes a step, and records stragglers as
   // reported.
   HangDecision Check(Clock::time_point now, const HangOptions& options);
 

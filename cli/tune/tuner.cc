@@ -37,7 +37,7 @@ double Median(std::vector<double> values) {
 double StepSeconds(const TuneRow& row) { return Median(row.steps_s); }
 
 double StepNoise(const TuneRow& row) {
-  constexpr double kDeviationsOfMedian = 1.4826;  // for a normal distribution
+  constexpr double kDeviationsOfMedian = 1.4826;  // if they are normally distributed
   const double median = StepSeconds(row);
   std::vector<double> distances;
   for (const double step_s : row.steps_s) distances.push_back(std::abs(step_s - median));

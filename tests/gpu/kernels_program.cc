@@ -121,7 +121,7 @@ void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_bra
           bias.reference.grad(), within);
 }
 
-// As CheckNorm.
+// See CheckNorm.
 void CheckRmsNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
                   c10::Device device) {
   const Leaf weight = MakeLeaf(at::rand({columns}) + 0.5, type, device);

@@ -1,5 +1,5 @@
 // The instructions of NVIDIA GPUs that C++ has no words for. A test replaces this file, so that a CPU
-// runs the kernels (tests/support/kernels_on_host.h).
+// runs the kernels (tests/unit/trainer/cuda/gpu_on_host.h).
 
 #define DSLAUNCH_KERNEL extern "C" __global__ void
 

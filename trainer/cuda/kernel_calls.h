@@ -17,7 +17,7 @@ namespace dslaunch {
 struct KernelVersion {
   const char* name = "";  // in the sources, without the type: "gelu"
   at::ScalarType type = at::kFloat;
-  // Of normalizations, which are compiled for these; 0 for the other kernels.
+  // Set only for normalizations, which are compiled for these.
   int64_t columns = 0;
   int64_t row_warps = 0;  // number of warps that process a row
 };

@@ -98,24 +98,6 @@ DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
       Store(out, PackAt(x_gradient + begin, p));
     }
   }
-  // The warps of a block take turns, so that the order of additions is fixed.
-  __shared__ float all[2][kPaddedColumns];
-  for (int warp = 0; warp < kNormWarps; ++warp) {
-    if (threadIdx.y == warp) {
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        float* const w = PackAt(all[0], p);
-        float* const b = PackAt(all[1], p);
-        for (int i = 0; i < kCount; ++i) {
-          w[i] = (warp == 0 ? 0 : w[i]) + of_weight[p][i];
-          b[i] = (warp == 0 ? 0 : b[i]) + of_bias[p][i];
-        }
-      }
-    }
-    __syncthreads();
-  }
-  for (int i = threadIdx.y * kWarp + threadIdx.x; i < kColumns; i += kWarp * kNormWarps) {
-    weights[blockIdx.x * static_cast<long long>(kColumns) + i] = all[0][i];
-    biases[blockIdx.x * static_cast<long long>(kColumns) + i] = all[1][i];
-  }
+  WriteSumsOfBlock(of_weight, weights);
+  WriteSumsOfBlock(of_bias, biases);
 }

@@ -1,7 +1,5 @@
 // RMS normalization (Zhang and Sennrich 2019, section 4), with the surrounding additions.
 
-constexpr int kBlockRows = kNormWarps / kRowWarps;  // that a block processes at a time
-
 // Returns the sum over all lanes of this row to all of them. All threads of the block call it.
 __device__ float SumOfRow(float mine) {
   mine = SumOfWarp(mine);
@@ -104,19 +102,5 @@ DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
       Store(out, PackAt(x_gradient + begin, p));
     }
   }
-  // The rows of a block take turns, so that the order of additions is fixed.
-  __shared__ float all[kPaddedColumns];
-  for (int turn = 0; turn < kBlockRows; ++turn) {
-    if (slot == turn) {
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        float* const w = PackAt(all, p);
-        for (int i = 0; i < kCount; ++i) w[i] = (turn == 0 ? 0 : w[i]) + of_weight[p][i];
-      }
-    }
-    __syncthreads();
-  }
-  for (int i = threadIdx.y * kWarp + threadIdx.x; i < kColumns; i += kWarp * kNormWarps) {
-    weights[blockIdx.x * static_cast<long long>(kColumns) + i] = all[i];
-  }
+  WriteSumsOfBlock(of_weight, weights);
 }

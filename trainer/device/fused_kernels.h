@@ -79,7 +79,7 @@ class FusedKernels {
     at::Tensor x;       // also the gradient of `branch`
     at::Tensor weight;  // [columns], in the type of x
   };
-  // As GradientsOfLayerNorm. `normalized` of `forward` is not read.
+  // See GradientsOfLayerNorm; `normalized` of `forward` is not read.
   virtual RmsNormGradients GradientsOfRmsNorm(const at::Tensor& gradient,
                                               const at::Tensor& sum_gradient,
                                               const RmsNormalized& forward,

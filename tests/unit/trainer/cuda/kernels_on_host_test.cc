@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/gpu_on_host.h"
 #include "tests/support/libtorch_kernels.h"
 #include "tests/support/random_seed.h"
+#include "tests/unit/trainer/cuda/gpu_on_host.h"
 #include "trainer/cuda/kernel_calls.h"
 
 namespace dslaunch {
@@ -88,7 +88,7 @@ namespace host = gpu_on_host;
 
 class HostKernels : public KernelCalls {
  public:
-  // As many multiprocessors as a small GPU, so that blocks process several rows.
+  // So few multiprocessors that a block processes several rows.
   HostKernels() : KernelCalls(/*processors=*/2) {}
 
  protected:

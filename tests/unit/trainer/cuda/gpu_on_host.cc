@@ -1,4 +1,4 @@
-#include "tests/support/gpu_on_host.h"
+#include "tests/unit/trainer/cuda/gpu_on_host.h"
 
 #include <ucontext.h>
 
@@ -19,7 +19,7 @@ constexpr size_t kStackBytes = size_t{64} << 10;
 
 // Threads that wait until all of them have arrived.
 struct Barrier {
-  int members = 0;  // that have not ended
+  int members = 0;  // number of threads that have not ended
   int arrived = 0;
   uint64_t passed = 0;  // how often all had arrived
 

@@ -27,7 +27,7 @@ struct Index {
 // threads of a block wait for each other at different calls.
 void Run(Index blocks, Index threads, const std::function<void()>& thread);
 
-// Of the running thread.
+// The indices of the running thread.
 extern Index gridDim, blockIdx, threadIdx;
 
 constexpr int kWarp = 32;
