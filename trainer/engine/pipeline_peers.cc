@@ -10,7 +10,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/rank_failure.h"
-#include "trainer/config/same_config.h"
+#include "trainer/engine/same_config.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/same_model.h"
 #include "trainer/shards/shards.h"

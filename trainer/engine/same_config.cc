@@ -1,4 +1,4 @@
-#include "trainer/config/same_config.h"
+#include "trainer/engine/same_config.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
