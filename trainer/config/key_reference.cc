@@ -81,6 +81,9 @@ std::vector<Sample> Samples() {
   nlohmann::json profiled = Base(/*tokens=*/true);
   profiled["run"]["profile"] = nlohmann::json::object();
   samples.push_back({"", "", std::move(profiled)});
+  nlohmann::json adapted = Base(/*tokens=*/true);
+  adapted["lora"] = {{"rank", 8}, {"alpha", 16}, {"targets", "all-linear"}};
+  samples.push_back({"", "", std::move(adapted)});
   for (const char* type : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion",
                            "OneBitAdam", "ZeroOneAdam", "OneBitLamb"})
     samples.push_back(OptimizerSample(type, nlohmann::json::object()));

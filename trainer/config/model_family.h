@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,8 @@ struct WeightNames {
   std::vector<std::string> ignored_endings;
 };
 
+enum class WeightLayout { kOutIn, kInOut };  // [out, in] as torch.nn.Linear's, or [in, out]
+
 // A family of models. Immutable; exists until the program ends. `config` is always of this family.
 class ModelFamily {
  public:
@@ -96,6 +99,10 @@ class ModelFamily {
   // The path of the shared library that defines the model, which may define data and metrics too;
   // empty for models of the trainer's own.
   virtual std::string Library(const ModelConfig&) const { return ""; }
+  // The layout of the weights of the linear layers that the recipe's section `lora` can adapt;
+  // nullopt: the models have no such layers.
+  virtual std::optional<WeightLayout> AdaptedLayers() const { return std::nullopt; }
+  bool HasAdapters() const { return AdaptedLayers().has_value(); }
   // Returns why the model cannot be divided over the `parts` ranks of a tensor-parallel group, as a
   // sentence that names keys and numbers; empty if it can. Precondition: parts > 1.
   virtual std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const;

@@ -318,6 +318,16 @@ std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
   return engines;
 }
 
+std::optional<LoraConfig> ParseLora(JsonObject& recipe, const ModelFamily& family) {
+  const std::optional<JsonObject> section = recipe.Object(
+      "lora", "Low-rank adapters, which are trained instead of the model's own weights.");
+  if (!section) return std::nullopt;
+  if (!family.HasAdapters()) {
+    recipe.Fail("lora", Elsewhere("the model " + TypesOf(&ModelFamily::HasAdapters)));
+  }
+  return ReadLora(*section);
+}
+
 }  // namespace
 
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source) {
@@ -358,9 +368,11 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
                         "counts each batch's targets, which engine.cuda_graph cannot record; leave "
                         "one of them out");
   }
+  recipe.lora = ParseLora(object, recipe.model.family());
   object.RefuseUnknown();
-  recipe.identity =
-      nlohmann::json{json["model"], json["data"], json["engine"], recipe.run.seed}.dump();
+  nlohmann::json identity = {json["model"], json["data"], json["engine"], recipe.run.seed};
+  if (recipe.lora) identity.push_back(json["lora"]);
+  recipe.identity = identity.dump();
   return recipe;
 }
 

@@ -5,7 +5,8 @@
 //    "data":   {"type": "idx" | "cifar" | "image_folder" | "csv" | "tokens" | "text" | "plugin",
 //               "path": ..., ...},
 //    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
-//    "engine": a DeepSpeed configuration (engine_config.h)}
+//    "engine": a DeepSpeed configuration (engine_config.h),
+//    "lora":   optional: adapters that are trained instead of the model (lora_config.h)}
 //
 // The keys have the names of the fields below. Users may give the path of a file for "engine"; the
 // launcher replaces it by the file's content, because nodes need not have the file, and sets
@@ -21,6 +22,7 @@
 #include "trainer/config/data_config.h"
 #include "trainer/config/device_kind.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/config/lora_config.h"
 #include "trainer/config/model_family.h"
 #include "trainer/config/profile_names.h"
 
@@ -118,6 +120,8 @@ struct Recipe {
   DataConfig data;
   RunConfig run;
   EngineConfig engine;
+  // The adapters that are trained; all other parameters are frozen. nullopt: the model is trained.
+  std::optional<LoraConfig> lora;
   // compare_precision: the engine in fp32, bf16 and fp16.
   std::vector<EngineConfig> engines;
 };

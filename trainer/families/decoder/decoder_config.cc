@@ -203,6 +203,7 @@ class DecoderModels : public TableFamily<DecoderConfig> {
   }
 
   bool TakesTokens() const override { return true; }
+  std::optional<WeightLayout> AdaptedLayers() const override { return WeightLayout::kOutIn; }
 
   std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const override {
     const auto& decoder = config.As<DecoderConfig>();

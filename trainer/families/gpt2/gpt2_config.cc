@@ -62,6 +62,7 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
   }
 
   bool TakesTokens() const override { return true; }
+  std::optional<WeightLayout> AdaptedLayers() const override { return WeightLayout::kInOut; }
 
   std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const override {
     const auto& gpt2 = config.As<Gpt2Config>();
