@@ -24,7 +24,10 @@ int HoldersOf(int64_t heads, const TensorParallel& tensor) {
 
 LinearImpl::LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias,
                        Divided divided, const TensorParallel& tensor, int64_t kv_heads)
-    : divided_(divided), tensor_(tensor), holders_(HoldersOf(kv_heads, tensor)) {
+    : AdaptableLinear(in, out),
+      divided_(divided),
+      tensor_(tensor),
+      holders_(HoldersOf(kv_heads, tensor)) {
   const auto cut = [&](size_t dim, int64_t size) {
     const TensorParallel of_holders = {.parts = tensor.parts / holders_,
                                        .part = tensor.part / holders_};
@@ -46,7 +49,7 @@ at::Tensor LinearImpl::forward(const at::Tensor& x) {
   const auto shared = [&](const at::Tensor& part) {
     return part.defined() ? SumHoldersGradients(part, holders_, tensor_) : part;
   };
-  return ApplyLinear(x, shared(weight_), shared(bias_));
+  return Adapted(ApplyLinear(x, shared(weight_), shared(bias_)), x);
 }
 
 NormImpl::NormImpl(const DecoderConfig& config, int64_t width, const TensorParallel& tensor,

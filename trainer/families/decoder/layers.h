@@ -6,6 +6,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "trainer/families/decoder/decoder_config.h"
+#include "trainer/nn/lora/lora.h"
 #include "trainer/nn/normalized_sum.h"
 #include "trainer/nn/tensor_parallel/divided_module.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
@@ -19,7 +20,7 @@ enum class Divided {
 };
 
 // A linear layer without or with bias. The weight is drawn from normal(0, initializer_range).
-class LinearImpl : public DividedModule {
+class LinearImpl : public AdaptableLinear {
  public:
   // `kv_heads`: number of heads that the outputs consist of; 0 if the outputs may be cut anywhere.
   // It is a multiple or a divisor of the number of ranks. If there are fewer heads than ranks,

@@ -16,6 +16,7 @@
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/nn/key_value_cache.h"
 #include "trainer/nn/layer_norm.h"
+#include "trainer/nn/lora/lora.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
 #include "trainer/nn/tensor_parallel/divided_module.h"
@@ -59,36 +60,45 @@ LayerNormWeights WeightsOf(const torch::nn::LayerNorm& norm, const TensorParalle
 }
 
 // A linear layer whose weight is [in, out], as GPT-2's have been stored since its first release.
-class Conv1DImpl : public DividedModule {
+class Conv1DImpl : public AdaptableLinear {
  public:
   // Divides the outputs: each of `blocks` layers side by side in equal parts.
-  Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor) {
+  Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor)
+      : AdaptableLinear(in, out) {
     weight_ = RegisterPart("weight", DrawNormal({in, out}, std), EqualCut(tensor, 1, out, blocks));
     bias_ = RegisterPart("bias", at::zeros({out}), EqualCut(tensor, 0, out, blocks));
   }
 
-  // GELU of it; and its columns in three equal parts.
-  at::Tensor ForwardAndGelu(const at::Tensor& x) { return ApplyConv1DAndGelu(x, weight_, bias_); }
+  // Its GELU; and its columns in three equal parts.
+  at::Tensor ForwardAndGelu(const at::Tensor& x) {
+    if (has_adapter()) return at::gelu(Product(x), "tanh");
+    return ApplyConv1DAndGelu(x, weight_, bias_);
+  }
   std::array<at::Tensor, 3> ForwardInThirds(const at::Tensor& x) {
-    return ApplyConv1DInThirds(x, weight_, bias_);
+    if (!has_adapter()) return ApplyConv1DInThirds(x, weight_, bias_);
+    const std::vector<at::Tensor> thirds = Product(x).chunk(3, -1);
+    return {thirds[0], thirds[1], thirds[2]};
   }
 
  private:
+  at::Tensor Product(const at::Tensor& x) { return Adapted(ApplyConv1D(x, weight_, bias_), x); }
+
   at::Tensor weight_, bias_;
 };
 TORCH_MODULE(Conv1D);
 
 // One whose inputs are divided.
-class ProjectionImpl : public DividedModule {
+class ProjectionImpl : public AdaptableLinear {
  public:
   ProjectionImpl(int64_t in, int64_t out, double std, const TensorParallel& tensor)
-      : tensor_(tensor),
+      : AdaptableLinear(in, out),
+        tensor_(tensor),
         weight_(RegisterPart("weight", DrawNormal({in, out}, std), EqualCut(tensor, 0, in))),
         bias_(register_parameter("bias", at::zeros({out}))) {}
 
   // [B, T, in] -> [B, T, out], as LeaveRegion returns it
   at::Tensor forward(const at::Tensor& x) {
-    if (!tensor_.divides()) return ApplyConv1D(x, weight_, bias_);
+    if (!tensor_.divides()) return Adapted(ApplyConv1D(x, weight_, bias_), x);
     return LeaveRegionAndAdd(ApplyConv1D(x, weight_, {}), bias_, tensor_);
   }
 
