@@ -62,9 +62,10 @@ std::string OptimizerType(const Recipe& recipe) {
 
 // Returns the names of this rank's weights and buffers that have an element that is inf or nan.
 // Masks and sentinels may have such elements on purpose.
-std::set<std::string> NonFinite(const EngineCore& engine) {
+std::set<std::string> NonFinite(const EngineCore& engine, bool adapters_only) {
   std::set<std::string> names;
   for (const TensorPart& part : engine.ModelState()) {
+    if (adapters_only && !IsAdapterTensor(part.name)) continue;
     if (!part.tensor.is_floating_point() || part.tensor.numel() == 0) continue;
     const at::Tensor largest = at::linalg_vector_norm(part.tensor, INFINITY);
     if (!std::isfinite(largest.item<double>())) names.insert(part.name);
@@ -250,14 +251,15 @@ int64_t Checkpointer::samples_seen() const {
 
 void Checkpointer::Load(EngineCore& engine) {
   if (decision_.checkpoint) {
-    RestoreState(*decision_.checkpoint, {.weights_only = !goes_on()}, engine);
+    RestoreState(*decision_.checkpoint,
+                 {.weights_only = !goes_on(), .adapters_only = recipe_.lora.has_value()}, engine);
   }
-  if (train_samples_) never_finite_ = NonFinite(engine);
+  if (train_samples_) never_finite_ = NonFinite(engine, recipe_.lora.has_value());
 }
 
 void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
   Together([&] {
-    for (const std::string& name : NonFinite(engine)) {
+    for (const std::string& name : NonFinite(engine, recipe_.lora.has_value())) {
       if (never_finite_.contains(name)) continue;
       throw TrainError(ExitCode::kBadInput,
                        "training has diverged: " + name + " is not finite after step " +
@@ -275,7 +277,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   if (position.step == saved_step_) return;
   Wait();  // the save in the background must complete even if this throws
   CheckFinite(engine, position.step);
-  CheckpointContent content = CaptureState(engine, *group_);
+  CheckpointContent content = CaptureState(engine, *group_, recipe_.lora.has_value());
   Manifest& manifest = content.manifest;
   manifest.run_id = run_id_;
   manifest.job_id = env_.job_id;
@@ -286,6 +288,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
   manifest.model = recipe_.model_text;
+  manifest.adapters = adapters_;
   manifest.loss = loss;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(*group_, folder_, SaveScope(env_));

@@ -41,6 +41,9 @@ class Checkpointer {
   // One line: the choice and its reason.
   const std::string& reason() const { return decision_.reason; }
 
+  // Sets Manifest::adapters of what Save writes. Called before Save in a run with `lora`.
+  void DescribeAdapters(std::string record) { adapters_ = std::move(record); }
+
   // Brings the engine to start(). Collective.
   void Load(EngineCore& engine);
 
@@ -88,6 +91,7 @@ class Checkpointer {
   std::string run_id_;
   std::string started_by_;  // Manifest::started_by of this run's checkpoints
   std::string tag_suffix_;  // suffix, equal on all ranks
+  std::string adapters_;    // Manifest::adapters of this run's checkpoints
   int64_t saved_step_ = 0;
   std::set<std::string> never_finite_;  // tensors of this rank that hold inf or nan from the start
   std::unique_ptr<CheckpointWriter> writer_;  // made by the first save

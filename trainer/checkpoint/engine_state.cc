@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/state.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/config/lora_config.h"
 #include "trainer/mesh/mesh_groups.h"
 #include "trainer/optim/optimizer.h"
 
@@ -49,6 +50,15 @@ void SetGeneratorState(const at::Tensor& state) {
 bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
   const std::optional<StateName> state = SplitNameOfState(tensor);
   return names.contains(state ? state->parameter : tensor);
+}
+
+// Returns the model's tensors that a checkpoint holds.
+std::vector<TensorPart> SavedModel(const EngineCore& engine, bool adapters_only) {
+  std::vector<TensorPart> state = engine.ModelState();
+  if (adapters_only) {
+    std::erase_if(state, [](const TensorPart& part) { return !IsAdapterTensor(part.name); });
+  }
+  return state;
 }
 
 // Collective. Removes the model's tensors that only one of the manifest and `state` has, together
@@ -184,7 +194,8 @@ std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engi
 
 }  // namespace
 
-CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers) {
+CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers,
+                               bool adapters_only) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
   const MeshGroups& ranks = engine.ranks();
@@ -198,7 +209,7 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
     return OwnFile(name, state, replicas.rank(), replicas.world_size());
   };
   CheckpointContent content;
-  content.files = {own_file("model", engine.ModelState()),
+  content.files = {own_file("model", SavedModel(engine, adapters_only)),
                    own_file("optimizer", engine.OptimizerState()),
                    own_file("rank_state", engine.RankState()),
                    OwnFile("generator", {GeneratorState(rank)}, rank, world_size)};
@@ -252,13 +263,14 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
     return (!with_optimizer && IsOfOptimizer(tensor.name)) ||
            (tensor.name.starts_with(kGeneratorPrefix) && !generators.contains(tensor.name));
   });
-  std::vector<TensorPart> state = engine.ModelState();
+  const std::vector<TensorPart> model = SavedModel(engine, options.adapters_only);
+  std::vector<TensorPart> state = model;
   if (with_optimizer) {
     for (TensorPart& part : engine.OptimizerState()) state.push_back(std::move(part));
   }
   SkippedTensors skipped;
   if (!options.strict) {
-    skipped = DropUnmatched(group, engine.ModelState(), wanted.manifest, state);
+    skipped = DropUnmatched(group, model, wanted.manifest, state);
   }
   UnmatchedOptimizer unmatched;
   if (with_optimizer) unmatched = DropUnmatchedOptimizer(engine, wanted.manifest, state);

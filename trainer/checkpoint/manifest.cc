@@ -196,6 +196,18 @@ LossScalerState ParseLossScaler(JsonObject object) {
   return state;
 }
 
+std::map<std::string, std::string> ParseClientState(const nlohmann::json& manifest,
+                                                    const std::string& source) {
+  std::map<std::string, std::string> texts;
+  const auto state = manifest.find("client_state");
+  if (state == manifest.end()) return texts;
+  JsonObject object(*state, source, "client_state");
+  for (const auto& [key, value] : state->items()) {
+    texts[key] = Required(object.String(key.c_str()), object, key.c_str());
+  }
+  return texts;
+}
+
 }  // namespace
 
 bool IsOfModel(const TensorRecord& tensor) {
@@ -274,6 +286,7 @@ std::string FormatManifest(const Manifest& m) {
                {"client_state", m.client_state},
                {"files", std::move(files)},
                {"tensors", std::move(tensors)}};
+  if (!m.adapters.empty()) json["adapters"] = m.adapters;
   if (m.shuffle) json["shuffle"] = *m.shuffle;
   if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;  // JSON has no other numbers
   const std::string rest = json.dump(1).substr(2) + "\n";        // without its first line
@@ -326,12 +339,8 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.loss = object.Number("loss", std::numeric_limits<double>::lowest());
   m.dtype = Word(object, "dtype");
   m.model = object.String("model").value_or("");
-  if (const auto state = json.find("client_state"); state != json.end()) {
-    JsonObject texts(*state, source, "client_state");
-    for (const auto& [key, value] : state->items()) {
-      m.client_state[key] = Required(texts.String(key.c_str()), texts, key.c_str());
-    }
-  }
+  m.adapters = object.String("adapters").value_or("");
+  m.client_state = ParseClientState(json, source);
   const std::map<std::string, uint64_t> files = ParseFiles(json, source, m.files);
   std::set<std::string> names;
   ForEach(json, source, "", "tensors", [&](const nlohmann::json& tensor, JsonObject item) {

@@ -90,6 +90,9 @@ struct Manifest {
   std::optional<double> loss;          // mean over the steps before the save; display only
   std::string dtype;  // dtype of forward and backward passes, "bf16"; for display only
   std::string model;  // the recipe's model section as JSON text; empty without a recipe
+  // The model's tensors are adapters, and this is their record as JSON text (AdapterRecord); empty
+  // for whole models.
+  std::string adapters;
   std::map<std::string, std::string> client_state;  // texts that the program gave
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;

@@ -87,7 +87,8 @@ void RunStart::PlaceInData(int64_t train_samples) {
 
 void RunStart::Load(EngineCore& engine) {
   if (!weights_only_) CheckSameOptimizer(source_, engine, "--load_module_only to take its weights");
-  LoadSource(source_, recipe_.model.family().Names(), {.weights_only = weights_only_}, engine,
+  LoadSource(source_, recipe_.model.family().Names(),
+             {.weights_only = weights_only_, .adapters_only = recipe_.lora.has_value()}, engine,
              notes_);
 }
 

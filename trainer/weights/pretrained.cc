@@ -9,82 +9,26 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
-#include "trainer/shards/shards.h"
+#include "trainer/config/lora_config.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/weight_files.h"
 #include "trainer/weights/weight_shards.h"
+#include "trainer/weights/weight_sources.h"
 
 namespace dslaunch {
 namespace {
 
-// A tensor of a file.
-struct Source {
-  std::shared_ptr<const SafetensorsFile> file;
-  SafetensorsFile::Tensor tensor;
-  std::string place;  // place in messages: "model.safetensors: tensor fc1.weight"
-};
-
-void CheckFits(const Source& source, const at::Tensor& target) {
-  const std::optional<at::ScalarType> type = ScalarTypeOf(source.tensor.dtype);
-  if (!CanFill(type, target.scalar_type()) || target.sizes() != source.tensor.shape) {
-    RefuseInput(source.place + " is " + DescribedTensor(source.tensor.dtype, source.tensor.shape) +
-                " where the model has " +
-                DescribedTensor(SafetensorsDtype(target.scalar_type()), target.sizes().vec()));
-  }
-}
-
-Shard WholeOf(const Source& source) { return Shard::Whole(*NumElements(source.tensor.shape)); }
-
-// Returns the elements of `shard`, flat and in the file's dtype.
-at::Tensor ReadElements(const Source& source, const Shard& shard) {
-  const at::Tensor elements = at::empty({shard.elements()}, *ScalarTypeOf(source.tensor.dtype));
-  source.file->Read(source.tensor, WholeOf(source), shard, elements.mutable_data_ptr());
-  return elements;
-}
-
-// Calls use(start, chunk) for consecutive slices of `shard`; `start` counts from its first element.
-template <class Use>
-void InChunks(const Shard& shard, const Use& use) {
-  constexpr int64_t kChunkElements = 1 << 20;
-  for (int64_t start = 0; start < shard.elements(); start += kChunkElements) {
-    use(start, Slice(shard, start, start + kChunkElements));
-  }
-}
-
-void Fill(const TensorPart& part, const Source& source) {
-  const at::Tensor row = part.tensor.detach().view(-1);
-  InChunks(part.shard, [&](int64_t start, const Shard& chunk) {
-    row.narrow(0, start, chunk.elements()).copy_(ReadElements(source, chunk));
-  });
-}
-
-// Whether both have the same elements after conversion to `dtype`. Both have the same shape.
-bool Same(const Source& a, const Source& b, at::ScalarType dtype) {
-  bool same = true;
-  InChunks(WholeOf(a), [&](int64_t, const Shard& chunk) {
-    same = same && at::equal(ReadElements(a, chunk).to(dtype), ReadElements(b, chunk).to(dtype));
-  });
-  return same;
-}
-
-std::map<std::string, at::Tensor> TensorsOf(const Model& model) {
-  std::map<std::string, at::Tensor> tensors;
-  for (const auto& item : model.named_parameters()) tensors.emplace(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) tensors.emplace(item.key(), item.value());
-  return tensors;
-}
-
 // Finds the source of each tensor of the model, and makes all checks.
-std::map<std::string, Source> FindSources(const Model& model, const ModelConfig& config,
-                                          const std::string& path) {
+WeightSources FindSources(const Model& model, const ModelConfig& config, const std::string& path) {
   CheckConfigJson(config, path);
   const WeightNames names = config.family().Names();
-  const std::map<std::string, at::Tensor> wanted = TensorsOf(model);
-  std::map<std::string, Source> sources, copies;
+  std::map<std::string, at::Tensor> wanted = TensorsOf(model);
+  std::erase_if(wanted, [](const auto& item) { return IsAdapterTensor(item.first); });
+  WeightSources sources, copies;
   for (const std::string& file_name : WeightFiles(path)) {
     const auto file = std::make_shared<const SafetensorsFile>(file_name);
     for (const auto& [name, tensor] : file->tensors()) {
-      const Source source = {file, tensor, file_name + ": tensor " + name};
+      const WeightSource source = {file, tensor, file_name + ": tensor " + name};
       const std::string known = wanted.contains(name) ? name : names.prefix + name;
       const auto target = wanted.find(known);
       if (target != wanted.end()) {
@@ -105,7 +49,7 @@ std::map<std::string, Source> FindSources(const Model& model, const ModelConfig&
   }
   for (const auto& [name, source] : copies) {
     const WeightNames::Copy& copy = names.copies.at(name);
-    if (Same(source, sources.at(copy.tensor), wanted.at(copy.tensor).scalar_type())) continue;
+    if (AreSame(source, sources.at(copy.tensor), wanted.at(copy.tensor).scalar_type())) continue;
     RefuseInput(source.place + " " + copy.difference);
   }
   return sources;
@@ -123,24 +67,18 @@ std::string TorchDtypeName(const std::vector<at::ScalarType>& dtypes) {
 }  // namespace
 
 void InitWeights(Model& model, const ModelConfig& config, const std::string& path) {
-  const at::NoGradGuard no_grad;
-  const std::map<std::string, at::Tensor> tensors = TensorsOf(model);
-  std::vector<TensorPart> parts;
-  for (const auto& [name, tensor] : tensors) {
-    parts.push_back(TensorPart::Whole(name, tensor.contiguous()));
-  }
-  InitWeights(model, config, parts, path);
-  for (const TensorPart& part : parts) {
-    const at::Tensor& tensor = tensors.at(part.name);
-    if (!tensor.is_contiguous()) tensor.detach().copy_(part.tensor);
-  }
+  FillModel(
+      model, [](const std::string& name) { return !IsAdapterTensor(name); },
+      [&](const std::vector<TensorPart>& parts) { InitWeights(model, config, parts, path); });
 }
 
 void InitWeights(const Model& model, const ModelConfig& config,
                  const std::vector<TensorPart>& parts, const std::string& path) {
   const at::NoGradGuard no_grad;
-  const std::map<std::string, Source> sources = FindSources(model, config, path);
-  for (const TensorPart& part : parts) Fill(part, sources.at(part.name));
+  const WeightSources sources = FindSources(model, config, path);
+  for (const TensorPart& part : parts) {
+    if (!IsAdapterTensor(part.name)) Fill(part, sources.at(part.name));
+  }
 }
 
 void WriteConfigJson(const ModelConfig& config, const std::vector<at::ScalarType>& dtypes,

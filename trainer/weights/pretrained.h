@@ -14,10 +14,10 @@
 
 namespace dslaunch {
 
-// Fills every parameter and buffer of `model`, of any device and floating-point type, from a
-// safetensors file, or from a folder as save_pretrained writes it (also in shards). Tensors are
-// named by module path, or otherwise as the family of `config`, the model's settings, says
-// (WeightNames). The folder's config.json must describe this model.
+// Fills every parameter and buffer of `model` but its adapters, of any device and floating-point
+// type, from a safetensors file, or from a folder as save_pretrained writes it (also in shards).
+// Tensors are named by module path, or otherwise as the family of `config`, the model's settings,
+// says (WeightNames). The folder's config.json must describe this model.
 //
 // Throws TrainError kBadInput, naming file and tensor, if a tensor is missing, has another shape or
 // does not belong to the model, and for pickles; nothing is filled then. Throws kIo if a file

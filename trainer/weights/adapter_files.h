@@ -1,0 +1,31 @@
+// Adapters in PEFT's form: a folder with adapter_config.json and adapter_model.safetensors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dslaunch/model.h"
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/tensor_part.h"
+#include "trainer/config/lora_config.h"
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+// Fills all adapters of `model`, whose settings are `lora`, from a folder of PEFT. Throws
+// kBadInput, naming the file and the key or the tensor, if its settings differ from `lora`, or a
+// tensor is missing, has another shape or is not an adapter of the model; nothing is filled then.
+// kIo.
+void InitAdapters(Model& model, const LoraConfig& lora, const std::string& folder);
+// Fills only `parts` of the adapters and skips all other parts. The tensors of `model` may have no
+// memory. Every rank makes all of the checks above.
+void InitAdapters(const Model& model, const LoraConfig& lora, const std::vector<TensorPart>& parts,
+                  const std::string& folder);
+
+// Writes `adapters`, whole tensors of any device with the model's names, into `folder`, which is
+// created if it does not exist; existing files are replaced. `base` as AdapterConfigJson has it.
+// kIo.
+void WriteAdapters(const std::vector<NamedTensor>& adapters, const LoraConfig& lora,
+                   const ModelConfig& model, const std::string& base, const std::string& folder);
+
+}  // namespace dslaunch

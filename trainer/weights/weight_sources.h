@@ -1,0 +1,60 @@
+// Tensors of safetensors files as values of a model's tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "dslaunch/model.h"
+#include "dslaunch/tensor_part.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace dslaunch {
+
+// A tensor of a file.
+struct WeightSource {
+  std::shared_ptr<const SafetensorsFile> file;
+  SafetensorsFile::Tensor tensor;
+  std::string place;  // place in messages: "model.safetensors: tensor fc1.weight"
+};
+
+// Key: name in the model.
+using WeightSources = std::map<std::string, WeightSource>;
+
+// Returns the parameters and buffers of `model` by name.
+std::map<std::string, at::Tensor> TensorsOf(const Model& model);
+
+// Throws kBadInput unless the values of `source` can fill a tensor of the shape and dtype of
+// `target`.
+void CheckFits(const WeightSource& source, const at::Tensor& target);
+
+// Returns whether both have the same elements after conversion to `dtype`. Precondition: both have
+// the same shape.
+bool AreSame(const WeightSource& a, const WeightSource& b, at::ScalarType dtype);
+
+// Fills `part` with its elements of `source`, a few MiB at a time. kIo.
+void Fill(const TensorPart& part, const WeightSource& source);
+
+// Returns the whole tensor in the file's dtype. kIo.
+at::Tensor ReadTensor(const WeightSource& source);
+
+// Calls fill(parts) with contiguous tensors for all tensors of `model` of which `wanted` is true,
+// and then copies them to those that are not contiguous.
+template <class Wanted, class FillAll>
+void FillModel(const Model& model, const Wanted& wanted, const FillAll& fill) {
+  const at::NoGradGuard no_grad;
+  const std::map<std::string, at::Tensor> tensors = TensorsOf(model);
+  std::vector<TensorPart> parts;
+  for (const auto& [name, tensor] : tensors) {
+    if (wanted(name)) parts.push_back(TensorPart::Whole(name, tensor.contiguous()));
+  }
+  fill(parts);
+  for (const TensorPart& part : parts) {
+    const at::Tensor& tensor = tensors.at(part.name);
+    if (!tensor.is_contiguous()) tensor.detach().copy_(part.tensor);
+  }
+}
+
+}  // namespace dslaunch
