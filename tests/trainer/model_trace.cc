@@ -2,8 +2,8 @@
 // answers each with a JSON object on one line.
 //
 //   {"model": {"type": ..., sizes} | "config": config.json, "input_shape": [...], "seed": N,
-//    "weights": PATH?, "export": FOLDER?, "gradients": FOLDER for the gradients' values?,
-//    "tokens": [[...], ...] | "batch": N, "targets": [...]}
+//    "weights": PATH?, "lora": section?, "export": FOLDER?, "gradients": FOLDER for the gradients'
+//    values?, "tokens": [[...], ...] | "batch": N, "targets": [...]}
 //
 // Without tokens the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
 //
@@ -25,9 +25,13 @@
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/tensor_ranks.h"
 #include "trainer/base/train_error.h"
+#include "trainer/config/json_object.h"
+#include "trainer/config/lora_config.h"
 #include "trainer/config/model_family.h"
 #include "trainer/config/recipe.h"
 #include "trainer/families/make_model.h"
+#include "trainer/nn/lora/lora.h"
+#include "trainer/weights/adapter_files.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -117,6 +121,11 @@ json Answer(const json& asked) {
   const ModelConfig config = ParseModelSection(SectionOf(asked), "trace");
   at::manual_seed(asked.at("seed"));
   const std::shared_ptr<Model> model = MakeModel(config, input_shape);
+  if (asked.contains("lora")) {
+    const LoraConfig lora = ReadLora(JsonObject(asked["lora"], "trace", "lora"));
+    AddAdapters(*model, lora);
+    if (!lora.init_weights.empty()) InitAdapters(*model, lora, lora.init_weights);
+  }
   if (asked.contains("weights")) InitWeights(*model, config, asked["weights"]);
 
   std::vector<NamedTensor> state;
@@ -152,6 +161,7 @@ json Answer(const json& asked) {
   answer["loss"] = loss.item<double>();
   std::vector<NamedTensor> gradients;
   for (const auto& item : model->named_parameters()) {
+    if (!item.value().requires_grad()) continue;
     gradients.push_back({item.key(), item.value().grad()});
     answer["gradients"][item.key()] = SumOfSquares(item.value().grad());
   }

@@ -1,5 +1,7 @@
 #include "trainer/program/checkpoint_convert.h"
 
+#include <ATen/ATen.h>
+
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -19,8 +21,11 @@
 #include "trainer/foreign/write_universal.h"
 #include "trainer/program/checkpoint_source.h"
 #include "trainer/shards/shards.h"
+#include "trainer/weights/adapter_files.h"
+#include "trainer/weights/adapter_record.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/convert_weights.h"
+#include "trainer/weights/merge_adapters.h"
 #include "trainer/weights/pretrained.h"
 #include "trainer/weights/weight_files.h"
 
@@ -33,6 +38,13 @@ namespace fs = std::filesystem;
   throw TrainError(ExitCode::kUsage, path +
                                          " is there already; give another folder, or --force to "
                                          "overwrite it");
+}
+
+void RefuseExistingOf(const std::string& out, const std::vector<const char*>& names) {
+  for (const char* name : names) {
+    std::error_code ignored;
+    if (fs::exists(out + "/" + name, ignored)) RefuseExisting(out + "/" + name);
+  }
 }
 
 std::string Joined(const std::vector<std::string>& words) {
@@ -83,10 +95,7 @@ void WriteSafetensors(const CheckpointSource& source, const std::string& out,
                                  (options.dtype ? SafetensorsDtype(*options.dtype) : "as saved") +
                                  " prefix " + options.source.prefix + " key " + options.source.key};
   if (!options.force && !IsInterrupted(output)) {
-    for (const char* name : {kWeightsFile, kWeightIndexFile, kConfigJson}) {
-      std::error_code ignored;
-      if (fs::exists(out + "/" + name, ignored)) RefuseExisting(out + "/" + name);
-    }
+    RefuseExistingOf(out, {kWeightsFile, kWeightIndexFile, kConfigJson});
   }
   RequireWhole(source);
   const ConvertedWeights weights = PlanWeights(source.checkpoint, options.dtype);
@@ -102,6 +111,37 @@ void WriteSafetensors(const CheckpointSource& source, const std::string& out,
   const size_t count = weights.headers.size();
   PrintNames(Count(count, "tensor") + " of " + source.path +
              (count == 1 ? " is written to " : " are written to ") + out + files);
+}
+
+// Writes the adapters of a checkpoint in PEFT's form, or the weights that they belong to with the
+// adapters merged.
+void WriteLora(const CheckpointSource& source, const std::string& out,
+               const ConvertOptions& options) {
+  const Manifest& manifest = source.checkpoint.manifest;
+  const std::string place = source.path + "/" + kManifestFile;
+  const AdapterRecord record = ParseAdapterRecord(manifest.adapters, place);
+  const ModelConfig model = ParseModelSection(manifest.model, place);
+  if (!options.force) {
+    RefuseExistingOf(out, options.merge_lora
+                              ? std::vector{kWeightsFile, kWeightIndexFile, kConfigJson}
+                              : std::vector{kAdapterWeightsFile, kAdapterConfigFile});
+  }
+  RequireWhole(source);
+  if (options.merge_lora) {
+    MergeAdapters(source.checkpoint, record, model, options.dtype, out);
+    return PrintNames("the adapters of " + source.path + ", merged into " + record.base +
+                      ", are written to " + out);
+  }
+  StoredTensors stored(source.checkpoint);
+  std::vector<NamedTensor> adapters;
+  for (const TensorRecord& tensor : manifest.tensors) {
+    if (!IsOfModel(tensor) || !IsAdapterTensor(tensor.name)) continue;
+    const at::Tensor values = stored.ReadWhole(tensor);
+    adapters.push_back({tensor.name, options.dtype ? values.to(*options.dtype) : values});
+  }
+  WriteAdapters(adapters, record.lora, model, record.base, out);
+  PrintNames(Count(adapters.size(), "tensor") + " of the adapters of " + source.path +
+             " are written to " + out);
 }
 
 void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool force) {
@@ -177,9 +217,16 @@ void CheckOptions(const std::string& path, const ConvertOptions& options) {
 void Convert(const std::string& path, const std::string& out, const ConvertOptions& options) {
   CheckOptions(path, options);
   const CheckpointSource source = OpenSource(path, options.source);
+  if (options.merge_lora && source.checkpoint.manifest.adapters.empty()) {
+    RefuseInput(path + " holds no adapters to merge; leave --merge_lora out");
+  }
   switch (options.to) {
     case ConvertKind::kSafetensors:
-      WriteSafetensors(source, out, options);
+      if (source.checkpoint.manifest.adapters.empty()) {
+        WriteSafetensors(source, out, options);
+      } else {
+        WriteLora(source, out, options);
+      }
       break;
     case ConvertKind::kDslaunch:
       WriteDslaunch(source, out, options.force);

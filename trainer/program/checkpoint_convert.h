@@ -21,6 +21,7 @@ struct ConvertOptions {
   ConvertKind to = ConvertKind::kSafetensors;
   std::optional<at::ScalarType> dtype;  // dtype of the weights; nullopt: as saved
   bool force = false;                   // overwrite what is in OUT
+  bool merge_lora = false;  // add adapters to the weights that they belong to, and write these
   ForeignOptions source;
 };
 

@@ -160,6 +160,10 @@ std::optional<ConvertOptions> ParseConvertOptions(std::span<const std::string> w
       options.force = true;
       continue;
     }
+    if (word == "--merge_lora" && exports) {
+      options.merge_lora = true;
+      continue;
+    }
     if (i + 1 == words.size()) return std::nullopt;
     const std::string& value = words[++i];
     if (word == "--dtype") {

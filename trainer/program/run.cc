@@ -26,6 +26,7 @@
 #include "trainer/program/plan.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/trial.h"
+#include "trainer/resume/adapters.h"
 #include "trainer/resume/run_start.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/prepare.h"
@@ -45,8 +46,9 @@ std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup
   if (!recipe.run.checkpoint_dir.empty()) {
     checkpointer.emplace(recipe, env, group);
     if (checkpointer->found()) {
-      return checkpointer->reason() +
-             (init_weights.empty() ? "" : "; run.init_weights (" + init_weights + ") is not used");
+      const std::string use = recipe.lora ? "; adapters of " + init_weights
+                                          : "; run.init_weights (" + init_weights + ") is not used";
+      return checkpointer->reason() + (init_weights.empty() ? "" : use);
     }
     own = "; " + checkpointer->reason();
   }
@@ -54,10 +56,32 @@ std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup
     other.emplace(recipe, group, /*train_samples=*/0);
     return other->reason() + own;
   }
-  if (!init_weights.empty()) return "weights from " + init_weights + own;
+  if (!init_weights.empty()) {
+    const std::string adapters = recipe.lora ? recipe.lora->init_weights : "";
+    return "weights from " + init_weights +
+           (adapters.empty() ? "" : " with the adapters of " + adapters) + own;
+  }
   group.Finish();
   throw TrainError(ExitCode::kBadInput,
                    checkpointer->reason() + ", and no run.init_weights (--init_weights)");
+}
+
+// Collective. Throws on every rank, after it has left the group, if the checkpoint that was found
+// has other adapters than the recipe.
+void CheckFoundAdapters(const Recipe& recipe, ProcessGroup& group,
+                        const std::optional<Checkpointer>& checkpointer,
+                        const std::optional<RunStart>& other) {
+  const Manifest* const found = other                                   ? &other->manifest()
+                                : checkpointer && checkpointer->found() ? checkpointer->loaded()
+                                                                        : nullptr;
+  if (found == nullptr) return;
+  try {
+    CheckAdapters(*found, DescribeAdapters(recipe, group),
+                  other ? recipe.run.resume_from : recipe.run.checkpoint_dir);
+  } catch (const TrainError&) {
+    group.Finish();
+    throw;
+  }
 }
 
 // Trained weights in evaluation mode, on all ranks.
@@ -83,6 +107,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
   std::optional<Checkpointer> checkpointer;
   std::optional<RunStart> other;
   const std::string weights = FindWeights(recipe, env, group, checkpointer, other);
+  CheckFoundAdapters(recipe, group, checkpointer, other);
   if (group.rank() == 0) say(weights);
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe, sample, group, [&](EngineCore& engine) {

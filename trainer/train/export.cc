@@ -6,6 +6,7 @@
 
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/whole_tensor.h"
+#include "trainer/weights/adapter_files.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -40,8 +41,7 @@ at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts,
 }  // namespace
 
 void ExportWeights(const TrainingModel& training_model, const Model& whole_model,
-                   const ProcessGroup& group, const ModelConfig& config,
-                   const std::string& folder) {
+                   const ProcessGroup& group, const Recipe& recipe, const std::string& folder) {
   const at::NoGradGuard no_grad;
   Parts parts;
   for (TensorPart& part : training_model.core().ModelState()) {
@@ -50,6 +50,9 @@ void ExportWeights(const TrainingModel& training_model, const Model& whole_model
   }
   std::vector<NamedTensor> names = Unique(whole_model.named_parameters());
   for (NamedTensor& item : Unique(whole_model.named_buffers())) names.push_back(std::move(item));
+  if (recipe.lora) {
+    std::erase_if(names, [](const NamedTensor& item) { return !IsAdapterTensor(item.name); });
+  }
   // Masters and what they stand for go by another dtype; of some a rank may hold neither.
   at::Tensor dtypes = at::full({static_cast<int64_t>(names.size())}, -1, at::kLong);
   for (size_t i = 0; i < names.size(); ++i) {
@@ -64,8 +67,14 @@ void ExportWeights(const TrainingModel& training_model, const Model& whole_model
     tensors.push_back({names[i].name, dtype, names[i].tensor.sizes().vec()});
   }
   const auto whole = [&](size_t i) { return Whole(tensors[i], parts, training_model, group); };
-  if (group.rank() == 0) {
-    ExportHuggingFace(tensors, whole, config, folder);
+  if (recipe.lora) {
+    std::vector<NamedTensor> adapters;
+    for (size_t i = 0; i < tensors.size(); ++i) adapters.push_back({tensors[i].name, whole(i)});
+    if (group.rank() == 0) {
+      WriteAdapters(adapters, *recipe.lora, recipe.model, recipe.run.init_weights, folder);
+    }
+  } else if (group.rank() == 0) {
+    ExportHuggingFace(tensors, whole, recipe.model, folder);
   } else {
     for (size_t i = 0; i < tensors.size(); ++i) whole(i);
   }

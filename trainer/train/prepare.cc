@@ -15,10 +15,12 @@
 #include "trainer/comm/rank_failure.h"
 #include "trainer/device/accelerator.h"
 #include "trainer/families/make_model.h"
+#include "trainer/nn/lora/lora.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/stage.h"
 #include "trainer/train/pass_memory.h"
+#include "trainer/weights/adapter_files.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -82,6 +84,21 @@ bool ConstructsWithoutMemory(const Recipe& recipe) {
   return stage == 3 || (stage > 0 && recipe.model.family().Library(recipe.model).empty());
 }
 
+// Collective. If the action fails on one rank, every rank throws, and none before all have come
+// here: rank 0 has the ranks' store, so others could wait for it in vain.
+void Together(const ProcessGroup& group, const std::function<void()>& action) {
+  ThrowFirstFailure(GatherTexts(group, FailureOf(action)));
+}
+
+// Makes the model of the run, with its adapters if it has any.
+std::shared_ptr<Model> MakeRecipeModel(const Recipe& recipe,
+                                       const std::vector<int64_t>& input_shape,
+                                       const TensorParallel& tensor) {
+  std::shared_ptr<Model> model = MakeModel(recipe.model, input_shape, tensor);
+  if (recipe.lora) AddAdapters(*model, *recipe.lora);
+  return model;
+}
+
 // The model's weights as they would be had it been cast after it was given them.
 void RoundToModel(TrainingModel& training_model) {
   const at::NoGradGuard no_grad;
@@ -107,7 +124,7 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
                          const TensorParallel& tensor) {
   DeferredModel result;
   result.recording = DeferInit(
-      recipe.run.seed, [&] { result.model = MakeModel(recipe.model, input_shape, tensor); });
+      recipe.run.seed, [&] { result.model = MakeRecipeModel(recipe, input_shape, tensor); });
   return result;
 }
 
@@ -140,13 +157,14 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
   CheckDevice(recipe.engine, group);
   if (!group.device().is_cpu()) SetTf32(recipe.run.tf32);
   const std::string& weights = recipe.run.init_weights;
+  const std::string adapters = recipe.lora ? recipe.lora->init_weights : "";
   const std::vector<int64_t> shape = ShapeOf(sample);
   auto ranks = std::make_shared<MeshGroups>(group, recipe.engine.MeshOf(group.world_size()));
   TensorParallel tensor = PartToPlan(recipe.engine);
   tensor.part = ranks->place().part;
   tensor.group = ranks->tensor();
   std::unique_ptr<TrainingModel> training_model;
-  bool has_weights = weights.empty();
+  bool has_weights = weights.empty() && adapters.empty();
   if (recipe.engine.pipeline.wanted()) {
     DeferredModel deferred = DeferModel(recipe, shape, tensor);
     training_model =
@@ -158,9 +176,12 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
         MakeWholeTrainingModel(recipe.engine, deferred.model, ranks, &deferred.recording);
   } else {
     at::manual_seed(recipe.run.seed);
-    const std::shared_ptr<Model> model = MakeModel(recipe.model, shape, tensor);
+    const std::shared_ptr<Model> model = MakeRecipeModel(recipe, shape, tensor);
     if (!has_weights && !tensor.divides()) {
-      InitWeights(*model, recipe.model, weights);
+      Together(group, [&] {
+        if (!weights.empty()) InitWeights(*model, recipe.model, weights);
+        if (!adapters.empty()) InitAdapters(*model, *recipe.lora, adapters);
+      });
       has_weights = true;
     }
     // Drawn on the CPU, so that every device starts from the same; the engine moves it.
@@ -169,7 +190,11 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
   if (!has_weights) {
     // A rank's tensors are only some of those in the files, or parts of them.
     const DeferredModel whole = DeferModel(recipe, shape);
-    InitWeights(*whole.model, recipe.model, training_model->core().ModelState(), weights);
+    const std::vector<TensorPart> state = training_model->core().ModelState();
+    Together(group, [&] {
+      if (!weights.empty()) InitWeights(*whole.model, recipe.model, state, weights);
+      if (!adapters.empty()) InitAdapters(*whole.model, *recipe.lora, state, adapters);
+    });
     RoundToModel(*training_model);
   }
   if (load) load(training_model->core());

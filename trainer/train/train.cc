@@ -13,6 +13,7 @@
 #include "trainer/comm/numbers.h"
 #include "trainer/device/device_traits.h"
 #include "trainer/pipeline/schedule_simulation.h"
+#include "trainer/resume/adapters.h"
 #include "trainer/resume/run_start.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/export.h"
@@ -53,6 +54,22 @@ class RunCheckpoints {
     const std::string own = own_ ? own_->reason() : "";
     if (!other_) return own;
     return other_->reason() + (own.empty() ? "" : "; " + own);
+  }
+  // Collective. Gives the checkpoints the record of the run's adapters, if it has any. Throws on
+  // every rank, after it has left the group, if the one to load has other adapters.
+  void UseAdapters(const Recipe& recipe, ProcessGroup& group) {
+    if (!own_ && !other_) return;
+    try {
+      const std::string adapters = DescribeAdapters(recipe, group);
+      if (own_ && own_->found()) {
+        CheckAdapters(*own_->loaded(), adapters, recipe.run.checkpoint_dir);
+      }
+      if (other_) CheckAdapters(other_->manifest(), adapters, recipe.run.resume_from);
+      if (own_) own_->DescribeAdapters(adapters);
+    } catch (const TrainError&) {
+      group.Finish();
+      throw;
+    }
   }
   void Load(EngineCore& engine) {
     if (other_) other_->Load(engine);
@@ -159,6 +176,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   ProcessGroup group(env, device, GroupOptions(recipe_.run));
   CheckSameData(data_.train.get(), data_.test.get(), group);
   RunCheckpoints checkpoints(recipe_, env, group, data_.train->size());
+  checkpoints.UseAdapters(recipe_, group);
   Checkpointer* const checkpointer = checkpoints.own();
   const Schedule schedule = ScheduleFrom(checkpoints.start(), env);
   std::optional<ActivationMeter> tensors;  // from before the model on
@@ -312,8 +330,10 @@ void Trainer::Export(const TrainRun& run) const {
   const std::string& folder = recipe_.run.export_hf;
   if (folder.empty()) return;
   const DeferredModel whole = DeferModel(recipe_, data_.train->input_shape());
-  ExportWeights(run.training_model, *whole.model, run.group, recipe_.model, folder);
-  log_.Result("the weights in Hugging Face's format are in " + folder);
+  ExportWeights(run.training_model, *whole.model, run.group, recipe_, folder);
+  log_.Result((recipe_.lora ? "the adapters in PEFT's format are in "
+                            : "the weights in Hugging Face's format are in ") +
+              folder);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ TEST(ReadRecipe, ErrorsHavePlaceAndReason) {
       {"run: {a: 1, a: 2}\n", "r.yaml:1:13: ", "key 'a' is given twice"},
       {"run: 1\nmodle: {type: mlp}\n", "r.yaml: ", "unknown key 'modle', did you mean 'model'?"},
       {"run: {}\nlayers: {}\n",
-       "r.yaml: ", "unknown key 'layers'; a recipe has model, data, run, engine"},
+       "r.yaml: ", "unknown key 'layers'; a recipe has model, data, run, engine, lora"},
       {"{\"train_batch_size\": 8, \"optimizer\": {}}\n",
        "r.yaml: ", "is a DeepSpeed configuration, not a recipe; give it beside the recipe"},
       {"run:\n  x: .nan\n", "r.yaml:2:6: ", "'.nan' is not a finite number"},
@@ -117,7 +117,7 @@ TEST(ReadRecipe, ErrorsHavePlaceAndReason) {
       {"run: {}\n---\nrun: {}\n", "r.yaml: ", "more than one document"},
       {"", "r.yaml: ", "not a recipe"},
       {"- run\n", "r.yaml: ",
-       "not a recipe: its top level must be a map with the keys model, data, run, engine"},
+       "not a recipe: its top level must be a map with the keys model, data, run, engine, lora"},
       {"run: {x: \"\xff\"}\n", "r.yaml", ""},
   };
   for (const auto& c : cases) {
@@ -267,7 +267,7 @@ TEST(ReadRecipe, FromFolderGivesModelAndWeights) {
   EXPECT_THAT(without->notices, IsEmpty());
 
   EXPECT_THAT(read("model:\n  from: .\n  type: decoder\n").error().message,
-              HasSubstr("r.yaml:2:3: model.from gives the whole model; remove model.type"));
+              HasSubstr("r.yaml:2:3: model.from gives the whole section; remove model.type"));
   EXPECT_THAT(read("model: {from: nowhere}\n").error().message, HasSubstr("nowhere/config.json"));
   folder.Write("config.json", R"({"model_type": "mixtral"})");
   EXPECT_THAT(read("model: {from: .}\n").error().message,
