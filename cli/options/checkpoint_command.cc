@@ -47,7 +47,13 @@ const OptionTable& JsonOptions() {
 }
 
 const OptionTable& ExportOptions() {
-  static const OptionTable table = {Dtype(), Force(), Help()};
+  static const OptionTable table = {
+      Dtype(),
+      Flag("--merge_lora",
+           "of a run with lora: add the adapters to the weights that they were trained on, in "
+           "fp32, and write these",
+           kFlag<&CheckpointCommand::merge_lora>),
+      Force(), Help()};
   return table;
 }
 
@@ -88,8 +94,9 @@ std::vector<CommandSpec> CheckpointCommands() {
        .examples = {{"dslaunch checkpoint verify run1", "checks all of them"},
                     {"dslaunch checkpoint verify run1/step_000400", "checks one"}}},
       {.name = "checkpoint export",
-       .help = "writes the weights of the checkpoint in FOLDER in Hugging Face's format, as "
-               "model.safetensors and config.json in OUT",
+       .help =
+           "writes the weights of the checkpoint in FOLDER in Hugging Face's format, as "
+           "model.safetensors and config.json in OUT; of a run with lora the adapters in PEFT's",
        .details = kVerifyDetails,
        .arguments = {{"FOLDER", kFolder<&CheckpointCommand::path>,
                       "which checkpoint? Give its folder"},
@@ -97,7 +104,9 @@ std::vector<CommandSpec> CheckpointCommands() {
                       "where to? Give a folder after the checkpoint"}},
        .options = &ExportOptions(),
        .examples = {{"dslaunch checkpoint export run1/step_000400 hf --dtype bf16",
-                     "weights for Hugging Face's transformers"}}},
+                     "weights for Hugging Face's transformers"},
+                    {"dslaunch checkpoint export run1/step_000400 hf --merge_lora",
+                     "a fine-tuned model without adapters"}}},
       {.name = "checkpoint convert",
        .help = "writes a checkpoint of DeepSpeed, PyTorch or dslaunch in another form; by default "
                "its weights as safetensors, with the config and tokenizer files beside it",
@@ -148,6 +157,7 @@ Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>&
   for (const auto& [name, value] : options) {
     if (!value.empty()) checkpoint.words.insert(checkpoint.words.end(), {name, value});
   }
+  if (checkpoint.merge_lora) checkpoint.words.emplace_back("--merge_lora");
   if (checkpoint.force) checkpoint.words.emplace_back("--force");
   return std::move(checkpoint);
 }

@@ -16,13 +16,14 @@ struct CheckpointCommand {
 
   // The values that were given, from which `words` are made.
   std::string path;
-  std::string out;     // export and convert; the second checkpoint of diff
-  std::string to;      // convert only; empty: safetensors
-  std::string dtype;   // export and convert; empty if the dtype is kept
-  std::string prefix;  // convert only
-  std::string key;     // convert only
-  bool force = false;  // export and convert
-  bool json = false;   // ls and diff
+  std::string out;          // export and convert; the second checkpoint of diff
+  std::string to;           // convert only; empty: safetensors
+  std::string dtype;        // export and convert; empty if the dtype is kept
+  std::string prefix;       // convert only
+  std::string key;          // convert only
+  bool force = false;       // export and convert
+  bool merge_lora = false;  // export only
+  bool json = false;        // ls and diff
 };
 
 // Returns the rows of these commands in the table of all.

@@ -10,6 +10,7 @@
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "trainer/config/auto_values.h"
+#include "trainer/config/lora_config.h"
 #include "trainer/config/model_family.h"
 #include "trainer/config/recipe_check.h"
 
@@ -19,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kSections = {"model", "data", "run", "engine"};
+const std::vector<std::string> kSections = {"model", "data", "run", "engine", "lora"};
 
 std::string JoinSections() {
   std::string list;
@@ -126,37 +127,75 @@ Result<std::string> InlineEngine(Json& recipe, const std::string& source,
   return path;
 }
 
+// The content of a file in a folder that `section: {from: FOLDER}` names.
+struct NamedFile {
+  std::string path;
+  std::string text;
+};
+
+// Reads FOLDER/`name` if the recipe has a section `section: {from: FOLDER}`, which must have no
+// other key. nullopt: the recipe has no such section.
+Result<std::optional<NamedFile>> ReadFrom(const Json& recipe, const std::string& section,
+                                          const std::string& name, const std::string& source,
+                                          const std::string& cwd, const KeyOrigins& origins) {
+  const auto found = recipe.find(section);
+  if (found == recipe.end() || !found->is_object() || !found->contains("from")) {
+    return std::optional<NamedFile>();
+  }
+  const KeyOrigin origin = origins.Of(section + ".from");
+  const auto fail = [&](const std::string& why) {
+    return Error{origin.code, origin.place + ": " + section + ".from " + why};
+  };
+  const Json& from = (*found)["from"];
+  if (!from.is_string()) return fail("is not the path of a folder");
+  for (const auto& [key, value] : found->items()) {
+    if (key != "from") return fail("gives the whole section; remove " + section + "." + key);
+  }
+  const bool by_option = origin.code == ExitCode::kUsage;
+  NamedFile file;
+  file.path = Absolute(from.get<std::string>() + "/" + name,
+                       by_option ? fs::path(cwd) : fs::path(source).parent_path());
+  DSL_TRY_ASSIGN(file.text, ReadTextFile(file.path));
+  return std::optional(std::move(file));
+}
+
 // Replaces a section `model: {from: FOLDER}` by the model that the folder's config.json describes,
 // because nodes read only the weights. Unless the recipe has initial weights, it gets the folder's.
 Result<void> InlineModel(Json& recipe, const std::string& source, const std::string& cwd,
                          LoadedRecipe& loaded) {
-  const auto model = recipe.find("model");
-  if (model == recipe.end() || !model->is_object() || !model->contains("from")) return {};
-  const KeyOrigin origin = loaded.origins.Of("model.from");
-  const auto fail = [&](const std::string& why) {
-    return Error{origin.code, origin.place + ": model.from " + why};
-  };
-  if (!(*model)["from"].is_string()) return fail("is not the path of a folder");
-  for (const auto& [key, value] : model->items()) {
-    if (key != "from") return fail("gives the whole model; remove model." + key);
-  }
-  const bool by_option = origin.code == ExitCode::kUsage;
-  const std::string file = Absolute((*model)["from"].get<std::string>() + "/config.json",
-                                    by_option ? fs::path(cwd) : fs::path(source).parent_path());
-  const std::string folder = fs::path(file).parent_path();
-  DSL_TRY_ASSIGN(const std::string text, ReadTextFile(file));
+  DSL_TRY_ASSIGN(const std::optional<NamedFile> file,
+                 ReadFrom(recipe, "model", "config.json", source, cwd, loaded.origins));
+  if (!file) return {};
   try {
-    *model = Json::parse(SectionOfConfigJson(text, file));
+    recipe["model"] = Json::parse(SectionOfConfigJson(file->text, file->path));
   } catch (const std::exception& error) {
     return Error{ExitCode::kBadInput, error.what()};
   }
-  loaded.origins.AddFile("model", Truncate(file), {});
+  loaded.origins.AddFile("model", Truncate(file->path), {});
   Json& run = recipe["run"];
   if (run.is_null()) run = Json::object();
   if (!run.is_object() || run.contains("init_weights")) return {};
+  const std::string folder = fs::path(file->path).parent_path();
   run["init_weights"] = folder;
   loaded.notices.push_back("initial weights: " + Truncate(folder) +
                            ", as model.from says; --set run.init_weights= starts from random ones");
+  return {};
+}
+
+// Replaces a section `lora: {from: FOLDER}` likewise: by the adapters that the folder's
+// adapter_config.json describes, which start with the folder's values.
+Result<void> InlineLora(Json& recipe, const std::string& source, const std::string& cwd,
+                        LoadedRecipe& loaded) {
+  DSL_TRY_ASSIGN(const std::optional<NamedFile> file,
+                 ReadFrom(recipe, "lora", kAdapterConfigFile, source, cwd, loaded.origins));
+  if (!file) return {};
+  try {
+    recipe["lora"] = Json::parse(LoraSectionOfAdapterConfig(file->text, file->path));
+  } catch (const std::exception& error) {
+    return Error{ExitCode::kBadInput, error.what()};
+  }
+  recipe["lora"]["init_weights"] = fs::path(file->path).parent_path();
+  loaded.origins.AddFile("lora", Truncate(file->path), {});
   return {};
 }
 
@@ -455,6 +494,7 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
   }
   loaded.notices = ApplyAuto(recipe, own_engine, source, engine_file);
   DSL_TRY(InlineModel(recipe, source, cwd, loaded));
+  DSL_TRY(InlineLora(recipe, source, cwd, loaded));
   if (const std::string notice = ScheduleNotice(recipe, options); !notice.empty()) {
     loaded.notices.push_back(notice);
   }
