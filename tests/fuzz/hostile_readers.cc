@@ -1,6 +1,7 @@
 #include "tests/fuzz/hostile_readers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +22,7 @@
 #include "trainer/checkpoint/write_journal.h"
 #include "trainer/comm/links/store_core.h"
 #include "trainer/config/json_object.h"
+#include "trainer/config/lora_config.h"
 #include "trainer/config/model_family.h"
 #include "trainer/data/image_file.h"
 #include "trainer/foreign/archive/torch_archive.h"
@@ -30,6 +32,7 @@
 #include "trainer/text/pattern.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/text/unicode.h"
+#include "trainer/weights/adapter_record.h"
 #include "trainer/weights/config_json.h"
 #include "trainer/weights/json_file.h"
 #include "trainer/weights/weight_files.h"
@@ -305,6 +308,35 @@ bool ReadsHuggingFaceConfig(const std::string& text) {
     JsonObject again(written, "config.json", "");
     const ModelConfig reread = family.ReadConfigJson(again);
     Require(family.ConfigJson(reread, "float32") == written, "config.json changes when saved");
+  });
+}
+
+bool ReadsAdapterConfig(const std::string& text) {
+  return Accepts([&] {
+    const nlohmann::json section =
+        nlohmann::json::parse(LoraSectionOfAdapterConfig(text, "adapter_config.json"));
+    const LoraConfig lora = ReadLora(JsonObject(section, "recipe", "lora"));
+    Require(lora.rank >= 1 && lora.rank <= 1 << 16, "a rank is out of range");
+    Require(lora.dropout >= 0 && lora.dropout < 1, "a dropout is not a probability");
+    Require(std::isfinite(lora.scale()), "a scale is not a number");
+    // An export has the same settings, for the layers that it names.
+    const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj"};
+    LoraConfig written = ReadAdapterConfig(
+        JsonObject(AdapterConfigJson(lora, layers, "base", false), "adapter_config.json", ""));
+    if (lora.targets.empty()) written.targets.clear();
+    std::ranges::sort(written.targets);
+    LoraConfig sorted = lora;
+    std::ranges::sort(sorted.targets);
+    sorted.targets.erase(std::ranges::unique(sorted.targets).begin(), sorted.targets.end());
+    Require(LoraSection(written) == LoraSection(sorted), "adapter_config.json changes when saved");
+  });
+}
+
+bool ReadsAdapterRecord(const std::string& text) {
+  return Accepts([&] {
+    const AdapterRecord record = ParseAdapterRecord(text, "manifest.json");
+    const AdapterRecord again = ParseAdapterRecord(FormatAdapterRecord(record), "again");
+    Require(AdapterDifference(record, again).empty(), "a record changes when saved");
   });
 }
 

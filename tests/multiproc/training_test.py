@@ -155,7 +155,7 @@ class Training(LauncherCase):
                 ("gpt2_tiny", 2, text, perplexity), ("gpt2_tiny_pipeline", 2, text, perplexity),
                 ("gpt2_small", 2, tokens, memory), ("gpt2_small_pipeline", 4, tokens, memory),
                 ("llama_tiny", 2, text, perplexity), ("llama_1b", 1, tokens, of_many), ("llama_8b", 1, tokens, of_many),
-                ("qwen3_0.6b", 1, tokens, of_many),
+                ("llama_tiny_lora", 2, text, of_many), ("qwen3_0.6b", 1, tokens, of_many),
                 ("cifar10", 2, images, memory)):
             code, job = self.run_job(LOCAL, "--num_gpus", ranks, "train", recipe, "--data", data, *options, timeout_s=120)
             self.assert_code(0, code, job)
