@@ -4,6 +4,7 @@
 //   {"model": {"type": ..., sizes} | "config": config.json, "input_shape": [...], "seed": N,
 //    "weights": PATH?, "lora": section?, "export": FOLDER?, "gradients": FOLDER for the gradients'
 //    values?, "tokens": [[...], ...] | "batch": N, "targets": [...]}
+//    "documents": whether negative tokens, -1 - ID, begin documents?
 //
 // Without tokens the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
 //
@@ -118,7 +119,8 @@ json AnswerInParts(const json& asked) {
 json Answer(const json& asked) {
   if (asked.contains("parts")) return AnswerInParts(asked);
   const auto input_shape = asked.at("input_shape").get<std::vector<int64_t>>();
-  const ModelConfig config = ParseModelSection(SectionOf(asked), "trace");
+  ModelConfig config = ParseModelSection(SectionOf(asked), "trace");
+  if (asked.value("documents", false)) config = *config.family().SeparateDocuments(config);
   at::manual_seed(asked.at("seed"));
   const std::shared_ptr<Model> model = MakeModel(config, input_shape);
   if (asked.contains("lora")) {

@@ -82,6 +82,14 @@ const std::vector<OfDataTypes>& KeysOfDataTypes() {
          "(default 1): "
          "samples come from them in proportion to the weights, in an order that depends on nothing "
          "else. An epoch has as many samples as all of them"}}},
+      {"the type tokens",
+       [](Type type) { return type == Type::kTokens; },
+       {BoolKey("documents", &D::documents,
+                "whether tokens see only the document that they are in, and their positions count "
+                "from its begin; the last token of a document, `eos_token_id`, has no target. Not "
+                "in pipelines"),
+        IntKey("eos_token_id", &D::eos_token_id, {0, int64_t{1} << 30},
+               "with `documents`: token that ends a document; default: the model's")}},
       {"image_folder, csv, tokens and text; idx and cifar have test files of their own, and a "
        "plugin "
        "makes the data to evaluate on itself",
@@ -131,6 +139,18 @@ void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataCon
   object.Fail("type",
               std::string("does not fit the model: ") + model.type() + " takes " +
                   (needs.vocabulary > 0 ? "tokens or text" : "idx, cifar, image_folder or csv"));
+}
+
+void CheckDocuments(const JsonObject& object, const ModelConfig& model, const DataConfig& data) {
+  if (!data.documents) return;
+  if (!model.family().SeparateDocuments(model)) {
+    object.Fail("documents", std::string("is true, but a model of type ") + model.type() +
+                                 " cannot keep documents apart; remove it");
+  }
+  if (!data.eos_token_id) {
+    object.Fail("eos_token_id",
+                "is missing; the model does not give a single token that ends a document");
+  }
 }
 
 // Refuses values that contradict each other or the model.
@@ -192,7 +212,9 @@ DataConfig ReadDataConfig(JsonObject& section, const ModelConfig& model) {
   const bool plugin = data.type == DataConfig::Type::kPlugin;
   if (plugin && data.plugin.empty()) data.plugin = model.family().Library(model);
   section.RefuseUnknown();
+  if (!data.eos_token_id) data.eos_token_id = model.needs().end_token;
   CheckData(section, model, data);
+  CheckDocuments(section, model, data);
   return data;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,10 @@ struct DataConfig {
   bool drop_last = false;
   int64_t block_size = 0;           // tokens of a sample; 0: as many as the model takes
   std::vector<DataSource> sources;  // tokens and text: several instead of `path`
-  std::string val_path;             // image_folder, tokens, text and csv: data to evaluate on
+  // tokens: keep attention and positions within documents, which end at eos_token_id
+  bool documents = false;
+  std::optional<int64_t> eos_token_id;  // default: the model's; there is one if documents
+  std::string val_path;                 // image_folder, tokens, text and csv: data to evaluate on
   double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
   // csv
   std::string label_column;              // name or number from 0; empty: last column

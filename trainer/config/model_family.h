@@ -23,6 +23,7 @@ struct DataNeeds {
   int64_t classes = 0;     // above 0: labels are 0 to classes - 1
   int64_t vocabulary = 0;  // above 0: samples are token ids, 0 to vocabulary - 1
   int64_t positions = 0;   // the most tokens of a sample, and the default; 0: no limit
+  std::optional<int64_t> end_token = std::nullopt;  // ends a document in a vocabulary, if known
 };
 
 // The settings of a model of any family: a value, cheap to copy. Const functions may be called by
@@ -94,6 +95,12 @@ class ModelFamily {
   // Reads a config.json of transformers with one of ModelTypes. Throws ConfigError, naming the key,
   // for variants that the family does not implement. Other keys are ignored.
   virtual ModelConfig ReadConfigJson(JsonObject& config_json) const { return Read(config_json); }
+  // Returns `config` of a model that takes samples of several documents, whose tokens see and count
+  // the tokens of their own document only: tokens are marked (trainer/base/document_mark.h), and
+  // forward passes alternate with backward passes. nullopt if the family has no such models.
+  virtual std::optional<ModelConfig> SeparateDocuments(const ModelConfig&) const {
+    return std::nullopt;
+  }
   // Keys of the section whose values no tensor's shape shows.
   virtual std::vector<const char*> KeysNotInShapes() const { return {}; }
   // The path of the shared library that defines the model, which may define data and metrics too;

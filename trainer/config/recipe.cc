@@ -358,6 +358,14 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, recipe.model, needs_batches ? ranks : 0);
+  if (recipe.data.documents) {
+    if (recipe.engine.pipeline.stages > 1) {
+      data.Fail("documents",
+                "needs all layers on one rank, but engine.pipeline divides them; leave one of them "
+                "out");
+    }
+    recipe.model = *recipe.model.family().SeparateDocuments(recipe.model);
+  }
   if (recipe.run.steps) FitToRun(recipe.engine.scheduler, *recipe.run.steps);
   CheckRunFitsEngine(section("run"), recipe);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {

@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "dslaunch/plugin.h"
+#include "trainer/base/no_target.h"
 #include "trainer/config/json_object.h"
 #include "trainer/plugin/plugin_library.h"
 
 namespace dslaunch {
 namespace {
-
-constexpr int64_t kNoTarget = -100;
 
 std::string ShapeText(const at::Tensor& tensor) {
   std::string text = std::string(c10::toString(tensor.scalar_type())) + " [";

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "trainer/base/document_mark.h"
+#include "trainer/base/no_target.h"
 #include "trainer/base/train_error.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/mixture.h"
@@ -131,8 +133,11 @@ Batch TokenDataset::Fetch(std::span<const int64_t> indices) const {
   for (const int64_t index : indices) {
     CheckSampleIndex(index, size());
     ReadSample(index, tokens);
-    input = std::copy(tokens.begin(), tokens.end() - 1, input);
-    target = std::copy(tokens.begin() + 1, tokens.end(), target);
+    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const bool begins = i > 0 && tokens[i - 1] == end_token_;
+      *input++ = begins ? MarkDocumentStart(tokens[i]) : tokens[i];
+      *target++ = tokens[i] == end_token_ ? kNoTarget : tokens[i + 1];
+    }
   }
   return batch;
 }
@@ -155,6 +160,10 @@ DataSplits OpenTokenData(const DataConfig& data, int64_t block, int64_t vocab_si
     if (data.val_fraction > 0) test = Part(reading, shards, train_tokens, test_tokens);
   }
   if (const std::string path = TestPath(data); !path.empty()) test = Whole(reading, path, kVal);
+  if (data.documents) {
+    train->EndDocumentsAt(*data.eos_token_id);
+    if (test) test->EndDocumentsAt(*data.eos_token_id);
+  }
   return {std::move(train), std::move(test)};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,8 +22,13 @@ class TokenDataset : public Dataset {
 
   Batch Fetch(std::span<const int64_t> indices) const override;
 
+  // Makes samples of documents, which end at this token: each document's first token is marked
+  // (trainer/base/document_mark.h), and the last has no target.
+  void EndDocumentsAt(int64_t token) { end_token_ = token; }
+
  private:
   int64_t block_;
+  std::optional<int64_t> end_token_;
 };
 
 // Opens data.type text or tokens, `block` tokens a sample. Throws as OpenData does.

@@ -6,10 +6,9 @@
 
 #include <cstdint>
 
-namespace dslaunch {
+#include "trainer/base/no_target.h"
 
-// The target of a position without one.
-inline constexpr int64_t kNoTarget = -100;
+namespace dslaunch {
 
 // Returns at::cross_entropy_loss in fp32 as a scalar: the mean over the targets, or their sum with
 // at::Reduction::Sum. Shapes: logits [..., classes], targets int64 [...]; target -100 is ignored.

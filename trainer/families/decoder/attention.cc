@@ -10,13 +10,15 @@
 namespace dslaunch::decoder {
 
 AttentionImpl::AttentionImpl(const DecoderConfig& config, int64_t layer,
-                             std::shared_ptr<Positions> positions, const TensorParallel& tensor)
+                             std::shared_ptr<Positions> positions,
+                             std::shared_ptr<Documents> documents, const TensorParallel& tensor)
     : tensor_(tensor),
       layer_(layer),
       head_dim_(config.width_of_head()),
       dropout_(config.attention_dropout),
       window_(config.WindowOf(layer)),
-      positions_(std::move(positions)) {
+      positions_(std::move(positions)),
+      documents_(std::move(documents)) {
   const int64_t width = config.hidden_size, inner = config.num_attention_heads * head_dim_;
   const auto projection = [&](const char* name, int64_t out, int64_t kv_heads) {
     return register_module(
@@ -36,26 +38,31 @@ AttentionImpl::AttentionImpl(const DecoderConfig& config, int64_t layer,
 at::Tensor AttentionImpl::forward(const at::Tensor& input) {
   const at::Tensor x = EnterRegion(input, tensor_);
   at::Tensor query = Heads(q_proj_, x), key = Heads(k_proj_, x);
-  at::Tensor value = Heads(v_proj_, x);
+  const at::Tensor value = Heads(v_proj_, x);
   if (q_norm_) query = q_norm_(query);
   if (k_norm_) key = k_norm_(key);
-  const auto [cosines, sines] = positions_->Rotation(query);
+  const auto [cosines, sines] = positions_->Rotation(query, documents_->positions());
   query = RotateHeads(query, cosines, sines);
   key = RotateHeads(key, cosines, sines);
-  const int64_t length = x.size(1);
+  return o_proj_(Attend(query, key, value).flatten(2));
+}
+
+at::Tensor AttentionImpl::Attend(const at::Tensor& query, at::Tensor key, at::Tensor value) {
+  const double dropout = is_training() ? dropout_ : 0.0;
+  const RegionSeed seed(tensor_, query.device(), dropout > 0);
+  if (documents_->several()) return documents_->Attend(query, key, value, dropout, window_);
+  const int64_t length = query.size(1);
   const bool slides = window_ && length > *window_;
   std::optional<at::Tensor> mask =
-      slides ? std::optional(positions_->Mask(length, *window_, x)) : std::nullopt;
+      slides ? std::optional(positions_->Mask(length, *window_, query)) : std::nullopt;
   KeyValueCache* const cache = positions_->cache();
   const auto seen = cache == nullptr ? std::nullopt : cache->Extend(layer_, window_, key, value);
   if (seen) std::tie(key, value, mask) = std::tie(seen->keys, seen->values, seen->mask);
-  const double dropout = is_training() ? dropout_ : 0.0;
-  const RegionSeed seed(tensor_, x.device(), dropout > 0);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, dropout,
-      /*is_causal=*/!slides && !seen, /*scale=*/std::nullopt,
-      /*enable_gqa=*/query.size(2) != key.size(2));
-  return o_proj_(mixed.transpose(1, 2).flatten(2));
+  return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
+                                          value.transpose(1, 2), mask, dropout,
+                                          /*is_causal=*/!slides && !seen, /*scale=*/std::nullopt,
+                                          /*enable_gqa=*/query.size(2) != key.size(2))
+      .transpose(1, 2);
 }
 
 at::Tensor AttentionImpl::Heads(Linear& projection, const at::Tensor& x) const {

@@ -11,19 +11,22 @@
 #include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/decoder/layers.h"
 #include "trainer/families/decoder/positions.h"
+#include "trainer/nn/documents.h"
 
 namespace dslaunch::decoder {
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // `layer` is the layer's index in the model, `positions` are the model's. Heads are divided over
-  // `tensor`.
+  // `layer` is the layer's index in the model; `positions` and `documents` are the model's. Heads
+  // are divided over `tensor`.
   AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
-                const TensorParallel& tensor);
+                std::shared_ptr<Documents> documents, const TensorParallel& tensor);
   // [B, T, hidden_size] -> the same, or [B, T / parts, hidden_size] with sequence parallelism
   at::Tensor forward(const at::Tensor& input);
 
  private:
+  // [B, T, heads, head_dim] -> the same as the query
+  at::Tensor Attend(const at::Tensor& query, at::Tensor key, at::Tensor value);
   // [B, T, hidden_size] -> [B, T, this rank's heads, head_dim]
   at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
 
@@ -33,6 +36,7 @@ class AttentionImpl : public torch::nn::Module {
   double dropout_;
   std::optional<int64_t> window_;
   std::shared_ptr<Positions> positions_;
+  std::shared_ptr<Documents> documents_;
   Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
   Norm q_norm_{nullptr}, k_norm_{nullptr};  // null except in qwen3
 };

@@ -13,6 +13,7 @@
 #include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/decoder/layers.h"
 #include "trainer/families/decoder/positions.h"
+#include "trainer/nn/documents.h"
 #include "trainer/nn/key_value_cache.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
@@ -55,9 +56,9 @@ TORCH_MODULE(FeedForward);
 class BlockImpl : public torch::nn::Module {
  public:
   BlockImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
-            const TensorParallel& tensor)
-      : self_attn_(
-            register_module("self_attn", Attention(config, layer, std::move(positions), tensor))),
+            std::shared_ptr<Documents> documents, const TensorParallel& tensor)
+      : self_attn_(register_module("self_attn", Attention(config, layer, std::move(positions),
+                                                          std::move(documents), tensor))),
         mlp_(register_module("mlp", FeedForward(config, tensor))),
         input_layernorm_(register_module("input_layernorm", HiddenNorm(config, tensor))),
         post_attention_layernorm_(
@@ -80,12 +81,15 @@ class BodyImpl : public torch::nn::Module {
  public:
   BodyImpl(const DecoderConfig& config, const TensorParallel& tensor,
            std::shared_ptr<KeyValueCache*> cache)
-      : embed_tokens(register_module("embed_tokens", TokenEmbedding(config, tensor))),
+      : BodyImpl(config, tensor, std::move(cache), std::make_shared<Documents>()) {}
+  BodyImpl(const DecoderConfig& config, const TensorParallel& tensor,
+           std::shared_ptr<KeyValueCache*> cache, const std::shared_ptr<Documents>& documents)
+      : embed_tokens(register_module("embed_tokens", TokenEmbedding(config, documents, tensor))),
         layers(register_module("layers", torch::nn::ModuleList())) {
     positions =
         std::make_shared<Positions>(config.rotary, config.width_of_head(), std::move(cache));
     for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-      layers->push_back(std::make_shared<BlockImpl>(config, i, positions, tensor));
+      layers->push_back(std::make_shared<BlockImpl>(config, i, positions, documents, tensor));
     }
     norm = register_module("norm", HiddenNorm(config, tensor));
   }

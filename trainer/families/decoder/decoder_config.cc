@@ -254,6 +254,12 @@ class DecoderModels : public TableFamily<DecoderConfig> {
             "use_sliding_window", "max_window_layers",   "layer_types"};
   }
 
+  std::optional<ModelConfig> SeparateDocuments(const ModelConfig& config) const override {
+    auto separating = config.As<DecoderConfig>();
+    separating.separates_documents = true;
+    return separating;
+  }
+
   nlohmann::json LeastSection() const override {
     return {{"model_type", "llama"},
             {"vocab_size", 32000},
@@ -309,6 +315,12 @@ std::optional<int64_t> DecoderConfig::WindowOf(int64_t index) const {
                           ? index >= max_window_layers
                           : layer_types.at(static_cast<size_t>(index)) == kSlidingAttention;
   return slides ? sliding_window : std::nullopt;
+}
+
+std::optional<int64_t> DecoderConfig::end_token() const {
+  nlohmann::json end = nlohmann::json::parse(other_keys).value("eos_token_id", nlohmann::json());
+  if (end.is_array() && end.size() == 1) end = nlohmann::json(end[0]);
+  return end.is_number_integer() ? std::optional(end.get<int64_t>()) : std::nullopt;
 }
 
 const ModelFamily& DecoderFamily() {

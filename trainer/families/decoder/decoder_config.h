@@ -35,8 +35,11 @@ struct DecoderConfig {
   enum class Activation { kSilu };
   static const ModelFamily& Family() { return DecoderFamily(); }
   DataNeeds Needs() const {
-    return {.vocabulary = vocab_size, .positions = max_position_embeddings};
+    return {
+        .vocabulary = vocab_size, .positions = max_position_embeddings, .end_token = end_token()};
   }
+  // eos_token_id of other_keys, unless there are several.
+  std::optional<int64_t> end_token() const;
 
   int64_t kv_heads() const { return num_key_value_heads.value_or(num_attention_heads); }
   int64_t width_of_head() const { return head_dim.value_or(hidden_size / num_attention_heads); }
@@ -73,6 +76,7 @@ struct DecoderConfig {
   bool use_sliding_window = false;
   int64_t max_window_layers = 28;        // number of first layers without window
   std::vector<std::string> layer_types;  // empty: by max_window_layers
+  bool separates_documents = false;      // data.documents
   std::string other_keys = "{}";         // JSON object that an export adds to config.json
 };
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "trainer/base/train_error.h"
 #include "trainer/nn/rms_norm.h"
@@ -66,10 +67,14 @@ NormalizedSum NormImpl::Add(const at::Tensor& x, const at::Tensor& branch) {
   return AddAndRmsNorm(x, branch, SumGradients(weight_, sums_), epsilon_);
 }
 
-TokenEmbeddingImpl::TokenEmbeddingImpl(const DecoderConfig& config, const TensorParallel& tensor)
+TokenEmbeddingImpl::TokenEmbeddingImpl(const DecoderConfig& config,
+                                       std::shared_ptr<Documents> documents,
+                                       const TensorParallel& tensor)
     : tensor_(tensor),
       vocabulary_(config.vocab_size),
-      max_positions_(config.max_position_embeddings) {
+      max_positions_(config.max_position_embeddings),
+      separates_documents_(config.separates_documents),
+      documents_(std::move(documents)) {
   const at::Tensor whole = DrawNormal({config.vocab_size, config.hidden_size}, config);
   if (config.pad_token_id) {
     // PyTorch counts negative ids, which old files have, from the end.
@@ -88,7 +93,8 @@ at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& tokens) {
                 " tokens, more than model.max_position_embeddings, " +
                 std::to_string(max_positions_));
   }
-  return EmbedTokens(tokens, weight, vocabulary_, padding_, tensor_);
+  const at::Tensor ids = separates_documents_ ? documents_->Divide(tokens) : tokens;
+  return EmbedTokens(ids, weight, vocabulary_, padding_, tensor_);
 }
 
 }  // namespace dslaunch::decoder

@@ -5,7 +5,10 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
+
 #include "trainer/families/decoder/decoder_config.h"
+#include "trainer/nn/documents.h"
 #include "trainer/nn/lora/lora.h"
 #include "trainer/nn/normalized_sum.h"
 #include "trainer/nn/tensor_parallel/divided_module.h"
@@ -59,7 +62,9 @@ TORCH_MODULE(Norm);
 
 class TokenEmbeddingImpl : public DividedModule {
  public:
-  TokenEmbeddingImpl(const DecoderConfig& config, const TensorParallel& tensor);
+  // `documents`, the model's, get each batch if the config separates documents.
+  TokenEmbeddingImpl(const DecoderConfig& config, std::shared_ptr<Documents> documents,
+                     const TensorParallel& tensor);
   // int64 [B, T] -> [B, T, hidden_size], or this rank's tokens of them with sequence parallelism.
   // Throws kBadInput for other inputs and for more than max_position_embeddings tokens.
   at::Tensor forward(const at::Tensor& tokens);
@@ -70,6 +75,8 @@ class TokenEmbeddingImpl : public DividedModule {
   const TensorParallel tensor_;
   int64_t vocabulary_;
   int64_t max_positions_;
+  const bool separates_documents_;
+  std::shared_ptr<Documents> documents_;
   int64_t padding_ = -1;  // token whose embedding gets no gradient; -1: none
 };
 TORCH_MODULE(TokenEmbedding);

@@ -28,7 +28,12 @@ at::Tensor Positions::OnDevice(const at::Tensor& host, const Key& key,
   return copy;
 }
 
-std::pair<at::Tensor, at::Tensor> Positions::Rotation(const at::Tensor& like) {
+std::pair<at::Tensor, at::Tensor> Positions::Rotation(const at::Tensor& like,
+                                                      const at::Tensor& positions) {
+  if (positions.defined() && positions.is_same(last_positions_) &&
+      last_cosines_.scalar_type() == like.scalar_type()) {
+    return {last_cosines_, last_sines_};
+  }
   const bool continues = cache() != nullptr && !cache()->in_first_pass();
   const int64_t length = continues ? cache()->capacity() : like.size(1);
   if (length > positions_) {
@@ -40,7 +45,17 @@ std::pair<at::Tensor, at::Tensor> Positions::Rotation(const at::Tensor& like) {
                                     {kind, length}, like.options());
     return continues ? all.index_select(0, cache()->last_positions()).unsqueeze(1) : all;
   };
-  return {side(table_->cosines, Kind::kCosines), side(table_->sines, Kind::kSines)};
+  const at::Tensor cosines = side(table_->cosines, Kind::kCosines);
+  const at::Tensor sines = side(table_->sines, Kind::kSines);
+  if (!positions.defined()) return {cosines, sines};
+  last_positions_ = positions;
+  const auto at_positions = [&](const at::Tensor& of_all) {
+    return of_all.index_select(0, positions.flatten())
+        .view({positions.size(0), length, 1, head_dim_ / 2});
+  };
+  last_cosines_ = at_positions(cosines);
+  last_sines_ = at_positions(sines);
+  return {last_cosines_, last_sines_};
 }
 
 at::Tensor Positions::Mask(int64_t length, int64_t window, const at::Tensor& like) {

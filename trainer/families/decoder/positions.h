@@ -23,9 +23,9 @@ class Positions {
 
   KeyValueCache* cache() const { return *cache_; }
 
-  // Returns {cosines, sines} for RotateHeads of `like` [B, T, ...]. Positions count from 0, except
-  // in later passes of a cache.
-  std::pair<at::Tensor, at::Tensor> Rotation(const at::Tensor& like);
+  // Returns {cosines, sines} for RotateHeads of `like` [B, T, ...]. Its tokens are at `positions`,
+  // int64 [B, T], each below T; undefined: they count from 0, except in later passes of a cache.
+  std::pair<at::Tensor, at::Tensor> Rotation(const at::Tensor& like, const at::Tensor& positions);
   // Returns bool [T, T], true where position i sees position j: j <= i and i - j < window. `like`
   // is on the mask's device.
   at::Tensor Mask(int64_t length, int64_t window, const at::Tensor& like);
@@ -46,6 +46,8 @@ class Positions {
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const std::vector<char>>>
       masks_;  // key: length and window
   std::map<Key, at::Tensor> on_device_;
+  // The result for the last `positions`, which all layers share.
+  at::Tensor last_positions_, last_cosines_, last_sines_;
 };
 
 }  // namespace dslaunch

@@ -14,6 +14,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/nn/documents.h"
 #include "trainer/nn/key_value_cache.h"
 #include "trainer/nn/layer_norm.h"
 #include "trainer/nn/lora/lora.h"
@@ -110,9 +111,11 @@ TORCH_MODULE(Projection);
 
 class AttentionImpl : public torch::nn::Module {
  public:
+  // `cache` and `documents` are the model's.
   AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
-                std::shared_ptr<KeyValueCache*> cache)
+                std::shared_ptr<KeyValueCache*> cache, std::shared_ptr<Documents> documents)
       : tensor_(tensor),
+        documents_(std::move(documents)),
         layer_(layer),
         cache_(std::move(cache)),
         n_head_(config.n_head / tensor.parts),
@@ -137,13 +140,14 @@ class AttentionImpl : public torch::nn::Module {
  private:
   // [B, T, heads, C / heads], three times -> [B, T, C]
   at::Tensor Mix(const at::Tensor& query, at::Tensor key, at::Tensor value) const {
+    const double dropout = is_training() ? attn_pdrop_ : 0.0;
+    const RegionSeed seed(tensor_, query.device(), dropout > 0);
+    if (documents_->several()) return documents_->Attend(query, key, value, dropout).flatten(2);
     std::optional<at::Tensor> mask;
     const auto seen = *cache_ == nullptr
                           ? std::nullopt
                           : (*cache_)->Extend(layer_, /*window=*/std::nullopt, key, value);
     if (seen) std::tie(key, value, mask) = std::tie(seen->keys, seen->values, seen->mask);
-    const double dropout = is_training() ? attn_pdrop_ : 0.0;
-    const RegionSeed seed(tensor_, query.device(), dropout > 0);
     return at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
                                             value.transpose(1, 2), mask, dropout,
                                             /*is_causal=*/!seen)
@@ -152,6 +156,7 @@ class AttentionImpl : public torch::nn::Module {
   }
 
   const TensorParallel tensor_;
+  std::shared_ptr<Documents> documents_;
   int64_t layer_;
   std::shared_ptr<KeyValueCache*> cache_;
   int64_t n_head_;  // number of heads on this rank
@@ -187,10 +192,11 @@ TORCH_MODULE(FeedForward);
 class BlockImpl : public torch::nn::Module {
  public:
   BlockImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
-            std::shared_ptr<KeyValueCache*> cache)
+            std::shared_ptr<KeyValueCache*> cache, std::shared_ptr<Documents> documents)
       : tensor_(tensor),
         ln_1_(register_module("ln_1", Norm(config))),
-        attn_(register_module("attn", Attention(config, tensor, layer, std::move(cache)))),
+        attn_(register_module(
+            "attn", Attention(config, tensor, layer, std::move(cache), std::move(documents)))),
         ln_2_(register_module("ln_2", Norm(config))),
         mlp_(register_module("mlp", FeedForward(config, tensor))) {}
 
@@ -242,6 +248,8 @@ class Gpt2TransformerImpl : public torch::nn::Module {
 
   const TensorParallel tensor_;
   std::shared_ptr<KeyValueCache*> cache_;
+  const bool separates_documents_;
+  std::shared_ptr<Documents> documents_ = std::make_shared<Documents>();
   int64_t vocab_size_, n_positions_;
   double embd_pdrop_;
   Embedding wte_, wpe_;
@@ -282,6 +290,7 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorP
                                          std::shared_ptr<KeyValueCache*> cache)
     : tensor_(tensor),
       cache_(std::move(cache)),
+      separates_documents_(config.separates_documents),
       vocab_size_(config.vocab_size),
       n_positions_(config.n_positions),
       embd_pdrop_(config.embd_pdrop),
@@ -290,7 +299,7 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorP
       h_(register_module("h", torch::nn::ModuleList())),
       ln_f_(register_module("ln_f", Norm(config))) {
   for (int64_t i = 0; i < config.n_layer; ++i) {
-    h_->push_back(std::make_shared<BlockImpl>(config, tensor, i, cache_));
+    h_->push_back(std::make_shared<BlockImpl>(config, tensor, i, cache_, documents_));
   }
 }
 
@@ -303,7 +312,8 @@ at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
     RefuseInput("gpt2 was given " + std::to_string(tokens.size(1)) +
                 " tokens, more than model.n_positions, " + std::to_string(n_positions_));
   }
-  const at::Tensor embeddings = EmbedTokens(tokens, wte_->weight, vocab_size_, -1, tensor_);
+  const at::Tensor ids = separates_documents_ ? documents_->Divide(tokens) : tokens;
+  const at::Tensor embeddings = EmbedTokens(ids, wte_->weight, vocab_size_, -1, tensor_);
   return DropoutOutsideRegions(embeddings + Positions(embeddings.size(1)), embd_pdrop_,
                                is_training(), tensor_);
 }
@@ -314,7 +324,8 @@ at::Tensor Gpt2TransformerImpl::Positions(int64_t length) {
     return at::embedding(weight, (*cache_)->last_positions()).unsqueeze(1);
   }
   const int64_t first = tensor_.divides_tokens() ? tensor_.part * length : 0;
-  return weight.slice(0, first, first + length);
+  if (!documents_->several()) return weight.slice(0, first, first + length);
+  return at::embedding(weight, documents_->positions().slice(1, first, first + length));
 }
 
 std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {

@@ -5,9 +5,6 @@
 namespace dslaunch {
 namespace {
 
-// The end of a text in GPT-2's vocabulary, by which transformers begins and ends texts.
-constexpr int64_t kEndOfText = 50256;
-
 KeyTable<Gpt2Config> Gpt2Keys() {
   using C = Gpt2Config;
   constexpr int64_t kMaxUnits = int64_t{1} << 20;
@@ -45,7 +42,7 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
   nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const override {
     const auto& gpt2 = config.As<Gpt2Config>();
     const nlohmann::json end_of_text =
-        gpt2.vocab_size > kEndOfText ? nlohmann::json(kEndOfText) : nlohmann::json();
+        gpt2.end_token() ? nlohmann::json(*gpt2.end_token()) : nlohmann::json();
     nlohmann::json json = {{"model_type", type()},
                            {"architectures", {"GPT2LMHeadModel"}},
                            {"activation_function", "gelu_new"},
@@ -95,6 +92,11 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
     refuse_unless("scale_attn_by_inverse_layer_idx", false);
     refuse_unless("add_cross_attention", false);
     return Read(config_json);
+  }
+  std::optional<ModelConfig> SeparateDocuments(const ModelConfig& config) const override {
+    auto separating = config.As<Gpt2Config>();
+    separating.separates_documents = true;
+    return separating;
   }
   // With another number of heads the same tensors would compute something else.
   std::vector<const char*> KeysNotInShapes() const override {

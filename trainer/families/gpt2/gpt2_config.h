@@ -11,7 +11,14 @@ const ModelFamily& Gpt2Family();
 
 struct Gpt2Config {
   static const ModelFamily& Family() { return Gpt2Family(); }
-  DataNeeds Needs() const { return {.vocabulary = vocab_size, .positions = n_positions}; }
+  DataNeeds Needs() const {
+    return {.vocabulary = vocab_size, .positions = n_positions, .end_token = end_token()};
+  }
+  // The end of a text in GPT-2's own vocabulary, by which transformers begins and ends texts.
+  std::optional<int64_t> end_token() const {
+    constexpr int64_t kEndOfText = 50256;
+    return vocab_size > kEndOfText ? std::optional(kEndOfText) : std::nullopt;
+  }
 
   int64_t inner() const { return n_inner.value_or(4 * n_embd); }
 
@@ -26,6 +33,7 @@ struct Gpt2Config {
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
+  bool separates_documents = false;  // data.documents
 };
 
 }  // namespace dslaunch

@@ -262,6 +262,18 @@ TEST_F(DatasetTest, RejectsFolderWithoutCompleteShards) {
           AllOf(HasSubstr("has text_train_1.bin and text_val_0.bin"), HasSubstr("data.val_path")));
 }
 
+TEST_F(DatasetTest, MarksFirstTokensOfDocuments) {
+  DataConfig data = Data(Type::kTokens, WriteTokens("train.bin", {7, 5, 9, 5, 5, 8, 2, 5, 6}));
+  data.documents = true;
+  data.eos_token_id = 5;
+  const DataSplits splits = OpenData(data, tokens_);
+  const Batch batch = Fetch(*splits.train, {0, 1});
+  EXPECT_TRUE(batch.inputs.equal(at::tensor({7, 5, ~9, 5, 5, ~8, 2, 5}, at::kLong).view({2, 4})));
+  EXPECT_TRUE(
+      batch.targets.equal(at::tensor({5, -100, 5, -100, -100, 2, 5, -100}, at::kLong).view({2, 4})))
+      << "the first token of a block begins a document without a mark";
+}
+
 TEST_F(DatasetTest, TextNeedsVocabularyOf256) {
   const DataConfig data = Data(Type::kText, folder_.Write("a.txt", "hello"));
   EXPECT_TRUE(Fetch(*OpenData(data, tokens_).train, {0})
