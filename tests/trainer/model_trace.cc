@@ -3,8 +3,8 @@
 //
 //   {"model": {"type": ..., sizes} | "config": config.json, "input_shape": [...], "seed": N,
 //    "weights": PATH?, "lora": section?, "export": FOLDER?, "gradients": FOLDER for the gradients'
-//    values?, "tokens": [[...], ...] | "batch": N, "targets": [...]}
-//    "documents": whether negative tokens, -1 - ID, begin documents?
+//    values?, "documents": whether negative tokens, -1 - ID, begin documents?,
+//    "tokens": [[...], ...] | "batch": N, "targets": [...]}
 //
 // Without tokens the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
 //
