@@ -24,6 +24,10 @@ VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+
 INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE",
             "DSLAUNCH_ACCELERATE_CONFIG", "DSLAUNCH_ACCELERATE_CONFIG_FILE"}
 
+# Of Hugging Face's config.json and PEFT's adapter_config.json.
+KEYS_OF_OTHER_FILES = {"model_type", "activation_function", "bias", "lora_alpha", "lora_dropout", "peft_type", "r",
+                       "target_modules"}
+
 
 def sources(folders=SOURCES):
     for folder in folders:
@@ -56,7 +60,7 @@ class ReferenceTest(unittest.TestCase):
                 read |= set(GETTER.findall(path.read_text(encoding="utf-8")))
         self.assertGreater(len(read), 100, "the pattern does not fit the sources any more")
         missing = read - documented - {"engine_source", "bfloat16", "allgather_size",  # the last two are older names
-                                       "model_type", "activation_function"}  # keys of Hugging Face's config.json
+                                       *KEYS_OF_OTHER_FILES}
         self.assertFalse(missing, f"keys that trainer/config reads and docs/reference/recipe.md lacks: {sorted(missing)}; "
                                   "a sample in trainer/config/key_reference.cc must lead to them")
 

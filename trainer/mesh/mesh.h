@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // Which ranks have adjacent numbers:
-// - kPipeData: those of one stage, as in DeepSpeed: (stage * data + replica) * tensor + part;
+// - kPipeData: the ranks of one stage, as in DeepSpeed: (stage * data + replica) * tensor + part;
 // - kDataPipe: those of one replica, replica * pipeline + stage; without tensor parallelism.
 enum class RankOrder { kPipeData, kDataPipe };
 

@@ -23,11 +23,14 @@ void CheckConfigJson(const ModelConfig& model, const std::string& folder) {
   if (&FamilyOfConfigJson(object) != &family) {
     object.Fail("model_type", std::string("is of another model; model.type is ") + model.type());
   }
-  const nlohmann::ordered_json saved = family.Section(family.ReadConfigJson(object));
-  const nlohmann::ordered_json own = family.Section(model);
+  // Both in one form, because a key that is left out has the value of another key.
+  const auto whole = [&](const ModelConfig& config) {
+    return family.ConfigJson(config, "float32");
+  };
+  const nlohmann::json saved = whole(family.ReadConfigJson(object)), own = whole(model);
   for (const char* key : family.KeysNotInShapes()) {
-    const nlohmann::ordered_json theirs = saved.value(key, nlohmann::ordered_json());
-    const nlohmann::ordered_json ours = own.value(key, nlohmann::ordered_json());
+    const nlohmann::json theirs = saved.value(key, nlohmann::json());
+    const nlohmann::json ours = own.value(key, nlohmann::json());
     if (theirs == ours) continue;
     object.Fail(key, "is " + theirs.dump() + "; model." + key + " is " + ours.dump());
   }

@@ -16,16 +16,20 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
+#include "trainer/config/config_error.h"
+#include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/make_model.h"
 #include "trainer/families/mlp/mlp_config.h"
 #include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/shards/shards.h"
+#include "trainer/weights/config_json.h"
 
 namespace dslaunch::pretrained_test {
 namespace {
 
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
 
 const ModelConfig kMlp = MlpConfig{4, 3};
@@ -266,6 +270,21 @@ TEST(PretrainedTest, ExportHoldsOneTensorAtATime) {
   for (const std::string name : {"/model.safetensors", "/config.json"}) {
     EXPECT_EQ(Contents(folder / "parts" + name), Contents(folder / "whole" + name));
   }
+}
+
+TEST(PretrainedTest, ComparesConfigJsonWithDefaultsOfModel) {
+  const TempDir folder;
+  DecoderConfig decoder;
+  decoder.vocab_size = 16;
+  decoder.hidden_size = decoder.intermediate_size = 8;
+  decoder.num_hidden_layers = 1;
+  decoder.num_attention_heads = 2;
+  decoder.max_position_embeddings = 4;
+  folder.Write("config.json", ConfigJsonText(decoder, "float32"));  // has head_dim
+  CheckConfigJson(decoder, folder.path());
+  decoder.num_attention_heads = 4;
+  EXPECT_THAT([&] { CheckConfigJson(decoder, folder.path()); },
+              ThrowsMessage<ConfigError>(HasSubstr("num_attention_heads")));
 }
 
 TEST(PretrainedTest, RefusesTensorInTwoFiles) {
