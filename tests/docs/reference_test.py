@@ -24,7 +24,7 @@ VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+
 INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE",
             "DSLAUNCH_ACCELERATE_CONFIG", "DSLAUNCH_ACCELERATE_CONFIG_FILE"}
 
-# Of Hugging Face's config.json and PEFT's adapter_config.json.
+# Keys of Hugging Face's config.json and PEFT's adapter_config.json.
 KEYS_OF_OTHER_FILES = {"model_type", "activation_function", "bias", "lora_alpha", "lora_dropout", "peft_type", "r",
                        "target_modules"}
 
