@@ -14,15 +14,6 @@
 namespace dslaunch {
 namespace {
 
-// The number of ranks of each node, in the order of the ranks.
-std::vector<int> RanksOfNodes(const LaunchPlan& plan) {
-  std::vector<int> ranks;
-  for (const Host& node : plan.nodes) {
-    if (!node.spare) ranks.push_back(node.slots);
-  }
-  return ranks;
-}
-
 // A job started by one command on each node has as many ranks as the nodes that join, so the number
 // is unknown.
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const LaunchPlan& plan,
@@ -50,6 +41,14 @@ void AskForGres(PlanInfo& info) {
 }
 
 }  // namespace
+
+std::vector<int> RanksOfNodes(const LaunchPlan& plan) {
+  std::vector<int> ranks;
+  for (const Host& node : plan.nodes) {
+    if (!node.spare) ranks.push_back(node.slots);
+  }
+  return ranks;
+}
 
 std::filesystem::path BinaryFolder() {
   std::error_code ignored;

@@ -31,6 +31,10 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
 // there.
 Result<LaunchPlan> MakePlan(const LaunchOptions& options);
 
+// Returns the number of ranks of each node, in the order of the ranks. Precondition: CertainRanks
+// knows the number of all ranks.
+std::vector<int> RanksOfNodes(const LaunchPlan& plan);
+
 // Resolves the command line to the ranks' program, and prints notices. `called_as` is argv[0] of
 // this process.
 Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,

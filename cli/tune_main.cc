@@ -120,6 +120,7 @@ class TuneCommand {
         terminal_(terminal) {
     request_.problem =
         MakeTuneProblem(recipe_.json, ranks, static_cast<int64_t>(plan.nodes.size()));
+    request_.problem.ranks_of_nodes = RanksOfNodes(plan);
     request_.recipe_json = recipe_.json;
     request_.launch_words = options.tune.launch_words;
     request_.recipe_words = RecipeWords(options.train);
@@ -224,7 +225,7 @@ Result<int> TuneMain(const LaunchOptions& options, Terminal& terminal) {
   DSL_TRY_ASSIGN(const LaunchPlan plan, MakePlan(options));
   DSL_TRY_ASSIGN(const int ranks, KnownRanks(plan));
   DSL_TRY_ASSIGN(LoadedRecipe recipe, FindRecipe(options, cwd));
-  DSL_TRY(CheckContent(recipe, ranks));
+  DSL_TRY(CheckContent(recipe, ranks, RanksOfNodes(plan)));
   return TuneCommand(options, std::move(recipe), plan, ranks, terminal).Run();
 }
 

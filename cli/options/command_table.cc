@@ -237,7 +237,7 @@ constexpr char kPredictDetails[] =
     R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues prompts. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr names the source.)";
 
 constexpr char kTuneDetails[] =
-    R"(Varies micro-batch and accumulation at the recipe's global batch, ZeRO stage, recomputation, offload and pipeline stages. Each trial trains a few steps; nothing is saved. Configurations that do not fit into memory, run out of it or fail are rows of the table with their cause. Ctrl-C ends the trial and prints what was found.
+    R"(Varies micro-batch and accumulation at the recipe's global batch, ZeRO stage, recomputation, offload, pipeline stages and the ranks that divide each layer. Each trial trains a few steps; nothing is saved. Configurations that do not fit into memory, run out of it or fail are rows of the table with their cause. Ctrl-C ends the trial and prints what was found.
 Launch options are those of dslaunch --help. Exit codes: 0, a configuration was found; 69, none; 130, interrupted; 64 and 65, wrong input.)";
 
 // Returns the requirements of options that have no effect on a prediction of test data.

@@ -119,6 +119,12 @@ void AddPipeline(const TuneProblem& problem, const Candidate& candidate, Keys& k
   keys.push_back({"engine.pipeline.stages", std::to_string(stages)});
 }
 
+void AddTensor(const TuneProblem& problem, const Candidate& candidate, Keys& keys) {
+  const int64_t parts = candidate[Axis::kTensor];
+  if (parts == problem.recipe[Axis::kTensor]) return;
+  keys.push_back({"engine.tensor_parallel.autotp_size", std::to_string(parts)});
+}
+
 std::vector<int64_t> PipelineSizes(const TuneProblem& problem) {
   std::vector<int64_t> sizes = Divisors(problem.ranks);
   std::erase_if(sizes, [](int64_t size) { return size > kMostStages; });
@@ -176,6 +182,16 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
          const int64_t stages = candidate[Axis::kPipeline];
          return stages == 1 ? "" : "pipeline " + std::to_string(stages);
        }},
+      // IsValidRecipe leaves out sizes that the model or the nodes do not allow.
+      {"tensor", "tensor", true, 9,
+       [](const TuneProblem& problem) { return Divisors(problem.ranks); }, AddTensor,
+       [](const TuneProblem&, const Candidate& candidate) {
+         return std::to_string(candidate[Axis::kTensor]);
+       },
+       [](const TuneProblem&, const Candidate& candidate) {
+         const int64_t parts = candidate[Axis::kTensor];
+         return parts == 1 ? "" : "tensor " + std::to_string(parts);
+       }},
   }};
   return kRows;
 }
@@ -225,6 +241,7 @@ TuneProblem MakeTuneProblem(const std::string& recipe_json, int64_t ranks, int64
       own.number_checkpoints > 0 || own.checkpoint_interval > 0 ? 1 : 0;
   problem.recipe[Axis::kOffload] = own.offloads_parameters ? 2 : (own.offloads_optimizer ? 1 : 0);
   problem.recipe[Axis::kPipeline] = own.stages;
+  problem.recipe[Axis::kTensor] = own.tensor_size;
   problem.number_checkpoints = own.number_checkpoints;
   problem.checkpoint_interval = own.checkpoint_interval;
   const Json recipe = Json::parse(recipe_json, nullptr, false);
@@ -269,7 +286,8 @@ std::vector<Candidate> CandidateSpace(const TuneProblem& problem,
 
 bool IsValidRecipe(const TuneProblem& problem, const Candidate& candidate,
                    const std::string& recipe_json) {
-  return !CheckRecipe(WithKeys(recipe_json, KeysOf(problem, candidate)), problem.ranks);
+  return !CheckRecipe(WithKeys(recipe_json, KeysOf(problem, candidate)), problem.ranks,
+                      problem.ranks_of_nodes);
 }
 
 std::vector<RecipeKey> KeysOf(const TuneProblem& problem, const Candidate& candidate) {

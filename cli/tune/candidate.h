@@ -15,13 +15,14 @@
 
 namespace dslaunch {
 
-enum class Axis : size_t { kMicroBatch, kZeroStage, kRecompute, kOffload, kPipeline };
-inline constexpr size_t kAxisCount = 5;
+enum class Axis : size_t { kMicroBatch, kZeroStage, kRecompute, kOffload, kPipeline, kTensor };
+inline constexpr size_t kAxisCount = 6;
 
 struct Candidate {
   // By Axis: samples of a micro-batch; stage of ZeRO; 1: activations are recomputed; 1: the
-  // optimizer's state is in main memory, 2: parameters too; stages of the pipeline.
-  std::array<int64_t, kAxisCount> values = {1, 0, 0, 0, 1};
+  // optimizer's state is in main memory, 2: parameters too; stages of the pipeline; ranks that
+  // divide each layer.
+  std::array<int64_t, kAxisCount> values = {1, 0, 0, 0, 1, 1};
 
   int64_t& operator[](Axis axis) { return values[static_cast<size_t>(axis)]; }
   int64_t operator[](Axis axis) const { return values[static_cast<size_t>(axis)]; }
@@ -32,6 +33,7 @@ struct Candidate {
 struct TuneProblem {
   int64_t ranks = 1;
   int64_t nodes = 1;
+  std::vector<int> ranks_of_nodes = {};  // in the order of the ranks; empty: not known
   int64_t global_batch = 1;
   bool on_gpu = false;  // ranks compute on GPUs
   Candidate recipe;     // the recipe's own configuration
@@ -41,8 +43,8 @@ struct TuneProblem {
   bool zero_is_flag = false;  // the recipe's zero_optimization is true or false
 };
 
-// Returns the problem of a recipe, which is JSON, without on_gpu. Precondition: CheckRecipe accepts
-// the recipe for so many ranks.
+// Returns the problem of a recipe, which is JSON, without on_gpu and ranks_of_nodes. Precondition:
+// CheckRecipe accepts the recipe for so many ranks.
 TuneProblem MakeTuneProblem(const std::string& recipe_json, int64_t ranks, int64_t nodes);
 
 // Ranks that see different samples.
@@ -77,7 +79,7 @@ std::string WithKeys(const std::string& recipe_json, const std::vector<RecipeKey
 // Compares how much a configuration asks of its user to understand; 0 is the simplest.
 int64_t ComplexityOf(const Candidate& candidate);
 
-// Heads of the columns of a table, and a candidate's cells: "8 x 4", "2", "yes", "no", "1".
+// Heads of the columns of a table, and a candidate's cells: "8 x 4", "2", "yes", "no", "1", "1".
 std::vector<std::string> AxisHeads();
 std::vector<std::string> AxisCells(const TuneProblem& problem, const Candidate& candidate);
 // "micro-batch 8 x 4, ZeRO 2, recompute": the plain values left out.

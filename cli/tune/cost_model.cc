@@ -6,6 +6,7 @@ namespace {
 constexpr double kSamplesOfStart[] = {0.25, 2};  // `o` on CPUs, on GPUs
 constexpr double kUnitOneNode = 0.02, kUnitMoreNodes = 0.1;
 constexpr double kOffloadLevel = 0.25;
+constexpr double kActivations = 0.2;  // `t`
 
 // Returns x(Psi), in units of the parameters.
 double Volume(int64_t zero_stage, double micro_batches) {
@@ -24,14 +25,17 @@ double Volume(int64_t zero_stage, double micro_batches) {
 double RelativeCost(const TuneProblem& problem, const Candidate& candidate) {
   const auto micro_batches = static_cast<double>(AccumulationOf(problem, candidate));
   const auto stages = static_cast<double>(candidate[Axis::kPipeline]);
-  double cost = 1 + kSamplesOfStart[problem.on_gpu ? 1 : 0] /
+  const auto parts = static_cast<double>(candidate[Axis::kTensor]);
+  const bool recomputes = candidate[Axis::kRecompute] == 1;
+  double cost = 1 + parts * kSamplesOfStart[problem.on_gpu ? 1 : 0] /
                         static_cast<double>(candidate[Axis::kMicroBatch]);
-  if (candidate[Axis::kRecompute] == 1) cost *= 4.0 / 3;
+  if (recomputes) cost *= 4.0 / 3;
   cost *= (micro_batches + stages - 1) / micro_batches;
   if (ReplicasOf(problem, candidate) > 1) {
     const double unit = problem.nodes > 1 ? kUnitMoreNodes : kUnitOneNode;
-    cost += unit * Volume(candidate[Axis::kZeroStage], micro_batches) / stages;
+    cost += unit * Volume(candidate[Axis::kZeroStage], micro_batches) / (stages * parts);
   }
+  cost += kActivations * (parts - 1) * (recomputes ? 1.5 : 1);
   return cost + kOffloadLevel * static_cast<double>(candidate[Axis::kOffload]);
 }
 

@@ -1,18 +1,24 @@
 // The cost of a configuration's step relative to others, from formulas alone. Pure.
 //
 // All configurations share the work of a global batch equally among the ranks, so computing it
-// costs 1. With A micro-batches of m samples on each replica, P stages and R replicas:
+// costs 1. With A micro-batches of m samples on each replica, P stages, R replicas and T ranks that
+// divide each layer:
 //
-//   compute   (1 + o / m) x (4/3 if activations are recomputed) x (A + P - 1) / A
-//   exchange  x (Psi) / P           if R > 1
+//   compute     (1 + T o / m) x (4/3 if activations are recomputed) x (A + P - 1) / A
+//   exchange    x (Psi) / (P T)     if R > 1
+//   activations t (T - 1) x (3/2 if activations are recomputed)
 //
-// o are the samples that cost as much as starting the operations of a micro-batch. A third more is
-// the second forward pass (Chen et al. 2016, https://arxiv.org/abs/1604.06174), and
-// (A + P - 1) / A is the pipeline's bubble (GPipe, https://arxiv.org/abs/1811.06965). x(Psi) is the
-// volume of the exchanges in units of the parameters (ZeRO paper, section 7,
-// https://arxiv.org/abs/1910.02054) times what one unit costs: 2 at stages 0 and 1; at stage 2 a
-// reduce-scatter for each micro-batch and one all-gather, A + 1; at stage 3 two all-gathers and a
-// reduce-scatter for each micro-batch, 3 A. Each level of offload moves states to main memory.
+// o are the samples that cost as much as starting the operations of a micro-batch, whose number
+// does not fall with T. A third more is the second forward pass (Chen et al. 2016,
+// https://arxiv.org/abs/1604.06174), and (A + P - 1) / A is the pipeline's bubble (GPipe,
+// https://arxiv.org/abs/1811.06965). x(Psi) is the volume of the exchanges in units of the
+// parameters (ZeRO paper, section 7, https://arxiv.org/abs/1910.02054) times what one unit costs: 2
+// at stages 0 and 1; at stage 2 a reduce-scatter for each micro-batch and one all-gather, A + 1; at
+// stage 3 two all-gathers and a reduce-scatter for each micro-batch, 3 A. The ranks that divide
+// layers sum 4 L + 2 activations of each sample (L layers), 6 L + 2 with recomputation
+// (Megatron-LM, https://arxiv.org/abs/1909.08053). Each sum sends 2 (T - 1) / T of it, and a rank
+// computes T samples for each one of its own, hence T - 1. t is that for T = 2, with what every
+// rank of the group computes whole. Each level of offload moves states to main memory.
 //
 // The constants are guesses: StepTimeModel corrects them by what trials measure.
 #pragma once

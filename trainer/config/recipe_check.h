@@ -31,7 +31,8 @@ struct TunableSettings {
   int64_t train_batch_size = 0;
   int64_t micro_batch_size = 0;
   int64_t accumulation_steps = 1;
-  int64_t stages = 1;  // stages of the pipeline
+  int64_t stages = 1;       // stages of the pipeline
+  int64_t tensor_size = 1;  // ranks that divide each layer
   int zero_stage = 0;
   bool offloads_optimizer = false;  // to main memory or files
   bool offloads_parameters = false;

@@ -30,8 +30,8 @@ std::vector<Candidate> SpaceOf(const TuneProblem& problem, const std::string& re
 }
 
 Candidate Make(int64_t micro_batch, int64_t zero, int64_t recompute, int64_t offload,
-               int64_t stages) {
-  return {{micro_batch, zero, recompute, offload, stages}};
+               int64_t stages, int64_t parts = 1) {
+  return {{micro_batch, zero, recompute, offload, stages, parts}};
 }
 
 TEST(CandidateTest, ReadsRecipe) {
@@ -55,10 +55,13 @@ TEST(CandidateTest, SpaceKeepsGlobalBatchAndRanks) {
     EXPECT_EQ(candidate[Axis::kMicroBatch] * AccumulationOf(problem, candidate) *
                   ReplicasOf(problem, candidate),
               32);
-    EXPECT_EQ(ReplicasOf(problem, candidate) * candidate[Axis::kPipeline], 4);
+    EXPECT_EQ(
+        ReplicasOf(problem, candidate) * candidate[Axis::kPipeline] * candidate[Axis::kTensor], 4);
+    EXPECT_LE(candidate[Axis::kTensor], 2);  // the model has 2 heads
   }
-  // 4 replicas: 4 micro-batches x 4 stages of ZeRO; 2: 5 x 4; 1: 6 without ZeRO; twice each.
-  EXPECT_EQ(space.size(), 2u * (4 * 4 + 5 * 4 + 6));
+  // 4 replicas: 4 micro-batches x 4 stages of ZeRO; 2, by pipeline or tensor: 5 x 4; 1, by either
+  // or both: 6 without ZeRO; twice each.
+  EXPECT_EQ(space.size(), 2u * (4 * 4 + 2 * 5 * 4 + 2 * 6));
 }
 
 TEST(CandidateTest, AddsOffloadOnGpusOnly) {
@@ -87,6 +90,15 @@ TEST(CandidateTest, LeavesOutWhatRecipeForbids) {
   EXPECT_THAT(space, Not(Contains(Make(8, 0, 0, 0, 2))));
 }
 
+TEST(CandidateTest, DividesLayersWithinNodeOnly) {
+  TuneProblem problem = MakeTuneProblem(kRecipe, 4, 2);
+  const Candidate divided = Make(16, 0, 0, 0, 1, 2);
+  problem.ranks_of_nodes = {2, 2};
+  EXPECT_THAT(SpaceOf(problem, kRecipe), Contains(divided));
+  problem.ranks_of_nodes = {1, 3};
+  EXPECT_THAT(SpaceOf(problem, kRecipe), Not(Contains(divided)));
+}
+
 TEST(CandidateTest, KeysAreDifferencesFromRecipe) {
   const TuneProblem problem = MakeTuneProblem(kRecipe, 2, 1);
   EXPECT_TRUE(KeysOf(problem, problem.recipe).empty());
@@ -99,6 +111,8 @@ TEST(CandidateTest, KeysAreDifferencesFromRecipe) {
                   RecipeKey{"engine.activation_checkpointing.number_checkpoints", "1000"},
                   RecipeKey{"engine.zero_optimization.offload_optimizer", R"({"device":"cpu"})"},
                   RecipeKey{"engine.zero_optimization.offload_param", R"({"device":"cpu"})"}));
+  EXPECT_THAT(KeysOf(problem, Make(32, 0, 0, 0, 1, 2)),
+              Contains(RecipeKey{"engine.tensor_parallel.autotp_size", "2"}));
 }
 
 TEST(CandidateTest, EveryCandidateReadsBackAsItself) {
@@ -108,6 +122,7 @@ TEST(CandidateTest, EveryCandidateReadsBackAsItself) {
             "activation_checkpointing":{"number_checkpoints":2},"pipeline":null})",
         R"({"train_micro_batch_size_per_gpu":4,"gradient_accumulation_steps":2,
             "pipeline":{"stages":2,"activation_checkpoint_interval":2}})",
+        R"({"train_batch_size":16,"tensor_parallel":{"autotp_size":2,"sequence_parallel":true}})",
         R"({"train_batch_size":16,"zero_optimization":{"stage":3,"offload_param":{"device":"cpu"},
             "offload_optimizer":{"device":"cpu"}}})"}) {
     SCOPED_TRACE(engine);
@@ -131,6 +146,7 @@ TEST(CandidateTest, TextLeavesOutPlainValues) {
   EXPECT_EQ(CandidateText(problem, Make(2, 3, 1, 1, 1)),
             "micro-batch 2 x 8, ZeRO 3, recompute, offload optimizer");
   EXPECT_EQ(CandidateText(problem, Make(2, 0, 0, 0, 2)), "micro-batch 2 x 16, pipeline 2");
+  EXPECT_EQ(CandidateText(problem, Make(2, 0, 0, 0, 1, 2)), "micro-batch 2 x 16, tensor 2");
   EXPECT_EQ(AxisHeads().size(), AxisCells(problem, problem.recipe).size());
 }
 

@@ -15,8 +15,9 @@ TuneProblem Problem(int64_t ranks = 4) {
   return problem;
 }
 
-Candidate Make(int64_t micro_batch, int64_t zero = 0, int64_t recompute = 0, int64_t stages = 1) {
-  return {{micro_batch, zero, recompute, 0, stages}};
+Candidate Make(int64_t micro_batch, int64_t zero = 0, int64_t recompute = 0, int64_t stages = 1,
+               int64_t parts = 1) {
+  return {{micro_batch, zero, recompute, 0, stages, parts}};
 }
 
 TEST(CostModelTest, CountsRecomputationBubbleAndExchanges) {
@@ -28,6 +29,22 @@ TEST(CostModelTest, CountsRecomputationBubbleAndExchanges) {
   const TuneProblem four = Problem();
   EXPECT_NEAR(RelativeCost(four, Make(4, 3)) - RelativeCost(four, Make(4)), 0.02 * (12 - 2), 1e-9);
   EXPECT_NEAR(RelativeCost(four, Make(4, 2)) - RelativeCost(four, Make(4, 1)), 0.02 * 3, 1e-9);
+}
+
+// 2 ranks that divide layers sum as many activations as 4 of them send three times.
+TEST(CostModelTest, CountsExchangesOfDividedLayers) {
+  const auto cost = [](int64_t ranks, int64_t recompute) {
+    const Candidate divided = Make(64, 0, recompute, 1, ranks);  // one replica
+    const double compute = (1 + 0.25 * static_cast<double>(ranks) / 64) * (recompute ? 4.0 / 3 : 1);
+    return RelativeCost(Problem(ranks), divided) - compute;
+  };
+  EXPECT_GT(cost(2, 0), 0);
+  EXPECT_NEAR(cost(4, 0), 3 * cost(2, 0), 1e-9);
+  EXPECT_NEAR(cost(2, 1), 1.5 * cost(2, 0), 1e-9);
+  // Two replicas exchange half of the parameters each.
+  const TuneProblem four = Problem();
+  EXPECT_NEAR(RelativeCost(four, Make(4, 3, 0, 1, 2)) - RelativeCost(four, Make(4, 1, 0, 1, 2)),
+              0.02 * (3 * 8 - 2) / 2, 1e-9);
 }
 
 TEST(CostModelTest, LargerMicroBatchesCostLess) {

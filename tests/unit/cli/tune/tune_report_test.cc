@@ -19,14 +19,14 @@ TuneOutcome Outcome() {
   recipe.steps_s = {0.1};
   recipe.trials = 1;
   recipe.peak_bytes = 250'000'000;
-  TuneRow best{.candidate = {{8, 1, 0, 0, 1}}};
+  TuneRow best{.candidate = {{8, 1, 0, 0, 1, 1}}};
   best.steps_s = {0.08, 0.08, 0.5};
   best.predicted_s = 0.09;
-  TuneRow large{.candidate = {{16, 3, 0, 0, 1}}};
+  TuneRow large{.candidate = {{16, 3, 0, 0, 1, 1}}};
   large.end = TrialEnd::kDoesNotFit;
   large.needs_bytes = 3'100'000'000;
   large.has_bytes = 2'000'000'000;
-  TuneRow failed{.candidate = {{16, 0, 0, 0, 2}}};
+  TuneRow failed{.candidate = {{16, 0, 0, 0, 2, 1}}};
   failed.end = TrialEnd::kOutOfMemory;
   failed.cause = "rank 0: out of memory: x";
   outcome.rows = {recipe, large, best, failed};
@@ -41,14 +41,16 @@ TuneOutcome Outcome() {
 TEST(TuneReportTest, TableHasFastestFirstAndCauses) {
   EXPECT_EQ(
       TuneTable(Outcome()),
-      "micro-batch  ZeRO  recompute  offload  pipeline  predicted  measured  memory    result\n"
-      "8 x 2        1     no         no       1         90 ms      80 ms     -         chosen\n"
-      "16 x 1       0     no         no       1         -          100 ms    250.0 MB  the recipe; "
-      "25 % slower\n"
-      "16 x 1       3     no         no       1         -          -         3.1 GB    does not "
-      "fit: needs 3.1 GB of 2.0 GB\n"
-      "16 x 2       0     no         no       2         -          -         -         out of "
-      "memory: rank 0: out of memory: x\n"
+      "micro-batch  ZeRO  recompute  offload  pipeline  tensor  predicted  measured  memory    "
+      "result\n"
+      "8 x 2        1     no         no       1         1       90 ms      80 ms     -         "
+      "chosen\n"
+      "16 x 1       0     no         no       1         1       -          100 ms    250.0 MB  "
+      "the recipe; 25 % slower\n"
+      "16 x 1       3     no         no       1         1       -          -         3.1 GB    "
+      "does not fit: needs 3.1 GB of 2.0 GB\n"
+      "16 x 2       0     no         no       2         1       -          -         -         "
+      "out of memory: rank 0: out of memory: x\n"
       "12 further configurations fell out with these\n"
       "1 configuration not tried\n"
       "the search ended after 1 min 01 s: the time of --budget is used up\n");

@@ -11,13 +11,13 @@ namespace {
 using ::testing::HasSubstr;
 
 std::vector<TuneRow> Rows() {
-  TuneRow measured{.candidate = {{8, 1, 0, 0, 2}}};
+  TuneRow measured{.candidate = {{8, 1, 0, 0, 2, 4}}};
   measured.predicted_s = 0.5;
   measured.steps_s = {0.25, 0.5, 0.125};
   measured.trials = 1;
   measured.needs_bytes = 1000;
   measured.peak_bytes = 900;
-  TuneRow fails{.candidate = {{16, 3, 1, 2, 1}}};
+  TuneRow fails{.candidate = {{16, 3, 1, 2, 1, 1}}};
   fails.end = TrialEnd::kOutOfMemory;
   fails.has_bytes = 7;
   fails.cause = "out of memory: \"much\"";
@@ -56,6 +56,7 @@ TEST(TuneStateTest, RejectsMalformedText) {
            {"/trials/0/micro_batch", -1},
            {"/trials/0/micro_batch", 0},
            {"/trials/0/pipeline", int64_t{1} << 40},
+           {"/trials/0/tensor", 0},
            {"/trials/0/micro_batch", "8"},
            {"/trials/0/steps_s", {1, -1}},
            {"/trials/0/steps_s", nlohmann::json::array()},

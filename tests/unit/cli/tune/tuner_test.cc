@@ -82,18 +82,21 @@ std::map<Candidate, double> Landscape(const TuneProblem& problem,
   const double start = std::exp(between(std::log(0.05), std::log(8)));
   const double unit = std::exp(between(std::log(0.003), std::log(0.2)));
   const double cache = between(0, 0.12), recompute = between(1.15, 1.45);
+  const double divided = between(0.02, 0.5);  // cost of the sums of a group of 2 ranks
   std::map<std::pair<size_t, int64_t>, double> of_value;
   std::map<Candidate, double> times;
   for (const Candidate& candidate : space) {
     const auto steps = static_cast<double>(AccumulationOf(problem, candidate));
     const auto stages = static_cast<double>(candidate[Axis::kPipeline]);
     const auto micro = static_cast<double>(candidate[Axis::kMicroBatch]);
-    double time = (1 + start / micro) * (1 + cache * std::max(0.0, std::log2(micro) - 2));
+    const auto parts = static_cast<double>(candidate[Axis::kTensor]);
+    double time = (1 + parts * start / micro) * (1 + cache * std::max(0.0, std::log2(micro) - 2));
     if (candidate[Axis::kRecompute] == 1) time *= recompute;
     time *= (steps + stages - 1) / steps;
     const int64_t zero = candidate[Axis::kZeroStage];
     const double volume = zero == 3 ? 3 * steps : zero == 2 ? steps + 1 : 2;
-    if (ReplicasOf(problem, candidate) > 1) time += unit * volume / stages;
+    if (ReplicasOf(problem, candidate) > 1) time += unit * volume / (stages * parts);
+    time += divided * (parts - 1) * (candidate[Axis::kRecompute] == 1 ? 1.4 : 1);
     for (size_t axis = 0; axis < kAxisCount; ++axis) {
       const auto [found, is_new] = of_value.try_emplace({axis, candidate.values[axis]}, 1);
       if (is_new) found->second = effect(axis == 0 ? 0.08 : 0.13);
