@@ -68,6 +68,11 @@ std::string MicroBatchCell(const TuneProblem& problem, const Candidate& candidat
          std::to_string(AccumulationOf(problem, candidate));
 }
 
+template <Axis axis>
+std::string NumberCell(const TuneProblem&, const Candidate& candidate) {
+  return std::to_string(candidate[axis]);
+}
+
 void AddZero(const TuneProblem& problem, const Candidate& candidate, Keys& keys) {
   const int64_t stage = candidate[Axis::kZeroStage];
   const bool differs = stage != problem.recipe[Axis::kZeroStage] ||
@@ -142,10 +147,7 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
        [](const TuneProblem&) {
          return std::vector<int64_t>{0, 1, 2, 3};
        },
-       AddZero,
-       [](const TuneProblem&, const Candidate& candidate) {
-         return std::to_string(candidate[Axis::kZeroStage]);
-       },
+       AddZero, NumberCell<Axis::kZeroStage>,
        [](const TuneProblem&, const Candidate& candidate) {
          const int64_t stage = candidate[Axis::kZeroStage];
          return stage == 0 ? "" : "ZeRO " + std::to_string(stage);
@@ -174,10 +176,7 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
          const int64_t level = candidate[Axis::kOffload];
          return level == 0 ? "" : "offload " + OffloadWord(level);
        }},
-      {"pipeline", "pipeline", true, 8, PipelineSizes, AddPipeline,
-       [](const TuneProblem&, const Candidate& candidate) {
-         return std::to_string(candidate[Axis::kPipeline]);
-       },
+      {"pipeline", "pipeline", true, 8, PipelineSizes, AddPipeline, NumberCell<Axis::kPipeline>,
        [](const TuneProblem&, const Candidate& candidate) {
          const int64_t stages = candidate[Axis::kPipeline];
          return stages == 1 ? "" : "pipeline " + std::to_string(stages);
@@ -185,9 +184,7 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
       // IsValidRecipe leaves out sizes that the model or the nodes do not allow.
       {"tensor", "tensor", true, 9,
        [](const TuneProblem& problem) { return Divisors(problem.ranks); }, AddTensor,
-       [](const TuneProblem&, const Candidate& candidate) {
-         return std::to_string(candidate[Axis::kTensor]);
-       },
+       NumberCell<Axis::kTensor>,
        [](const TuneProblem&, const Candidate& candidate) {
          const int64_t parts = candidate[Axis::kTensor];
          return parts == 1 ? "" : "tensor " + std::to_string(parts);
