@@ -13,7 +13,9 @@
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
+#include "trainer/base/no_target.h"
 #include "trainer/base/train_error.h"
+#include "trainer/chat/chat_encoder.h"
 #include "trainer/checkpoint/lease_core.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/rank_record.h"
@@ -365,6 +367,46 @@ bool ReadsTokenizer(const std::string& text) {
     encoder.Encode(kText, again);
     Require(ids == again, "the cache of words changes tokens");
     Require(!FindInvalidUtf8(tokenizer.Decode(ids)), "tokens become text that is not UTF-8");
+  });
+}
+
+// The tokenizer has a token for each ASCII character and for <|im_end|>, <|eot_id|>, <s> and </s>.
+bool ReadsChatLine(const std::string& input) {
+  static const Tokenizer tokenizer = [] {
+    nlohmann::json vocabulary = {{"<unk>", 0u}};
+    for (unsigned i = 1; i < 128; ++i) vocabulary[std::string(1, static_cast<char>(i))] = i;
+    nlohmann::json added = nlohmann::json::array();
+    for (const char* token : {"<|im_end|>", "<|eot_id|>", "<s>", "</s>"}) {
+      added.push_back({{"id", 128 + added.size()},
+                       {"content", token},
+                       {"special", true},
+                       {"normalized", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"single_word", false}});
+    }
+    const nlohmann::json file = {{"added_tokens", added},
+                                 {"model",
+                                  {{"type", "BPE"},
+                                   {"vocab", vocabulary},
+                                   {"merges", nlohmann::json::array()},
+                                   {"unk_token", "<unk>"}}}};
+    return Tokenizer(ReadTokenizerJson(file, "t"));
+  }();
+  if (input.empty()) return false;
+  const auto chat_template =
+      static_cast<DataConfig::ChatTemplate>(static_cast<unsigned char>(input[0]) % 5);
+  return Accepts([&] {
+    ChatEncoder encoder(chat_template, &tokenizer, {.begin = "<s>", .end = "</s>"},
+                        tokenizer.vocab_size());
+    const ChatTokens tokens = encoder.Encode(input.substr(1), "t:1");
+    Require(tokens.ids.size() == tokens.labels.size(), "tokens and labels differ in number");
+    for (size_t i = 0; i < tokens.ids.size(); ++i) {
+      const int64_t id = tokens.ids[i], label = tokens.labels[i];
+      Require(id >= 0 && id < tokenizer.vocab_size(), "a token is not in the vocabulary");
+      Require(label == kNoTarget || (label >= 0 && label < tokenizer.vocab_size()),
+              "a label is not in the vocabulary");
+    }
   });
 }
 

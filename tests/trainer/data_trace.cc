@@ -3,6 +3,9 @@
 //     the sampler's indices
 //   batches TYPE PATH BLOCK_SIZE WORLD_SIZE RANK SHUFFLE SEED BATCH_SIZE FIRST COUNT PREFETCH
 //     COUNT micro-batches from FIRST on, of tokens or text: sample by sample, inputs then targets
+//   chat PATH VAL_PATH TEMPLATE TOKENIZER BLOCK_SIZE PACKING DOCUMENTS
+//     all samples of chat data, inputs then targets, of VAL_PATH unless it is "-"; the template is
+//     a number
 #include <ATen/ATen.h>
 
 #include <iostream>
@@ -51,12 +54,36 @@ void PrintBatches() {
   }
 }
 
+void PrintChat() {
+  dslaunch::DataConfig data;
+  data.type = dslaunch::DataConfig::Type::kChat;
+  int chat_template = 0;
+  std::cin >> data.path >> data.val_path >> chat_template >> data.tokenizer >> data.block_size >>
+      data.packing >> data.documents;
+  data.chat_template = static_cast<dslaunch::DataConfig::ChatTemplate>(chat_template);
+  const bool test = data.val_path != "-";
+  if (!test) data.val_path.clear();
+  const dslaunch::DataSplits splits = OpenData(data, {.vocabulary = int64_t{1} << 20});
+  const dslaunch::Dataset& dataset = test ? *splits.test : *splits.train;
+  for (int64_t index = 0; index < dataset.size(); ++index) {
+    const dslaunch::Batch batch = dataset.Fetch({&index, 1});
+    for (const at::Tensor& tensor : {batch.inputs, batch.targets}) {
+      const int64_t* token = tensor.const_data_ptr<int64_t>();
+      for (int64_t i = 0; i < tensor.numel(); ++i) std::cout << token[i] << ' ';
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   std::string what;
   while (std::cin >> what) {
-    what == "indices" ? PrintIndices() : PrintBatches();
+    if (what == "chat") {
+      PrintChat();
+    } else {
+      what == "indices" ? PrintIndices() : PrintBatches();
+    }
     std::cout << std::endl;
   }
 }

@@ -16,15 +16,16 @@ KeyTable<DataConfig> DataKeys() {
   using D = DataConfig;
   return {
       Required(WordKey("type", &D::type,
-                       {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"},
+                       {"idx", "cifar", "image_folder", "csv", "tokens", "text", "chat", "plugin"},
                        "required; `idx`: a folder with the four files of an MNIST-like data "
                        "set; `cifar`: a folder with CIFAR-10's or CIFAR-100's binary version; "
                        "`image_folder`: a folder with one of PNG and JPEG files for each class, "
                        "or `train` and `val` of such folders; `csv`: numbers, of which one "
                        "column is the label; `tokens`: token ids (nanoGPT's or llm.c's .bin, or "
                        "Megatron's .bin with its .idx); `text`: any file, whose bytes are the "
-                       "tokens; `plugin`: a data set of your own, in a shared library"),
-               "is missing; known: idx, cifar, image_folder, csv, tokens, text and plugin"),
+                       "tokens; `chat`: JSON lines of conversations, of which the answers are "
+                       "learned; `plugin`: a data set of your own, in a shared library"),
+               "is missing; known: idx, cifar, image_folder, csv, tokens, text, chat and plugin"),
       TextKey("path", &D::path,
               "a file, or a folder; tokens: with train.bin and val.bin, or of .bin files that are "
               "read in the order of their names; default for `idx`: "
@@ -73,24 +74,40 @@ const std::vector<OfDataTypes>& KeysOfDataTypes() {
   using D = DataConfig;
   using Type = DataConfig::Type;
   static const std::vector<OfDataTypes> kKeys = {
-      {"tokens and text",
+      {"tokens, text and chat",
        HoldsTokens,
        {IntKey("block_size", &D::block_size, {1, kMaxUnits},
-               "tokens of a sample; default: as many as the model takes"),
-        {"sources", ReadSources, ShowSources,
+               "tokens of a sample; default: as many as the model takes")}},
+      {"tokens and text",
+       [](Type type) { return type == Type::kTokens || type == Type::kText; },
+       {{"sources", ReadSources, ShowSources,
          "several files or folders instead of `path`, each an object with `path` and `weight` "
          "(default 1): "
          "samples come from them in proportion to the weights, in an order that depends on nothing "
          "else. An epoch has as many samples as all of them"}}},
+      {"tokens and chat",
+       [](Type type) { return type == Type::kTokens || type == Type::kChat; },
+       {BoolKey("documents", &D::documents,
+                "whether tokens see only the document, or with `packing` the conversation, that "
+                "they are in, and their positions count from its begin; the last token of a "
+                "document, `eos_token_id`, has no target. Not in pipelines")}},
+      {"the type chat",
+       [](Type type) { return type == Type::kChat; },
+       {WordKey("template", &D::chat_template, {"none", "chatml", "llama3", "mistral", "zephyr"},
+                "how `messages` become a text, as the model was trained or will be asked; `none`: "
+                "the lines have no `messages`"),
+        TextKey("tokenizer", &D::tokenizer,
+                "folder of the model's tokenizer.json and tokenizer_config.json; lines of token "
+                "ids need none"),
+        BoolKey("packing", &D::packing,
+                "whether a sample has as many conversations as fit into it, instead of one and "
+                "padding")}},
       {"the type tokens",
        [](Type type) { return type == Type::kTokens; },
-       {BoolKey("documents", &D::documents,
-                "whether tokens see only the document that they are in, and their positions count "
-                "from its begin; the last token of a document, `eos_token_id`, has no target. Not "
-                "in pipelines"),
-        IntKey("eos_token_id", &D::eos_token_id, {0, int64_t{1} << 30},
+       {IntKey("eos_token_id", &D::eos_token_id, {0, int64_t{1} << 30},
                "with `documents`: token that ends a document; default: the model's")}},
-      {"image_folder, csv, tokens and text; idx and cifar have test files of their own, and a "
+      {"image_folder, csv, tokens, text and chat; idx and cifar have test files of their own, and "
+       "a "
        "plugin "
        "makes the data to evaluate on itself",
        [](Type type) {
@@ -136,9 +153,9 @@ void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataCon
   const bool takes_any = needs.classes == 0 && needs.vocabulary == 0;
   if (takes_any || data.type == DataConfig::Type::kPlugin) return;
   if ((needs.vocabulary > 0) == HoldsTokens(data.type)) return;
-  object.Fail("type",
-              std::string("does not fit the model: ") + model.type() + " takes " +
-                  (needs.vocabulary > 0 ? "tokens or text" : "idx, cifar, image_folder or csv"));
+  object.Fail("type", std::string("does not fit the model: ") + model.type() + " takes " +
+                          (needs.vocabulary > 0 ? "tokens, text or chat"
+                                                : "idx, cifar, image_folder or csv"));
 }
 
 void CheckDocuments(const JsonObject& object, const ModelConfig& model, const DataConfig& data) {
@@ -147,7 +164,12 @@ void CheckDocuments(const JsonObject& object, const ModelConfig& model, const Da
     object.Fail("documents", std::string("is true, but a model of type ") + model.type() +
                                  " cannot keep documents apart; remove it");
   }
-  if (!data.eos_token_id) {
+  if (data.type == DataConfig::Type::kChat && !data.packing) {
+    object.Fail("documents",
+                "is true, but without packing each sample is one conversation; remove it, or set "
+                "packing");
+  }
+  if (data.type == DataConfig::Type::kTokens && !data.eos_token_id) {
     object.Fail("eos_token_id",
                 "is missing; the model does not give a single token that ends a document");
   }
@@ -192,7 +214,8 @@ void CheckData(const JsonObject& object, const ModelConfig& model, const DataCon
 }  // namespace
 
 bool HoldsTokens(DataConfig::Type type) {
-  return type == DataConfig::Type::kTokens || type == DataConfig::Type::kText;
+  return type == DataConfig::Type::kTokens || type == DataConfig::Type::kText ||
+         type == DataConfig::Type::kChat;
 }
 
 bool IsPluginName(const std::string& name) {

@@ -26,8 +26,11 @@ struct DataConfig {
     kCsv,          // columns of numbers, and one with the label
     kTokens,       // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
     kText,         // any file; its bytes are the tokens
+    kChat,         // JSON lines of conversations, prompts with completions, or token ids
     kPlugin,       // a data set of the user's own (dslaunch/plugin.h)
   };
+  // How the messages of a conversation become a text.
+  enum class ChatTemplate { kNone, kChatml, kLlama3, kMistral, kZephyr };
   Type type = Type::kIdx;
   std::string path;          // a file, or a folder (tokens: see TokenShards)
   int64_t image_size = 224;  // image_folder: height and width of what the model gets, pixels
@@ -36,10 +39,15 @@ struct DataConfig {
   bool drop_last = false;
   int64_t block_size = 0;           // tokens of a sample; 0: as many as the model takes
   std::vector<DataSource> sources;  // tokens and text: several instead of `path`
-  // tokens: keep attention and positions within documents, which end at eos_token_id
+  // tokens: keep attention and positions within documents, which end at eos_token_id;
+  // chat: within conversations, which packing puts together
   bool documents = false;
-  std::optional<int64_t> eos_token_id;  // default: the model's; there is one if documents
-  std::string val_path;                 // image_folder, tokens, text and csv: data to evaluate on
+  std::optional<int64_t> eos_token_id;  // tokens: default: the model's; there is one if documents
+  // chat
+  ChatTemplate chat_template = ChatTemplate::kNone;
+  std::string tokenizer;    // folder of tokenizer.json; empty: the lines have token ids
+  bool packing = false;     // put conversations together into samples
+  std::string val_path;     // image_folder, tokens, text, chat and csv: data to evaluate on
   double val_fraction = 0;  // this share of `path`'s end instead; image_folder: of each class's
   // csv
   std::string label_column;              // name or number from 0; empty: last column

@@ -39,7 +39,7 @@ nlohmann::json Base(bool tokens) {
 Sample ModelSample(const ModelFamily& family) { return {"model", family.type(), With(family)}; }
 
 Sample DataSample(const std::string& type) {
-  nlohmann::json recipe = Base(type == "tokens" || type == "text");
+  nlohmann::json recipe = Base(type == "tokens" || type == "text" || type == "chat");
   recipe["data"] = {{"type", type}, {"path", "data"}};
   if (type == "tokens") recipe["data"] = {{"type", type}, {"sources", {{{"path", "data"}}}}};
   if (type == "plugin") recipe["data"].update({{"plugin", "libmine.so"}, {"name", "mine"}});
@@ -76,7 +76,8 @@ Sample ParallelSample(const std::string& mode) {
 std::vector<Sample> Samples() {
   std::vector<Sample> samples;
   for (const ModelFamily* family : ModelFamilies()) samples.push_back(ModelSample(*family));
-  for (const char* type : {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"})
+  for (const char* type :
+       {"idx", "cifar", "image_folder", "csv", "tokens", "text", "chat", "plugin"})
     samples.push_back(DataSample(type));
   nlohmann::json profiled = Base(/*tokens=*/true);
   profiled["run"]["profile"] = nlohmann::json::object();

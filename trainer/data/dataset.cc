@@ -9,6 +9,7 @@
 
 #include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
+#include "trainer/data/chat_dataset.h"
 #include "trainer/data/cifar.h"
 #include "trainer/data/csv.h"
 #include "trainer/data/data_file.h"
@@ -226,6 +227,8 @@ DataSplits OpenData(const DataConfig& data, const DataNeeds& needs) {
     case DataConfig::Type::kTokens:
     case DataConfig::Type::kText:
       return OpenTokenData(data, TokensPerSample(data, needs), OrNoLimit(needs.vocabulary));
+    case DataConfig::Type::kChat:
+      return OpenChatData(data, TokensPerSample(data, needs), OrNoLimit(needs.vocabulary));
     case DataConfig::Type::kCsv:
       splits = OpenTable(data, OrNoLimit(needs.classes));
       break;

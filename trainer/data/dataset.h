@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "dslaunch/dataset.h"
 #include "trainer/config/recipe.h"
@@ -11,6 +12,7 @@ namespace dslaunch {
 struct DataSplits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;  // null: there is nothing to evaluate on
+  std::string notice = {};        // a line for people, about data that is left out; empty: none
 };
 
 // Opens the data of a recipe for a model with these needs. Labels of images and tables are checked

@@ -135,7 +135,7 @@ void DecodeAs(const uint8_t* bytes, std::span<int64_t> out) {
 }  // namespace
 
 int64_t TokensPerSample(const DataConfig& data, const DataNeeds& needs) {
-  if (data.type != DataConfig::Type::kTokens && data.type != DataConfig::Type::kText) return 0;
+  if (!HoldsTokens(data.type)) return 0;
   return data.block_size == 0 ? needs.positions : data.block_size;
 }
 

@@ -14,12 +14,6 @@
 namespace dslaunch {
 namespace {
 
-// Python's str.isspace, which has four control characters more than \s of the tokenizers package.
-bool IsSpace(char32_t code_point) {
-  return (code_point >= 0x1C && code_point <= 0x1F) ||
-         (PropertiesOf(code_point) & kWhiteSpace) != 0;
-}
-
 int64_t CountCharacters(std::string_view text) {
   int64_t count = 0;
   for (size_t at = 0; at < text.size(); at += Utf8Bytes(text[at])) ++count;
@@ -31,7 +25,7 @@ size_t EndWithoutSpace(std::string_view text) {
   size_t end = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t next = at + Utf8Bytes(text[at]);
-    if (!IsSpace(CodePointAt(text, at))) end = next;
+    if (!IsPythonSpace(CodePointAt(text, at))) end = next;
     at = next;
   }
   return end;
@@ -228,7 +222,7 @@ int64_t CountWords(std::string_view text) {
   int64_t spaces = 0;  // runs of white space
   bool in_space = false;
   for (size_t at = 0; at < text.size(); at += Utf8Bytes(text[at])) {
-    const bool is_space = IsSpace(CodePointAt(text, at));
+    const bool is_space = IsPythonSpace(CodePointAt(text, at));
     if (is_space && !in_space) ++spaces;
     in_space = is_space;
   }

@@ -36,6 +36,13 @@ std::optional<size_t> FindInvalidUtf8(std::string_view text);
 // Rust decode.
 std::string ReplaceInvalidUtf8(std::string_view text);
 
+// Returns whether Python's str.strip removes it: white space, and four control characters that \s
+// of the tokenizers package lacks.
+inline bool IsPythonSpace(char32_t code_point) {
+  return (code_point >= 0x1C && code_point <= 0x1F) ||
+         (PropertiesOf(code_point) & kWhiteSpace) != 0;
+}
+
 void AppendUtf8(char32_t code_point, std::string& text);
 
 // Returns the size in bytes of the UTF-8 character that begins with `first`.

@@ -151,6 +151,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
       deadline_(Deadline(recipe)),
       monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
       hooks_(MakeTrainHooks(recipe, env)) {
+  if (!data_.notice.empty()) log_.Warning(data_.notice);
   // Throws if there are too few samples, wherever the run starts.
   FitToRun(recipe_.engine.scheduler, ScheduleFrom({}, env).total_steps);
 }

@@ -159,8 +159,8 @@ def llama2(tokens=2000, texts=None):
     return tokenizer
 
 
-def mistral():
-    tokenizer = llama2()
+def mistral(tokens=2000, texts=None):
+    tokenizer = llama2(tokens, texts)
     tokenizer.normalizer = None
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     return tokenizer
