@@ -64,6 +64,8 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record) {
       continue;  // a line that was cut off by a full disk
     }
   }
+  // The end of a detached job lists no ranks.
+  if (trace.end && trace.end->world_size == 0) trace.end->world_size = trace.world_size;
   return trace;
 }
 

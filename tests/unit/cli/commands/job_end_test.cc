@@ -118,6 +118,17 @@ TEST(SummarizeResultTest, SummaryOfDetachedJobHasCauseAndLog) {
             "dslaunch: 4 ranks on 2 nodes succeeded in 2.0 s; logs: node1:/logs/1\n");
 }
 
+TEST(JobTraceTest, CountsRanksOfEndThatListsNone) {
+  pb::JobResult good;
+  good.set_started_unix_ms(1'000'000);
+  good.set_ended_unix_ms(1'002'000);
+  const JobSummary end = SummarizeResult(Record(), good, 0, ReadJobTrace(kBefore, Record()));
+  const JobTrace trace = ReadJobTrace(kBefore + EndLine(end), Record());
+  ASSERT_TRUE(trace.end);
+  EXPECT_EQ(SummaryText(*trace.end),
+            "dslaunch: 4 ranks on 2 nodes succeeded in 2.0 s; logs: node1:/logs/1\n");
+}
+
 TEST(DescribeJobTest, DescribesJobAndItsEnd) {
   JobView view;
   view.record = Record();
