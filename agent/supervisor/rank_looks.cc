@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <asio/post.hpp>
+#include <chrono>
 #include <utility>
 
 #include "base/text/sanitize.h"
@@ -12,6 +13,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxQueued = 4096;  // looks; the ranks of a node are fewer
+constexpr std::chrono::milliseconds kMostDelay{100};
 
 uint64_t Combine(uint64_t hash, uint64_t value) {
   constexpr uint64_t kPrime = 0x100000001b3;
@@ -63,7 +65,22 @@ void RankLooks::Begin(const pb::Look& look, std::optional<pid_t> pid) {
     return;
   }
   queue_.push_back({.look = look, .pid = pid, .left = {}, .stacks = {}});
-  if (queue_.size() == 1) asio::post(loop_, [this] { Turn(); });
+  PostTurn();
+}
+
+void RankLooks::FinishQueued() {
+  const auto end = std::chrono::steady_clock::now() + kMostDelay;
+  while (!queue_.empty() && std::chrono::steady_clock::now() < end) Turn();
+}
+
+void RankLooks::PostTurn() {
+  if (std::exchange(is_posted_, true)) return;
+  asio::post(loop_, [this] {
+    is_posted_ = false;
+    if (queue_.empty()) return;
+    Turn();
+    if (!queue_.empty()) PostTurn();
+  });
 }
 
 void RankLooks::Turn() {
@@ -74,7 +91,6 @@ void RankLooks::Turn() {
     ReadNext(running);
   else
     Finish();
-  if (!queue_.empty()) asio::post(loop_, [this] { Turn(); });
 }
 
 void RankLooks::List(Running& running) {

@@ -32,6 +32,9 @@ class RankLooks {
   // Queues a look at the worker whose process is `pid`; nullopt: it does not run. on_looked follows
   // once, never from inside this call.
   void Begin(const pb::Look& look, std::optional<pid_t> pid);
+  // Answers the queued looks at once, for at most 100 ms; call it before the workers get a signal,
+  // after which they would not be where they were. Calls on_looked.
+  void FinishQueued();
 
  private:
   struct Running {
@@ -42,7 +45,8 @@ class RankLooks {
     uint64_t signature = 0;
   };
 
-  void Turn();
+  void PostTurn();
+  void Turn();  // precondition: a look is queued
   void List(Running& running);
   void ReadNext(Running& running);
   void Finish();
@@ -51,6 +55,7 @@ class RankLooks {
   const OnLooked on_looked_;
   StackReader reader_;
   std::deque<Running> queue_;
+  bool is_posted_ = false;  // a turn
 };
 
 }  // namespace dslaunch

@@ -140,6 +140,7 @@ class Supervisor {
     if (request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       if (request.has_look())
         looks_->Begin(request.look(), workers_.PidOf(request.look().local_rank()));
+      if (request.has_signal() || request.has_stop()) looks_->FinishQueued();
       return CarryOut(core_.OnRequest(std::move(request), Clock::now()));
     }
     control_.reset();
