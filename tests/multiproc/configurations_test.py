@@ -17,11 +17,10 @@ REFUSED = {
     "moe_cifar": "expert_parallel is not supported",
     "muon": "which needs a flag on every parameter",
     "rlhf_hybrid_engine_on": "hybrid_engine.enabled is true, but inference inside the training loop",
-    "rlhf_tensor_parallel": "tensor_parallel.autotp_size is 2",
     "trainer_zero3_zeropp": "ZeRO++ is not supported",
     "wandb_on": "it is an external service",
 }
-TRAINED = ["trainer_zero2", "instruct_zero3_older_names", "cosine"]
+TRAINED = ["trainer_zero2", "instruct_zero3_older_names", "cosine", "rlhf_tensor_parallel"]
 
 
 class Configurations(LauncherCase):
