@@ -37,6 +37,57 @@ void AddStop(const FlagValue& given, ParsedFlags& flags) {
   flags.options.train.stop.push_back(given.text);
 }
 
+// Options of several commands.
+
+OptionSpec DeepspeedConfig(Group group) {
+  return {.names = "--deepspeed_config",
+          .value = "FILE",
+          .group = group,
+          .help = "a DeepSpeed JSON file, in place of the recipe's engine section",
+          .target = kFile<&TrainOptions::deepspeed_config>};
+}
+
+OptionSpec Set(Group group) {
+  return {.names = "--set",
+          .value = "KEY.PATH=VALUE",
+          .group = group,
+          .help = "overrides any value of the recipe; may be repeated",
+          .target = AddSet,
+          .repeatable = true,
+          .offers = Offers::kRecipeKeys};
+}
+
+OptionSpec Data(Group group) {
+  return {.names = "--data",
+          .value = "PATH",
+          .group = group,
+          .help = "overrides the recipe's data.path",
+          .target = kFile<&TrainOptions::data>};
+}
+
+OptionSpec Plugin(Group group) {
+  return {.names = "--plugin",
+          .value = "LIB.so",
+          .group = group,
+          .help = "a model of your own, in place of the recipe's",
+          .target = kFile<&TrainOptions::plugin>};
+}
+
+OptionSpec InitWeights(Group group) {
+  return {.names = "--init_weights",
+          .value = "PATH",
+          .group = group,
+          .help = "a safetensors file, or a folder with model.safetensors",
+          .target = kFile<&TrainOptions::init_weights>};
+}
+
+OptionSpec Deterministic(Group group) {
+  return {.names = "--deterministic",
+          .group = group,
+          .help = "use only algorithms with bitwise reproducible results",
+          .target = kFlag<&TrainOptions::deterministic>};
+}
+
 }  // namespace
 
 const OptionTable& TrainOptionTable() {
@@ -46,42 +97,17 @@ const OptionTable& TrainOptionTable() {
        .help =
            "do not train: list the built-in recipes, or what --plugin has, as dslaunch recipe ls",
        .target = kFlag<&ParsedFlags::list_recipes>},
-      {.names = "--deepspeed_config",
-       .value = "FILE",
-       .group = Group::kTrainWhat,
-       .help = "a DeepSpeed JSON file, in place of the recipe's engine section",
-       .target = kFile<&TrainOptions::deepspeed_config>},
-      {.names = "--set",
-       .value = "KEY.PATH=VALUE",
-       .group = Group::kTrainWhat,
-       .help = "overrides any value of the recipe; may be repeated",
-       .target = AddSet,
-       .repeatable = true,
-       .offers = Offers::kRecipeKeys},
-      {.names = "--data",
-       .value = "PATH",
-       .group = Group::kTrainWhat,
-       .help = "overrides the recipe's data.path",
-       .target = kFile<&TrainOptions::data>},
-      {.names = "--plugin",
-       .value = "LIB.so",
-       .group = Group::kTrainWhat,
-       .help = "a model of your own, in place of the recipe's",
-       .target = kFile<&TrainOptions::plugin>},
-      {.names = "--init_weights",
-       .value = "PATH",
-       .group = Group::kTrainWhat,
-       .help = "a safetensors file, or a folder with model.safetensors",
-       .target = kFile<&TrainOptions::init_weights>},
+      DeepspeedConfig(Group::kTrainWhat),
+      Set(Group::kTrainWhat),
+      Data(Group::kTrainWhat),
+      Plugin(Group::kTrainWhat),
+      InitWeights(Group::kTrainWhat),
       {.names = "--seed",
        .value = "S",
        .group = Group::kTrainWhat,
        .help = "seed of the initial weights and the data order",
        .target = kWhole<&TrainOptions::seed, 0, kMost>},
-      {.names = "--deterministic",
-       .group = Group::kTrainWhat,
-       .help = "use only algorithms with bitwise reproducible results",
-       .target = kFlag<&TrainOptions::deterministic>},
+      Deterministic(Group::kTrainWhat),
 
       {.names = "--steps",
        .value = "N",
@@ -217,28 +243,10 @@ const OptionTable& TuneOptionTable() {
        .group = Group::kTune,
        .help = "print JSON, for programs",
        .target = kFlag<&LaunchOptions::json>},
-      {.names = "--deepspeed_config",
-       .value = "FILE",
-       .group = Group::kTrainWhat,
-       .help = "a DeepSpeed JSON file, in place of the recipe's engine section",
-       .target = kFile<&TrainOptions::deepspeed_config>},
-      {.names = "--set",
-       .value = "KEY.PATH=VALUE",
-       .group = Group::kTrainWhat,
-       .help = "overrides any value of the recipe; may be repeated",
-       .target = AddSet,
-       .repeatable = true,
-       .offers = Offers::kRecipeKeys},
-      {.names = "--data",
-       .value = "PATH",
-       .group = Group::kTrainWhat,
-       .help = "overrides the recipe's data.path",
-       .target = kFile<&TrainOptions::data>},
-      {.names = "--plugin",
-       .value = "LIB.so",
-       .group = Group::kTrainWhat,
-       .help = "a model of your own, in place of the recipe's",
-       .target = kFile<&TrainOptions::plugin>},
+      DeepspeedConfig(Group::kTrainWhat),
+      Set(Group::kTrainWhat),
+      Data(Group::kTrainWhat),
+      Plugin(Group::kTrainWhat),
       HelpOption(Group::kOther),
   };
   return table;
@@ -256,47 +264,22 @@ const OptionTable& PredictOptionTable() {
        .group = Group::kPredict,
        .help = "which checkpoint; default auto: the newest complete one",
        .target = kText<&TrainOptions::resume>},
-      {.names = "--init_weights",
-       .value = "PATH",
-       .group = Group::kPredict,
-       .help = "a safetensors file, or a folder with model.safetensors",
-       .target = kFile<&TrainOptions::init_weights>},
+      InitWeights(Group::kPredict),
       {.names = "--output",
        .value = "FILE",
        .group = Group::kPredict,
        .help = "output file of the answers; default: stdout",
        .target = kFile<&TrainOptions::output>},
-      {.names = "--data",
-       .value = "PATH",
-       .group = Group::kPredict,
-       .help = "overrides the recipe's data.path",
-       .target = kFile<&TrainOptions::data>},
-      {.names = "--plugin",
-       .value = "LIB.so",
-       .group = Group::kPredict,
-       .help = "a model of your own, in place of the recipe's",
-       .target = kFile<&TrainOptions::plugin>},
-      {.names = "--deepspeed_config",
-       .value = "FILE",
-       .group = Group::kPredict,
-       .help = "a DeepSpeed JSON file, in place of the recipe's engine section",
-       .target = kFile<&TrainOptions::deepspeed_config>},
-      {.names = "--set",
-       .value = "KEY.PATH=VALUE",
-       .group = Group::kPredict,
-       .help = "overrides any value of the recipe; may be repeated",
-       .target = AddSet,
-       .repeatable = true,
-       .offers = Offers::kRecipeKeys},
+      Data(Group::kPredict),
+      Plugin(Group::kPredict),
+      DeepspeedConfig(Group::kPredict),
+      Set(Group::kPredict),
       {.names = "--seed",
        .value = "S",
        .group = Group::kPredict,
        .help = "seed of the random draws",
        .target = kWhole<&TrainOptions::seed, 0, kMost>},
-      {.names = "--deterministic",
-       .group = Group::kPredict,
-       .help = "use only algorithms with bitwise reproducible results",
-       .target = kFlag<&TrainOptions::deterministic>},
+      Deterministic(Group::kPredict),
 
       {.names = "--prompt",
        .value = "TEXT",
