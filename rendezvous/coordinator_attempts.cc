@@ -6,6 +6,7 @@
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 #include "rendezvous/coordinator.h"
+#include "rendezvous/inspection.h"
 
 namespace dslaunch {
 namespace {
@@ -24,36 +25,17 @@ std::vector<uint32_t> NotExpected(const CoordinatorOptions& options, const Roste
   return indexes;
 }
 
-// Requests a report of the activity of the ranks for which `is_wanted` is true, up to `most` ranks.
-template <class Predicate>
-void Inspect(Roster& roster, const std::string& reason, size_t most, Predicate is_wanted,
-             uint32_t looks = 1) {
-  for (const Participant& participant : roster.Joined()) {
-    if (!participant.in_attempt || participant.lost_in) continue;
-    pb::RendezvousMessage message;
-    pb::Inspect& inspect = *message.mutable_inspect();
-    inspect.set_reason(reason);
-    inspect.set_looks(looks);
-    for (uint32_t slot = 0; slot < participant.member.slots && most > 0; ++slot) {
-      const uint32_t rank = participant.first_rank + slot;
-      if (!is_wanted(participant, rank)) continue;
-      inspect.add_ranks(rank);
-      --most;
-    }
-    if (inspect.ranks_size() > 0) roster.Send(participant.session, std::move(message));
-  }
-}
-
 // Inspects ranks that have not failed in this attempt. A node skips the ranks that have succeeded,
 // which only it knows.
 void InspectRunning(Roster& roster, const FailureLog& failures) {
   std::set<int> failed;
   for (const FailureReport& report : failures.reports()) failed.insert(report.cause.rank());
-  Inspect(roster,
-          "was still running when rank " + std::to_string(failures.First().rank()) + " failed",
-          kMostInspected, [&](const Participant& participant, uint32_t rank) {
-            return !participant.finished && !failed.contains(static_cast<int>(rank));
-          });
+  pb::Inspect inspect;
+  inspect.set_reason("was still running when rank " + std::to_string(failures.First().rank()) +
+                     " failed");
+  SendInspect(roster, inspect, kMostInspected, [&](const Participant& participant, uint32_t rank) {
+    return !participant.finished && !failed.contains(static_cast<int>(rank));
+  });
 }
 
 // Returns whether every rank of the attempt saved because it was asked to stop.
@@ -332,9 +314,11 @@ void Coordinator::CheckProgress(bool steps_count, Clock::time_point now) {
     const uint32_t node = roster_.OwnerOf(slow)->member.node_index;
     roster_.Notify(steps.reason + " (" + roster_.NodeName(node) + ")");
     constexpr uint32_t kLooks = 3;
-    Inspect(
-        roster_, "is slow", 1, [&](const Participant&, uint32_t rank) { return rank == slow; },
-        kLooks);
+    pb::Inspect inspect;
+    inspect.set_reason("is slow");
+    inspect.set_looks(kLooks);
+    SendInspect(roster_, inspect, 1,
+                [&](const Participant&, uint32_t rank) { return rank == slow; });
   }
   const auto verdict = standstill_.Check(options_.policy, options_.timeouts, roster_, now);
   if (!verdict) return;

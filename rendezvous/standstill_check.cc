@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
+
+#include "rendezvous/inspection.h"
 
 namespace dslaunch {
 namespace {
@@ -75,20 +78,13 @@ void StandstillCheck::OnHang(const HangDecision& hang, Roster& roster, Clock::ti
 
 void StandstillCheck::Ask(Roster& roster, Clock::time_point now) {
   Inquiry& inquiry = inquiry_.emplace(++last_look_, now + kAnswerWithin);
-  for (const Participant& participant : roster.Joined()) {
-    if (!participant.in_attempt || participant.lost_in) continue;
-    pb::RendezvousMessage message;
-    pb::Inspect& inspect = *message.mutable_inspect();
-    inspect.set_look(inquiry.look);
-    for (uint32_t slot = 0; slot < participant.member.slots; ++slot) {
-      const uint32_t rank = participant.first_rank + slot;
-      const RankLife* const life = watch_.Find(rank);
-      if (life != nullptr && life->ended) continue;
-      inspect.add_ranks(rank);
-      inquiry.awaited.insert(rank);
-    }
-    if (inspect.ranks_size() > 0) roster.Send(participant.session, std::move(message));
-  }
+  pb::Inspect inspect;
+  inspect.set_look(inquiry.look);
+  inquiry.awaited = SendInspect(roster, inspect, std::numeric_limits<size_t>::max(),
+                                [&](const Participant&, uint32_t rank) {
+                                  const RankLife* const life = watch_.Find(rank);
+                                  return life == nullptr || !life->ended;
+                                });
 }
 
 std::vector<RankEvidence> StandstillCheck::Evidence(const Roster& roster) const {
