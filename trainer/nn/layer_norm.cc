@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -10,6 +9,7 @@
 #include <tuple>
 
 #include "trainer/device/fused_kernels.h"
+#include "trainer/nn/named_operator.h"
 
 namespace dslaunch {
 namespace {
@@ -57,11 +57,6 @@ TORCH_LIBRARY(dslaunch, library) {
 TORCH_LIBRARY_IMPL(dslaunch, CompositeExplicitAutograd, library) {
   library.impl("layer_norm", &RunForward);
   library.impl("layer_norm_gradients", &RunBackward);
-}
-
-template <typename Signature>
-c10::TypedOperatorHandle<Signature> NamedOperator(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 // Returns {sum, normalized}. Without a branch the sum is x.

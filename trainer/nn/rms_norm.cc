@@ -1,7 +1,6 @@
 #include "trainer/nn/rms_norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -9,6 +8,7 @@
 #include <tuple>
 
 #include "trainer/device/fused_kernels.h"
+#include "trainer/nn/named_operator.h"
 
 namespace dslaunch {
 namespace {
@@ -87,9 +87,7 @@ struct RmsNorm : autograd::Function<RmsNorm> {
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
                                          const std::optional<at::Tensor>& branch,
                                          const at::Tensor& weight, double epsilon) {
-    static const auto run = c10::Dispatcher::singleton()
-                                .findSchemaOrThrow("dslaunch::rms_norm", "")
-                                .typed<decltype(RunForward)>();
+    static const auto run = NamedOperator<decltype(RunForward)>("dslaunch::rms_norm");
     const auto [sums, normalized, inverses] = run.call(x, branch, weight, epsilon);
     const at::Tensor sum = branch ? sums : x;
     context->saved_data["has_branch"] = branch.has_value();
@@ -106,9 +104,7 @@ struct RmsNorm : autograd::Function<RmsNorm> {
       return autograd::variable_list{by_sum, has_branch ? by_sum : at::Tensor(), by_weight, {}};
     };
     if (!of_normalized.defined()) return results(of_sum, {});
-    static const auto run = c10::Dispatcher::singleton()
-                                .findSchemaOrThrow("dslaunch::rms_norm_gradients", "")
-                                .typed<decltype(RunBackward)>();
+    static const auto run = NamedOperator<decltype(RunBackward)>("dslaunch::rms_norm_gradients");
     const autograd::variable_list saved = context->get_saved_variables();
     const auto [by_sum, by_weight] =
         run.call(of_normalized, of_sum.defined() ? std::optional(of_sum) : std::nullopt, saved[0],

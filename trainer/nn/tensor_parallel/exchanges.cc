@@ -1,7 +1,6 @@
 #include "trainer/nn/tensor_parallel/exchanges.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -10,6 +9,7 @@
 
 #include "dslaunch/process_group.h"
 #include "trainer/base/train_error.h"
+#include "trainer/nn/named_operator.h"
 
 namespace dslaunch {
 namespace {
@@ -70,11 +70,6 @@ TORCH_LIBRARY_IMPL(dslaunch, Meta, library) {
   library.impl("tensor_max", &ShapeOfReduced);
   library.impl("tensor_gather", &ShapeOfGathered);
   library.impl("tensor_scatter", &ShapeOfScattered);
-}
-
-template <typename Signature>
-c10::TypedOperatorHandle<Signature> NamedOperator(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 // [...] -> [parts, ...]
