@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/device/fused_kernels.h"
@@ -82,29 +84,33 @@ void CheckCrossEntropy(at::ScalarType type, int64_t rows, int64_t columns, c10::
   }
 }
 
+// A normalization over the last dimension, and its parameters.
+struct Normalization {
+  std::string name;
+  std::vector<std::pair<std::string, Leaf>> parameters;
+  // Normalizes x + branch, or x if `branch` is undefined.
+  std::function<dslaunch::NormalizedSum(const Tensor& x, const Tensor& branch)> ours;
+  std::function<Tensor(const Tensor& sum)> reference;
+  std::function<bool(const Tensor& x)> has_kernel;
+};
+
 // with_branch: normalizes a sum, and uses both results. Otherwise normalizes x, which is used
 // again.
-void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
-               c10::Device device) {
-  torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({columns}).eps(1e-5));
-  const Leaf weight = MakeLeaf(at::rand({columns}) + 0.5, type, device);
-  const Leaf bias = MakeLeaf(at::randn({columns}), type, device);
+void CheckNormalization(const Normalization& norm, at::ScalarType type, int64_t rows,
+                        int64_t columns, bool with_branch, c10::Device device) {
   const Leaf x = MakeLeaf(at::randn({rows, columns}) * 3 + 1, type, device);
   const Leaf branch = MakeLeaf(at::randn({rows, columns}), type, device);
   const Tensor gradient = at::randn({rows, columns}).to(type);
   const Tensor sum_gradient = at::randn({rows, columns}).to(type);
-  layer->weight = weight.here;
-  layer->bias = bias.here;
-  const auto [sum, y] =
-      dslaunch::AddAndNormalize(layer, x.here, with_branch ? branch.here : Tensor());
+  const auto [sum, y] = norm.ours(x.here, with_branch ? branch.here : Tensor());
   // In the type of the sum, whose rounding affects all other results.
   const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
   const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
-  const Tensor wanted = at::layer_norm(rounded, {columns}, weight.reference, bias.reference, 1e-5);
+  const Tensor wanted = norm.reference(rounded);
   torch::autograd::backward({sum, y}, {sum_gradient.to(device), gradient.to(device)});
   torch::autograd::backward({rounded, wanted},
                             {sum_gradient.to(at::kDouble), gradient.to(at::kDouble)});
-  const std::string what = with_branch ? "sum and layer norm" : "layer norm";
+  const std::string what = (with_branch ? "sum and " : "") + norm.name;
   Compare(Name(what, gradient), type, y, wanted.detach());
   Compare(Name(what + ", gradient of x", gradient), type, x.here.grad(), x.reference.grad());
   if (with_branch) {
@@ -113,45 +119,47 @@ void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_bra
             branch.reference.grad());
   }
   // LibTorch on CPUs sums in the type of the elements; no kernel supports this width.
-  const bool by_libtorch = !dslaunch::FusedKernelsFor(x.here)->HasLayerNorm(x.here);
-  const double within = by_libtorch && type != at::kFloat ? 0.1 : 0;
-  Compare(Name(what + ", gradient of the weight", gradient), type, weight.here.grad(),
-          weight.reference.grad(), within);
-  Compare(Name(what + ", gradient of the bias", gradient), type, bias.here.grad(),
-          bias.reference.grad(), within);
+  const double within = !norm.has_kernel(x.here) && type != at::kFloat ? 0.1 : 0;
+  for (const auto& [name, parameter] : norm.parameters) {
+    Compare(Name(what + ", gradient of the " + name, gradient), type, parameter.here.grad(),
+            parameter.reference.grad(), within);
+  }
 }
 
-// See CheckNorm.
+void CheckLayerNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
+                    c10::Device device) {
+  torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({columns}).eps(1e-5));
+  const Leaf weight = MakeLeaf(at::rand({columns}) + 0.5, type, device);
+  const Leaf bias = MakeLeaf(at::randn({columns}), type, device);
+  layer->weight = weight.here;
+  layer->bias = bias.here;
+  CheckNormalization(
+      {"layer norm",
+       {{"weight", weight}, {"bias", bias}},
+       [&](const Tensor& x, const Tensor& branch) {
+         return dslaunch::AddAndNormalize(layer, x, branch);
+       },
+       [&](const Tensor& sum) {
+         return at::layer_norm(sum, {columns}, weight.reference, bias.reference, 1e-5);
+       },
+       [](const Tensor& x) { return dslaunch::FusedKernelsFor(x)->HasLayerNorm(x); }},
+      type, rows, columns, with_branch, device);
+}
+
 void CheckRmsNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
                   c10::Device device) {
   const Leaf weight = MakeLeaf(at::rand({columns}) + 0.5, type, device);
-  const Leaf x = MakeLeaf(at::randn({rows, columns}) * 3 + 1, type, device);
-  const Leaf branch = MakeLeaf(at::randn({rows, columns}), type, device);
-  const Tensor gradient = at::randn({rows, columns}).to(type);
-  const Tensor sum_gradient = at::randn({rows, columns}).to(type);
-  const auto [sum, y] =
-      dslaunch::AddAndRmsNorm(x.here, with_branch ? branch.here : Tensor(), weight.here, 1e-5);
-  // In the type of the sum, whose rounding affects all other results.
-  const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
-  const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
-  const Tensor wanted =
-      weight.reference * rounded * (rounded.square().mean(-1, /*keepdim=*/true) + 1e-5).rsqrt();
-  torch::autograd::backward({sum, y}, {sum_gradient.to(device), gradient.to(device)});
-  torch::autograd::backward({rounded, wanted},
-                            {sum_gradient.to(at::kDouble), gradient.to(at::kDouble)});
-  const std::string what = with_branch ? "sum and RMS norm" : "RMS norm";
-  Compare(Name(what, gradient), type, y, wanted.detach());
-  Compare(Name(what + ", gradient of x", gradient), type, x.here.grad(), x.reference.grad());
-  if (with_branch) {
-    Compare(Name(what + ", the sum", gradient), type, sum, rounded.detach());
-    Compare(Name(what + ", gradient of the branch", gradient), type, branch.here.grad(),
-            branch.reference.grad());
-  }
-  // LibTorch sums in the type of the elements; no kernel supports this width.
-  const bool by_libtorch = !dslaunch::FusedKernelsFor(x.here)->HasRmsNorm(x.here);
-  const double within = by_libtorch && type != at::kFloat ? 0.1 : 0;
-  Compare(Name(what + ", gradient of the weight", gradient), type, weight.here.grad(),
-          weight.reference.grad(), within);
+  CheckNormalization({"RMS norm",
+                      {{"weight", weight}},
+                      [&](const Tensor& x, const Tensor& branch) {
+                        return dslaunch::AddAndRmsNorm(x, branch, weight.here, 1e-5);
+                      },
+                      [&](const Tensor& sum) {
+                        return weight.reference * sum *
+                               (sum.square().mean(-1, /*keepdim=*/true) + 1e-5).rsqrt();
+                      },
+                      [](const Tensor& x) { return dslaunch::FusedKernelsFor(x)->HasRmsNorm(x); }},
+                     type, rows, columns, with_branch, device);
 }
 
 void CheckSwiGlu(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
@@ -265,7 +273,7 @@ void CheckAll(c10::Device device) {
       for (const int64_t rows : {1, 9, 1025}) {
         CheckAfterProduct(type, rows, columns, device);
         for (const bool with_branch : {false, true}) {
-          CheckNorm(type, rows, columns, with_branch, device);
+          CheckLayerNorm(type, rows, columns, with_branch, device);
         }
         CheckBias(type, rows, columns, device);
       }
