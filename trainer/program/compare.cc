@@ -10,7 +10,6 @@
 #include "trainer/train/evaluate.h"
 #include "trainer/train/prepare.h"
 #include "trainer/train/report.h"
-#include "trainer/train/schedule.h"
 
 namespace dslaunch {
 namespace {
@@ -41,8 +40,6 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   for (const EngineConfig& engine : recipe.engines) {
     Recipe one = recipe;
     one.engine = engine;
-    const int64_t replicas = engine.MeshOf(group.world_size()).data;
-    FitToRun(one.engine.scheduler, MakeSchedule(one, data.train->size(), replicas).total_steps);
     const auto done = static_cast<int64_t>(results.size());
     const TimedSteps timed =
         TimeSteps(one, *data.train, group, [&](const StepInfo& info, int64_t total_steps) {

@@ -41,13 +41,15 @@ void Combine(const ProcessGroup& group, TimedSteps& timed) {
 
 TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
                      const std::function<void(const StepInfo&, int64_t total_steps)>& report) {
+  const Schedule schedule =
+      MakeSchedule(recipe, data.size(), recipe.engine.MeshOf(group.world_size()).data);
+  Recipe fitted = recipe;
+  FitToRun(fitted.engine.scheduler, schedule.total_steps);
   const ActivationMeter meter;  // from before the model on
   const bool on_cpu = group.device().is_cpu();
   if (!on_cpu) RestartDevicePeak(group.device());
   const std::unique_ptr<TrainingModel> training_model =
-      PrepareTrainingModel(recipe, OneSample(data), group, /*load=*/nullptr);
-  const Schedule schedule =
-      MakeSchedule(recipe, data.size(), training_model->replicas().world_size());
+      PrepareTrainingModel(fitted, OneSample(data), group, /*load=*/nullptr);
   BatchLoader batches = TrainBatches(recipe, data, *training_model, schedule);
   training_model->SetTrain(true);
   TimedSteps timed;

@@ -8,7 +8,6 @@
 #include "trainer/program/timed_steps.h"
 #include "trainer/train/prepare.h"
 #include "trainer/train/report.h"
-#include "trainer/train/schedule.h"
 
 namespace dslaunch {
 
@@ -18,11 +17,8 @@ void RunTrial(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devi
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   CheckSameData(data.train.get(), nullptr, group);
   status.Ready();
-  Recipe fitted = recipe;
-  const int64_t replicas = recipe.engine.MeshOf(group.world_size()).data;
-  FitToRun(fitted.engine.scheduler, MakeSchedule(recipe, data.train->size(), replicas).total_steps);
   const TimedSteps timed =
-      TimeSteps(fitted, *data.train, group, [&](const StepInfo& info, int64_t total_steps) {
+      TimeSteps(recipe, *data.train, group, [&](const StepInfo& info, int64_t total_steps) {
         status.Step({.event = StatusLine::Event::kStep,
                      .step = info.step,
                      .total_steps = total_steps,
