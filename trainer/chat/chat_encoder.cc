@@ -9,19 +9,12 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
 #include "trainer/text/end_token.h"
+#include "trainer/text/json_lines.h"
 
 namespace dslaunch {
 namespace {
 
 using nlohmann::json;
-
-const std::string& TextUnder(const char* key, const json& object, const std::string& place) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) {
-    RefuseInput(place + " has no text under the key \"" + key + "\"");
-  }
-  return found->get_ref<const std::string&>();
-}
 
 std::vector<ChatMessage> ReadMessages(const json& list, const std::string& place) {
   if (!list.is_array() || list.empty()) {

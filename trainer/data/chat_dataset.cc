@@ -16,6 +16,7 @@
 #include "trainer/base/no_target.h"
 #include "trainer/chat/chat_encoder.h"
 #include "trainer/data/data_file.h"
+#include "trainer/text/json_lines.h"
 
 namespace dslaunch {
 namespace {
@@ -69,18 +70,15 @@ class ChatFile {
 
   void ReadLines() {
     const std::string_view all = content();
-    int64_t number = 0;
-    for (size_t at = 0; at < all.size();) {
-      const size_t end = std::min(all.find('\n', at), all.size());
-      const std::string place = file_.path() + ":" + std::to_string(++number);
-      if (end - at > kMaxLineBytes) {
+    ForEachLine(all, 1, [&](std::string_view line, int64_t number) {
+      const std::string place = file_.path() + ":" + std::to_string(number);
+      if (line.size() > kMaxLineBytes) {
         RefuseInput(place + ": has more than " + std::to_string(kMaxLineBytes) + " bytes");
       }
-      if (all.substr(at, end - at).find_first_not_of(" \t\r") != std::string_view::npos) {
-        Add({at, static_cast<uint32_t>(end - at), 0}, place);
-      }
-      at = end + 1;
-    }
+      if (IsBlankLine(line)) return;
+      const auto offset = static_cast<uint64_t>(line.data() - all.data());
+      Add({offset, static_cast<uint32_t>(line.size()), 0}, place);
+    });
   }
 
   void Add(ChatLine line, const std::string& place) {

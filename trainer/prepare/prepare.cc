@@ -18,6 +18,7 @@
 #include "trainer/prepare/input_blocks.h"
 #include "trainer/prepare/token_files.h"
 #include "trainer/text/end_token.h"
+#include "trainer/text/json_lines.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/text/unicode.h"
 
@@ -64,23 +65,18 @@ class BlockEncoder {
   }
 
   void EncodeLines(const InputBlock& block, Encoded& encoded) {
-    int64_t number = block.line;
-    const std::string_view content = block.content;
-    for (size_t at = 0; at < content.size(); ++number) {
-      const size_t end = std::min(content.find('\n', at), content.size());
-      const std::string_view line = content.substr(at, end - at);
-      at = end + 1;
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    ForEachLine(block.content, block.line, [&](std::string_view line, int64_t number) {
+      if (IsBlankLine(line)) return;
       const std::string place = block.file + ":" + std::to_string(number);
       const std::string text = TextOf(line, place);
       if (text.empty()) {
         ++encoded.empty_documents;
-        continue;
+        return;
       }
       Add(tokenizer_.before(), encoded);
       EncodeAt(place, text, TextStart::kDocument, encoded);
       EndDocument(encoded);
-    }
+    });
   }
 
   void EncodeAt(const std::string& place, std::string_view text, TextStart start,

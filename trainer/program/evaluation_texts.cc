@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 #include "trainer/program/prompts.h"
+#include "trainer/text/json_lines.h"
 #include "trainer/text/unicode.h"
 
 namespace dslaunch {
@@ -38,7 +40,7 @@ class TextsReader {
 
   void Add(const nlohmann::json& object, const std::string& place) {
     if (object.contains("query")) return AddQuestion(object, place);
-    if (object.contains("text")) return AddDocument(TextUnder("text", object, place), place);
+    if (object.contains("text")) return AddDocument(TextUnder("text", object, place + ":"), place);
     RefuseInput(place +
                 ": is neither a document, {\"text\"}, nor a question, {\"query\", "
                 "\"choices\", \"gold\"}");
@@ -47,7 +49,7 @@ class TextsReader {
  private:
   void AddDocument(const std::string& text, const std::string& place) {
     const std::vector<int64_t> tokens = TokensOf(text, place);
-    std::vector<ScoredTokens> windows = RollingWindows(tokens, codec_.PrefixToken(), positions_);
+    std::vector<ScoredTokens> windows = RollingWindows(tokens, PrefixToken(), positions_);
     texts_.documents.push_back({.first = texts_.sequences.size(),
                                 .count = windows.size(),
                                 .words = CountWords(text),
@@ -57,7 +59,7 @@ class TextsReader {
   }
 
   void AddQuestion(const nlohmann::json& object, const std::string& place) {
-    const std::string query = TextUnder("query", object, place);
+    const std::string& query = TextUnder("query", object, place + ":");
     const auto choices = object.find("choices"), gold = object.find("gold");
     if (choices == object.end() || !choices->is_array() || choices->empty()) {
       RefuseInput(place + ": has no list under the key \"choices\"");
@@ -83,13 +85,13 @@ class TextsReader {
 
   // White space at the end of the query belongs to the choice, as tokens of words begin with it.
   ScoredTokens Continued(const std::string& query, const std::string& choice,
-                         const std::string& place) const {
+                         const std::string& place) {
     const size_t end = EndWithoutSpace(query);
     std::vector<int64_t> all;
     size_t given = 0;
     if (end == 0) {
       all = codec_.TokensOf(query + choice);
-      const int64_t prefix = codec_.PrefixToken();
+      const int64_t prefix = PrefixToken();
       if (all.empty() || all.front() != prefix) all.insert(all.begin(), prefix);
       given = 1;
       CheckTokens(all, vocab_size_, place + ": the text");
@@ -109,10 +111,16 @@ class TextsReader {
     return {std::move(all), scored};
   }
 
+  // Read once, because the codec reads a file for it.
+  int64_t PrefixToken() {
+    if (!prefix_) prefix_ = codec_.PrefixToken();
+    return *prefix_;
+  }
+
   // With what the model expects before a text, unless the text has that itself.
-  std::vector<int64_t> TokensOf(const std::string& text, const std::string& place) const {
+  std::vector<int64_t> TokensOf(const std::string& text, const std::string& place) {
     std::vector<int64_t> tokens;
-    if (!text.starts_with(codec_.TextOf({codec_.PrefixToken()}, /*skip_special=*/false))) {
+    if (!text.starts_with(codec_.TextOf({PrefixToken()}, /*skip_special=*/false))) {
       tokens = codec_.before();
     }
     try {
@@ -129,6 +137,7 @@ class TextsReader {
   const int64_t vocab_size_;
   const int64_t positions_;
   EvaluationTexts& texts_;
+  std::optional<int64_t> prefix_;
 };
 
 // Returns whether the choice with the largest log-likelihood, divided by its length, is the right
@@ -196,8 +205,9 @@ void AddEvaluationText(const nlohmann::json& object, const std::string& place,
 EvaluationTexts ReadEvaluationTexts(const std::string& file, const TextCodec& codec,
                                     int64_t vocab_size, int64_t positions) {
   EvaluationTexts texts;
+  TextsReader reader(codec, vocab_size, positions, texts);
   ForEachJsonLine(file, [&](const nlohmann::json& object, const std::string& place) {
-    AddEvaluationText(object, place, codec, vocab_size, positions, texts);
+    reader.Add(object, place);
   });
   if (texts.sequences.empty()) RefuseInput(file + ": has no text to evaluate on");
   return texts;

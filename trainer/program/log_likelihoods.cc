@@ -60,8 +60,7 @@ std::vector<double> LogLikelihoods(TrainingModel& training_model,
     const size_t begin = (has_own ? first + replica : first) * size;
     const std::span batch = std::span(order).subspan(begin, std::min(size, order.size() - begin));
     const at::Tensor output = training_model.Forward(PaddedInputs(sequences, batch));
-    const MeshGroups& ranks = training_model.core().ranks();
-    if (!has_own || ranks.place().stage != ranks.mesh().pipeline - 1) continue;
+    if (!has_own || !training_model.is_last_stage()) continue;
     const AutocastScope autocast = training_model.core().Autocast();
     for (size_t row = 0; row < batch.size(); ++row) {
       const ScoredTokens& sequence = sequences[batch[row]];

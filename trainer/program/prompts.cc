@@ -10,24 +10,20 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
 #include "trainer/prepare/input_blocks.h"
+#include "trainer/text/json_lines.h"
 
 namespace dslaunch {
 namespace {
 
 void UseLines(const InputBlock& block,
               const std::function<void(const nlohmann::json&, const std::string&)>& use) {
-  int64_t number = block.line;
-  const std::string_view content = block.content;
-  for (size_t at = 0; at < content.size(); ++number) {
-    const size_t end = std::min(content.find('\n', at), content.size());
-    const std::string_view line = content.substr(at, end - at);
-    at = end + 1;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  ForEachLine(block.content, block.line, [&](std::string_view line, int64_t number) {
+    if (IsBlankLine(line)) return;
     const std::string place = block.file + ":" + std::to_string(number);
     const nlohmann::json json = ParseJson(std::string(line), place, JsonComments::kRefuse);
     if (!json.is_object()) RefuseInput(place + ": is not a JSON object");
     use(json, place);
-  }
+  });
 }
 
 }  // namespace
@@ -40,14 +36,6 @@ void ForEachJsonLine(const std::string& file,
       RefuseInput(file + ": must have JSON lines, and a name that ends in .jsonl");
     UseLines(*block, use);
   }
-}
-
-std::string TextUnder(const char* key, const nlohmann::json& object, const std::string& place) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) {
-    RefuseInput(place + ": has no text under the key \"" + key + "\"");
-  }
-  return found->get<std::string>();
 }
 
 TextPrompt MakePrompt(const std::string& text, const TextCodec& codec, int64_t vocab_size,
@@ -76,7 +64,7 @@ std::vector<TextPrompt> ReadPrompts(const std::string& file, const TextCodec& co
   std::map<std::string, uint64_t> seen;
   ForEachJsonLine(file, [&](const nlohmann::json& object, const std::string& place) {
     prompts.push_back(
-        MakePrompt(TextUnder("prompt", object, place), codec, vocab_size, positions, place));
+        MakePrompt(TextUnder("prompt", object, place + ":"), codec, vocab_size, positions, place));
     prompts.back().repetition = seen[prompts.back().text]++;
   });
   if (prompts.empty()) RefuseInput(file + ": has no prompts; give lines {\"prompt\": \"...\"}");

@@ -1,4 +1,5 @@
-// The prompts that a language model continues, and what becomes of them. Pure but for ReadPrompts.
+// The prompts that a language model continues: reading, batches, and where a continuation ends.
+// Pure except for ForEachJsonLine and ReadPrompts, which read files.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,6 @@ struct TextPrompt {
 void ForEachJsonLine(
     const std::string& file,
     const std::function<void(const nlohmann::json& object, const std::string& place)>& use);
-
-// Reads the text of `key` of `object`. Throws kBadInput, beginning with `place`.
-std::string TextUnder(const char* key, const nlohmann::json& object, const std::string& place);
 
 // Reads the lines {"prompt": "..."} of `file`. Throws kBadInput, naming file and line, for a prompt
 // that is empty or has more than `positions` or other tokens than the model.

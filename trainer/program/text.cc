@@ -82,9 +82,8 @@ std::string TextCodec::TextOf(const std::vector<int64_t>& tokens, bool skip_spec
   return text;
 }
 
-// The first token of a text may be without the space before it, so the continuation is what all
-// tokens have more. It has the
-// whole of a character that begins before it.
+// Decoded alone, the first token of a text may lose the space before it, so the continuation is the
+// difference of two whole texts. A character that begins before it is included.
 std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begin_token,
                                  bool skip_special) const {
   const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(begin_token);
