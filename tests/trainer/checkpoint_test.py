@@ -17,7 +17,7 @@ import zlib
 import torch
 
 from inputs import samples_of, write_idx_part, write_text
-from spawn import Job, recipe, run, steps_of
+from spawn import Job, assert_refused, recipe, run, steps_of
 
 BAD_INPUT, IO, UNAVAILABLE, PREEMPTED = 65, 74, 69, 85
 OPTIMIZERS = {
@@ -263,11 +263,7 @@ class CheckpointTest(unittest.TestCase):
         self.assertIn("step_000002", out, "the newest is the last one saved, not the highest step")
 
     def refused(self, wanted, code, *words, world=2):
-        for rank in run(wanted, world):
-            self.assertEqual(rank.code, code, rank.err)
-            self.assertEqual(rank.err.count("\n"), 1, rank.err)
-            for word in words:
-                self.assertIn(word, rank.err)
+        assert_refused(self, run(wanted, world), code, *words)
 
     def test_reports_and_skips_damaged_checkpoint(self):
         self.good(self.saving(6, save_every=3), 1)

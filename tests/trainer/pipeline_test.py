@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from gpt2 import Gpt2
 from inputs import write_idx_part, write_text
 from parity_test import GRAD_NORM_WITHIN, LOSS_WITHIN, OPTIMIZERS, PRECISIONS, deviation, traces
-from spawn import Job, run, run_with_metrics
+from spawn import Job, assert_killed_and_lost, assert_refused, run, run_with_metrics
 from table import all_cells, pairwise_cells
 from zero_test import SMALL
 
-BAD_INPUT, UNAVAILABLE = 65, 69
+BAD_INPUT = 65
 # Eight layers: the embedding, six blocks, and the head with the preceding norm.
 GPT2 = {"type": "gpt2", "n_layer": 6, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 256,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
@@ -97,11 +97,7 @@ class PipelineCase(unittest.TestCase):
         self.assertEqual(traces(metrics), traces(steps))
 
     def refused(self, wanted, *words, ranks=2):
-        for rank in run(wanted, ranks):
-            self.assertEqual(rank.code, BAD_INPUT, rank.err)
-            self.assertEqual(rank.err.count("\n"), 1, rank.err)
-            for word in words:
-                self.assertIn(word, rank.err)
+        assert_refused(self, run(wanted, ranks), BAD_INPUT, *words)
 
 
 class ParityTest(PipelineCase):
@@ -325,12 +321,7 @@ class MistakesTest(PipelineCase):
             with self.subTest(victim=victim), Job(self.recipe(pipeline(4), steps=100000), 4) as job:
                 job.wait_for(lambda: '"step":' in job.read(0, 2) or "step" in job.read(0, 2), 60, "steps are made")
                 job.processes[victim].send_signal(signal.SIGKILL)
-                for number, rank in enumerate(job.finish(30)):
-                    if number == victim:
-                        self.assertEqual(rank.code, -signal.SIGKILL)
-                    else:
-                        self.assertEqual(rank.code, UNAVAILABLE, rank.err)
-                        self.assertIn("another rank was lost", rank.err)
+                assert_killed_and_lost(self, job.finish(30), victim)
 
 
 if __name__ == "__main__":

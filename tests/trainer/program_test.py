@@ -12,7 +12,7 @@ import time
 import unittest
 
 from inputs import samples_of
-from spawn import Job, recipe, run, steps_of
+from spawn import Job, assert_refused, recipe, run, steps_of
 
 BAD_INPUT, PREEMPTED = 65, 85
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
@@ -61,11 +61,7 @@ class ProgramCase(unittest.TestCase):
         return self.metrics()
 
     def refused(self, wanted, *words, world=1):
-        for rank in run(wanted, world):
-            self.assertEqual(rank.code, BAD_INPUT, rank.err)
-            self.assertEqual(rank.err.count("\n"), 1, rank.err)
-            for word in words:
-                self.assertIn(word, rank.err)
+        assert_refused(self, run(wanted, world), BAD_INPUT, *words)
 
 
 class EvaluateTest(ProgramCase):

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 import oracle
 from gpt2 import Gpt2
 from inputs import write_text
-from spawn import run, run_with_metrics
+from spawn import assert_refused, run, run_with_metrics
 from table import all_cells, pairwise_cells
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -156,11 +156,7 @@ class ResumeFromTest(unittest.TestCase):
 
     def refused(self, *parts, **keys):
         """Checks that every rank ends with 65 and with one line that contains `parts`."""
-        for rank in self.resumed(**keys):
-            self.assertEqual(rank.code, 65, rank.err)
-            self.assertEqual(rank.err.count("\n"), 1, rank.err)
-            for part in parts:
-                self.assertIn(part, rank.err)
+        assert_refused(self, self.resumed(**keys), 65, *parts)
 
     def copied(self, name):
         folder = os.path.join(self.root, name)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ WHOLE_DATA = "/usr/share/datasets/fashion-mnist"
 # Data of recipes: only a part, because decompressing the whole would dominate a short run.
 DATA = os.environ.get("TEST_DATA", WHOLE_DATA)
 TRAIN = os.environ["DSLAUNCH_TRAIN"]
+UNAVAILABLE = 69  # exit code of a rank that lost another
 DEVICE = os.environ.get("TEST_DEVICE")  # device of recipes that do not set one
 
 
@@ -118,6 +120,25 @@ class Job:
 def run(recipe_json, world=1, local_world=None, timeout_s=120):
     with Job(recipe_json, world, local_world) as job:
         return job.finish(timeout_s)
+
+
+def assert_refused(case, ranks, code, *words):
+    """Asserts that every rank ended with `code` and printed one line, which contains `words`."""
+    for rank in ranks:
+        case.assertEqual(rank.code, code, rank.err)
+        case.assertEqual(rank.err.count("\n"), 1, rank.err)
+        for word in words:
+            case.assertIn(word, rank.err)
+
+
+def assert_killed_and_lost(case, ranks, victim):
+    """Asserts that `victim` was killed and that all other ranks name the loss."""
+    for number, rank in enumerate(ranks):
+        if number == victim:
+            case.assertEqual(rank.code, -signal.SIGKILL)
+        else:
+            case.assertEqual(rank.code, UNAVAILABLE, rank.err)
+            case.assertIn("another rank was lost", rank.err)
 
 
 def steps_of(lines):

@@ -20,7 +20,7 @@ from inputs import write_text
 from models_test import trace
 from oracle import read_text
 from parity_test import GRAD_NORM_WITHIN, LOSS_WITHIN, deviation, traces
-from spawn import TRAIN, run, run_with_metrics, start_once
+from spawn import TRAIN, assert_refused, run, run_with_metrics, start_once
 from table import all_cells, pairwise_cells
 from zero_test import SMALL
 
@@ -107,10 +107,7 @@ class LoraCase(unittest.TestCase):
         return torch.tensor(answer["logits"]).view(*TOKENS.shape, -1)
 
     def refused(self, recipe, *words, ranks=1):
-        for rank in run(recipe, ranks):
-            self.assertEqual((rank.code, rank.err.count("\n")), (BAD_INPUT, 1), rank.err)
-            for word in words:
-                self.assertIn(word, rank.err)
+        assert_refused(self, run(recipe, ranks), BAD_INPUT, *words)
 
     def tool(self, *words, code=0):
         done = start_once.run([TRAIN, "checkpoint", *words])

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 
 from parity_test import OPTIMIZERS, PRECISIONS, deviation
 from pipeline_test import DECODERS, GPT2, PipelineCase
-from spawn import TRAIN, Job, run, start_once
+from spawn import TRAIN, Job, assert_killed_and_lost, run, start_once
 from table import all_cells, pairwise_cells
 from zero_test import SMALL
 
-BAD_INPUT, UNAVAILABLE, PREEMPTED = 65, 69, 85
+BAD_INPUT, PREEMPTED = 65, 85
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 # Dropout inside of divided layers draws other numbers than in one process.
 MODELS = {"gpt2": {**GPT2, "n_head": 4}, "llama": DECODERS["llama"], "qwen3": DECODERS["qwen3"]}
@@ -249,12 +249,7 @@ class MistakesTest(TensorParallelCase):
             with self.subTest(zero=zero, victim=victim), Job(given, 4) as job:
                 job.wait_for(lambda: "step" in job.read(0, 2), 60, "steps are made")
                 job.processes[victim].send_signal(signal.SIGKILL)
-                for number, rank in enumerate(job.finish(30)):
-                    if number == victim:
-                        self.assertEqual(rank.code, -signal.SIGKILL)
-                    else:
-                        self.assertEqual(rank.code, UNAVAILABLE, rank.err)
-                        self.assertIn("another rank was lost", rank.err)
+                assert_killed_and_lost(self, job.finish(30), victim)
 
     def test_all_ranks_stop_when_one_of_a_group_is_asked_to(self):
         """Also while they evaluate."""

@@ -17,7 +17,7 @@ import transformers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from generate_test import BAD_INPUT, Model  # noqa: E402
-from spawn import run  # noqa: E402
+from spawn import assert_refused, run  # noqa: E402
 
 CHOICES = ["a brown fox", "box", "dögs\u2003that jump", "five dozen liquor jugs of naïve café", "\u6f22\u5b57"]
 QUERIES = ["The quick", "The quick ", "Pack my box with\n\n", "naïve café " * 30, "", "lazy\x1c", "fox:"]
@@ -159,11 +159,7 @@ class FormulaTest(TextsCase):
 
 class WrongInputTest(TextsCase):
     def refused(self, wanted, *words):
-        [rank] = run(wanted)
-        self.assertEqual(rank.code, BAD_INPUT, rank.err)
-        self.assertEqual(rank.err.count("\n"), 1, rank.err)
-        for word in words:
-            self.assertIn(word, rank.err)
+        assert_refused(self, run(wanted), BAD_INPUT, *words)
 
     def test_bad_input_is_answered_in_a_line(self):
         model = self.models["gpt2"]

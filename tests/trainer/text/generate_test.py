@@ -15,7 +15,7 @@ import transformers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from decoder_test import config_of, make  # noqa: E402
-from spawn import run  # noqa: E402
+from spawn import assert_refused, run  # noqa: E402
 
 BAD_INPUT = 65
 TEXTS = ["The quick brown fox jumps over the lazy dog. " * 3, "Pack my box with five dozen liquor jugs. ", "naïve café\n" * 4]
@@ -95,11 +95,7 @@ class GenerateCase(unittest.TestCase):
         return found
 
     def refused(self, wanted, *words):
-        [rank] = run(wanted)
-        self.assertEqual(rank.code, BAD_INPUT, rank.err)
-        self.assertEqual(rank.err.count("\n"), 1, rank.err)
-        for word in words:
-            self.assertIn(word, rank.err)
+        assert_refused(self, run(wanted), BAD_INPUT, *words)
 
 
 class GreedyTest(GenerateCase):
