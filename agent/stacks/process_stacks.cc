@@ -64,7 +64,7 @@ std::string ReadRefusal(std::string_view ptrace_scope) {
   const std::string_view scope = TakeWord(ptrace_scope);
   const std::string refused = "the kernel does not let dslaunch read its memory: ";
   if (scope.starts_with('2')) return refused + "kernel.yama.ptrace_scope is 2, so only root may";
-  if (scope.starts_with('3')) return refused + "kernel.yama.ptrace_scope is 3, so nobody may";
+  if (scope.starts_with('3')) return refused + "kernel.yama.ptrace_scope is 3, so no process may";
   return refused + "it has other rights than its user, as a program with set-user-ID has";
 }
 

@@ -88,7 +88,7 @@ class StacksTest(unittest.TestCase):
         self.assertEqual(expected, sorted(thread["frames"] for thread in seen["threads"] if thread["frames"]))
         for thread in seen["threads"]:
             if thread["frames"]:
-                self.assertGreater(thread["tid"], 0, "the thread is told apart")
+                self.assertGreater(thread["tid"], 0, "each thread has an id")
         self.assertEqual("<module>", seen["threads"][0]["frames"][-1][0], "the main thread is the first")
         return sum(map(len, expected))
 

@@ -1,3 +1,4 @@
+// The memory that tensors may still take.
 #pragma once
 
 #include <cstdint>

@@ -127,7 +127,7 @@ TEST(SearchTest, FailsIfRecipeCannotBePlanned) {
   EXPECT_EQ(jobs.runs.size(), 1u);
 }
 
-TEST(SearchTest, NothingIsTriedIfNothingFits) {
+TEST(SearchTest, TriesNothingIfNothingFits) {
   FakeJobs jobs;
   jobs.plan = "{\"plan\":{\"needs\":30,\"has\":20,\"passes\":0,\"on_gpu\":false}}\n";
   const Result<TuneOutcome> outcome = RunSearch(jobs);
