@@ -260,9 +260,9 @@ std::string TextsLine(const std::string& prefix, const EvaluationTexts& texts,
   if (!texts.documents.empty()) {
     line += Format(
         "word_perplexity %.6g, byte_perplexity %.6g, bits_per_byte %.6g, perplexity %.6g (nll "
-        "%.4f of %.0f tokens in %.0f documents)",
+        "%.4f of %.0f tokens in %.0f %s)",
         of("word_perplexity"), of("byte_perplexity"), of("bits_per_byte"), of("perplexity"),
-        of("nll"), of("tokens"), of("documents"));
+        of("nll"), of("tokens"), of("documents"), of("documents") == 1 ? "document" : "documents");
   }
   return line;
 }

@@ -12,6 +12,7 @@ namespace dslaunch::evaluation_texts_test {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::Pair;
 
 EvaluationTexts Read(const nlohmann::json& object, int64_t positions = 8) {
@@ -76,6 +77,12 @@ TEST(EvaluationTextsTest, ResultsCountQuestionsAndWeightDocuments) {
       "test acc 50.00% (1 of 2), acc_norm 50.00%, acc_bytes 100.00%; word_perplexity 7.38906, "
       "byte_perplexity 1.64872, bits_per_byte 0.721348, perplexity 2.71828 (nll 8.0000 of 8 "
       "tokens in 2 documents)");
+}
+
+TEST(EvaluationTextsTest, PrintsOneDocumentInSingular) {
+  EvaluationTexts texts;
+  texts.documents = {{.first = 0, .count = 1, .words = 1, .bytes = 4, .tokens = 2}};
+  EXPECT_THAT(TextsLine("test", texts, ResultsOfTexts(texts, {-2})), EndsWith("in 1 document)"));
 }
 
 TEST(EvaluationTextsTest, RefusesMalformedQuestions) {
