@@ -377,11 +377,6 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
                         "one of them out");
   }
   recipe.lora = ParseLora(object, recipe.model.family());
-  if (recipe.lora && recipe.engine.tensor_parallel.size > 1) {
-    object.Fail("lora",
-                "adapts whole layers, but engine.tensor_parallel divides them; leave one "
-                "of them out");
-  }
   object.RefuseUnknown();
   nlohmann::json identity = {json["model"], json["data"], json["engine"], recipe.run.seed};
   if (recipe.lora) identity.push_back(json["lora"]);

@@ -180,7 +180,9 @@ class PeftTest(LoraCase):
     def test_export_returns_bytes_of_peft(self):
         sharded = {"zero_optimization": {"stage": 3, **SMALL}}
         staged = {"pipeline": {"stages": 2}, "zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 2}
-        for name, engine, ranks in (("llama", {}, 1), ("gpt2", sharded, 2), ("qwen3 tied", staged, 2)):
+        divided = {"tensor_parallel": {"autotp_size": 2}}
+        for name, engine, ranks in (("llama", {}, 1), ("gpt2", sharded, 2), ("qwen3 tied", staged, 2), ("llama", divided, 2),
+                                    ("gpt2", divided, 2)):
             with self.subTest(base=name):
                 folder, _ = self.peft_folder(name, TARGETS[name])
                 export = os.path.join(folder, "export")
@@ -234,6 +236,39 @@ class LayoutsTest(LoraCase):
                 self.assertLess(loss, LOSS_WITHIN[precision])
                 self.assertLess(norm, 2 * GRAD_NORM_WITHIN[precision])
                 self.assertEqual(traces(metrics), traces(alone[key]))
+
+    def test_tensor_parallel_matches_one_process(self):
+        """Adapters of layers divided by outputs and by inputs, and of key and value heads that two ranks share."""
+        factors = {"base": ("llama", "gpt2"), "ranks": (2, 4), "tensor": (2, 4), "zero": (0, 1, 3),
+                   "tokens": (False, True), "precision": ("fp32", "bf16")}
+        alone = {}
+        for cell in cells_of(factors):
+            precision, size = cell["precision"], min(cell["tensor"], cell["ranks"])
+            common = {"bf16": {"enabled": precision == "bf16"}}
+            engine = {**common, "zero_optimization": {"stage": cell["zero"], **SMALL},
+                      "tensor_parallel": {"autotp_size": size, "sequence_parallel": cell["tokens"]}}
+            lora = {"rank": 4, "alpha": 8, "targets": "all-linear"}
+            with self.subTest(cell=cell):
+                key = (cell["base"], precision)
+                if key not in alone:
+                    alone[key] = run_with_metrics(self.recipe(cell["base"], lora, common), 1)[1]
+                _, metrics = run_with_metrics(self.recipe(cell["base"], lora, engine), cell["ranks"])
+                loss, norm = (deviation(metrics, alone[key], name)[0] for name in ("loss", "grad_norm"))
+                print(*cell.values(), "loss within %.1e, grad_norm within %.1e" % (loss, norm), flush=True)
+                self.assertLess(loss, LOSS_WITHIN[precision])
+                self.assertLess(norm, 2 * GRAD_NORM_WITHIN[precision])
+
+    def test_dropout_trains_on_tensor_parallel_ranks(self):
+        """The masks of divided inputs differ from those of one process."""
+        lora = {"rank": 4, "alpha": 8, "dropout": 0.2, "targets": "all-linear"}
+        engine = {"tensor_parallel": {"autotp_size": 2}}
+        for recomputes in 0, 2:
+            engine["activation_checkpointing"] = {"number_checkpoints": recomputes}
+            _, metrics = run_with_metrics(self.recipe("llama", lora, engine), 2)
+            if not recomputes:
+                kept = metrics
+                self.assertLess(metrics[-1]["loss"], metrics[0]["loss"])
+        self.assertEqual([step["loss"] for step in metrics], [step["loss"] for step in kept])
 
     def test_zero_bubble_and_dropout_match_one_process(self):
         lora = {"rank": 4, "alpha": 8, "dropout": 0.2, "targets": "all-linear"}
@@ -300,7 +335,8 @@ class CheckpointTest(LoraCase):
     def test_resumes_in_other_layouts(self):
         _, whole = self.trained(steps=8)
         for engine, ranks in (({}, 1), ({"zero_optimization": {"stage": 3, **SMALL}}, 2),
-                              ({"pipeline": {"stages": 2}}, 2)):
+                              ({"pipeline": {"stages": 2}}, 2),
+                              ({"tensor_parallel": {"autotp_size": 2}}, 2)):
             with self.subTest(engine=engine):
                 folder, first = self.trained(steps=4)
                 recipe = self.recipe("llama", self.LORA, engine, steps=8, checkpoint_dir=folder)

@@ -21,34 +21,43 @@ int HoldersOf(int64_t heads, const TensorParallel& tensor) {
   return heads > 0 && heads < tensor.parts ? tensor.parts / static_cast<int>(heads) : 1;
 }
 
+LinearDivision DivisionOf(int64_t in, int64_t out, Divided divided, const TensorParallel& tensor,
+                          int64_t kv_heads) {
+  LinearDivision division;
+  division.tensor = tensor;
+  division.holders = HoldersOf(kv_heads, tensor);
+  if (divided == Divided::kInputs) {
+    division.inputs = EqualCut(tensor, 1, in);
+    return division;
+  }
+  const TensorParallel of_holders = {.parts = tensor.parts / division.holders,
+                                     .part = tensor.part / division.holders};
+  division.outputs = EqualCut(of_holders, 0, out);
+  if (division.outputs) division.outputs->is_copy = tensor.part % division.holders > 0;
+  return division;
+}
+
 }  // namespace
 
 LinearImpl::LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias,
                        Divided divided, const TensorParallel& tensor, int64_t kv_heads)
-    : AdaptableLinear(in, out),
-      divided_(divided),
-      tensor_(tensor),
-      holders_(HoldersOf(kv_heads, tensor)) {
-  const auto cut = [&](size_t dim, int64_t size) {
-    const TensorParallel of_holders = {.parts = tensor.parts / holders_,
-                                       .part = tensor.part / holders_};
-    std::optional<Cut> result = EqualCut(of_holders, dim, size);
-    if (result) result->is_copy = tensor.part % holders_ > 0;
-    return result;
-  };
-  const bool by_outputs = divided == Divided::kOutputs;
-  weight_ =
-      RegisterPart("weight", DrawNormal({out, in}, config), by_outputs ? cut(0, out) : cut(1, in));
-  if (!bias) return;
-  bias_ = RegisterPart("bias", at::zeros({out}), by_outputs ? cut(0, out) : std::nullopt);
+    : LinearImpl(config, in, out, bias, DivisionOf(in, out, divided, tensor, kv_heads)) {}
+
+LinearImpl::LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias,
+                       const LinearDivision& division)
+    : AdaptableLinear(in, out, division),
+      weight_(RegisterPart("weight", DrawNormal({out, in}, config),
+                           division.outputs ? division.outputs : division.inputs)) {
+  if (bias) bias_ = RegisterPart("bias", at::zeros({out}), division.outputs);
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) {
-  if (divided_ == Divided::kInputs && tensor_.divides()) {
-    return LeaveRegionAndAdd(ApplyLinear(x, weight_), bias_, tensor_);
+  const auto& [tensor, outputs, inputs, holders] = division();
+  if (inputs) {
+    return LeaveRegionAndAdd(Adapted(ApplyLinear(x, weight_), x), bias_, tensor);
   }
   const auto shared = [&](const at::Tensor& part) {
-    return part.defined() ? SumHoldersGradients(part, holders_, tensor_) : part;
+    return part.defined() ? SumHoldersGradients(part, holders, tensor) : part;
   };
   return Adapted(ApplyLinear(x, shared(weight_), shared(bias_)), x);
 }

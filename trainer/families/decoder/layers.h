@@ -34,9 +34,9 @@ class LinearImpl : public AdaptableLinear {
   at::Tensor forward(const at::Tensor& x);
 
  private:
-  const Divided divided_;
-  const TensorParallel tensor_;
-  const int holders_;  // number of ranks that have the same part
+  LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias,
+             const LinearDivision& division);
+
   at::Tensor weight_;  // [out, in]
   at::Tensor bias_;    // [out], or undefined
 };

@@ -65,8 +65,10 @@ class Conv1DImpl : public AdaptableLinear {
  public:
   // Divides the outputs: each of `blocks` layers side by side in equal parts.
   Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor)
-      : AdaptableLinear(in, out) {
-    weight_ = RegisterPart("weight", DrawNormal({in, out}, std), EqualCut(tensor, 1, out, blocks));
+      : AdaptableLinear(
+            in, out,
+            {.tensor = tensor, .outputs = EqualCut(tensor, 1, out, blocks), .inputs = {}}) {
+    weight_ = RegisterPart("weight", DrawNormal({in, out}, std), division().outputs);
     bias_ = RegisterPart("bias", at::zeros({out}), EqualCut(tensor, 0, out, blocks));
   }
 
@@ -92,19 +94,18 @@ TORCH_MODULE(Conv1D);
 class ProjectionImpl : public AdaptableLinear {
  public:
   ProjectionImpl(int64_t in, int64_t out, double std, const TensorParallel& tensor)
-      : AdaptableLinear(in, out),
-        tensor_(tensor),
-        weight_(RegisterPart("weight", DrawNormal({in, out}, std), EqualCut(tensor, 0, in))),
+      : AdaptableLinear(in, out,
+                        {.tensor = tensor, .outputs = {}, .inputs = EqualCut(tensor, 0, in)}),
+        weight_(RegisterPart("weight", DrawNormal({in, out}, std), division().inputs)),
         bias_(register_parameter("bias", at::zeros({out}))) {}
 
   // [B, T, in] -> [B, T, out], as LeaveRegion returns it
   at::Tensor forward(const at::Tensor& x) {
-    if (!tensor_.divides()) return Adapted(ApplyConv1D(x, weight_, bias_), x);
-    return LeaveRegionAndAdd(ApplyConv1D(x, weight_, {}), bias_, tensor_);
+    if (!division().inputs) return Adapted(ApplyConv1D(x, weight_, bias_), x);
+    return LeaveRegionAndAdd(Adapted(ApplyConv1D(x, weight_, {}), x), bias_, division().tensor);
   }
 
  private:
-  const TensorParallel tensor_;
   at::Tensor weight_, bias_;
 };
 TORCH_MODULE(Projection);

@@ -11,17 +11,24 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/nn/split_backward.h"
+#include "trainer/nn/tensor_parallel/exchanges.h"
+#include "trainer/nn/tensor_parallel/region_seed.h"
 
 namespace dslaunch {
 namespace {
 
 // A module with the only parameter "weight", as PEFT's names have it.
-class MatrixImpl : public torch::nn::Module {
+class MatrixImpl : public DividedModule {
  public:
-  explicit MatrixImpl(at::Tensor values)
-      : weight(register_parameter("weight", std::move(values))) {}
+  MatrixImpl(const at::Tensor& values, const std::optional<Cut>& cut)
+      : weight(RegisterPart("weight", values, cut)) {}
   at::Tensor weight;
 };
+
+std::optional<Cut> CutOfDim(size_t dim, std::optional<Cut> cut) {
+  if (cut) cut->dim = dim;
+  return cut;
+}
 
 struct NamedLinear {
   std::string name;
@@ -62,26 +69,36 @@ void AdaptableLinear::AddAdapter(const LoraConfig& lora) {
   scale_ = lora.scale();
   dropout_ = lora.dropout;
   const double bound = 1 / std::sqrt(static_cast<double>(in_));
-  const auto a = std::make_shared<MatrixImpl>(at::empty({lora.rank, in_}).uniform_(-bound, bound));
-  const auto b = std::make_shared<MatrixImpl>(at::zeros({out_, lora.rank}));
+  const auto a = std::make_shared<MatrixImpl>(at::empty({lora.rank, in_}).uniform_(-bound, bound),
+                                              CutOfDim(1, division_.inputs));
+  const auto b =
+      std::make_shared<MatrixImpl>(at::zeros({out_, lora.rank}), CutOfDim(0, division_.outputs));
   a_ = register_module("lora_A", a)->weight;
   b_ = register_module("lora_B", b)->weight;
 }
 
 at::Tensor AdaptableLinear::Adapted(const at::Tensor& y, const at::Tensor& x) const {
   if (!has_adapter()) return y;
+  const TensorParallel& tensor = division_.tensor;
+  const bool divides_inputs = division_.inputs.has_value();
+  const at::Tensor a = divides_inputs ? a_ : SumGradients(a_, tensor);
+  const at::Tensor b = divides_inputs ? SumGradients(b_, tensor)
+                                      : SumHoldersGradients(b_, division_.holders, tensor);
+  at::Tensor dropped = x;
+  if (is_training() && dropout_ > 0) {
+    // The ranks have the same inputs and drop the same ones, or have different inputs.
+    const RegionSeed seed(tensor, x.device(), divides_inputs);
+    dropped = at::dropout(x, dropout_, /*train=*/true);
+  }
   // The narrow tensor is scaled, which takes less time than the wide ones.
-  const at::Tensor narrow = ApplyLinear(at::dropout(x, dropout_, is_training()), a_) * scale_;
-  return y + ApplyLinear(narrow, b_);
+  const at::Tensor narrow = ApplyLinear(dropped, a) * scale_;
+  return y + ApplyLinear(narrow, b);
 }
 
 void AddAdapters(torch::nn::Module& model, const LoraConfig& lora) {
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   const std::vector<NamedLinear> layers = LinearLayers(model);
   CheckTargets(lora, layers);
-  const bool divided = std::ranges::any_of(
-      layers, [](const NamedLinear& linear) { return !linear.layer->cuts().empty(); });
-  if (divided) RefuseInput("lora cannot adapt layers that tensor_parallel divides; leave one out");
   for (const auto& [name, layer] : layers) {
     if (lora.Adapts(name)) layer->AddAdapter(lora);
   }

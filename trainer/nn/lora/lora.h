@@ -5,39 +5,55 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
-#include <memory>
+#include <optional>
+#include <utility>
 
 #include "trainer/config/lora_config.h"
 #include "trainer/nn/tensor_parallel/divided_module.h"
+#include "trainer/nn/tensor_parallel/tensor_parallel.h"
 
 namespace dslaunch {
 
+// How a linear layer is divided over a tensor-parallel group: in its outputs, in its inputs, or not
+// at all. `dim` of a cut is that of the layer's weight.
+struct LinearDivision {
+  TensorParallel tensor;
+  std::optional<Cut> outputs;
+  std::optional<Cut> inputs;
+  int holders = 1;  // number of ranks that have the same part of the outputs
+};
+
 // A linear layer that can get an adapter: the layers of the families derive from it, and pass their
-// result through Adapted().
+// result through Adapted(). The adapter is divided as the layer is: B with the outputs, A with the
+// inputs. Every rank has the other matrix whole, whose gradient is summed over the ranks.
 class AdaptableLinear : public DividedModule {
  public:
   // Registers lora_A.weight [rank, in], drawn from uniform(-1/sqrt(in), 1/sqrt(in)) as PEFT does,
-  // and lora_B.weight [out, rank], zeros.
+  // and lora_B.weight [out, rank], zeros; or this rank's parts of them.
   void AddAdapter(const LoraConfig& lora);
 
  protected:
-  AdaptableLinear(int64_t in, int64_t out) : in_(in), out_(out) {}
+  // `in` and `out`: of the whole layer
+  AdaptableLinear(int64_t in, int64_t out, LinearDivision division)
+      : in_(in), out_(out), division_(std::move(division)) {}
 
   // Returns y + scale * B A dropout(x), or y without an adapter. x: [..., in], y: [..., out], the
-  // layer's own result for x.
+  // layer's own result for x; or this rank's parts of them inside a region. If the inputs are
+  // divided, y and the result are summands of the ranks, before LeaveRegion.
   at::Tensor Adapted(const at::Tensor& y, const at::Tensor& x) const;
   bool has_adapter() const { return a_.defined(); }
+  const LinearDivision& division() const { return division_; }
 
  private:
   int64_t in_, out_;
+  LinearDivision division_;
   double scale_ = 0, dropout_ = 0;
   at::Tensor a_, b_;
 };
 
 // Freezes all parameters of `model` and adds adapters to the layers that `lora` names. Draws from
 // the default generator, after all that the model has drawn. Throws kBadInput, naming the target,
-// if a target is not the name of an AdaptableLinear; and if the model is divided over a
-// tensor-parallel group.
+// if a target is not the name of an AdaptableLinear.
 void AddAdapters(torch::nn::Module& model, const LoraConfig& lora);
 
 }  // namespace dslaunch
