@@ -282,6 +282,7 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
   pb::JobResult& result = action.result;
   result.set_started_unix_ms(UnixMs(started_at_));
   result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
+  output_.AddAttempts(*result.mutable_done());
   const pb::PrepareRequest& prepare = core().job().request();
   const Result<std::string> kept =
       KeepResult(result, ranks_.folder(),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ class NodeOutput {
   EventHub& events() { return events_; }
   LogFile& log() { return log_; }
   void Log(const std::string& line) { log_.Write(LogLevel::kInfo, line); }
+  // Sets NodeDone.attempts.
+  void AddAttempts(pb::NodeDone& done) const;
   // Logs `text` and shows it to the user.
   void Notify(std::string text);
   // Writes the ranks' output into one file besides.
@@ -47,11 +50,14 @@ class NodeOutput {
   }
 
   void Do(agent_action::Log& action) { Log(action.text); }
-  void Do(agent_action::EmitEvent& action) { events_.Emit(std::move(action.event)); }
+  void Do(agent_action::EmitEvent& action);
   void Do(agent_action::EmitStatus& action) {
     events_.EmitStatus(action.rank, std::move(action.line), action.is_evaluation);
   }
-  void Do(agent_action::EndEvents& action) { events_.End(action.done); }
+  void Do(agent_action::EndEvents& action) {
+    AddAttempts(action.done);
+    events_.End(action.done);
+  }
   void Do(agent_action::DetachFrontEnd&) { events_.Detach(); }
   void Do(agent_action::FollowRank& action);
   void Do(agent_action::EndRankOutput& action);
@@ -63,6 +69,7 @@ class NodeOutput {
   EventHub events_;
   LogFile log_;
   std::optional<FilteredLog> filtered_log_;
+  std::deque<pb::AttemptEvent> attempts_;
 };
 
 }  // namespace dslaunch

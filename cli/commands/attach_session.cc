@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text/signal_name.h"
+#include "cli/core/job_state.h"
 #include "cli/session/agent_call.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire/cause.h"
@@ -162,10 +163,15 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
     case pb::NodeEvent::kNotice:
       output_.PrintMessage("dslaunch: " + event.notice().message());
       break;
-    case pb::NodeEvent::kRestarting:
-      output_.PrintMessage("dslaunch: " + record_.nodes[index].name + ": " +
-                           event.restarting().reason());
+    case pb::NodeEvent::kRestarting: {
+      const pb::Restarting& restarting = event.restarting();
+      if (restarting.attempt() <= ended_attempt_) break;  // another node has reported it
+      ended_attempt_ = restarting.attempt();
+      output_.PrintMessage(
+          "dslaunch: " +
+          AttemptEndText(restarting, record_.NodeName(restarting.cause().node_index())));
       break;
+    }
     case pb::NodeEvent::kOutcome:
       node.outcome = event.outcome().cause();
       break;

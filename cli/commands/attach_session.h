@@ -90,6 +90,7 @@ class AttachSession {
   asio::steady_timer limit_;
   asio::steady_timer late_;  // armed once the end is known, for nodes that were never reached
   bool late_armed_ = false;
+  uint64_t ended_attempt_ = 0;                    // newest attempt whose end was printed
   std::map<size_t, asio::steady_timer> retries_;  // indexed by node
   bool stopping_ = false;
   bool kill_now_ = false;

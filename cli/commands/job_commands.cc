@@ -161,6 +161,10 @@ void StoreEnd(const JobView& view) {
       if (end.is_local && !end.cause.log_path.empty())
         end.cause.last_lines = LastBytes(end.cause.log_path);
       EventLog events(FrontEndFolder(*record), !record->log_dir.empty(), [](const std::string&) {});
+      std::vector<std::string> names;
+      for (const auto& node : record->nodes) names.push_back(node.name);
+      for (const TimedEvent& missing : MissingEvents(*view.result, trace))
+        events.Record(names, view.result_node, missing.event, missing.unix_ms);
       events.Ended(SummaryJson(end));
     }
   }

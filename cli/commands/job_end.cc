@@ -50,13 +50,17 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record) {
   for (const std::string_view line : SplitLines(events)) {
     const bool is_end = IsEvent(line, "end");
     const bool is_start = IsEvent(line, "started");
-    if (!is_end && !is_start && !IsEvent(line, "node_connected")) continue;
+    const bool is_restart = IsEvent(line, "restarting");
+    if (!is_end && !is_start && !is_restart && !IsEvent(line, "node_connected")) continue;
     try {
       const nlohmann::json json = nlohmann::json::parse(line);
       if (is_end) {
         trace.end = ReadSummaryJson(json, record.launcher == Launcher::kLocal);
       } else if (is_start) {
         trace.world_size = json.at("world_size").get<int>();
+        trace.attempt = std::max(trace.attempt, json.value("attempt", uint64_t{0}));
+      } else if (is_restart) {
+        trace.ended_attempt = std::max(trace.ended_attempt, json.value("attempt", uint64_t{0}));
       } else {
         trace.job_dirs[json.at("node").get<std::string>()] = json.at("job_dir").get<std::string>();
       }
@@ -88,6 +92,12 @@ JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result,
   }
   summary.num_nodes = static_cast<int>(members.size());
   summary.world_size = trace.world_size > 0 ? trace.world_size : summary.num_nodes;
+  for (const pb::AttemptEvent& event : result.done().attempts()) {
+    if (!event.has_started()) continue;
+    summary.world_size = static_cast<int>(event.started().world_size());
+    summary.attempts = event.started().attempt();
+    summary.restarts = event.started().restart_count();
+  }
   for (uint32_t i = 0; i < record.nodes.size(); ++i) {
     const std::string& name = record.nodes[i].name;
     const auto dir = trace.job_dirs.find(name);
@@ -119,6 +129,22 @@ JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result,
         {record.NodeName(node), left.pid(), left.command(), left.state(), left.waits_in()});
   }
   return summary;
+}
+
+std::vector<TimedEvent> MissingEvents(const pb::JobResult& result, const JobTrace& trace) {
+  std::vector<TimedEvent> missing;
+  for (const pb::AttemptEvent& event : result.done().attempts()) {
+    TimedEvent timed = {.unix_ms = event.unix_ms(), .event = {}};
+    if (event.has_started() && event.started().attempt() > trace.attempt) {
+      *timed.event.mutable_started() = event.started();
+    } else if (event.has_restarting() && event.restarting().attempt() > trace.ended_attempt) {
+      *timed.event.mutable_restarting() = event.restarting();
+    } else {
+      continue;
+    }
+    missing.push_back(std::move(timed));
+  }
+  return missing;
 }
 
 std::string DescribeJob(const JobView& view, const std::optional<JobSummary>& end,

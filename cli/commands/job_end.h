@@ -6,9 +6,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/commands/job_view.h"
 #include "cli/output/summary_view.h"
+#include "proto/agent.pb.h"
+#include "proto/inspect.pb.h"
 
 namespace dslaunch {
 
@@ -16,6 +19,8 @@ namespace dslaunch {
 struct JobTrace {
   std::optional<JobSummary> end;  // the last recorded end; nullopt if there is none
   int world_size = 0;             // number of ranks of the newest attempt; 0 if unknown
+  uint64_t attempt = 0;           // newest attempt that is recorded as started
+  uint64_t ended_attempt = 0;     // newest attempt that is recorded as followed by another
   std::map<std::string, std::string> job_dirs;  // job folder by node
 };
 JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
@@ -25,6 +30,14 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
 // ranks ended.
 JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result, size_t node,
                            const JobTrace& trace);
+
+// Returns the starts and ends of attempts in a node's record that are not in the events, in the
+// order of time.
+struct TimedEvent {
+  int64_t unix_ms = 0;
+  pb::NodeEvent event;
+};
+std::vector<TimedEvent> MissingEvents(const pb::JobResult& result, const JobTrace& trace);
 
 // Returns the output of `dslaunch describe`: the job, its state, and how it ended, with a newline
 // after each line.

@@ -14,6 +14,16 @@ constexpr size_t kKeptLinesBytes = 64 << 20;
 
 }  // namespace
 
+std::string AttemptEndText(const pb::Restarting& restarting, const std::string& node) {
+  const pb::Cause& cause = restarting.cause();
+  std::string text = "attempt " + std::to_string(restarting.attempt()) + " ended: ";
+  if (cause.kind() != pb::Cause::NONE) text += CauseText(cause, node) + "; ";
+  text += restarting.reason();
+  if (!cause.evidence().empty()) text += "\n  " + cause.evidence();
+  if (!cause.log_path().empty()) text += "\n  its log: " + node + ":" + cause.log_path();
+  return text;
+}
+
 JobState::JobState(const LaunchPlan& plan, const pb::Policy& policy)
     : restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
       most_ranks_(std::accumulate(plan.nodes.begin(), plan.nodes.end(), 0u,
@@ -148,13 +158,7 @@ std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting
   // later attempt, is not lost again.
   if (cause.kind() == pb::Cause::NODE_LOST && part_.contains(about) && ended_attempt_ >= attempt_)
     given_up_.insert(about);
-  const std::string node = about < nodes_.size() ? nodes_[about].name : "";
-  std::string line = "attempt " + std::to_string(ended_attempt_) + " ended: ";
-  if (cause.kind() != pb::Cause::NONE) line += CauseText(cause, node) + "; ";
-  line += restarting.reason();
-  if (!cause.evidence().empty()) line += "\n  " + cause.evidence();
-  if (!cause.log_path().empty()) line += "\n  its log: " + node + ":" + cause.log_path();
-  return {line};
+  return {AttemptEndText(restarting, about < nodes_.size() ? nodes_[about].name : "")};
 }
 
 std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause, bool keeps_last) {

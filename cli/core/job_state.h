@@ -16,6 +16,10 @@
 
 namespace dslaunch {
 
+// Returns the lines for a user about the end of an attempt that another one follows. `node`: name
+// of the node of the cause.
+std::string AttemptEndText(const pb::Restarting& restarting, const std::string& node);
+
 class JobState {
  public:
   JobState(const LaunchPlan& plan, const pb::Policy& policy);

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/text/signal_name.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
@@ -125,11 +125,11 @@ void EventLog::Interrupted(const std::string& signal_name) {
 }
 
 void EventLog::Record(const std::vector<std::string>& names, size_t node,
-                      const pb::NodeEvent& event) {
+                      const pb::NodeEvent& event, std::optional<int64_t> unix_ms) {
   const auto write = [&](std::string_view what, Json fields, size_t uncounted_bytes = 0) {
     Json json = {{"node", names[node]}};
     json.update(fields);
-    WriteOfNode(what, names[node], Dump(json), names.size(), uncounted_bytes);
+    WriteOfNode(what, names[node], Dump(json), names.size(), unix_ms, uncounted_bytes);
   };
   switch (event.event_case()) {
     case pb::NodeEvent::kStarted: {
@@ -175,21 +175,22 @@ std::vector<std::string> EventLog::NamesOnce(const std::vector<std::string>& nam
 }
 
 void EventLog::WriteOfNode(std::string_view event, const std::string& node,
-                           const std::string& fields, size_t nodes, size_t uncounted_bytes) {
+                           const std::string& fields, size_t nodes, std::optional<int64_t> unix_ms,
+                           size_t uncounted_bytes) {
   const size_t share = std::max(kMaxBytes / nodes, kMinNodeBytes);
   size_t& bytes = node_bytes_[node];
   if (bytes > share) return;
   bytes += fields.size() - uncounted_bytes;
-  if (bytes <= share) return Write(event, fields);
+  if (bytes <= share) return Write(event, fields, unix_ms);
   Write("events_left_out", Dump({{"node", node}, {"after_bytes", share}}));
 }
 
-void EventLog::Write(std::string_view event, const std::string& fields) {
+void EventLog::Write(std::string_view event, const std::string& fields,
+                     std::optional<int64_t> unix_ms) {
   if (!file_) return;
-  const double now =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double time_s = static_cast<double>(unix_ms.value_or(UnixMs())) / 1000;
   char head[64];
-  std::snprintf(head, sizeof head, "{\"t\":%.3f,\"event\":\"", now);
+  std::snprintf(head, sizeof head, "{\"t\":%.3f,\"event\":\"", time_s);
   const std::string line = (line_is_open_ ? "\n" : "") + std::string(head) + std::string(event) +
                            "\"," + fields.substr(1) + "\n";
   const ssize_t written = ::write(file_.get(), line.data(), line.size());

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,10 @@ class EventLog {
   void Connected(const std::string& node, const std::string& job_dir);
   void Failed(const std::string& node, const std::string& message);
   void Lost(const std::string& node, const std::string& message);
-  // Records a node's event; most kinds are not kept. `names` of all nodes.
-  void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event);
+  // Records a node's event; most kinds are not kept. `names` of all nodes. `unix_ms`: when it
+  // happened, if that is not now.
+  void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event,
+              std::optional<int64_t> unix_ms = std::nullopt);
   // `stacks` is StacksJson's.
   void Stacks(std::string_view stacks);
   void Interrupted(const std::string& signal_name);
@@ -44,12 +47,13 @@ class EventLog {
   void Ended(std::string_view closing);
 
  private:
-  // `fields` is a JSON object.
-  void Write(std::string_view event, const std::string& fields);
+  // `fields` is a JSON object. `unix_ms`: nullopt for now.
+  void Write(std::string_view event, const std::string& fields,
+             std::optional<int64_t> unix_ms = std::nullopt);
   // Writes an event of one of the `nodes` nodes of the job, within its share, which
   // `uncounted_bytes` do not use.
   void WriteOfNode(std::string_view event, const std::string& node, const std::string& fields,
-                   size_t nodes, size_t uncounted_bytes = 0);
+                   size_t nodes, std::optional<int64_t> unix_ms, size_t uncounted_bytes = 0);
   // Returns the names of the attempt's nodes; empty if they have been written.
   std::vector<std::string> NamesOnce(const std::vector<std::string>& names,
                                      const pb::Started& started);

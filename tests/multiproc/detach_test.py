@@ -71,6 +71,24 @@ class DetachTest(LauncherCase):
         code, job = self.command("ps")
         self.assertNotIn(job_id, job.stdout, "without --all only jobs that run are listed")
 
+    def test_restart_of_detached_job_is_recorded(self):
+        script = (f'while [ ! -e {self.folder}/go ]; do sleep 0.05; done; '
+                  'if [ $RANK = 3 -a $DSLAUNCH_ATTEMPT = 1 ]; then kill -9 $$; fi; sleep 0.5')
+        job_id = self.detach(TWO_BY_TWO, "--detach", "--max_restarts", "2", "--restart_delay_s", "0", bash(script))
+        viewer = self.start("attach", job_id)
+        time.sleep(1)
+        (self.folder / "go").touch()
+        code, job = self.wait(viewer), viewer
+        self.assert_code(0, code, job)
+        self.assertEqual(1, job.stderr.count("attempt 1 ended"), job.stderr)
+        self.assert_prints(job, r"attempt 1 ended: rank 3 \(node1\) was killed by SIGKILL; restart 1 of 2",
+                           r"4 ranks on 2 nodes succeeded in \S+ s with 1 restart")
+        lines = [json.loads(line) for line in (self.job_folder(job_id) / "events.jsonl").read_text().splitlines()]
+        kinds = [line["event"] for line in lines if line["event"] in ("started", "restarting", "end")]
+        self.assertEqual(["started", "started", "restarting", "started", "end"], kinds)
+        self.assertEqual((1, 2), (lines[-1]["restarts"], lines[-1]["attempts"]))
+        self.assertEqual(sorted(line["t"] for line in lines), [line["t"] for line in lines])
+
     def test_saved_and_stopped_job_is_not_a_failure(self):
         script = """trap 'exit 85' INT TERM; echo up; while :; do sleep 0.05; done"""
         job_id = self.detach(TWO_BY_TWO, "--detach", bash(script))

@@ -57,6 +57,42 @@ constexpr char kBefore[] = R"({"t":1.0,"event":"node_connected","node":"node1","
 {"t":1.0,"event":"end","job":
 )";
 
+pb::JobResult RestartedResult() {
+  pb::JobResult result;
+  for (const uint64_t attempt : {1, 2}) {
+    pb::AttemptEvent& start = *result.mutable_done()->add_attempts();
+    start.set_unix_ms(static_cast<int64_t>(attempt) * 1000);
+    start.mutable_started()->set_attempt(attempt);
+    start.mutable_started()->set_world_size(6);
+    start.mutable_started()->set_restart_count(static_cast<uint32_t>(attempt) - 1);
+    if (attempt > 1) continue;
+    pb::AttemptEvent& end = *result.mutable_done()->add_attempts();
+    end.set_unix_ms(1500);
+    end.mutable_restarting()->set_attempt(1);
+  }
+  return result;
+}
+
+TEST(SummarizeResultTest, CountsRestartsOfNodesRecord) {
+  const JobSummary summary = SummarizeResult(Record(), RestartedResult(), 0, JobTrace());
+  EXPECT_EQ(summary.restarts, 1u);
+  EXPECT_EQ(summary.attempts, 2u);
+  EXPECT_EQ(summary.world_size, 6);
+}
+
+TEST(MissingEventsTest, ReturnsEventsAfterRecordedOnes) {
+  const JobTrace trace =
+      ReadJobTrace(R"({"t":1.0,"event":"started","node":"node1","attempt":1,"world_size":6})"
+                   "\n",
+                   Record());
+  const std::vector<TimedEvent> missing = MissingEvents(RestartedResult(), trace);
+  ASSERT_EQ(missing.size(), 2u);
+  EXPECT_EQ(missing[0].unix_ms, 1500);
+  EXPECT_EQ(missing[0].event.restarting().attempt(), 1u);
+  EXPECT_EQ(missing[1].unix_ms, 2000);
+  EXPECT_EQ(missing[1].event.started().attempt(), 2u);
+}
+
 TEST(JobTraceTest, RestoresSummaryFromEvents) {
   const JobTrace trace = ReadJobTrace(kBefore + EndLine(Watched()), Record());
   ASSERT_TRUE(trace.end.has_value());
