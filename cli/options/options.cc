@@ -69,8 +69,9 @@ Result<void> DecideTask(ParsedFlags& flags) {
   if (flags.plan_pipeline) train.task = TrainOptions::Task::kPlanPipeline;
   if (!flags.eval_only) return {};
   train.task = TrainOptions::Task::kEvaluate;
-  for (const char* name : {"--steps", "--epochs", "--save_every", "--async_save",
-                           "--load_module_only", "--time_limit", "--export_hf"}) {
+  for (const char* name :
+       {"--steps", "--epochs", "--save_every", "--async_save", "--memory_checkpoint",
+        "--load_module_only", "--time_limit", "--export_hf"}) {
     if (!flags.given.contains(name)) continue;
     return Usage(std::string("--eval_only trains nothing; leave ") + name + " out");
   }

@@ -177,6 +177,12 @@ const OptionTable& TrainOptionTable() {
        .group = Group::kTrainKeep,
        .help = "save in the background: steps wait for a copy of the state only, not for the disk",
        .target = kFlag<&TrainOptions::async_save>},
+      {.names = "--memory_checkpoint",
+       .value = "K",
+       .group = Group::kTrainKeep,
+       .help = "after every K optimizer steps each rank copies its state into the memory of its "
+               "node, from which a restarted job continues",
+       .target = kWhole<&TrainOptions::memory_checkpoint, 1, 1'000'000>},
       {.names = "--resume",
        .value = "auto|TAG|none",
        .group = Group::kTrainKeep,

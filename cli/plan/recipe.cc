@@ -247,6 +247,7 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--checkpoint_dir", "run.checkpoint_dir", path(options.checkpoint_dir)},
       {"--save_every", "run.save_every", given(options.save_every)},
       {"--async_save", "run.async_save", options.async_save ? Json(true) : Json()},
+      {"--memory_checkpoint", "run.memory_checkpoint", given(options.memory_checkpoint)},
       {"--resume", "run.resume", given(options.resume)},
       {"--load_module_only", "run.load_module_only",
        options.load_module_only ? Json(true) : Json()},

@@ -91,8 +91,9 @@ struct TrainOptions {
   std::optional<std::string> plugin;
   std::optional<std::string> init_weights;
   std::optional<std::string> checkpoint_dir;
-  std::optional<int64_t> save_every;  // optimizer steps
-  std::optional<std::string> resume;  // "auto", "none" or a checkpoint's name
+  std::optional<int64_t> save_every;         // optimizer steps
+  std::optional<int64_t> memory_checkpoint;  // optimizer steps
+  std::optional<std::string> resume;         // "auto", "none" or a checkpoint's name
   bool async_save = false;
   bool load_module_only = false;
   std::optional<std::string> resume_from;

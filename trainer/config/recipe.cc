@@ -119,6 +119,9 @@ KeyTable<RunConfig> RunCheckpointKeys() {
               "disk"),
       BoolKey("load_module_only", &R::load_module_only,
               "start at step 1 with a checkpoint's weights"),
+      IntKey("memory_checkpoint", &R::memory_checkpoint, {0, 1'000'000},
+             "optimizer steps between copies of each rank's state in the memory of its own node, "
+             "from which a restarted job continues; 0: none"),
       TextKey("resume_from", &R::resume_from,
               "start from this checkpoint: one of DeepSpeed or PyTorch, or of another run; a run "
               "that has saved a checkpoint of its own continues from that one")};

@@ -39,6 +39,9 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   if (run.check_replicas_every) {
     object.Fail("check_replicas_every", "compares the weights of all ranks" + leave);
   }
+  if (run.memory_checkpoint > 0) {
+    object.Fail("memory_checkpoint", "copies the state of all ranks after the same step" + leave);
+  }
   if (run.mode == RunConfig::Mode::kComparePrecision) {
     object.Fail("mode", "compares steps of all ranks" + leave);
   }
@@ -127,6 +130,11 @@ void CheckRun(JsonObject& object, const RunConfig& run) {
 void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
   if (recipe.engine.parallel.staleness) CheckStaleRun(run, recipe.run);
   if (recipe.run.check_replicas_every) CheckReplicasCheck(run, recipe.engine);
+  if (recipe.run.memory_checkpoint > 0 && recipe.engine.pipeline.partition == "profile") {
+    run.Fail("memory_checkpoint",
+             "needs the same stages after a restart, but engine.pipeline.partition \"profile\" "
+             "measures the layers at each start; give another partition");
+  }
 }
 
 // Converts the trainer's exceptions, because the launcher uses none.

@@ -287,10 +287,12 @@ TEST(ParseOptions, ReadsTrainOptions) {
   EXPECT_EQ(options.train.metrics_jsonl, "m.jsonl");
   EXPECT_THAT(options.train.sets,
               ElementsAre("engine.optimizer.params.lr=1e-3", "run.tags=[a, b]"));
-  const TrainOptions saving =
-      Good({"train", "--checkpoint-dir", "c", "--save_every=5", "--resume", "none"}).train;
+  const TrainOptions saving = Good({"train", "--checkpoint-dir", "c", "--save_every=5",
+                                    "--memory-checkpoint", "20", "--resume", "none"})
+                                  .train;
   EXPECT_EQ(saving.checkpoint_dir, "c");
   EXPECT_EQ(saving.save_every, 5);
+  EXPECT_EQ(saving.memory_checkpoint, 20);
   EXPECT_EQ(saving.resume, "none");
   EXPECT_FALSE(saving.async_save || saving.load_module_only);
   const TrainOptions more =

@@ -348,6 +348,7 @@ TEST(ReadRecipe, EveryOptionSetsItsKey) {
   options.task = TrainOptions::Task::kPredict;
   options.init_weights = "w";
   options.resume_from = "ds";
+  options.memory_checkpoint = 20;
   options.export_hf = "/hf";
   options.trace = "t/";
   options.profile = true;
@@ -362,6 +363,7 @@ TEST(ReadRecipe, EveryOptionSetsItsKey) {
   EXPECT_EQ(
       Good("run: {}\n", options),
       R"({"run":{"deterministic":true,"export_hf":"/hf","init_weights":"/cwd/w","max_new_tokens":3,)"
+      R"("memory_checkpoint":20,)"
       R"("mode":"predict","predictions":"/cwd/p.jsonl",)"
       R"("profile":{"enabled":true,"sort_by":"calls"},"prompt":"To be: #1","resume_from":"/cwd/ds",)"
       R"("temperature":0.0,)"

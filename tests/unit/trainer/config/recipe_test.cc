@@ -477,6 +477,14 @@ TEST(RecipeTest, RefusesToCompareWeightsThatDifferByDesign) {
   }
 }
 
+TEST(RecipeTest, RefusesMemoryCheckpointsOfMeasuredStages) {
+  json recipe = With("/engine/pipeline", {{"stages", 2}, {"partition", "best"}});
+  recipe["run"]["memory_checkpoint"] = 20;
+  EXPECT_EQ(Refusal(recipe), "accepted");
+  recipe["engine"]["pipeline"]["partition"] = "profile";
+  EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.memory_checkpoint needs the same stages"));
+}
+
 TEST(RecipeTest, RefusesCollectiveSettingsWithStaleness) {
   const json stale = {{"mode", "parameter_server"}, {"staleness", 2}};
   json recipe = With("/engine/parallel", stale);
@@ -484,6 +492,9 @@ TEST(RecipeTest, RefusesCollectiveSettingsWithStaleness) {
   recipe["run"]["check_replicas_every"] = 3;
   EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.check_replicas_every compares the weights"));
   recipe["run"].erase("check_replicas_every");
+  recipe["run"]["memory_checkpoint"] = 20;
+  EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.memory_checkpoint copies the state"));
+  recipe["run"].erase("memory_checkpoint");
   recipe["run"]["mode"] = "compare_precision";
   EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.mode compares steps of all ranks, but with "
                                                   "engine.parallel.staleness"));
