@@ -21,7 +21,7 @@
 #include "agent/node/node_program.h"
 #include "base/os/brief_run.h"
 #include "base/os/build_id.h"
-#include "base/os/own_cgroup.h"
+#include "base/os/node_memory.h"
 #include "base/os/proc_text.h"
 #include "base/os/usable_cores.h"
 #include "base/text/sanitize.h"
@@ -67,32 +67,11 @@ void ReadSystem(milliseconds patience, pb::NodeInfo& report) {
   report.set_identity(NodeIdentity());
 }
 
-uint64_t KilobytesOf(std::string_view meminfo, std::string_view name) {
-  while (!meminfo.empty()) {
-    std::string_view line = TakeLine(meminfo);
-    if (TakeWord(line) == name) return TakeNumber(line);
-  }
-  return 0;
-}
-
 void ReadCoresAndMemory(pb::NodeInfo& report) {
-  const std::string meminfo = ReadWhole("/proc/meminfo").value_or("");
-  uint64_t memory = KilobytesOf(meminfo, "MemTotal:") * 1024;
-  uint64_t available = KilobytesOf(meminfo, "MemAvailable:") * 1024;
-  for (const std::string& folder : OwnCgroupsUpwards()) {
-    const std::string memory_max = FirstLineOf(folder + "/memory.max");
-    std::string_view max = memory_max;
-    const uint64_t limit = TakeNumber(max);  // 0 for "max"
-    if (limit == 0) continue;
-    const std::string memory_current = FirstLineOf(folder + "/memory.current");
-    std::string_view current = memory_current;
-    const uint64_t used = TakeNumber(current);
-    memory = std::min(memory, limit);
-    available = std::min(available, limit > used ? limit - used : 0);
-  }
+  const NodeMemory memory = ReadNodeMemory();
   report.set_cores(static_cast<uint32_t>(UsableCores()));
-  report.set_memory_bytes(memory);
-  report.set_memory_available_bytes(available);
+  report.set_memory_bytes(memory.bytes);
+  report.set_memory_available_bytes(memory.available_bytes);
 }
 
 // Returns why this user cannot write in `folder`, or an empty string. Leaves no file there.

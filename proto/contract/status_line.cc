@@ -9,6 +9,9 @@
 namespace dslaunch {
 namespace {
 
+constexpr char kMemorySource[] = "memory";
+constexpr char kDiskSource[] = "disk";
+
 // Reads one flat JSON object with string, number, true, false and null values. Nested values and
 // escapes in strings are not allowed in a status line and make Parse return nullopt.
 class FlatJson {
@@ -108,6 +111,8 @@ std::optional<StatusLine::Event> ReadEvent(std::string_view name) {
   if (name == "eval") return StatusLine::Event::kEval;
   if (name == "lost") return StatusLine::Event::kLost;
   if (name == "wait") return StatusLine::Event::kWait;
+  if (name == "copied") return StatusLine::Event::kCopied;
+  if (name == "restored") return StatusLine::Event::kRestored;
   return std::nullopt;
 }
 
@@ -145,6 +150,12 @@ std::string StatusLine::Format() const {
     return "{\"event\":\"wait\",\"exchange\":\"" + PlainText(exchange) +
            "\",\"wait_s\":" + FormatDouble(waits_s) + "}\n";
   }
+  if (event == Event::kCopied)
+    return "{\"event\":\"copied\",\"step\":" + std::to_string(step) + "}\n";
+  if (event == Event::kRestored) {
+    return "{\"event\":\"restored\",\"step\":" + std::to_string(step) + ",\"source\":\"" +
+           (from_memory ? kMemorySource : kDiskSource) + "\"}\n";
+  }
   if (event == Event::kEval) {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
     for (const auto& [name, value] : results)
@@ -166,6 +177,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
   FlatJson json(line);
   if (!json.Take('{')) return std::nullopt;
   StatusLine status;
+  std::string_view source;
   bool has_event = false;
   bool has_step = false;
   std::optional<int64_t> rank;
@@ -181,6 +193,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
         has_event = true;
       } else if (key == "exchange") {
         status.exchange = value;
+      } else if (key == "source") {
+        source = value;
       }
     } else {
       if (!json.TakeScalar(value)) return std::nullopt;
@@ -201,7 +215,13 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
     break;
   }
   if (!json.AtEnd() || !has_event) return std::nullopt;
-  if (status.event == Event::kStep && !has_step) return std::nullopt;
+  const bool needs_step = status.event == Event::kStep || status.event == Event::kCopied ||
+                          status.event == Event::kRestored;
+  if (needs_step && !has_step) return std::nullopt;
+  if (status.event == Event::kRestored) {
+    if (source != kMemorySource && source != kDiskSource) return std::nullopt;
+    status.from_memory = source == kMemorySource;
+  }
   if (status.event == Event::kLost) {
     if (!rank || *rank > std::numeric_limits<uint32_t>::max()) return std::nullopt;
     status.lost_rank = static_cast<uint32_t>(*rank);

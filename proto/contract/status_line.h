@@ -5,11 +5,16 @@
 //   {"event":"eval","step":1000,"loss":0.35,"accuracy":0.8712}
 //   {"event":"lost","rank":3}
 //   {"event":"wait","exchange":"an all-reduce (12)","wait_s":5.2}
+//   {"event":"copied","step":120}
+//   {"event":"restored","step":120,"source":"memory"}
 // "ready" may have "loss_tolerated":true, which means that the job does not fail if a signal ends
 // this rank. "lost" reports that another rank, one whose loss is tolerated, does not answer; the
 // other ranks continue without it, and it is killed.
 // "wait" reports that the rank has waited that long for an exchange with other ranks; the next
 // line ends it, also one whose exchange is empty.
+// "copied" reports that the rank has stored a copy of its state after that step in its node's
+// memory. "restored", by one rank, reports that the job continues after that step, from such copies
+// or, with the source "disk", from a checkpoint.
 // Trainers of text may add "tokens_per_s" to "step", which is shown instead of samples_per_s.
 // In "ready" and "step" only the fields below are read; others are ignored, so programs may add
 // their own. All numbers of "eval" are its results; the newest are the `result` of --json.
@@ -30,26 +35,27 @@ inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
 struct StatusLine {
-  enum class Event { kReady, kStep, kEval, kLost, kWait };
+  enum class Event { kReady, kStep, kEval, kLost, kWait, kCopied, kRestored };
   Event event = Event::kReady;
   // kReady only: the rank declares that the other ranks continue if a signal ends it.
   bool loss_tolerated = false;
   int64_t step = 0;         // optimizer steps completed
   int64_t total_steps = 0;  // 0: unknown
-  std::optional<double> loss;
-  std::optional<double> samples_per_s;      // over all ranks
-  std::optional<double> tokens_per_s = {};  // over all ranks
-  std::optional<double> compute_s = {};     // this rank's own work in the step, without waiting
-  EvaluationResults results = {};           // kEval only
-  uint32_t lost_rank = 0;                   // kLost only
-  std::string exchange = {};                // kWait only; without quotes, backslashes and controls
-  double waits_s = 0;                       // kWait only
+  std::optional<double> loss = {};
+  std::optional<double> samples_per_s = {};  // over all ranks
+  std::optional<double> tokens_per_s = {};   // over all ranks
+  std::optional<double> compute_s = {};      // this rank's own work in the step, without waiting
+  EvaluationResults results = {};            // kEval only
+  uint32_t lost_rank = 0;                    // kLost only
+  std::string exchange = {};                 // kWait only; without quotes, backslashes and controls
+  double waits_s = 0;                        // kWait only
+  bool from_memory = false;                  // kRestored only; false: from a disk
 
   // Returns one line with its newline. A loss that is not finite is written as null.
   std::string Format() const;
 
-  // Parses a line. Returns nullopt if it is malformed, has an unknown event, is too long, or has a
-  // negative step, rank or wait.
+  // Parses a line. Returns nullopt if it is malformed, has an unknown event or source, is too long,
+  // or has a negative step, rank or wait.
   static std::optional<StatusLine> Parse(std::string_view line);
 };
 

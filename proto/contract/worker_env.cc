@@ -36,6 +36,19 @@ Result<int> ReadInt(const WorkerEnv::Getenv& getenv, const char* name, int min, 
   return value;
 }
 
+// Reads "A,B".
+Result<std::pair<int, int>> ReadFds(const char* name, std::string_view text) {
+  std::pair<int, int> fds;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, fds.first);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ',') {
+    const auto second = std::from_chars(first.ptr + 1, end, fds.second);
+    if (second.ec == std::errc() && second.ptr == end && fds.first >= 3 && fds.second >= 3)
+      return fds;
+  }
+  return BadVariable(name, "is " + Quoted(text) + ", not two descriptors");
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
@@ -73,6 +86,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
     env.emplace_back("OMPI_COMM_WORLD_LOCAL_SIZE", number(local_world_size));
     env.emplace_back("OMPI_COMM_WORLD_NODE_RANK", number(local_rank));
   }
+  if (memory_checkpoint > 0) env.emplace_back(kMemoryCheckpointVariable, number(memory_checkpoint));
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
   if (omp_required) env.emplace_back(kOmpVariable, number(omp_num_threads));
   if (cuda_visible_devices) env.emplace_back("CUDA_VISIBLE_DEVICES", *cuda_visible_devices);
@@ -103,6 +117,12 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   }
   if (getenv(kStoreFdVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.store_fd, ReadInt(getenv, kStoreFdVariable, 3, 1 << 20));
+  }
+  if (getenv(kMemoryCheckpointVariable) != nullptr) {
+    DSL_TRY_ASSIGN(env.memory_checkpoint, ReadInt(getenv, kMemoryCheckpointVariable, 1, INT_MAX));
+  }
+  if (const char* fds = getenv(kMemoryFdsVariable)) {
+    DSL_TRY_ASSIGN(env.memory_fds, ReadFds(kMemoryFdsVariable, fds));
   }
   const char* const attempt_name =
       getenv(kAttemptVariable) != nullptr ? kAttemptVariable : kAttemptAlias;
@@ -139,7 +159,8 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
 }
 
 bool IsPlaceVariable(std::string_view name) {
-  if (name == kStatusFdVariable) return true;
+  if (name == kStatusFdVariable || name == kMemoryFdsVariable || name == kMemoryCheckpointVariable)
+    return true;
   return std::ranges::any_of(WorkerEnv().Required(),
                              [&](const auto& variable) { return variable.first == name; });
 }

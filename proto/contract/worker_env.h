@@ -23,6 +23,10 @@ inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
 // Set only for rank 0, by --master_listen_fd and by the SDK's Spawn: a descriptor that already
 // listens at MASTER_PORT.
 inline constexpr char kStoreFdVariable[] = "DSLAUNCH_STORE_FD";
+// Descriptors "A,B" of memory files, made with --memory_checkpoint, for copies of the rank's state.
+// The next attempt's process of the same LOCAL_RANK on the node gets the same files.
+inline constexpr char kMemoryFdsVariable[] = "DSLAUNCH_MEMORY_FDS";
+inline constexpr char kMemoryCheckpointVariable[] = "DSLAUNCH_MEMORY_CHECKPOINT";
 inline constexpr char kRecipeVariable[] =
     "DSLAUNCH_RECIPE";  // the recipe as JSON, for dslaunch-train
 
@@ -39,13 +43,15 @@ struct WorkerEnv {
   uint64_t attempt = 1;  // 1 for the first start of the ranks
   int restart_count = 0;
   int max_restarts = 0;
-  bool agent_store = false;  // a TCPStore already listens at master_port (torchrun's agent)
-  int status_fd = -1;        // -1: no status pipe
-  int store_fd = -1;         // value of kStoreFdVariable, read only; -1: rank 0 listens itself
-  std::string error_file;    // file for the error.json of torchelastic's @record
-  std::string rank_dir;      // folder for the files of dslaunch report (rank_files.h); empty: none
-  std::string rank_socket;   // socket for connections to other ranks (rank_link.h); empty: no agent
-                             // provides any
+  bool agent_store = false;   // a TCPStore already listens at master_port (torchrun's agent)
+  int status_fd = -1;         // -1: no status pipe
+  int memory_checkpoint = 0;  // steps between two copies of the state in memory; 0: none
+  std::optional<std::pair<int, int>> memory_fds;  // value of kMemoryFdsVariable, read only
+  int store_fd = -1;        // value of kStoreFdVariable, read only; -1: rank 0 listens itself
+  std::string error_file;   // file for the error.json of torchelastic's @record
+  std::string rank_dir;     // folder for the files of dslaunch report (rank_files.h); empty: none
+  std::string rank_socket;  // socket for connections to other ranks (rank_link.h); empty: no agent
+                            // provides any
   std::optional<std::string> cuda_visible_devices;  // nullopt: keep the inherited value
   std::optional<std::string>
       socket_ifname;             // GLOO_ and NCCL_SOCKET_IFNAME; nullopt: keep the inherited values

@@ -48,6 +48,13 @@ void StatusPipe::Step(const StatusLine& line) {
   Write(line.Format());
 }
 
+void StatusPipe::RestoredFromDisk(int64_t step) {
+  StatusLine line;
+  line.event = StatusLine::Event::kRestored;
+  line.step = step;
+  Write(line.Format());
+}
+
 void StatusPipe::Evaluated(int64_t step, const EvaluationResults& results) {
   StatusLine line;
   line.event = StatusLine::Event::kEval;

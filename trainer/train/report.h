@@ -23,6 +23,9 @@ class StatusPipe {
   void Lost(int rank);
   // Writes at most ten lines per second, and always the line of the last step.
   void Step(const StatusLine& line);
+  // The training continues after `step`, from a checkpoint on a disk. Copies in memory report
+  // themselves (dslaunch/memory_checkpoint.h).
+  void RestoredFromDisk(int64_t step);
   void Evaluated(int64_t step, const EvaluationResults& results);
 
  private:

@@ -6,6 +6,7 @@
 #include "dslaunch/engine.h"
 #include "dslaunch/error.h"
 #include "dslaunch/loss_scale.h"
+#include "dslaunch/memory_checkpoint.h"
 #include "dslaunch/metric.h"
 #include "dslaunch/mnist.h"
 #include "dslaunch/model.h"

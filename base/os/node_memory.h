@@ -1,0 +1,17 @@
+// How much memory this process may use.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch {
+
+struct NodeMemory {
+  uint64_t bytes = 0;
+  uint64_t available_bytes = 0;
+};
+
+// Returns the memory of the system, or that of the process's cgroup if its limit is lower. 0 if
+// unknown.
+NodeMemory ReadNodeMemory();
+
+}  // namespace dslaunch

@@ -1,0 +1,57 @@
+// A rank's two slots, written in turn.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trainer/memory_checkpoint/copy_slot.h"
+#include "trainer/memory_checkpoint/slot_header.h"
+
+namespace dslaunch {
+
+// The rank that makes and reads copies.
+struct CopyOwner {
+  uint64_t attempt = 1;  // this attempt
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  uint64_t layout = 0;
+};
+
+// Not thread-safe. A process that is killed between any two instructions leaves at least the copy
+// that Keep() or Commit() named last.
+class Copies {
+ public:
+  using Slots = std::array<std::unique_ptr<CopySlot>, 2>;
+
+  Copies(Slots slots, const CopyOwner& owner);
+
+  // Returns the copies whose headers are whole and have this rank, number of ranks and layout,
+  // newest first.
+  std::vector<CopyId> Stored() const;
+  // Returns a stored copy if its checksum is right. Reads it whole.
+  std::optional<std::span<const std::byte>> Read(const CopyId& id) const;
+  // Names the copy that the next Begin() must not replace.
+  void Keep(const CopyId& id);
+
+  // See MemoryCheckpoint (dslaunch/memory_checkpoint.h). Begin() throws TrainError if the memory
+  // cannot be had. Precondition of Commit(): Begin() was called after the last one.
+  std::span<std::byte> Begin(size_t bytes);
+  void Commit(int64_t step);
+
+ private:
+  // Returns the slot's header if it is of this owner.
+  std::optional<SlotHeader> HeaderOf(size_t slot) const;
+  std::optional<size_t> SlotOf(const CopyId& id) const;
+
+  const Slots slots_;
+  const CopyOwner owner_;
+  size_t next_ = 0;         // slot of the next copy
+  size_t begun_bytes_ = 0;  // size of the copy that was begun; 0: none
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,35 @@
+// A slot in a memory file (memfd_create) that the rank's supervisor made and keeps.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "base/unique_fd.h"
+#include "trainer/memory_checkpoint/copy_slot.h"
+
+namespace dslaunch {
+
+class MemfdSlot final : public CopySlot {
+ public:
+  // Uses a copy of `fd`, which the process inherited, and closes that on exec, so that programs
+  // started by the rank do not keep the memory. Throws TrainError kUsage unless `fd` is a memory
+  // file that cannot shrink: if it could, reading it might end the process with SIGBUS.
+  static std::unique_ptr<MemfdSlot> Open(int fd);
+  ~MemfdSlot() override;
+  MemfdSlot(const MemfdSlot&) = delete;
+  MemfdSlot& operator=(const MemfdSlot&) = delete;
+
+  std::span<std::byte> bytes() override { return bytes_; }
+  void Grow(size_t bytes) override;
+
+ private:
+  explicit MemfdSlot(UniqueFd fd) : fd_(std::move(fd)) {}
+  void Map(size_t bytes);
+  void Unmap();
+
+  const UniqueFd fd_;
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace dslaunch
