@@ -131,7 +131,10 @@ class GreedyTest(GenerateCase):
         self.addCleanup(model.remove)
         expected = [model.expected(prompt) for prompt in PROMPTS]
         cases = [(2, {}), (2, {"zero_optimization": {"stage": 3}}),
-                 (2, {"pipeline": {"stages": 2}}), (3, {"zero_optimization": {"stage": 1}})]
+                 (2, {"pipeline": {"stages": 2}}), (3, {"zero_optimization": {"stage": 1}}),
+                 (2, {"tensor_parallel": {"autotp_size": 2}}),
+                 (2, {"tensor_parallel": {"autotp_size": 2, "sequence_parallel": True}}),
+                 (4, {"tensor_parallel": {"autotp_size": 2}, "zero_optimization": {"stage": 3}})]
         for world, engine in cases:
             with self.subTest(world=world, **engine):
                 found = self.lines(model, world=world, batch=2, engine=engine)
