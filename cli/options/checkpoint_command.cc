@@ -95,7 +95,9 @@ std::vector<CommandSpec> CheckpointCommands() {
                     {"dslaunch checkpoint verify run1/step_000400", "checks one"}}},
       {.name = "checkpoint export",
        .help =
-           "writes the weights of the checkpoint in FOLDER in Hugging Face's format, as "
+           "writes the weights of the checkpoint in FOLDER, or of the latest one of a run in "
+           "FOLDER, "
+           "in Hugging Face's format, as "
            "model.safetensors and config.json in OUT; of a run with lora the adapters in PEFT's",
        .details = kVerifyDetails,
        .arguments = {{"FOLDER", kFolder<&CheckpointCommand::path>,

@@ -184,6 +184,19 @@ class CheckpointToolTest(unittest.TestCase):
         with open(self.path("step_000006", "manifest.json")) as file:
             self.assertEqual(set(whole), {t["name"] for t in json.load(file)["tensors"] if "/" not in t["name"]})
 
+    def test_folder_of_checkpoints_means_latest(self):
+        whole, newest = (os.path.join(self.folder, name) for name in ("whole", "newest"))
+        printed = self.tool("export", self.dir, whole).stdout
+        self.assertIn(self.path("step_000006"), printed)
+        self.tool("export", self.path("step_000006"), newest)
+        with open(os.path.join(whole, "model.safetensors"), "rb") as a, open(os.path.join(newest, "model.safetensors"), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+        self.assertIn(self.path("step_000006"), self.tool("convert", self.dir, os.path.join(self.folder, "other")).stdout)
+        self.assertRegex(self.tool("diff", self.dir, self.path("step_000006")).stdout, "(?i)equal|same|no difference")
+        with open(self.path("latest"), "w") as file:
+            file.write("../c/step_000003")
+        self.assertIn("is not a checkpoint", self.tool("export", self.dir, whole, "--force", code=BAD_INPUT).stderr)
+
     def test_export_overwrites_only_with_force(self):
         out = os.path.join(self.folder, "once")
         weights = os.path.join(out, "model.safetensors")
@@ -197,7 +210,7 @@ class CheckpointToolTest(unittest.TestCase):
 
     def test_export_rejects_damaged_checkpoint(self):
         out = os.path.join(self.folder, "hf")
-        self.assertIn("dslaunch checkpoint ls", self.tool("export", self.dir, out, code=BAD_INPUT).stderr)
+        self.assertIn("dslaunch checkpoint ls", self.tool("export", self.folder, out, code=BAD_INPUT).stderr)
         self.flip("step_000006/model-00001-of-00002.safetensors")
         error = self.tool("export", self.path("step_000006"), out, code=BAD_INPUT).stderr
         self.assertIn("model-00001-of-00002.safetensors: its checksum is wrong", error)

@@ -9,6 +9,7 @@
 
 #include "base/text/sanitize.h"
 #include "trainer/base/log.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/foreign/foreign_reader.h"
 #include "trainer/foreign/open_foreign.h"
 
@@ -19,6 +20,13 @@ namespace fs = std::filesystem;
 bool HasManifest(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path + "/" + kManifestFile, ignored);
+}
+
+std::string LatestIn(const std::string& path) {
+  if (HasManifest(path)) return path;
+  const std::string tag = CheckpointFolder(path).ReadLatest();
+  if (tag.empty() || tag.find('/') != std::string::npos) return path;
+  return HasManifest(path + "/" + tag) ? path + "/" + tag : path;
 }
 
 CheckpointSource OpenSource(const std::string& path, const ForeignOptions& options) {

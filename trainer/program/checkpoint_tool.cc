@@ -201,12 +201,12 @@ int RunCheckpointTool(const std::vector<std::string>& words) {
   if (action == "ls" && count == (json ? 3 : 2)) return List(words[1], json), 0;
   if (action == "verify" && count == 2) return Verify(words[1]), 0;
   if (action == "diff" && count == (json ? 4 : 3)) {
-    return PrintDifferences(words[1], words[2], json) ? 1 : 0;
+    return PrintDifferences(LatestIn(words[1]), LatestIn(words[2]), json) ? 1 : 0;
   }
   if ((action == "export" || action == "convert") && count >= 3) {
     const auto options = ParseConvertOptions(std::span(words).subspan(3), action == "export");
-    if (options && action == "export") return Export(words[1], words[2], *options), 0;
-    if (options) return Convert(words[1], words[2], *options), 0;
+    if (options && action == "export") return Export(LatestIn(words[1]), words[2], *options), 0;
+    if (options) return Convert(LatestIn(words[1]), words[2], *options), 0;
   }
   throw TrainError(ExitCode::kUsage,
                    "usage: dslaunch checkpoint ls | verify | export | convert | diff");
