@@ -8,7 +8,7 @@ include(CheckCXXCompilerFlag)
 
 add_compile_options(-fstack-protector-strong -D_GLIBCXX_ASSERTIONS)
 # Not every architecture has these.
-foreach(flag -fstack-clash-protection -fcf-protection=full)
+foreach(flag -fstack-clash-protection -fcf-protection=full -mbranch-protection=standard)
   string(MAKE_C_IDENTIFIER "DSLAUNCH_HAS${flag}" has)
   check_cxx_compiler_flag(${flag} ${has})
   if(${has})

@@ -77,7 +77,7 @@ if(DSLAUNCH_STATIC AND NOT missing_archives)
   dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES
     ${grpc_archives} ${absl_archives} "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}" ${crypto_archives})
   foreach(name stdc++ gcc gcc_eh c)
-    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=lib${name}.a
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" ${DSLAUNCH_COMPILER_OPTIONS} -print-file-name=lib${name}.a
                     OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
     file(REAL_PATH "${archive}" archive)  # packages name it below /usr
     dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES "${archive}")

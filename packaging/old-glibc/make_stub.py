@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a shared library to link against in place of a newer one: its symbols as they were at an older version.
 
-    make_stub.py LIBRARY OUTPUT COMPILER PREFIX=VERSION...     as in GLIBC=2.28, GLIBCXX=3.4.25
+    make_stub.py LIBRARY OUTPUT PREFIX=VERSION... -- COMPILER [OPTION...]     as in GLIBC=2.28, GLIBCXX=3.4.25
 
 Of each symbol of LIBRARY the newest version that is not newer than its PREFIX's is in OUTPUT; symbols that came later, and
 versions with other prefixes, are not. OUTPUT has no code: a program linked to it runs with the real library. Names of one
@@ -70,7 +70,9 @@ def version_script(versions):
 
 
 def main():
-    library, output, compiler, *limits = sys.argv[1:]
+    separator = sys.argv.index("--")
+    library, output, *limits = sys.argv[1:separator]
+    compiler = sys.argv[separator + 1:]
     symbols, versions = read_symbols(library, {prefix: numbers(version)
                                                for prefix, version in (limit.split("=") for limit in limits)})
     if not symbols:
@@ -81,7 +83,7 @@ def main():
         file.write(assembler(symbols))
     with open(output + ".map", "w") as file:
         file.write(version_script(versions))
-    subprocess.run([compiler, "-shared", "-nostdlib", "-Wl,-soname," + soname, "-Wl,--version-script=" + output + ".map",
+    subprocess.run([*compiler, "-shared", "-nostdlib", "-Wl,-soname," + soname, "-Wl,--version-script=" + output + ".map",
                     output + ".s", "-o", output], check=True)
 
 

@@ -22,7 +22,11 @@
 namespace {
 
 constexpr long kNanosecondsPerSecond = 1'000'000'000;
-constexpr int kStatVersion = 1;  // of struct stat on x86-64
+#ifdef __x86_64__
+constexpr int kStatVersion = 1;
+#else
+constexpr int kStatVersion = 0;  // where struct stat is the kernel's
+#endif
 
 // The node's own, or null.
 template <class Function>
