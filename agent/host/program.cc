@@ -11,6 +11,7 @@
 
 #include "agent/host/interpreter.h"
 #include "agent/host/launcher_use.h"
+#include "agent/host/program_machine.h"
 #include "agent/host/script_options.h"
 #include "base/os/subprocess.h"
 
@@ -167,6 +168,7 @@ Result<std::string> FindFile(const std::string& name, const Environment& environ
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
                                    const std::string& cwd, const std::string& node) {
   DSL_TRY_ASSIGN(std::string path, FindFile(name, environment, cwd, node));
+  DSL_TRY(CheckMachine(path, name, node));
   DSL_TRY(CheckInterpreter(path, cwd, name, node));
   return path;
 }

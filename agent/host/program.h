@@ -42,7 +42,8 @@ struct ResolvedProgram {
 Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& node_name);
 
 // Finds the executable like a shell in `cwd` with `environment`. Fails with kNotFound (127) or
-// kCannotExecute (126), naming the node; the latter also if its interpreter is missing.
+// kCannotExecute (126), naming the node; the latter also if its interpreter is missing or it was
+// built for another machine type.
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
                                    const std::string& cwd, const std::string& node_name);
 

@@ -42,24 +42,33 @@ bool ReadAt(int fd, void* out, size_t size, off_t offset) {
   return ::pread(fd, out, size, offset) == static_cast<ssize_t>(size);
 }
 
-std::string MachineName(int machine) {
-  switch (machine) {
+}  // namespace
+
+std::string ElfMachine(std::string_view head) {
+  if (head.size() < kElfMachineHead || !head.starts_with(ELFMAG)) return "";
+  const bool is_little = head[EI_DATA] == ELFDATA2LSB;
+  const bool is_64_bit = head[EI_CLASS] == ELFCLASS64;
+  const auto low = static_cast<unsigned char>(head[is_little ? 18 : 19]);
+  const auto high = static_cast<unsigned char>(head[is_little ? 19 : 18]);
+  switch (high << 8 | low) {
     case EM_X86_64:
-      return "x86_64";
+      return is_64_bit ? "x86_64" : "i686";  // a 64-bit program with short pointers
+    case EM_386:
+      return "i686";
     case EM_AARCH64:
-      return "aarch64";
+      return is_little ? "aarch64" : "aarch64_be";
+    case EM_ARM:
+      return "armv7l";
     case EM_PPC64:
-      return "ppc64le";
+      return is_little ? "ppc64le" : "ppc64";
     case EM_RISCV:
-      return "riscv64";
+      return is_64_bit ? "riscv64" : "riscv32";
     case EM_S390:
-      return "s390x";
+      return is_64_bit ? "s390x" : "s390";
     default:
       return "";
   }
 }
-
-}  // namespace
 
 std::string FormatHello(std::string_view nonce, std::string_view build_id) {
   return std::string(kHelloMagic).append(nonce).append(" ").append(build_id).append("\n");
@@ -74,7 +83,7 @@ Result<ElfIdentity> ReadElfIdentity(const std::string& path) {
       header.e_phentsize != sizeof(ElfW(Phdr))) {
     return Error{ExitCode::kBadInput, path + " is not a program for this machine"};
   }
-  ElfIdentity identity{"", MachineName(header.e_machine)};
+  ElfIdentity identity{"", ElfMachine({reinterpret_cast<const char*>(&header), sizeof header})};
   for (int i = 0; i < header.e_phnum && identity.build_id.empty(); ++i) {
     ElfW(Phdr) segment;
     const off_t at = static_cast<off_t>(header.e_phoff + i * sizeof segment);

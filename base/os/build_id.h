@@ -1,5 +1,5 @@
-// The build id of a dslaunch-agent binary and the hello line that carries it. Standard library
-// only.
+// The build id of a dslaunch-agent binary, the hello line that carries it, and the machine type of
+// ELF files. Standard library only.
 #pragma once
 
 #include <string>
@@ -18,8 +18,15 @@ std::string FormatHello(std::string_view nonce, std::string_view build_id);
 // Properties that the front end reads from an agent's file before it starts or copies the agent.
 struct ElfIdentity {
   std::string build_id;  // the linker's NT_GNU_BUILD_ID in lower-case hex
-  std::string machine;   // as in `uname -m` ("x86_64"); empty if unknown
+  std::string machine;   // see ElfMachine()
 };
+
+// Number of leading bytes that ElfMachine() needs.
+inline constexpr size_t kElfMachineHead = 20;
+
+// Returns the machine type of an ELF file by its first bytes, as in `uname -m` ("x86_64"); empty if
+// it is not an ELF file, or its type is not known here. Pure.
+std::string ElfMachine(std::string_view head);
 
 // Reads an ELF file of this machine's word size. Fails with kBadInput if the file is not one, or
 // has no build id.

@@ -566,11 +566,14 @@ bool ReadsElfFile(const std::string& bytes) {
     for (const std::string& symbol : *symbols)
       Require(symbol.size() <= bytes.size(), "a symbol is longer than the file");
   }
+  const std::string machine = ElfMachine(bytes);
+  Require(machine.empty() || bytes.size() >= kElfMachineHead, "a machine type is made up");
   const Result<ElfIdentity> identity = ReadElfIdentity(file.path());
   if (!IsTaken(identity)) return false;
   Require(identity->build_id.size() <= 2 * bytes.size() &&
               identity->build_id.find_first_not_of("0123456789abcdef") == std::string::npos,
           "a build id is none");
+  Require(identity->machine == machine, "two readers disagree about the machine type");
   return true;
 }
 
