@@ -189,8 +189,9 @@ class CallBackServer::Loop {
                                const auto bytes = newcomer->line.data();
                                const std::string line(asio::buffers_begin(bytes),
                                                       asio::buffers_end(bytes));
-                               if (!cut && line.substr(0, size) == options_.ticket + "\n")
-                                 SendFile(newcomer);
+                               if (cut || size == 0) return;
+                               const auto file = options_.files.find(line.substr(0, size - 1));
+                               if (file != options_.files.end()) SendFile(newcomer, file->second);
                              });
     });
   }
@@ -229,15 +230,14 @@ class CallBackServer::Loop {
     changed_.NotifyAll();
   }
 
-  void SendFile(const std::shared_ptr<Newcomer>& newcomer) {
-    if (!content_) {
-      // A file that cannot be read is sent as an empty one, which the node refuses by its digest.
-      content_ = std::make_shared<const std::string>(ReadWhole(options_.file).value_or(""));
-    }
+  void SendFile(const std::shared_ptr<Newcomer>& newcomer, const std::string& path) {
+    std::shared_ptr<const std::string>& known = contents_[path];
+    // A file that cannot be read is sent as an empty one, which the node refuses by its digest.
+    if (!known) known = std::make_shared<const std::string>(ReadWhole(path).value_or(""));
     newcomer->timer.expires_after(kCopyWithin);
     LimitTime(newcomer);
-    asio::async_write(newcomer->socket, asio::buffer(*content_),
-                      [newcomer, content = content_](std::error_code, size_t) {
+    asio::async_write(newcomer->socket, asio::buffer(*known),
+                      [newcomer, content = known](std::error_code, size_t) {
                         std::error_code ignored;
                         newcomer->socket.shutdown(tcp::socket::shutdown_send, ignored);
                         newcomer->timer.cancel();
@@ -248,8 +248,7 @@ class CallBackServer::Loop {
   const PinnedKey key_;
   asio::ssl::context tls_;
   size_t num_newcomers_ = 0;
-  // Content of the file; null before the first request.
-  std::shared_ptr<const std::string> content_;
+  std::map<std::string, std::shared_ptr<const std::string>> contents_;  // requested files
   Mutex mutex_;
   CondVar changed_;
   std::list<Unclaimed> unclaimed_ DSL_GUARDED_BY(mutex_);

@@ -2,6 +2,7 @@
 // long as the job runs.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,17 +15,16 @@
 namespace dslaunch {
 
 // Accepts TCP connections from anywhere. One that speaks TLS waits until Await asks for its key; if
-// too many wait, the oldest is closed. One that begins with the ticket, on a line, gets the agent's
+// too many wait, the oldest is closed. One that begins with a ticket, on a line, gets its agent's
 // file, which is not secret. All others are closed. A thread of its own does the work. Thread-safe.
 class CallBackServer {
  public:
   struct Options {
     // Interface whose addresses the nodes get; empty for all interfaces.
     std::string network_interface;
-    std::string ticket;         // lower-case hex
-    std::string file;           // path of the agent
-    size_t max_unclaimed = 64;  // connections for which Await was not called yet
-    PortRange ports = {};       // ports at which to listen
+    std::map<std::string, std::string> files;  // ticket (lower-case hex) -> path of an agent
+    size_t max_unclaimed = 64;                 // connections for which Await was not called yet
+    PortRange ports = {};                      // ports at which to listen
   };
   struct Caller {
     UniqueFd stream;          // decrypted; closing it ends the connection, and so does the node

@@ -262,28 +262,35 @@ class CallBackTransport::Link : public NodeLink {
 
 CallBackTransport::~CallBackTransport() = default;
 
+Result<void> CallBackTransport::StartServer() {
+  CallBackServer::Options server;
+  std::vector<OfferedAgent> offered;
+  for (const std::string& machine : MachinesOf(options_.agent)) {
+    OfferedAgent one{*AgentFor(options_.agent, machine), "", MakeNonce()};
+    DSL_TRY_ASSIGN(one.sha256, AgentDigest(one.agent.path, OwnCacheFolder()));
+    server.files[one.ticket] = one.agent.path;
+    offered.push_back(std::move(one));
+  }
+  server.network_interface = options_.network_interface;
+  server.max_unclaimed += options_.nodes.size() + options_.num_single;
+  const StartAll& launcher = *RowOf(options_.program.launcher).start_all;
+  if (launcher.ports != nullptr) server.ports = launcher.ports();
+  DSL_TRY_ASSIGN(server_, CallBackServer::Start(std::move(server)));
+  offered_ = std::move(offered);
+  return {};
+}
+
 Result<std::shared_ptr<CallBackTransport::Run>> CallBackTransport::Start(
     const std::vector<NodeTarget>& nodes) {
   const LauncherProgram& program = options_.program;
   const StartAll& launcher = *RowOf(program.launcher).start_all;
-  if (!server_) {
-    ticket_ = MakeNonce();
-    DSL_TRY_ASSIGN(sha256_, AgentDigest(options_.agent.path, OwnCacheFolder()));
-    CallBackServer::Options server;
-    server.network_interface = options_.network_interface;
-    server.ticket = ticket_;
-    server.file = options_.agent.path;
-    server.max_unclaimed += options_.nodes.size() + options_.num_single;
-    if (launcher.ports != nullptr) server.ports = launcher.ports();
-    DSL_TRY_ASSIGN(server_, CallBackServer::Start(std::move(server)));
-  }
+  if (!server_) DSL_TRY(StartServer());
   CallBackStart start;
   start.nonce = MakeNonce();
   start.place = launcher.place;
   start.pin = server_->pin();
   start.endpoints = server_->endpoints();
-  start.ticket = ticket_;
-  std::string script = CallBackScript(options_.agent, sha256_, options_.role, start);
+  std::string script = CallBackScript(offered_, options_.role, start);
   if (launcher.runs_login_shell) script = ForLoginShell(script);
   Result<std::unique_ptr<ChildProcess>> child = ChildProcess::Start(
       launcher.command(program, nodes, script), ChildProcess::Fate::kEndsWithUs);
@@ -341,7 +348,7 @@ Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& t
     return Fail(target, {ExitCode::kUnavailable,
                          "the agent " + hello.error().message + OutputClause(link->StderrTail())});
   }
-  if (scanner.build_id() != options_.agent.build_id) {
+  if (!HasBuild(options_.agent, scanner.build_id())) {
     return Fail(target,
                 {ExitCode::kUnavailable, OtherBuildText(options_.agent, scanner.build_id())});
   }

@@ -14,6 +14,7 @@
 #include "cli/launchers/start_all.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
+#include "cli/transport/agent_scripts.h"
 #include "cli/transport/connect_step.h"
 #include "cli/transport/transport.h"
 
@@ -49,13 +50,13 @@ class CallBackTransport : public Transport {
   // The error is a fragment.
   Result<Place> Join(const NodeTarget& target);
   Result<std::shared_ptr<Run>> Start(const std::vector<NodeTarget>& nodes) DSL_REQUIRES(mutex_);
+  Result<void> StartServer() DSL_REQUIRES(mutex_);
   Error Fail(const NodeTarget& target, const Error& error) const;
 
   const Options options_;
   Mutex mutex_;
   std::shared_ptr<CallBackServer> server_ DSL_GUARDED_BY(mutex_);
-  std::string ticket_ DSL_GUARDED_BY(mutex_);
-  std::string sha256_ DSL_GUARDED_BY(mutex_);
+  std::vector<OfferedAgent> offered_ DSL_GUARDED_BY(mutex_);
   std::shared_ptr<Run> common_ DSL_GUARDED_BY(mutex_);  // null once all have joined
   std::vector<bool> has_joined_ DSL_GUARDED_BY(mutex_);
 };

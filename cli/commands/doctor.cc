@@ -170,6 +170,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   info.launcher = request.plan.launcher;
   info.version = DSLAUNCH_VERSION;
   info.build_id = agent.build_id;
+  for (const AgentBinary& other : agent.others) info.other_builds.push_back(other.build_id);
   info.cwd = request.cwd;
   info.python_folder = request.python_folder;
   info.device = request.device;

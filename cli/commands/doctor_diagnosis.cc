@@ -157,7 +157,10 @@ class Diagnosis {
 
   void CheckVersion(const pb::NodeInfo& report) {
     const std::string seen = "dslaunch " + report.version() + ", agent " + report.build_id();
-    if (report.version() != info_.version || report.build_id() != info_.build_id) {
+    const bool is_own_build =
+        report.build_id() == info_.build_id ||
+        std::ranges::find(info_.other_builds, report.build_id()) != info_.other_builds.end();
+    if (report.version() != info_.version || !is_own_build) {
       return Fail(
           "version",
           seen + "; this machine has dslaunch " + info_.version + ", agent " + info_.build_id,

@@ -37,8 +37,9 @@ struct DoctorNode {
 
 struct DoctorInfo {
   Launcher launcher = Launcher::kLocal;
-  std::string version;   // version of this dslaunch
-  std::string build_id;  // build id of the agent beside it
+  std::string version;                    // version of this dslaunch
+  std::string build_id;                   // build id of the agent beside it
+  std::vector<std::string> other_builds;  // likewise, for other machine types
   std::string cwd;
   std::string python_folder;  // local Python environment that nodes must have too; empty if none
   DeviceChoice device = DeviceChoice::kAuto;

@@ -78,8 +78,10 @@ Result<void> CheckTrainer(const std::string& bin_folder) {
 
 VersionInfo ReadVersionInfo(const std::string& bin_folder) {
   VersionInfo info{DSLAUNCH_VERSION, kCommit, OwnBuildId(), {}, FindLibTorch(bin_folder).version};
-  if (const Result<AgentBinary> agent = FindAgentBinary(); agent.ok())
-    info.agents.push_back(*agent);
+  const Result<AgentBinary> agent = FindAgentBinary();
+  if (!agent.ok()) return info;
+  info.agents.push_back(*agent);
+  info.agents.insert(info.agents.end(), agent->others.begin(), agent->others.end());
   return info;
 }
 

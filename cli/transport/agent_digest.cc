@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/os/ownership.h"
 #include "base/os/put_file.h"
@@ -14,7 +15,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr char kFileName[] = "agent.sha256";
 constexpr size_t kMaxBytes = 1024;
 constexpr size_t kDigits = 64;
 
@@ -36,8 +36,9 @@ std::string IdentityOf(const std::string& path) {
 
 // Returns the cached digest; empty if there is none, or if it belongs to another version of the
 // file.
-std::string Kept(const UniqueFd& folder, const std::string& path, const std::string& identity) {
-  const Result<UniqueFd> file = OpenOwnFile(folder, kFileName, path, ::geteuid());
+std::string Kept(const UniqueFd& folder, const std::filesystem::path& path,
+                 const std::string& identity) {
+  const Result<UniqueFd> file = OpenOwnFile(folder, path.filename(), path, ::geteuid());
   if (!file.ok() || !*file) return "";
   const Result<std::string> text = ReadAll(*file, path, kMaxBytes);
   if (!text.ok() || !text->starts_with(identity)) return "";
@@ -52,7 +53,8 @@ Result<std::string> AgentDigest(const std::string& path, const std::string& cach
   if (identity.empty() || cache_folder.empty()) return Sha256OfFile(path);
   const Result<UniqueFd> folder = OpenOwnFolder(cache_folder, ::geteuid(), IfMissing::kMake);
   if (!folder.ok()) return Sha256OfFile(path);
-  const std::string file = cache_folder + "/" + kFileName;
+  const std::string file =
+      cache_folder + "/" + std::filesystem::path(path).filename().string() + ".sha256";
   if (std::string digest = Kept(*folder, file, identity); !digest.empty()) return digest;
   Result<std::string> digest = Sha256OfFile(path);
   // Do not cache the digest if the file was replaced meanwhile.

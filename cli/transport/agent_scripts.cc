@@ -1,6 +1,7 @@
 #include "cli/transport/agent_scripts.h"
 
 #include "base/text/substitute.h"
+#include "cli/transport/hello.h"
 
 namespace dslaunch {
 namespace {
@@ -13,6 +14,10 @@ constexpr std::string_view kStart =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
     R"sh(exec "$a"%ARGUMENTS%)sh";
+
+// For nodes of several machine types. Costs one process, so not used for a single type.
+constexpr std::string_view kStartByMachine =
+    R"sh(m=$(uname -m); echo "%LINE%%NONCE% $m"; case $m in %CASES% *) exit 97;; esac)sh";
 
 // The agent's bytes arrive on stdin after the script has requested a form. Every parent folder must
 // belong to the user or root, and no other user may be able to rename entries in it. The file gets
@@ -35,7 +40,7 @@ constexpr std::string_view kInstall =
     R"sh(late() { drop; good && exit 0; echo "$1" >&2; exit 98; }; )sh"
     R"sh(trap "drop; exit 98" HUP INT PIPE TERM; )sh"
     R"sh(%NEEDS_HOME%)sh"
-    R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "the node is a $m machine, the agent of this dslaunch is for %MACHINE%; leave the node out (--exclude)"; )sh"
+    R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "%NO_AGENT%"; )sh"
     R"sh(d=%FOLDER%; )sh"
     R"sh(mkdir -p "$d" || fail "cannot create $d: is it writable, and the disk not full? --agent_dir chooses another folder"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] || fail "$d must be a folder of this account and no link; remove it"; )sh"
@@ -138,9 +143,18 @@ std::string OtherBuildText(const AgentBinary& agent, const std::string& build_id
 }
 
 std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce) {
-  return Substitute(kStart, {{"%FOLDER%", FolderWord(agent)},
-                             {"%BUILD_ID%", Plain(agent.build_id)},
-                             {"%ARGUMENTS%", ArgumentWords(role, nonce)}});
+  const auto start = [&](const AgentBinary& one) {
+    return Substitute(kStart, {{"%FOLDER%", FolderWord(agent)},
+                               {"%BUILD_ID%", Plain(one.build_id)},
+                               {"%ARGUMENTS%", ArgumentWords(role, nonce)}});
+  };
+  if (agent.others.empty()) return start(agent);
+  std::string cases = Plain(agent.machine) + ") " + start(agent) + ";;";
+  for (const AgentBinary& other : agent.others)
+    cases += " " + Plain(other.machine) + ") " + start(other) + ";;";
+  return Substitute(
+      kStartByMachine,
+      {{"%LINE%", std::string(kMachineMagic)}, {"%NONCE%", Plain(nonce)}, {"%CASES%", cases}});
 }
 
 std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std::string_view nonce,
@@ -152,13 +166,14 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std
                                {"%FOLDER%", FolderWord(agent)},
                                {"%BUILD_ID%", Plain(agent.build_id)},
                                {"%MACHINE%", Plain(agent.machine)},
+                               {"%NO_AGENT%", NoAgentText(agent, "$m")},
                                {"%STALL%", std::to_string(kAbandonedAfterLooks)},
                                {"%SIZE%", std::to_string(agent.size_bytes)},
                                {"%SHA256%", Plain(sha256)},
                                {"%NONCE%", Plain(nonce)}});
 }
 
-std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+std::string CallBackScript(const std::vector<OfferedAgent>& agents, const AgentRole& role,
                            const CallBackStart& start) {
   std::string sources;
   std::string endpoints;
@@ -168,17 +183,28 @@ std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, co
     if (const size_t colon = plain.rfind(':'); colon != std::string::npos) plain[colon] = '/';
     sources += (sources.empty() ? "" : " ") + plain;
   }
-  return Substitute(kCallBack,
-                    {{"%INSTALL%", InstallScript(agent, sha256, start.nonce, CopyForm::kRaw)},
-                     {"%FOLDER%", FolderWord(agent)},
-                     {"%BUILD_ID%", Plain(agent.build_id)},
-                     {"%SOURCES%", sources},
-                     {"%TICKET%", Plain(start.ticket)},
-                     {"%NONCE%", Plain(start.nonce)},
-                     {"%PIN%", Plain(start.pin)},
-                     {"%ENDPOINTS%", endpoints},
-                     {"%ARGUMENTS%", ArgumentWords(role, start.nonce)},
-                     {"%PLACE%", start.place}});
+  const auto script = [&](const OfferedAgent& offered) {
+    const AgentBinary& agent = offered.agent;
+    return Substitute(
+        kCallBack,
+        {{"%INSTALL%", InstallScript(agent, offered.sha256, start.nonce, CopyForm::kRaw)},
+         {"%FOLDER%", FolderWord(agent)},
+         {"%BUILD_ID%", Plain(agent.build_id)},
+         {"%SOURCES%", sources},
+         {"%TICKET%", Plain(offered.ticket)},
+         {"%NONCE%", Plain(start.nonce)},
+         {"%PIN%", Plain(start.pin)},
+         {"%ENDPOINTS%", endpoints},
+         {"%ARGUMENTS%", ArgumentWords(role, start.nonce)},
+         {"%PLACE%", start.place}});
+  };
+  // The first one refuses machine types without an agent as it is installed.
+  std::string by_machine = script(agents.front());
+  if (agents.size() == 1) return by_machine;
+  by_machine = "*) " + by_machine + ";;";
+  for (size_t i = 1; i < agents.size(); ++i)
+    by_machine = Plain(agents[i].agent.machine) + ") " + script(agents[i]) + ";; " + by_machine;
+  return "case $(uname -m) in " + by_machine + " esac";
 }
 
 std::string ForLoginShell(const std::string& script) { return "/bin/sh -c '" + script + "'"; }

@@ -14,6 +14,10 @@ namespace dslaunch {
 // Return scripts for a node's /bin/sh: one line, without single quotes inside. Only hexadecimal,
 // decimal and octal numbers, a machine name and the words of AgentArguments are inserted.
 // CopyDialog (agent_copy.h) parses the output of the install script.
+//
+// The start script chooses among an agent and its others by the node's `uname -m`, which it prints
+// first (HelloScanner::Machine); without others it prints nothing. The install script is for one
+// agent.
 std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce);
 // kAsked: the script requests the agent's bytes. kRaw: they arrive on stdin, uncompressed, without
 // a request.
@@ -34,13 +38,18 @@ struct CallBackStart {
   std::string pin;
   // Front end's addresses: "10.0.0.1:4711", IPv6 without brackets.
   std::vector<std::string> endpoints;
-  // Ticket for which the front end sends the agent's file to nodes that lack it.
-  std::string ticket;
 };
 
-// Returns the script for all nodes of a launcher. It fetches the agent if it is missing, and starts
-// it to call back.
-std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+// An agent's file for nodes that lack it.
+struct OfferedAgent {
+  AgentBinary agent;
+  std::string sha256;
+  std::string ticket;  // ticket for which the front end sends it
+};
+
+// Returns the script for all nodes of a launcher. It fetches the agent for the node's machine type
+// if it is missing, and starts it to call back. Precondition: `agents` is not empty.
+std::string CallBackScript(const std::vector<OfferedAgent>& agents, const AgentRole& role,
                            const CallBackStart& start);
 
 // Quotes a script as a command for a node's login shell, so that sh, bash, zsh, fish and csh read

@@ -16,11 +16,13 @@ namespace {
 
 constexpr size_t kMaxBuildIdBytes = 128;
 constexpr size_t kMaxShownBytes = 512;
+constexpr size_t kMaxMachineBytes = 65;  // longest `uname -m`
 
 }  // namespace
 
 HelloScanner::HelloScanner(std::string_view nonce)
-    : prefix_(std::string(kHelloMagic).append(nonce).append(" ")) {}
+    : prefix_(std::string(kHelloMagic).append(nonce).append(" ")),
+      machine_prefix_(std::string(kMachineMagic).append(nonce).append(" ")) {}
 
 HelloScanner::State HelloScanner::Feed(std::string_view bytes) {
   if (state_ != State::kNeedMore) return state_;
@@ -53,7 +55,27 @@ HelloScanner::State HelloScanner::Fail(std::string reason) {
   return state_ = State::kFailed;
 }
 
-std::string HelloScanner::Skipped() const { return OneLine(buffer_, kMaxShownBytes); }
+std::optional<std::pair<size_t, size_t>> HelloScanner::MachineLine() const {
+  const size_t at = buffer_.find(machine_prefix_);
+  if (at == std::string::npos) return std::nullopt;
+  const size_t end = buffer_.find('\n', at);
+  if (end == std::string::npos) return std::nullopt;
+  return std::pair(at, end + 1 - at);
+}
+
+std::string HelloScanner::Machine() const {
+  const auto line = MachineLine();
+  if (!line) return "";
+  const size_t at = line->first + machine_prefix_.size();
+  return OneLine(std::string_view(buffer_).substr(at, line->first + line->second - at),
+                 kMaxMachineBytes);
+}
+
+std::string HelloScanner::Skipped() const {
+  std::string text = buffer_;
+  if (const auto line = MachineLine()) text.erase(line->first, line->second);
+  return OneLine(text, kMaxShownBytes);
+}
 
 Result<void> AwaitHello(int stream, HelloScanner& scanner, Deadline deadline) {
   while (true) {

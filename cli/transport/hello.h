@@ -1,13 +1,18 @@
 // Finds the agent's hello line in a byte stream to which a login shell may have written first.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
 
 namespace dslaunch {
+
+// A start script that chooses among agents prints `DSLAUNCH-MACHINE <nonce> <uname -m>\n` first.
+inline constexpr std::string_view kMachineMagic = "DSLAUNCH-MACHINE ";
 
 // Feed it the bytes of the stream until it has found the line or failed. Pure. Not thread-safe.
 class HelloScanner {
@@ -27,16 +32,23 @@ class HelloScanner {
   // Valid after kFailed: why, for an error message.
   const std::string& reason() const { return reason_; }
 
-  // Returns the text before the line, or in its place: printable, on one line, at most 512 bytes.
+  // Returns the node's machine type if the start script printed it, otherwise an empty string.
+  std::string Machine() const;
+
+  // Returns the text before the line, or in its place, without the machine type: printable, on one
+  // line, at most 512 bytes.
   std::string Skipped() const;
 
   static constexpr size_t kMaxNoiseBytes = 64 * 1024;
 
  private:
   State Fail(std::string reason);
+  // Position and size of the machine's line in buffer_; nullopt if it is not there.
+  std::optional<std::pair<size_t, size_t>> MachineLine() const;
 
   State state_ = State::kNeedMore;
-  std::string prefix_;  // magic, nonce and space
+  std::string prefix_;          // magic, nonce and space
+  std::string machine_prefix_;  // likewise, of the machine's line
   std::string buffer_;  // all bytes so far; once the prefix was found, only the skipped ones
   std::string line_;    // the build id, as far as received
   bool in_line_ = false;

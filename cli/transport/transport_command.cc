@@ -94,13 +94,16 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
   // Everything that the program does before the command runs is one step, because only its output
   // could show more.
   Begin(ConnectStep::kConnect);
-  DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by));
+  std::string machine;
+  DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by, machine));
   if (!link) {
     Begin(ConnectStep::kCopyAgent);
+    const std::optional<AgentBinary> fitting = AgentFor(agent_, machine);
+    if (!fitting) return Fail(target, ExitCode::kUnavailable, NoAgentText(agent_, machine));
     const Clock::time_point began = Clock::now();
-    DSL_TRY(Install(target));
+    DSL_TRY(Install(target, *fitting));
     Begin(ConnectStep::kStartAgent);
-    DSL_TRY_ASSIGN(link, Start(target, Deadline::At(by.when() + (Clock::now() - began))));
+    DSL_TRY_ASSIGN(link, Start(target, Deadline::At(by.when() + (Clock::now() - began)), machine));
   }
   if (link) {
     Begin(ConnectStep::kRunning);
@@ -114,7 +117,8 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
 }
 
 Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& target,
-                                                           Deadline deadline) const {
+                                                           Deadline deadline,
+                                                           std::string& machine) const {
   for (int attempt = 0;; ++attempt) {
     const std::string nonce = MakeNonce();
     DSL_TRY_ASSIGN(std::unique_ptr<RunningProgram> child,
@@ -122,7 +126,8 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
     auto link = std::make_unique<ChildLink>(std::move(child), target.host, nonce);
     HelloScanner scanner(nonce);
     const Result<void> hello = link->AwaitHello(scanner, deadline);
-    if (hello && scanner.build_id() == agent_.build_id) {
+    machine = scanner.Machine();
+    if (hello && HasBuild(agent_, scanner.build_id())) {
       if (role_.resumable || role_.kind == AgentRole::Kind::kResume) {
         link->SetResumable(
             [command = command_](int status) { return command->HasFailedItself(status); });
@@ -163,25 +168,28 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
 }
 
 // Ignores the program's output and relies on its exit status.
-Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target) const {
-  DSL_TRY_ASSIGN(const std::string sha256, AgentDigest(agent_.path, OwnCacheFolder()));
+Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target,
+                                                const AgentBinary& agent) const {
+  DSL_TRY_ASSIGN(const std::string sha256, AgentDigest(agent.path, OwnCacheFolder()));
   Result<std::unique_ptr<RunningProgram>> child = starter_->StartReadingAgent(
-      command_->CommandLine(target, InstallScript(agent_, sha256, MakeNonce(), CopyForm::kRaw)));
+      command_->CommandLine(target, InstallScript(agent, sha256, MakeNonce(), CopyForm::kRaw)));
   if (!child)
     return Fail(target, ExitCode::kUnavailable, "it cannot be started: " + child.error().message);
   if (!*child) return false;
   const std::optional<int> status = (*child)->WaitEnd(Deadline::After(kCopyLimit));
   if (status && *status == 0) return true;
   (*child)->KillGroup();
+  // A relay has the agent for its own machine type, which may not be the node's.
+  if (status && !agent_.others.empty()) return false;
   return Fail(target, ExitCode::kUnavailable,
               status ? "the agent could not be installed" + OutputClause((*child)->StderrTail())
                      : TimedOutAt(ConnectStep::kCopyAgent));
 }
 
-Result<void> CommandTransport::Install(const NodeTarget& target) const {
-  DSL_TRY_ASSIGN(const bool is_installed, InstallByStarter(target));
+Result<void> CommandTransport::Install(const NodeTarget& target, const AgentBinary& agent) const {
+  DSL_TRY_ASSIGN(const bool is_installed, InstallByStarter(target, agent));
   if (is_installed) return {};
-  DSL_TRY_ASSIGN(const std::shared_ptr<const PackedAgent> packed, PackAgent(agent_));
+  DSL_TRY_ASSIGN(const std::shared_ptr<const PackedAgent> packed, PackAgent(agent));
   const Deadline deadline = Deadline::After(kCopyLimit);
   std::optional<CopyGate::Turn> turn;
   for (; !turn; std::this_thread::sleep_for(kCopyTurnPoll)) {
@@ -191,14 +199,14 @@ Result<void> CommandTransport::Install(const NodeTarget& target) const {
   }
   const std::string nonce = MakeNonce();
   DSL_TRY_ASSIGN(std::unique_ptr<RunningProgram> child,
-                 Run(target, InstallScript(agent_, packed->sha256, nonce)));
+                 Run(target, InstallScript(agent, packed->sha256, nonce)));
   const UniqueFd stream = child->TakeStream();
   const Result<CopyDialog::State> asked = AwaitCopyRequest(stream.get(), nonce, deadline);
   Result<void> sent = asked.ok() ? Result<void>() : asked.error();
   if (asked.ok() && *asked == CopyDialog::State::kSendGzip)
     sent = SendAll(stream.get(), packed->gzip, deadline);
   if (asked.ok() && *asked == CopyDialog::State::kSendRaw) {
-    const Result<std::shared_ptr<const std::string>> raw = RawAgent(agent_);
+    const Result<std::shared_ptr<const std::string>> raw = RawAgent(agent);
     sent = raw.ok() ? SendAll(stream.get(), **raw, deadline) : raw.error();
   }
   const std::optional<int> status = sent ? child->WaitEnd(Deadline::After(kCopyEnd)) : std::nullopt;

@@ -43,11 +43,13 @@ class CommandTransport : public Transport {
   void SetHint(std::string hint) { hint_ = std::move(hint); }
 
  private:
-  // Returns null if the node lacks the agent.
-  Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline) const;
-  Result<void> Install(const NodeTarget& target) const;
-  // Returns false if the starter has no agent file.
-  Result<bool> InstallByStarter(const NodeTarget& target) const;
+  // Returns null if the node lacks the agent. Sets `machine` to the node's machine type, or empties
+  // it.
+  Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline,
+                                           std::string& machine) const;
+  Result<void> Install(const NodeTarget& target, const AgentBinary& agent) const;
+  // Returns false if the starter has no agent file, or possibly another one.
+  Result<bool> InstallByStarter(const NodeTarget& target, const AgentBinary& agent) const;
   Result<std::unique_ptr<RunningProgram>> Run(const NodeTarget& target,
                                               const std::string& script) const;
   Error Fail(const NodeTarget& target, ExitCode code, const std::string& text) const;

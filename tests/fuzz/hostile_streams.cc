@@ -84,6 +84,7 @@ bool FindsHello(const std::string& bytes) {
   }
   Require(state == cut_state, "what is found depends on where the stream is cut");
   for (const HelloScanner* scanner : {&whole, &cut}) {
+    if (const std::string machine = scanner->Machine(); !machine.empty()) RequireOneLine(machine);
     const std::string skipped = scanner->Skipped();
     Require(skipped.size() <= 512 && skipped == SanitizeForTerminal(skipped),
             "noise cannot be shown");

@@ -22,10 +22,14 @@ std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline de
   return stream.exit_status();
 }
 
-// Tries once to start the agent. Returns null if the node lacks it.
-Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBinary& agent,
-                                            const AgentRole& role, TailBuffer& stderr_tail,
-                                            Deadline deadline) {
+struct Started {
+  std::unique_ptr<SshStream> stream;  // null if the node lacks the agent
+  std::string machine;                // the node's machine type; empty if unknown
+};
+
+// Tries once to start the agent.
+Result<Started> TryStart(SshSession& session, const AgentBinary& agent, const AgentRole& role,
+                         TailBuffer& stderr_tail, Deadline deadline) {
   const std::string nonce = MakeNonce();
   DSL_TRY_ASSIGN(auto stream, session.Exec(ForLoginShell(StartScript(agent, role, nonce)),
                                            stderr_tail, deadline));
@@ -35,11 +39,11 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
     stream->Refill();
     const HelloScanner::State state = scanner.Feed(std::exchange(stream->inbound(), ""));
     if (state == HelloScanner::State::kFound) {
-      if (scanner.build_id() != agent.build_id) {
+      if (!HasBuild(agent, scanner.build_id())) {
         return session.Fail(ExitCode::kUnavailable, OtherBuildText(agent, scanner.build_id()));
       }
       stream->inbound() = scanner.leftover();
-      return stream;
+      return Started{std::move(stream), scanner.Machine()};
     }
     if (state == HelloScanner::State::kFailed) {
       return session.Fail(ExitCode::kUnavailable,
@@ -57,7 +61,7 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
       const std::optional<int> status =
           AwaitExit(session, *stream, Deadline::After(kExitStatusWait).Earlier(deadline));
       if (status == kAgentMissing || status == 126 || status == 127)
-        return std::unique_ptr<SshStream>();
+        return Started{nullptr, scanner.Machine()};
       return session.Fail(
           ExitCode::kUnavailable,
           "the agent exited before its hello line (" +
@@ -155,15 +159,17 @@ Result<void> Install(SshSession& session, const AgentBinary& agent) {
 Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBinary& agent,
                                               const AgentRole& role, TailBuffer& stderr_tail,
                                               Deadline deadline) {
-  DSL_TRY_ASSIGN(auto stream, TryStart(session, agent, role, stderr_tail, deadline));
-  if (stream) return stream;
+  DSL_TRY_ASSIGN(Started started, TryStart(session, agent, role, stderr_tail, deadline));
+  if (started.stream) return std::move(started.stream);
   session.Begin(ConnectStep::kCopyAgent);
+  const std::optional<AgentBinary> fitting = AgentFor(agent, started.machine);
+  if (!fitting) return session.Fail(ExitCode::kUnavailable, NoAgentText(agent, started.machine));
   const Clock::time_point began = Clock::now();
-  DSL_TRY(Install(session, agent));
+  DSL_TRY(Install(session, *fitting));
   deadline = Deadline::At(deadline.when() + (Clock::now() - began));
   session.Begin(ConnectStep::kStartAgent);
-  DSL_TRY_ASSIGN(stream, TryStart(session, agent, role, stderr_tail, deadline));
-  if (stream) return stream;
+  DSL_TRY_ASSIGN(started, TryStart(session, agent, role, stderr_tail, deadline));
+  if (started.stream) return std::move(started.stream);
   return session.Fail(ExitCode::kUnavailable,
                       "the agent is installed in " + NodeFolderOf(agent) +
                           " there and still cannot be started" + OutputClause(stderr_tail.Get()) +

@@ -26,8 +26,8 @@ class CallBackServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::ofstream(folder_.path() + "/agent") << std::string(1 << 20, 'a');
-    Result<std::unique_ptr<CallBackServer>> started =
-        CallBackServer::Start({"", "7e57", folder_.path() + "/agent", 8});
+    Result<std::unique_ptr<CallBackServer>> started = CallBackServer::Start(
+        {"", {{"7e57", folder_.path() + "/agent"}, {"7e58", folder_.path() + "/other"}}, 8});
     ASSERT_TRUE(started.ok()) << started.error().message;
     server_ = *std::move(started);
     port_ = PortOfEndpoint(server_->endpoints().front());
@@ -63,9 +63,7 @@ class CallBackServerTest : public ::testing::Test {
 
 TEST_F(CallBackServerTest, ListensAtFreePortOfRange) {
   const auto port = static_cast<uint16_t>(port_);  // in use
-  const auto start = [&](PortRange ports) {
-    return CallBackServer::Start({"", "7e57", "", 8, ports});
-  };
+  const auto start = [&](PortRange ports) { return CallBackServer::Start({"", {}, 8, ports}); };
   const Result<std::unique_ptr<CallBackServer>> none = start({port, port, "Slurm's SrunPortRange"});
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("SrunPortRange, " + std::to_string(port)), std::string::npos);
@@ -83,7 +81,10 @@ TEST_F(CallBackServerTest, ListensAtFreePortOfRange) {
 
 TEST_F(CallBackServerTest, SendsFileForTicketOnly) {
   EXPECT_EQ(Ask(Connect(), "7e57\n").size(), size_t{1} << 20);
-  EXPECT_EQ(Ask(Connect(), "7e58\n"), "");
+  std::ofstream(folder_.path() + "/other") << "an agent for another machine type";
+  EXPECT_EQ(Ask(Connect(), "7e58\n"), "an agent for another machine type");
+  EXPECT_EQ(Ask(Connect(), "7e59\n"), "");
+  EXPECT_EQ(Ask(Connect(), "\n"), "");
   EXPECT_EQ(Ask(Connect(), std::string(1000, 'x')), "");
 }
 

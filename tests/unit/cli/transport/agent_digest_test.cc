@@ -33,7 +33,7 @@ class AgentDigestTest : public testing::Test {
 
   fs::path agent() const { return folder_ / "dslaunch-agent"; }
   fs::path cache() const { return folder_ / "cache" / "dslaunch"; }
-  fs::path kept() const { return cache() / "agent.sha256"; }
+  fs::path kept() const { return cache() / "dslaunch-agent.sha256"; }
   std::string Digest() const { return *AgentDigest(agent(), cache()); }
   std::string Right() const { return *Sha256OfFile(agent()); }
   // Puts another digest into the cache, so that a second call shows which one it used.

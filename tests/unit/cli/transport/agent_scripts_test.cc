@@ -176,17 +176,79 @@ TEST(CallBackScriptTest, ContainsAddressesAndNoSingleQuote) {
   agent.build_id = "abc";
   agent.machine = "x86_64";
   agent.size_bytes = 7;
-  const CallBackStart start{"5eed",
-                            "$OMPI_COMM_WORLD_RANK",
-                            std::string(64, 'f'),
-                            {"10.0.0.1:4711", "fd66::1:4711"},
-                            "7e57"};
-  const std::string script = CallBackScript(agent, std::string(64, 'a'), {}, start);
+  const CallBackStart start{
+      "5eed", "$OMPI_COMM_WORLD_RANK", std::string(64, 'f'), {"10.0.0.1:4711", "fd66::1:4711"}};
+  const std::string script = CallBackScript({{agent, std::string(64, 'a'), "7e57"}}, {}, start);
   EXPECT_THAT(script, Not(HasSubstr("'")));
   EXPECT_THAT(script, HasSubstr("for e in 10.0.0.1/4711 fd66::1/4711;"));
   EXPECT_THAT(script, HasSubstr(" call-back --nonce 5eed $OMPI_COMM_WORLD_RANK ffff"));
   EXPECT_THAT(script, HasSubstr("f 10.0.0.1:4711,fd66::1:4711 supervisor --nonce 5eed"));
 }
+
+// A node whose `uname -m` prints a type, with installed agents that print their name and arguments.
+class NodeOfTypeTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  NodeOfTypeTest() {
+    std::filesystem::create_directories(folder_ / "tools");
+    folder_.Write("tools/uname", std::string("#!/bin/sh\necho ") + GetParam() + "\n", true);
+    agent_.node_folder = folder_ / "nodes";
+    agent_.others = {{"/y", "34cd", "aarch64", 1}};
+    std::filesystem::create_directories(Cache());
+  }
+
+  std::string Cache() const {
+    return agent_.node_folder + "/dslaunch-" + std::to_string(::getuid());
+  }
+  void InstallAgents() const {
+    for (const char* build : {"12ab", "34cd"}) {
+      const std::string name = "nodes/dslaunch-" + std::to_string(::getuid()) + "/agent-" + build;
+      folder_.Write(name, "#!/bin/sh\necho ${0##*/agent-} $1\n", /*executable=*/true);
+    }
+  }
+  // Runs a script as a login shell would. Returns its output and its exit status.
+  std::string Run(const std::string& script) const {
+    FILE* const shell = ::popen(
+        ("PATH=" + (folder_ / "tools") + ":$PATH " + ForLoginShell(script) + " 2>&1").c_str(), "r");
+    std::string text;
+    for (int c; (c = ::fgetc(shell)) != EOF;) text += static_cast<char>(c);
+    return text + std::to_string(WEXITSTATUS(::pclose(shell)));
+  }
+
+  const TempDir folder_;
+  AgentBinary agent_ = Agent("12ab");
+};
+
+TEST_P(NodeOfTypeTest, StartsAgentForItsType) {
+  const std::string script = StartScript(agent_, {}, "5eed");
+  ExpectPortable(ForLoginShell(script));
+  const std::string line = "DSLAUNCH-MACHINE 5eed " + std::string(GetParam()) + "\n";
+  EXPECT_EQ(Run(script), line + "97");
+  InstallAgents();
+  const std::string expected = GetParam() == std::string("x86_64")    ? "12ab supervisor\n0"
+                               : GetParam() == std::string("aarch64") ? "34cd supervisor\n0"
+                                                                      : "97";
+  EXPECT_EQ(Run(script), line + expected);
+}
+
+TEST_P(NodeOfTypeTest, FetchesAgentForItsTypeToCallBack) {
+  const CallBackStart start{"5eed", "0", std::string(64, 'f'), {}};
+  const std::string script = CallBackScript(
+      {{agent_, "feed", "71"}, {*AgentFor(agent_, "aarch64"), "beef", "72"}}, {}, start);
+  ExpectPortable(ForLoginShell(script));
+  const std::string unknown = Run(script);
+  if (GetParam() == std::string("ppc64le")) {
+    EXPECT_THAT(unknown, HasSubstr("the node is of type ppc64le, and this dslaunch has agents for "
+                                   "x86_64, aarch64 only; put"));
+  } else {
+    EXPECT_THAT(unknown, HasSubstr("DSLAUNCH-FAILED 5eed 0 only 0 of 1 bytes arrived"));
+  }
+  InstallAgents();
+  if (GetParam() == std::string("ppc64le")) return;
+  EXPECT_EQ(Run(script),
+            GetParam() == std::string("x86_64") ? "12ab call-back\n0" : "34cd call-back\n0");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, NodeOfTypeTest, ::testing::Values("x86_64", "aarch64", "ppc64le"));
 
 }  // namespace
 }  // namespace dslaunch::agent_scripts_test

@@ -24,6 +24,22 @@ TEST(HelloScannerTest, FindsLineAndKeepsFollowingBytes) {
   EXPECT_EQ(scanner.Skipped(), "");
 }
 
+TEST(HelloScannerTest, ReturnsMachineOfStartScript) {
+  HelloScanner scanner(kNonce);
+  const std::string line = std::string(kMachineMagic) + kNonce + " aarch64\n";
+  EXPECT_EQ(scanner.Feed("Welcome!\n" + line.substr(0, line.size() - 1)), State::kNeedMore);
+  EXPECT_EQ(scanner.Machine(), "");
+  EXPECT_EQ(scanner.Feed("\n"), State::kNeedMore);
+  EXPECT_EQ(scanner.Machine(), "aarch64");
+  EXPECT_EQ(scanner.Skipped(), "Welcome!");
+  EXPECT_EQ(scanner.Feed(FormatHello(kNonce, kBuildId)), State::kFound);
+  EXPECT_EQ(scanner.Machine(), "aarch64");
+
+  HelloScanner other(kNonce);
+  EXPECT_EQ(other.Feed(std::string(kMachineMagic) + "beef aarch64\n"), State::kNeedMore);
+  EXPECT_EQ(other.Machine(), "");
+}
+
 TEST(HelloScannerTest, FindsLineAfterNoiseInAnyPieces) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
