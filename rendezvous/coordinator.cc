@@ -271,6 +271,8 @@ void Coordinator::OnHeartbeat(const Participant& participant, const pb::AgentMes
   const pb::Heartbeat& heartbeat = message.heartbeat();
   pb::RendezvousMessage reply;
   reply.mutable_heartbeat()->set_sent_us(heartbeat.sent_us());
+  reply.mutable_heartbeat()->set_exchange_us(exchange_us_);
+  reply.mutable_heartbeat()->set_stands_still(standstill_.is_reported());
   if (majority_) {
     majority_->OnHeartbeat(participant.member.node_index, heartbeat, *reply.mutable_heartbeat());
   }

@@ -123,6 +123,7 @@ class Coordinator {
   size_t still_expected_ = 0;           // kJoining: nodes without which DecideQuorum can only wait
   std::vector<uint32_t> members_;       // nodes with ranks in the attempt
   HangWatch hang_watch_;
+  uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime at the last tick
   StandstillCheck standstill_;
   FailureLog failures_;
   std::vector<FailureReport> tolerated_;  // losses that end no attempt, in order of arrival

@@ -132,6 +132,7 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
     assignment.set_first_role_rank(role.first_rank);
     assignment.set_role_world_size(role.world_size);
     assignment.set_restart_count(CountFailed(ended_));
+    assignment.set_best_step(BestStep(ended_));
     *assignment.mutable_members() = members;
     roster_.Send(participant.session, std::move(message));
   }
@@ -305,6 +306,7 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
 
 void Coordinator::CheckProgress(bool steps_count, Clock::time_point now) {
   if (phase() != Phase::kRunning) return;
+  exchange_us_ = static_cast<uint64_t>(hang_watch_.ExchangeTime().count());
   const HangDecision steps = steps_count
                                  ? hang_watch_.Check(now, {milliseconds(options_.policy.hang_ms())})
                                  : HangDecision();

@@ -149,6 +149,20 @@ std::optional<uint64_t> HangWatch::BestStep() const {
   return best;
 }
 
+microseconds HangWatch::ExchangeTime() const {
+  std::optional<microseconds> shortest;
+  for (const std::optional<Progress>& progress : progress_) {
+    if (!progress || progress->steps.ended) continue;
+    const RankSteps& steps = progress->steps;
+    if (steps.median_compute.count() == 0 || steps.shares_cores) return microseconds(0);
+    if (steps.median_step.count() == 0) continue;
+    const microseconds exchange =
+        std::max(steps.median_step - steps.median_compute, microseconds(1));
+    shortest = std::min(shortest.value_or(exchange), exchange);
+  }
+  return shortest.value_or(microseconds(0));
+}
+
 HangDecision HangWatch::Check(Clock::time_point now, const HangOptions& options) {
   std::vector<RankSteps> ranks;
   for (const std::optional<Progress>& progress : progress_) {

@@ -62,6 +62,10 @@ class HangWatch {
   void OnStall(Clock::time_point now);
   // Returns the highest step that a rank reported; nullopt if none did.
   std::optional<uint64_t> BestStep() const;
+  // Returns the shortest time of a step that any running rank does not compute: the slowest rank
+  // waits for no other, so that is what exchanges take. 0: unknown, because a rank does not report
+  // its computing time, or its times are unreliable.
+  std::chrono::microseconds ExchangeTime() const;
   // Calls DecideHang, but returns a hang once until a rank makes a step, and records stragglers as
   // reported.
   HangDecision Check(Clock::time_point now, const HangOptions& options);

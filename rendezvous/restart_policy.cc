@@ -99,6 +99,12 @@ uint32_t CountFailed(const std::vector<EndedAttempt>& ended) {
   return static_cast<uint32_t>(std::count_if(ended.begin(), ended.end(), Failed));
 }
 
+uint64_t BestStep(const std::vector<EndedAttempt>& ended) {
+  uint64_t best = 0;
+  for (const EndedAttempt& attempt : ended) best = std::max(best, attempt.best_step.value_or(0));
+  return best;
+}
+
 std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedAttempt>& ended,
                                     const pb::Policy& policy) {
   if (policy.node_failures() == 0) return {};

@@ -47,4 +47,7 @@ std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<End
 // Returns the number of failed attempts; each costs a restart if another attempt follows.
 uint32_t CountFailed(const std::vector<EndedAttempt>& ended);
 
+// Returns the highest step that a rank reported; 0: none did.
+uint64_t BestStep(const std::vector<EndedAttempt>& ended);
+
 }  // namespace dslaunch

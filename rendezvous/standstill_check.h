@@ -35,6 +35,8 @@ class StandstillCheck {
   }
   // Calls StandstillWatch::OnStall.
   void OnStall(Clock::time_point now) { watch_.OnStall(now); }
+  // Returns whether the ranks stand still, as the user was informed.
+  bool is_reported() const { return watch_.is_reported(); }
   // Returns whether this was the last answer, so that Check has a verdict.
   bool OnInspected(const pb::Inspected& inspected);
 

@@ -25,12 +25,26 @@ AgentCore::AgentCore(const AgentCoreOptions& options, BootClock::time_point now)
       mpi_(job_, workers_, out_),
       majority_(job_, workers_, out_, options.plant_majority, now),
       membership_(job_, workers_, front_end_, majority_, out_),
-      teardown_(job_, workers_, front_end_, membership_, out_) {}
+      teardown_(job_, workers_, front_end_, membership_, out_),
+      goodput_(job_, workers_) {}
 
 AgentActions AgentCore::Take(Clock::time_point now) {
   Settle(now);
   majority_.UpdateLeaseCounts();
+  goodput_.Update(now);
+  for (AgentAction& action : actions_) AddGoodput(action, now);
   return std::exchange(actions_, {});
+}
+
+void AgentCore::AddGoodput(AgentAction& action, Clock::time_point now) const {
+  if (auto* const emit = std::get_if<agent_action::EmitEvent>(&action)) {
+    if (emit->event.has_started())
+      *emit->event.mutable_started()->mutable_goodput() = goodput_.Report(now);
+  } else if (auto* const end = std::get_if<agent_action::EndEvents>(&action)) {
+    *end->done.mutable_goodput() = goodput_.Report(now);
+  } else if (auto* const write = std::get_if<agent_action::WriteResult>(&action)) {
+    *write->result.mutable_done()->mutable_goodput() = goodput_.Report(now);
+  }
 }
 
 void AgentCore::Settle(Clock::time_point now) {
@@ -63,6 +77,9 @@ void AgentCore::CarryOut(AgentRequest request, Clock::time_point now) {
           [&](agent_request::EndRank& end) {
             mpi_.Amend(end.exited);
             workers_.OnEnded(end.exited, end.noticed);
+          },
+          [&](const agent_request::CountStatus& count) {
+            goodput_.OnStatus(count.local_rank, count.line, now);
           }},
       request);
 }
@@ -141,7 +158,10 @@ void AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message, Clock:
       return out_.Log("the rendezvous is at attempt " + std::to_string(message.attempt()) +
                       " and ignored '" + message.outdated().what() + "' of attempt " +
                       std::to_string(message.outdated().attempt()));
+    case pb::RendezvousMessage::kHeartbeat:
+      return goodput_.OnHeartbeat(message.heartbeat());
     case pb::RendezvousMessage::kAllReady: {
+      goodput_.OnAllStarted(now);
       pb::NodeEvent event;
       event.mutable_running()->set_attempt(message.attempt());
       return out_.Emit(std::move(event));
@@ -176,6 +196,7 @@ void AgentCore::OnAssignment(const pb::RendezvousMessage& message, BootClock::ti
 
 void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   if (!workers_.OnDrain(attempt, drain)) return;
+  goodput_.OnCause(drain.cause());
   majority_.OnDrain(/*failed=*/!IsSuccess(drain.cause()));
   mpi_.EndHeld();
   workers_.Stop();
@@ -280,6 +301,7 @@ void AgentCore::DrainRanks() {
 void AgentCore::Stop(const pb::Cause& cause, bool kill_now) {
   if (workers_.stopping() && !kill_now) return;
   teardown_.OnStop(cause, kill_now);
+  goodput_.OnCause(cause);
   if (!workers_.stopping()) workers_.BeginStop();
   mpi_.EndHeld();
   // Programs expect of Ctrl-C what it does to them at a terminal.
@@ -303,6 +325,11 @@ void AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot_now,
     Settle(now);
   }
   mpi_.OnTick(now);
+  if (goodput_.IsReportDue(now)) {
+    pb::NodeEvent event;
+    *event.mutable_goodput() = goodput_.Report(now);
+    out_.Emit(std::move(event));
+  }
   out_.Ask(agent_request::QuitIfIdle{});
 }
 

@@ -23,6 +23,7 @@
 
 #include "agent/core/agent_outbox.h"
 #include "agent/core/front_end_core.h"
+#include "agent/core/goodput_core.h"
 #include "agent/core/majority_core.h"
 #include "agent/core/membership_core.h"
 #include "agent/core/mpi_core.h"
@@ -55,6 +56,7 @@ class AgentCore {
   MajorityCore& majority() { return majority_; }
   MembershipCore& membership() { return membership_; }
   TeardownCore& teardown() { return teardown_; }
+  GoodputCore& goodput() { return goodput_; }
   const NodeJob& job() const { return job_; }
   const WorkersCore& workers() const { return workers_; }
 
@@ -102,6 +104,7 @@ class AgentCore {
   void OnStepSignal(int signal_number);
   void DrainRanks();
   void Stop(const pb::Cause& cause, bool kill_now);
+  void AddGoodput(AgentAction& action, Clock::time_point now) const;
 
   const bool plant_early_drained_;
   AgentOutbox out_;
@@ -113,6 +116,7 @@ class AgentCore {
   MajorityCore majority_;
   MembershipCore membership_;
   TeardownCore teardown_;
+  GoodputCore goodput_;
 };
 
 }  // namespace dslaunch

@@ -10,6 +10,7 @@
 
 #include "agent/core/agent_action.h"
 #include "base/deadline.h"
+#include "proto/contract/status_line.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/supervisor.pb.h"
 
@@ -56,12 +57,19 @@ struct EndRank {
   Clock::time_point noticed;
 };
 
+// A rank has reported its state.
+struct CountStatus {
+  uint32_t local_rank = 0;
+  StatusLine line;
+};
+
 }  // namespace agent_request
 
 using AgentRequest =
     std::variant<agent_request::NotifyStop, agent_request::Stop, agent_request::EndRendezvous,
                  agent_request::LeaveToOthers, agent_request::QuitIfIdle, agent_request::DrainRanks,
-                 agent_request::Elect, agent_request::Follow, agent_request::EndRank>;
+                 agent_request::Elect, agent_request::Follow, agent_request::EndRank,
+                 agent_request::CountStatus>;
 
 // Also records which peers can be reached, because messages to others are dropped.
 class AgentOutbox {

@@ -9,8 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr double kMicrosecondsPerSecond = 1e6;
-constexpr double kLongestComputeS = 1e9;  // a longer time is not valid
-constexpr double kLongestWaitS = 1e9;
+constexpr double kLongestS = 1e9;  // a longer time is not valid
 
 uint64_t Microseconds(Clock::duration duration) {
   return static_cast<uint64_t>(
@@ -18,6 +17,10 @@ uint64_t Microseconds(Clock::duration duration) {
 }
 
 }  // namespace
+
+uint64_t ReportedTimeUs(double seconds) {
+  return static_cast<uint64_t>(std::clamp(seconds, 0.0, kLongestS) * kMicrosecondsPerSecond);
+}
 
 void RollingMedian::Add(uint64_t value) { values_[count_++ % kValues] = value; }
 
@@ -33,14 +36,13 @@ uint64_t RollingMedian::Median() const {
 void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now) {
   if (line.event == StatusLine::Event::kWait) {
     exchange_ = line.exchange;
-    const auto begun = std::chrono::duration<double>(std::min(line.waits_s, kLongestWaitS));
-    waits_since_ = now - std::chrono::duration_cast<Clock::duration>(begun);
+    waits_since_ = now - microseconds(ReportedTimeUs(line.waits_s));
     return;
   }
   exchange_.clear();
   if (line.event != StatusLine::Event::kStep) return;
-  if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestComputeS)
-    compute_us_.Add(static_cast<uint64_t>(*line.compute_s * kMicrosecondsPerSecond));
+  if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestS)
+    compute_us_.Add(ReportedTimeUs(*line.compute_s));
   if (step_ == line.step) return;
   // A program may report only every tenth step, and may restart its count.
   if (step_ && line.step > *step_)

@@ -13,6 +13,9 @@
 
 namespace dslaunch {
 
+// Returns a time of a status line in microseconds: at least 0, and at most 31 years.
+uint64_t ReportedTimeUs(double seconds);
+
 // The median of the newest values; the oldest makes room.
 class RollingMedian {
  public:

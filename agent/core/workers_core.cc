@@ -268,7 +268,11 @@ void WorkersCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now)
       continue;
     }
     workers_.OnStatus(status.local_rank(), *parsed, now);
-    if (parsed->event == StatusLine::Event::kWait) continue;  // shown by looks at the rank only
+    out_.Ask(agent_request::CountStatus{status.local_rank(), *parsed});
+    // Shown by looks at the rank, and counted in the goodput, only.
+    if (parsed->event == StatusLine::Event::kWait || parsed->event == StatusLine::Event::kSave ||
+        parsed->event == StatusLine::Event::kSaved)
+      continue;
     out_.Do(agent_action::EmitStatus{.rank = worker->rank,
                                      .line = std::string(line),
                                      .is_evaluation = parsed->event == StatusLine::Event::kEval});

@@ -29,7 +29,10 @@ void EventStream::Detach() {
 
 void EventStream::Emit(pb::NodeEvent event) {
   if (detached_) return;
-  events_.push_back(std::move(event));
+  if (event.has_goodput())
+    newest_goodput_ = std::move(event);  // the newest says all
+  else
+    events_.push_back(std::move(event));
   Pump();
 }
 
@@ -88,6 +91,7 @@ std::optional<pb::NodeEvent> EventStream::Next() {
     next.emplace().mutable_alive();
     return next;
   }
+  if (newest_goodput_) return std::exchange(newest_goodput_, std::nullopt);
   if (!newest_status_.empty()) {
     return std::move(newest_status_.extract(newest_status_.begin()).mapped());
   }

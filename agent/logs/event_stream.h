@@ -97,6 +97,7 @@ class EventStream {
   bool write_in_flight_ = false;
   std::deque<pb::NodeEvent> events_;
   bool alive_due_ = false;
+  std::optional<pb::NodeEvent> newest_goodput_;  // not sent yet
   // Newest status, by rank and is_evaluation.
   std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;
   std::optional<pb::NodeDone> end_;

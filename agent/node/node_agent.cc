@@ -212,6 +212,7 @@ pb::JobStatus NodeAgent::Status() {
     newest.set_rank(rank);
     newest.set_line(line);
   }
+  *status.mutable_goodput() = core().goodput().Report(Clock::now());
   status.set_stop_within_ms(static_cast<uint32_t>(EmptyingLimit(prepare.job().timeouts()).count()));
   return status;
 }
@@ -265,7 +266,9 @@ void NodeAgent::Tick() {
     heart_->LoopTurned();
     output_.events().EmitAlive(
         /*to_front_end=*/core().front_end().IsUnasked(BootClock::now()));
-    rendezvous_.Turn(ranks_.Stillness());
+    std::vector<pb::Stillness> stillness = ranks_.Stillness();
+    core().goodput().OnStillness(stillness, Clock::now());
+    rendezvous_.Turn(std::move(stillness));
     ranks_.CheckLogs();
   }
   const Clock::duration late = Clock::now() - tick_timer_.expiry();

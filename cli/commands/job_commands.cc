@@ -158,6 +158,7 @@ void StoreEnd(const JobView& view) {
     const JobTrace trace = ReadJobTrace(EventsText(*record), *record);
     if (!trace.end) {
       JobSummary end = SummarizeResult(*record, *view.result, view.result_node, trace);
+      end.goodput = view.goodput;
       if (end.is_local && !end.cause.log_path.empty())
         end.cause.last_lines = LastBytes(end.cause.log_path);
       EventLog events(FrontEndFolder(*record), !record->log_dir.empty(), [](const std::string&) {});

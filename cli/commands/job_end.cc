@@ -165,6 +165,8 @@ std::string DescribeJob(const JobView& view, const std::optional<JobSummary>& en
   if (ended) rows.push_back({"ended", TimeText(view.ended_unix_ms)});
   const int64_t until = ended ? view.ended_unix_ms : now_unix_ms;
   rows.push_back({"duration", WholeDuration(until - record.started_unix_ms)});
+  const std::optional<Goodput>& goodput = end && end->goodput ? end->goodput : view.goodput;
+  if (goodput) rows.push_back({"goodput", GoodputText(*goodput)});
   rows.push_back({"events", folder + "/events.jsonl"});
   std::string text = TextTable(rows);
   if (end) text += "\n" + SummaryText(*end);

@@ -7,6 +7,7 @@
 #include "base/text/size_text.h"
 #include "base/text/suggest.h"
 #include "base/text/text_table.h"
+#include "cli/session/summary_json.h"
 #include "proto/contract/status_line.h"
 #include "proto/wire/cause.h"
 
@@ -111,6 +112,7 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
   }
   std::vector<const pb::JobResult*> results;
   std::vector<size_t> result_nodes;
+  std::vector<const pb::NodeGoodput*> goodput;
   bool running = false;
   std::string unreachable, stray;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -122,9 +124,11 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     if (answer.sight->state() == pb::JobSight::RUNNING) {
       running = true;
       ApplyStatus(answer.sight->status(), view);
+      goodput.push_back(&answer.sight->status().goodput());
     }
     if (answer.sight->state() == pb::JobSight::ENDED) {
       results.push_back(&answer.sight->result());
+      goodput.push_back(&answer.sight->result().done().goodput());
       result_nodes.push_back(i);
     }
     if (answer.sight->state() == pb::JobSight::STRAY) {
@@ -132,6 +136,7 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
       for (const int pid : answer.sight->pids()) stray += " " + std::to_string(pid);
     }
   }
+  view.goodput = SumOfNodes(goodput);
   const pb::JobResult* const result = ChooseResult(results);
   const bool is_final_status = result != nullptr && result->done().completed();
   if (running) {
@@ -225,6 +230,7 @@ std::string JobsJson(const std::vector<JobView>& views) {
       job["ended_unix_ms"] = view.ended_unix_ms;
       job["exit_code"] = view.exit_code;
     }
+    job["goodput"] = GoodputJson(view.goodput);
     jobs.push_back(std::move(job));
   }
   return jobs.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -52,6 +52,14 @@ const std::vector<JsonField>& EndFields() {
       {"remarks", "further information for the user, such as nodes lost during the job"},
       {"restarts", "number of restarts"},
       {"attempts", "number of starts of all ranks"},
+      {"goodput", "what the time of all ranks was used for; null: no rank was started"},
+      {"goodput.seconds",
+       "object: seconds of all ranks together in connect, rendezvous, start, first_step, "
+       "productive, recomputed, save, waiting, hang, teardown and lost; they add up to wall_s x "
+       "ranks"},
+      {"goodput.wall_s", "since the command began"},
+      {"goodput.ranks", "most ranks at once"},
+      {"goodput.productive_share", "0 to 1"},
       {"duration_s", "duration of the job"},
   };
   return kFields;
@@ -236,6 +244,8 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"[].ended_unix_ms", "null: it has not ended"},
            {"[].exit_code", "null: it has not ended"},
            {"[].command", "arguments, without secrets"},
+           {"[].goodput",
+            "object, as in --json; null: the job has a front end, or no rank was started"},
        }},
       {"dslaunch stacks --json", "Where the threads of a job's ranks are.", StacksFields()},
       {"dslaunch hostfile check --json",

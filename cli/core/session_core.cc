@@ -18,7 +18,8 @@ SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, P
       end_(options, nodes_, job_state_, out_),
       contact_(options, nodes_, job_state_, end_, out_),
       failover_(options, nodes_, job_state_, contact_, out_, bug),
-      run_(options, nodes_, job_state_, contact_, failover_, out_) {}
+      run_(options, nodes_, job_state_, contact_, failover_, out_),
+      goodput_(options.plan, now) {}
 
 SessionCore::Actions SessionCore::Take(Clock::time_point now) {
   Settle(now);
@@ -102,6 +103,7 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
   for (const std::string& line : job_state_.OnEvent(index, event))
     out_.Log(LogLevel::kWarning, line);
   run_.OnEvent(index, event, now);
+  goodput_.OnEvent(index, event, now);
   if (event.has_rendezvous_lost()) failover_.OnLost(index, event.rendezvous_lost(), now);
   if (event.has_running() && options_.job.detachable() && !job_state_.ending()) {
     end_.Detach();

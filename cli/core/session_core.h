@@ -23,6 +23,7 @@
 #include "cli/core/contact_core.h"
 #include "cli/core/end_core.h"
 #include "cli/core/failover_core.h"
+#include "cli/core/job_goodput.h"
 #include "cli/core/job_state.h"
 #include "cli/core/outcome.h"
 #include "cli/core/run_core.h"
@@ -86,6 +87,7 @@ class SessionCore {
   const JobState& job_state() const { return job_state_; }
   const SessionNodes& nodes() const { return nodes_; }
   const EndCore& end() const { return end_; }
+  const JobGoodput& goodput() const { return goodput_; }
 
  private:
   // Carries out the requests in the outbox.
@@ -104,6 +106,7 @@ class SessionCore {
   ContactCore contact_;
   FailoverCore failover_;
   RunCore run_;
+  JobGoodput goodput_;
 };
 
 }  // namespace dslaunch

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cli/output/goodput.h"
+
 namespace dslaunch {
 
 // Why the job failed. The kinds equal the kinds of proto's Cause.
@@ -85,6 +87,8 @@ struct JobSummary {
   uint64_t restarts = 0;
   std::string logs;  // log folder of the first node, as PathOnNode; empty if unknown
   std::vector<std::string> remarks;  // further failures, such as other lost nodes
+  // What the time of all ranks was used for; nullopt if no rank was started.
+  std::optional<Goodput> goodput;
   // The last evaluation: "step" and the values that the program measured. nullopt if none was
   // reported.
   std::optional<std::vector<std::pair<std::string, double>>> result;

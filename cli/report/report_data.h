@@ -101,6 +101,13 @@ struct RankFiles {
   uint64_t trace_bytes = 0;
 };
 
+// What the time of the job's ranks was used for.
+struct ReportedGoodput {
+  double wall_s = 0;
+  double ranks = 0;
+  NamedNumbers seconds;  // of all ranks together, in the order of GoodputBucket
+};
+
 // The content of events.jsonl, which the front end writes.
 struct JobEvents {
   struct Start {
@@ -117,7 +124,8 @@ struct JobEvents {
   std::vector<Start> starts;      // sorted by attempt, one for each
   std::vector<Restart> restarts;  // sorted by attempt, one for each
   std::string cause;              // why the job failed; empty for success and while it runs
-  std::string evidence;           // the rank's output that shows the cause; often empty
+  std::optional<ReportedGoodput> goodput;  // nullopt while it runs, and if no rank was started
+  std::string evidence;                    // the rank's output that shows the cause; often empty
   size_t bad_lines = 0;
 };
 

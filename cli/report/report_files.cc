@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/sanitize.h"
+#include "proto/contract/goodput.h"
 
 namespace dslaunch {
 namespace {
@@ -200,6 +201,13 @@ void AddEvent(const Json& json, JobEvents& events) {
   } else if (event == "end") {
     events.cause = Text(At(json, "cause"), "message");
     events.evidence = Text(At(json, "cause"), "evidence");
+    const Json& goodput = At(json, "goodput");
+    if (!goodput.is_object()) return;
+    ReportedGoodput& reported = events.goodput.emplace();
+    reported.wall_s = AmountOr0(goodput, "wall_s");
+    reported.ranks = AmountOr0(goodput, "ranks");
+    for (const char* name : kGoodputNames)
+      reported.seconds.emplace_back(name, AmountOr0(At(goodput, "seconds"), name));
   }
 }
 

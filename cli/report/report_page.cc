@@ -212,7 +212,7 @@ std::string ReportPage(const ReportData& data) {
         LossSection(data), AccuracySection(data), OtherResultsSection(data),
         LearningRateSection(data), GradientNormSection(data), LossScaleSection(data),
         ThroughputSection(data), MfuSection(data), StepTimeSection(data), OperatorsSection(data),
-        CommunicationSection(data), MemorySection(data), StartsSection(data),
+        CommunicationSection(data), MemorySection(data), GoodputSection(data), StartsSection(data),
         TracesSection(data)}) {
     if (IsMissing(section))
       missing += section;

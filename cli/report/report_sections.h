@@ -27,6 +27,7 @@ std::string StepTimeSection(const ReportData& data);
 std::string OperatorsSection(const ReportData& data);
 std::string CommunicationSection(const ReportData& data);
 std::string MemorySection(const ReportData& data);
+std::string GoodputSection(const ReportData& data);
 std::string StartsSection(const ReportData& data);
 std::string TracesSection(const ReportData& data);
 

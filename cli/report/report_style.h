@@ -76,6 +76,7 @@ tr:last-child td{border-bottom:0}
 .bars{width:38%;min-width:130px;padding-right:0}
 .bar{display:flex;height:10px;border-radius:3px;overflow:hidden;margin:2px 0}
 .bar i{display:block;background:var(--c)}
+.swatch{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:8px;background:var(--c)}
 .total td{font-weight:600;border-top:1px solid var(--axis)}
 @media(max-width:699px){.bars{display:none}th,td{padding-right:8px}th.n{white-space:normal}.name{min-width:84px}
 main{padding:20px 12px 32px}.card{padding:14px}.tiles div{padding:11px 14px}}

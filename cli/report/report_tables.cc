@@ -146,6 +146,41 @@ std::string MemorySection(const ReportData& data) {
       Width::kWhole);
 }
 
+std::string GoodputSection(const ReportData& data) {
+  if (!data.events.goodput) {
+    return Missing("goodput", "Goodput",
+                   "The end of the job was not recorded here; dslaunch describe has it for a job "
+                   "that runs or was detached.");
+  }
+  const ReportedGoodput& goodput = *data.events.goodput;
+  double all = 0;
+  for (const auto& [name, seconds] : goodput.seconds) all += seconds;
+  if (!(all > 0)) return "";
+  std::vector<std::pair<double, std::string>> bar;
+  std::string rows;
+  double productive = 0;
+  for (size_t i = 0; i < goodput.seconds.size(); ++i) {
+    const auto& [name, seconds] = goodput.seconds[i];
+    if (name == "productive") productive = seconds / all;
+    if (seconds <= 0) continue;
+    const std::string color = name == "productive" ? "c2"
+                              : name == "lost"     ? "grey"
+                                                   : "c" + std::to_string((i + 3) % 8);
+    bar.emplace_back(seconds / all, color);
+    std::string words = name;
+    std::ranges::replace(words, '_', ' ');
+    rows += "<tr><td class=\"name\"><i class=\"swatch " + color + "\"></i>" + Escaped(words) +
+            "</td>" + Cell(ShortSeconds(seconds / goodput.ranks)) + Cell(Percent(seconds / all)) +
+            "</tr>";
+  }
+  const std::string lead = Percent(productive) + " of the time of " +
+                           Count(static_cast<size_t>(goodput.ranks), "rank") +
+                           " went into new steps.";
+  return Card("goodput", "Goodput", Escaped(lead),
+              BarHtml(bar) + TableHtml({"What for", " Time of a rank", " Share"}, rows),
+              Width::kWhole);
+}
+
 std::string StartsSection(const ReportData& data) {
   if (data.events.starts.size() < 2 && data.events.restarts.empty()) return "";
   std::string rows;

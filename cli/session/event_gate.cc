@@ -36,7 +36,8 @@ EventGate::EventGate(const PeerLimits& limits)
 
 Result<EventGate::Verdict> EventGate::OnEvent(pb::NodeEvent& event, Clock::time_point now) {
   DSL_TRY(CheckNodeEvent(event, limits_));
-  if (event.has_log() || event.has_alive() || event.has_status()) return Verdict::kTake;
+  if (event.has_log() || event.has_alive() || event.has_status() || event.has_goodput())
+    return Verdict::kTake;
   if (event.has_notice()) return OnNotice(*event.mutable_notice(), now);
   bytes_ += event.ByteSizeLong();
   if (bytes_ > kMaxBytes || !events_.Take(now))

@@ -40,11 +40,13 @@ int LaunchSession::ReportDetached() {
 }
 
 void LaunchSession::Report(const JobEnd& end, bool show) {
+  const Clock::time_point now = Clock::now();
   std::vector<std::string> job_dirs;
   for (size_t i = 0; i < core_.nodes().size(); ++i)
     job_dirs.push_back(core_.nodes().JobFolderOf(i));
   JobSummary summary = SummarizeJob(options_.job.job_id(), options_.plan, core_.job_state(), end,
-                                    job_dirs, Clock::now() - started_at_);
+                                    job_dirs, now - started_at_);
+  if (core_.job_state().attempt() > 0) summary.goodput = core_.goodput().At(now);
   summary.result = evaluation_.result();
   summary.hint = StdinHint(summary.cause, options_.job.rank_stdin().from_front_end());
   const std::string json = SummaryJson(summary);

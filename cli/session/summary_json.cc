@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kMicrosecondsPerSecond = 1e6;
+
 Json SignalJson(int signal_number) {
   return signal_number == 0 ? Json(nullptr) : Json(SignalName(signal_number));
 }
@@ -65,6 +67,22 @@ Json ResultJson(const JobSummary& summary) {
   Json json = Json::object();
   for (const auto& [name, number] : *summary.result) json[name] = NumberJson(number);
   return json;
+}
+
+// Records of earlier versions have none.
+std::optional<Goodput> ReadGoodput(const nlohmann::json& json) {
+  if (!json.contains("goodput") || json.at("goodput").is_null()) return std::nullopt;
+  const auto us = [](const nlohmann::json& seconds) {
+    return static_cast<uint64_t>(
+        std::llround(std::clamp(seconds.get<double>(), 0.0, 1e12) * kMicrosecondsPerSecond));
+  };
+  const nlohmann::json& from = json.at("goodput");
+  Goodput goodput;
+  goodput.wall_us = us(from.at("wall_s"));
+  goodput.ranks = from.at("ranks");
+  for (size_t i = 0; i < kGoodputBuckets; ++i)
+    goodput.times.us[i] = us(from.at("seconds").at(kGoodputNames[i]));
+  return goodput;
 }
 
 Json NodeJson(const JobSummary& summary, const NodeSummary& node) {
@@ -148,6 +166,17 @@ void ReadNode(const nlohmann::json& json, JobSummary& summary) {
 
 }  // namespace
 
+Json GoodputJson(const std::optional<Goodput>& goodput) {
+  if (!goodput) return nullptr;
+  Json seconds = Json::object();
+  for (size_t i = 0; i < kGoodputBuckets; ++i)
+    seconds[kGoodputNames[i]] = static_cast<double>(goodput->times.us[i]) / kMicrosecondsPerSecond;
+  return {{"seconds", std::move(seconds)},
+          {"wall_s", static_cast<double>(goodput->wall_us) / kMicrosecondsPerSecond},
+          {"ranks", goodput->ranks},
+          {"productive_share", goodput->ProductiveShare()}};
+}
+
 std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_local) try {
   JobSummary summary;
   summary.is_local = is_local;
@@ -170,6 +199,7 @@ std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_lo
   summary.remarks = json.at("remarks");
   summary.restarts = json.at("restarts");
   summary.attempts = json.at("attempts");
+  summary.goodput = ReadGoodput(json);
   summary.duration_s = json.at("duration_s");
   return summary;
 } catch (const nlohmann::json::exception&) {
@@ -224,6 +254,7 @@ std::string SummaryJson(const JobSummary& summary) {
                      {"remarks", summary.remarks},
                      {"restarts", summary.restarts},
                      {"attempts", summary.attempts},
+                     {"goodput", GoodputJson(summary.goodput)},
                      {"duration_s", summary.duration_s}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -15,6 +15,9 @@ namespace dslaunch {
 // `is_local`: all nodes were this machine.
 std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_local);
 
+// Returns {"seconds": {BUCKET: s, ...}, ...}, or null.
+nlohmann::ordered_json GoodputJson(const std::optional<Goodput>& goodput);
+
 // Returns one JSON object without line breaks. Bytes that are not UTF-8 are replaced.
 std::string SummaryJson(const JobSummary& summary);
 

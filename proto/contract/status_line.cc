@@ -113,6 +113,8 @@ std::optional<StatusLine::Event> ReadEvent(std::string_view name) {
   if (name == "wait") return StatusLine::Event::kWait;
   if (name == "copied") return StatusLine::Event::kCopied;
   if (name == "restored") return StatusLine::Event::kRestored;
+  if (name == "save") return StatusLine::Event::kSave;
+  if (name == "saved") return StatusLine::Event::kSaved;
   return std::nullopt;
 }
 
@@ -162,6 +164,10 @@ std::string StatusLine::Format() const {
       line +=
           ",\"" + name + "\":" + FormatDouble(value, /*digits=*/15);  // 15 digits keep counts exact
     return line + "}\n";
+  }
+  if (event == Event::kSave || event == Event::kSaved) {
+    return std::string("{\"event\":\"") + (event == Event::kSave ? "save" : "saved") +
+           "\",\"step\":" + std::to_string(step) + "}\n";
   }
   std::string line = "{\"event\":\"step\",\"step\":" + std::to_string(step);
   if (total_steps > 0) line += ",\"total_steps\":" + std::to_string(total_steps);

@@ -7,6 +7,8 @@
 //   {"event":"wait","exchange":"an all-reduce (12)","wait_s":5.2}
 //   {"event":"copied","step":120}
 //   {"event":"restored","step":120,"source":"memory"}
+//   {"event":"save","step":120}
+//   {"event":"saved","step":120}
 // "ready" may have "loss_tolerated":true, which means that the job does not fail if a signal ends
 // this rank. "lost" reports that another rank, one whose loss is tolerated, does not answer; the
 // other ranks continue without it, and it is killed.
@@ -15,6 +17,8 @@
 // "copied" reports that the rank has stored a copy of its state after that step in its node's
 // memory. "restored", by one rank, reports that the job continues after that step, from such copies
 // or, with the source "disk", from a checkpoint.
+// "save" reports that the rank begins to save a checkpoint, and "saved" that it has; training waits
+// in between.
 // Trainers of text may add "tokens_per_s" to "step", which is shown instead of samples_per_s.
 // In "ready" and "step" only the fields below are read; others are ignored, so programs may add
 // their own. All numbers of "eval" are its results; the newest are the `result` of --json.
@@ -35,11 +39,11 @@ inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
 struct StatusLine {
-  enum class Event { kReady, kStep, kEval, kLost, kWait, kCopied, kRestored };
+  enum class Event { kReady, kStep, kEval, kLost, kWait, kCopied, kRestored, kSave, kSaved };
   Event event = Event::kReady;
   // kReady only: the rank declares that the other ranks continue if a signal ends it.
   bool loss_tolerated = false;
-  int64_t step = 0;         // optimizer steps completed
+  int64_t step = 0;         // optimizer steps completed; kSave and kSaved: those in the checkpoint
   int64_t total_steps = 0;  // 0: unknown
   std::optional<double> loss = {};
   std::optional<double> samples_per_s = {};  // over all ranks

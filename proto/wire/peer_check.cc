@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/contract/goodput.h"
 #include "proto/contract/status_line.h"
 #include "proto/wire/rank_stacks.h"
 
@@ -175,6 +176,17 @@ void CheckVictims(Rules& rules, const google::protobuf::RepeatedField<uint32_t>&
   for (const uint32_t rank : victims) rules.Below("rank of a victim", rank, limits.ranks);
 }
 
+void CheckGoodput(Rules& rules, const pb::NodeGoodput& goodput, const PeerLimits& limits) {
+  constexpr uint64_t kMostUs = 1'000'000'000'000'000;  // 31 years
+  rules.AtMost("number of ranks", static_cast<uint64_t>(goodput.ranks_size()), limits.slots);
+  for (const pb::RankGoodput& rank : goodput.ranks()) {
+    rules.AtMost("number of times", static_cast<uint64_t>(rank.us_size()), kGoodputBuckets);
+    for (const uint64_t us : rank.us()) rules.AtMost("time", us, kMostUs);
+    rules.Below("state", rank.bucket(), kGoodputBuckets);
+    rules.AtMost("age of a checkpoint", rank.saved_age_us(), kMostUs);
+  }
+}
+
 void CheckStarted(Rules& rules, const pb::Started& started, const PeerLimits& limits) {
   const auto own = static_cast<uint64_t>(started.pids_size());
   rules.AtMost("attempt", started.attempt(), limits.attempts);
@@ -186,6 +198,7 @@ void CheckStarted(Rules& rules, const pb::Started& started, const PeerLimits& li
   rules.AtMost("MASTER_PORT", started.master_port(), kMaxPort);
   rules.AtMost("number of restarts", started.restart_count(), limits.attempts);
   CheckNodes(rules, started.members(), limits);
+  CheckGoodput(rules, started.goodput(), limits);
 }
 
 void CheckPlace(Rules& rules, uint64_t attempt, uint32_t rank, uint32_t local_rank,
@@ -199,6 +212,7 @@ void CheckDone(Rules& rules, const pb::NodeDone& done, const PeerLimits& limits)
   CheckCause(rules, done.cause(), limits);
   CheckNodes(rules, done.members(), limits);
   CheckVictims(rules, done.victims(), limits);
+  CheckGoodput(rules, done.goodput(), limits);
 }
 
 void CheckAssignment(Rules& rules, const pb::Assignment& ranks, const PeerLimits& limits) {
@@ -291,6 +305,9 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
     case pb::NodeEvent::kDone:
       CheckDone(rules, event.done(), limits);
       break;
+    case pb::NodeEvent::kGoodput:
+      CheckGoodput(rules, event.goodput(), limits);
+      break;
     case pb::NodeEvent::kRunning:
       rules.AtMost("attempt", event.running().attempt(), limits.attempts);
       break;
@@ -321,6 +338,7 @@ Result<void> CheckJobSight(pb::JobSight& sight) {
   CheckCause(rules, result.cause(), {});
   CheckCause(rules, sight.status().cause(), {});
   CheckNodes(rules, sight.status().members(), {});
+  CheckGoodput(rules, sight.status().goodput(), {});
   rules.AtMost("world size", sight.status().world_size(), kMaxJobRanks);
   return rules.result();
 }

@@ -16,6 +16,7 @@ Standard library only. Functions are for the main thread; a Reporter is for one 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import math
 import os
@@ -24,7 +25,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Mapping, NoReturn
+from typing import Any, Iterator, Mapping, NoReturn
 
 __all__ = ["EXIT_SAVED", "Job", "Reporter", "current_job", "exit_saved", "stop_requested"]
 
@@ -108,6 +109,18 @@ class Reporter:
             self._keep({"step": step, "steps": steps, "attempt": self._job.attempt,
                         "step_s": (now - self._window_at) / steps, **given, **others})
         self._window_step, self._window_at = step, now
+
+    @contextlib.contextmanager
+    def saving(self, step: int) -> Iterator[None]:
+        """Training waits in this block while a checkpoint of `step` is saved: for the goodput and the checkpoint's age.
+
+            with reporter.saving(step):
+                torch.save(...)
+        """
+        self._tell({"event": "save", "step": step})
+        yield
+        self._tell({"event": "saved", "step": step})
+        self._window_at = time.monotonic()  # the time of a checkpoint is none of a step
 
     def evaluated(self, step: int, **results: float) -> None:
         """The results of an evaluation, on one rank: accuracy=0.87. The newest are the `result` of dslaunch --json."""

@@ -366,6 +366,9 @@ void FrontEnd::Finish() {
     exit_code_ = 0;
     return Crash();
   }
+  const Goodput goodput = core_.goodput().At(Now());
+  if (goodput.times.Sum() != goodput.wall_us * goodput.ranks)
+    world_.invariants.Fail("the times of the ranks do not add up to the job's");
   const JobEnd& end = session_end.job;
   exit_code_ = end.exit_code;
   Log([&] { return "exits with " + std::to_string(end.exit_code) + ": " + CauseText(end.cause); });

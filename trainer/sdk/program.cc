@@ -102,4 +102,8 @@ void Reporter::Evaluated(int64_t step, const std::vector<std::pair<std::string, 
   impl_->pipe.Evaluated(step, results);
 }
 
+void Reporter::Saving(int64_t step) { impl_->pipe.Saving(step); }
+
+void Reporter::Saved(int64_t step) { impl_->pipe.Saved(step); }
+
 }  // namespace dslaunch

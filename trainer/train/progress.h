@@ -58,6 +58,9 @@ class Progress {
   int64_t window_steps() const { return window_.steps; }
   // Reports the exchange after the last step and begins a new window.
   void EndWindow(const AllWindows& all);
+  // See StatusPipe.
+  void Saving(int64_t step) { status_.Saving(step); }
+  void Saved(int64_t step) { status_.Saved(step); }
   void WriteStatus() { status_.Step(status_line_); }  // once per step
   // Over all ranks: floating point operations of an optimizer step, and the peak rate of the
   // hardware per second (0: unknown, then there is no mfu).

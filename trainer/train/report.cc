@@ -63,6 +63,17 @@ void StatusPipe::Evaluated(int64_t step, const EvaluationResults& results) {
   Write(line.Format());
 }
 
+void StatusPipe::Saving(int64_t step) {
+  Write(StatusLine{.event = StatusLine::Event::kSave, .step = step}
+            .Format());
+}
+
+void StatusPipe::Saved(int64_t step) {
+  Write(
+      StatusLine{.event = StatusLine::Event::kSaved, .step = step}
+          .Format());
+}
+
 // A line is far below PIPE_BUF, so it is written whole or not at all.
 void StatusPipe::Write(const std::string& line) {
   if (!fd_) return;

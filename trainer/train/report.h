@@ -27,6 +27,9 @@ class StatusPipe {
   // themselves (dslaunch/memory_checkpoint.h).
   void RestoredFromDisk(int64_t step);
   void Evaluated(int64_t step, const EvaluationResults& results);
+  // Training waits while a checkpoint is saved, from the first call to the second.
+  void Saving(int64_t step);
+  void Saved(int64_t step);
 
  private:
   void Write(const std::string& line);

@@ -35,10 +35,12 @@ AllWindows TrainRun::Exchange(const RankWindow& own) const {
 
 void TrainRun::Save(int64_t step) {
   if (checkpointer == nullptr) return;
+  progress.Saving(step);
   LeaveOnFailure([&] {
     checkpointer->Save(training_model.core(), schedule.PositionAfter(step), progress.samples(),
                        progress.window_loss());
   });
+  progress.Saved(step);
 }
 
 void TrainRun::LeaveDiverged(const Divergence& diverged) {

@@ -64,6 +64,10 @@ class Reporter {
   // Reports the results of an evaluation, such as {{"loss", 0.35}, {"accuracy", 0.87}}. Call it on
   // one rank.
   void Evaluated(int64_t step, const std::vector<std::pair<std::string, double>>& results);
+  // Reports that training waits for a checkpoint of `step` to be saved, until Saved(): for the
+  // goodput and the age of the newest checkpoint. Call both on every rank.
+  void Saving(int64_t step);
+  void Saved(int64_t step);
 
  private:
   struct Impl;

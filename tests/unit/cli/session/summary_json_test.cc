@@ -51,7 +51,7 @@ TEST(SummaryJsonTest, HasFactsOfClosingBlock) {
     "nodes": [{"name": "node1", "state": "done", "had_ranks": true, "log_dir": "/logs/1",
                "left": [{"pid": 77, "command": "python3", "state": "D", "waits_in": "nfs_wait"}]},
               {"name": "node2", "state": "lost", "had_ranks": false, "log_dir": "", "left": []}],
-    "remarks": [], "restarts": 2, "attempts": 3, "duration_s": 1.5})"));
+    "remarks": [], "restarts": 2, "attempts": 3, "goodput": null, "duration_s": 1.5})"));
 }
 
 TEST(SummaryJsonTest, SuccessHasNoCause) {
@@ -78,6 +78,24 @@ TEST(ErrorFileJsonTest, MatchesErrorFileOfTorchelastic) {
   EXPECT_EQ(message["extraInfo"]["timestamp"], "77");
   summary.cause.signal = SIGSEGV;
   EXPECT_EQ(nlohmann::json::parse(ErrorFileJson(summary, 77))["message"]["errorCode"], -11);
+}
+
+TEST(SummaryJsonTest, GoodputSurvivesReading) {
+  JobSummary summary;
+  summary.goodput.emplace();
+  summary.goodput->wall_us = 2'000'000;
+  summary.goodput->ranks = 3;
+  summary.goodput->times[GoodputBucket::kProductive] = 4'500'000;
+  summary.goodput->times[GoodputBucket::kStart] = 1'500'000;
+  const nlohmann::json json = nlohmann::json::parse(SummaryJson(summary));
+  EXPECT_EQ(json["goodput"]["seconds"]["productive"], 4.5);
+  EXPECT_EQ(json["goodput"]["productive_share"], 0.75);
+  const std::optional<JobSummary> read = ReadSummaryJson(json, /*is_local=*/true);
+  ASSERT_TRUE(read && read->goodput);
+  EXPECT_EQ(read->goodput->times, summary.goodput->times);
+  EXPECT_EQ(read->goodput->wall_us, 2'000'000u);
+  EXPECT_EQ(read->goodput->ranks, 3u);
+  EXPECT_EQ(GoodputText(*read->goodput), "75.0 % productive of 3 ranks x 2 s: start 25.0 %");
 }
 
 }  // namespace

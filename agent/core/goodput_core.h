@@ -1,0 +1,56 @@
+// What the time of this node's ranks is used for.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "agent/core/node_job.h"
+#include "agent/core/slot_ledger.h"
+#include "agent/core/workers_core.h"
+#include "base/deadline.h"
+#include "proto/agent.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+// Follows the state of the workers, which it reads after each event. See AgentCore for what all
+// parts have in common.
+class GoodputCore {
+ public:
+  GoodputCore(const NodeJob& job, const WorkersCore& workers) : job_(job), workers_(workers) {}
+
+  // All ranks of the attempt have been started.
+  void OnAllStarted(Clock::time_point now);
+  // Why the attempt, or this node's part of it, ends.
+  void OnCause(const pb::Cause& cause) { hung_ = cause.kind() == pb::Cause::HANG; }
+  void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
+  // Of the rendezvous, which reports on all ranks.
+  void OnHeartbeat(const pb::Heartbeat& heartbeat);
+  // How long the ranks here have shown no sign of life.
+  void OnStillness(const std::vector<pb::Stillness>& ranks, Clock::time_point now);
+
+  // Reads the workers' state, which the last event may have changed. The time of the slots begins
+  // once the job is prepared.
+  void Update(Clock::time_point now);
+  pb::NodeGoodput Report(Clock::time_point now) const;
+  // Returns whether it is time to report to the front end; then not for some seconds again.
+  bool IsReportDue(Clock::time_point now);
+
+ private:
+  void UpdateSlot(size_t slot, Clock::time_point now);
+
+  const NodeJob& job_;
+  const WorkersCore& workers_;
+  std::vector<SlotLedger> slots_;  // by local rank
+  bool had_ranks_ = false;
+  bool hung_ = false;
+  bool job_stands_still_ = false;
+  uint64_t attempt_ = 0;                                  // the newest with ranks here
+  WorkersCore::Phase phase_ = WorkersCore::Phase::kIdle;  // at the last update
+  std::vector<bool> ended_;                               // the end of the slot's rank is counted
+  std::optional<Clock::time_point> reported_at_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,93 @@
+// What the time of one slot of a node was used for, from its agent's start on. Pure: a function of
+// the attempt's events, the rank's status lines and its signs of life.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "agent/core/rank_progress.h"
+#include "base/deadline.h"
+#include "proto/contract/goodput.h"
+#include "proto/contract/status_line.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+// Every moment is counted once, so the times always add up to the time since construction. Time
+// since the last step is judged only at the next step or at the end of the attempt, because only
+// then it is known whether the step was new, waited for others, or hung. Times() applies the same
+// rules to the time so far.
+//
+// A program that reports no status lines counts as productive while all ranks run. If it then
+// reports one after all, that time was its start.
+class SlotLedger {
+ public:
+  explicit SlotLedger(Clock::time_point now) : since_(now) {}
+
+  // A rank is assigned to the slot. `best_step`: the highest step of earlier attempts; 0: none.
+  // `hang`: the shortest time without a step that counts as a hang; 0: none does.
+  void BeginAttempt(uint64_t best_step, milliseconds hang, Clock::time_point now);
+  // All ranks of the job have been started.
+  void OnAllStarted(Clock::time_point now);
+  void OnStatus(const StatusLine& line, Clock::time_point now);
+  // How long the rank has shown no sign of life. Six looks without one count, as for a standstill
+  // (rendezvous/standstill.h): as a hang if the whole job stands still, else as waiting for the
+  // ranks that do not. A rank that reports steps is judged by these instead.
+  void OnStillness(const pb::Stillness& report, bool job_stands_still, Clock::time_point now);
+  // The rank has exited with 0 while others run.
+  void OnSucceeded(Clock::time_point now);
+  // The rank has failed, or is being stopped. `hung`: because no rank made progress.
+  void EndAttempt(bool hung, Clock::time_point now);
+  // No process of the rank is left, and another attempt may follow.
+  void OnDrained(Clock::time_point now) { Enter(GoodputBucket::kRendezvous, now); }
+
+  // The time of each step that any rank spends on exchanges without waiting for a slower one; 0:
+  // unknown.
+  void SetExchangeTime(std::chrono::microseconds exchange) { exchange_ = exchange; }
+
+  GoodputTimes Times(Clock::time_point now) const;
+  GoodputBucket bucket() const { return bucket_; }
+  // A checkpoint that a rank has reported as saved.
+  struct Saved {
+    int64_t step = 0;
+    Clock::time_point at;
+  };
+  // Returns the newest checkpoint since the agent's start; nullopt: none was reported.
+  const std::optional<Saved>& saved() const { return saved_; }
+
+ private:
+  // Counts the time until `now`.
+  void Close(Clock::time_point now);
+  void Enter(GoodputBucket bucket, Clock::time_point now);
+  // The program reports its state, so what it did so far was not productive.
+  void OnFirstReport();
+  void OnStep(const StatusLine& line);
+  void OnWait(const StatusLine& line);
+  // Adds the time since the last step to the settled times, and begins anew.
+  void Settle(const GoodputTimes& judged);
+  // Returns `open_` as it counts if the newest step was `step` and `steps` were made in it; 0
+  // steps: another one is being made.
+  GoodputTimes Judge(GoodputTimes open, uint64_t step, uint64_t steps) const;
+  bool IsHang(std::chrono::microseconds without_step) const;
+
+  GoodputTimes settled_;
+  GoodputTimes open_;  // since the last step, or since the attempt's begin
+  GoodputBucket bucket_ = GoodputBucket::kRendezvous;
+  GoodputBucket before_ = GoodputBucket::kStart;  // bucket to which a wait or a save returns
+  Clock::time_point since_;                       // time that is counted already
+
+  uint64_t best_step_ = 0;  // of earlier attempts
+  milliseconds hang_{0};
+  std::chrono::microseconds exchange_{0};
+  bool reports_ = false;          // has sent a status line in this attempt
+  std::optional<uint64_t> step_;  // newest step in this attempt
+  RollingMedian step_us_;
+  uint64_t compute_us_ = 0;  // of the newest step; 0: unknown
+  bool evaluated_ = false;   // since the last step, which excuses a long time without one
+  uint64_t still_us_ = 0;    // part of `open_` that counts as still
+  GoodputBucket still_as_ = GoodputBucket::kWaiting;
+  std::optional<Saved> saved_;
+};
+
+}  // namespace dslaunch

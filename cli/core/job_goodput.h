@@ -1,0 +1,58 @@
+// What the time of all ranks of a job was used for, from the nodes' reports. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/deadline.h"
+#include "cli/output/goodput.h"
+#include "cli/plan/launch_plan.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/goodput.h"
+
+namespace dslaunch {
+
+// A node's agent counts the times of its slots from its own start. This adds the time before that
+// (connect), the time after it was lost and that of ranks without a node (lost), and the wait for
+// the other nodes' teardown.
+class JobGoodput {
+ public:
+  JobGoodput(const LaunchPlan& plan, Clock::time_point now);
+
+  void OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_point now);
+  // Returns the times up to `now`.
+  Goodput At(Clock::time_point now) const;
+
+ private:
+  struct Slot {
+    GoodputTimes before;  // of earlier agents, and before the agent's first report
+    GoodputTimes base;    // of this agent, when the slot began to count
+    GoodputTimes newest;  // of this agent
+  };
+  struct Node {
+    std::vector<Slot> slots;
+    bool counts = false;    // it has ranks, or will get some at the start
+    bool reported = false;  // an agent of it
+    bool is_over = false;   // no process is left, and it reports no more
+    Clock::time_point since;
+  };
+
+  void OnStarted(size_t node, const pb::Started& started, Clock::time_point now);
+  void OnReport(Node& node, const pb::NodeGoodput& goodput, Clock::time_point now);
+  // Adds the times of the node's slots up to `now` to `total`.
+  void AddTimes(const Node& node, Clock::time_point now, GoodputTimes& total) const;
+
+  const Clock::time_point started_at_;
+  std::vector<Node> nodes_;
+  GoodputTimes settled_;  // of nodes that no longer count
+  uint64_t attempt_ = 0;
+  uint32_t ranks_ = 0;  // most at once; 0 before the first attempt
+  const uint32_t planned_ranks_;
+};
+
+// Returns the times of a job without a front end, as its nodes report them; nullopt if no rank of
+// any was started. A node that began later is counted as connecting until then.
+std::optional<Goodput> SumOfNodes(const std::vector<const pb::NodeGoodput*>& nodes);
+
+}  // namespace dslaunch
