@@ -10,7 +10,7 @@ struct NodeMemory {
   uint64_t available_bytes = 0;
 };
 
-// Returns the memory of the system, or that of the process's cgroup if its limit is lower. 0 if
+// Returns the memory of the system, or the limit of the process's cgroup if that is lower. 0 if
 // unknown.
 NodeMemory ReadNodeMemory();
 

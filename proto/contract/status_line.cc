@@ -133,6 +133,8 @@ bool ReadField(std::string_view key, std::string_view value, StatusLine& status)
     const std::optional<double> waits = ReadDouble(value);
     if (!waits || *waits < 0) return false;
     status.waits_s = *waits;
+  } else if (key == "reached_step") {
+    return ReadCount(value, status.reached_step.emplace());
   } else if (key == "compute_s") {
     status.compute_s = ReadDouble(value);
   }
@@ -156,7 +158,8 @@ std::string StatusLine::Format() const {
     return "{\"event\":\"copied\",\"step\":" + std::to_string(step) + "}\n";
   if (event == Event::kRestored) {
     return "{\"event\":\"restored\",\"step\":" + std::to_string(step) + ",\"source\":\"" +
-           (from_memory ? kMemorySource : kDiskSource) + "\"}\n";
+           (from_memory ? kMemorySource : kDiskSource) + "\"" +
+           (reached_step ? ",\"reached_step\":" + std::to_string(*reached_step) : "") + "}\n";
   }
   if (event == Event::kEval) {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
@@ -232,6 +235,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
     if (!rank || *rank > std::numeric_limits<uint32_t>::max()) return std::nullopt;
     status.lost_rank = static_cast<uint32_t>(*rank);
   }
+  if (status.event != Event::kRestored) status.reached_step.reset();
   if (status.event != Event::kWait) status.exchange.clear();
   if (status.event != Event::kEval) status.results.clear();
   if (status.event != Event::kReady) status.loss_tolerated = false;

@@ -6,7 +6,7 @@
 //   {"event":"lost","rank":3}
 //   {"event":"wait","exchange":"an all-reduce (12)","wait_s":5.2}
 //   {"event":"copied","step":120}
-//   {"event":"restored","step":120,"source":"memory"}
+//   {"event":"restored","step":120,"source":"memory","reached_step":127}
 //   {"event":"save","step":120}
 //   {"event":"saved","step":120}
 // "ready" may have "loss_tolerated":true, which means that the job does not fail if a signal ends
@@ -16,7 +16,8 @@
 // line ends it, also one whose exchange is empty.
 // "copied" reports that the rank has stored a copy of its state after that step in its node's
 // memory. "restored", by one rank, reports that the job continues after that step, from such copies
-// or, with the source "disk", from a checkpoint.
+// or, with the source "disk", from a checkpoint. "reached_step" is the last step that an earlier
+// attempt completed; it is left out if the rank does not know it.
 // "save" reports that the rank begins to save a checkpoint, and "saved" that it has; training waits
 // in between.
 // Trainers of text may add "tokens_per_s" to "step", which is shown instead of samples_per_s.
@@ -32,6 +33,9 @@
 #include <vector>
 
 namespace dslaunch {
+
+// Lines of which a reader that lags needs only the newest.
+enum class StatusKind { kProgress, kEvaluation, kCopy };
 
 inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored entirely
 
@@ -54,6 +58,13 @@ struct StatusLine {
   std::string exchange = {};                 // kWait only; without quotes, backslashes and controls
   double waits_s = 0;                        // kWait only
   bool from_memory = false;                  // kRestored only; false: from a disk
+  std::optional<int64_t> reached_step = {};  // kRestored only
+
+  StatusKind kind() const {
+    return event == Event::kEval     ? StatusKind::kEvaluation
+           : event == Event::kCopied ? StatusKind::kCopy
+                                     : StatusKind::kProgress;
+  }
 
   // Returns one line with its newline. A loss that is not finite is written as null.
   std::string Format() const;

@@ -39,6 +39,10 @@ inline constexpr VariableMeaning kRankVariables[] = {
      "Unix socket of the node's agent, which provides connections to other ranks; empty: there is "
      "none"},
     {"DSLAUNCH_STATUS_FD", "descriptor for status lines"},
+    {"DSLAUNCH_MEMORY_CHECKPOINT",
+     "with --memory_checkpoint: steps between two copies of the state in memory"},
+    {"DSLAUNCH_MEMORY_FDS",
+     "with --memory_checkpoint: two descriptors of memory that outlives the rank"},
     {"OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE",
      "with --mpi_env: same values as RANK, WORLD_SIZE"},
     {"OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_NODE_RANK, OMPI_COMM_WORLD_LOCAL_SIZE",

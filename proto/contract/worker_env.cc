@@ -119,7 +119,8 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
     DSL_TRY_ASSIGN(env.store_fd, ReadInt(getenv, kStoreFdVariable, 3, 1 << 20));
   }
   if (getenv(kMemoryCheckpointVariable) != nullptr) {
-    DSL_TRY_ASSIGN(env.memory_checkpoint, ReadInt(getenv, kMemoryCheckpointVariable, 1, INT_MAX));
+    DSL_TRY_ASSIGN(env.memory_checkpoint,
+                   ReadInt(getenv, kMemoryCheckpointVariable, 1, kMaxMemoryCheckpoint));
   }
   if (const char* fds = getenv(kMemoryFdsVariable)) {
     DSL_TRY_ASSIGN(env.memory_fds, ReadFds(kMemoryFdsVariable, fds));

@@ -27,6 +27,7 @@ inline constexpr char kStoreFdVariable[] = "DSLAUNCH_STORE_FD";
 // The next attempt's process of the same LOCAL_RANK on the node gets the same files.
 inline constexpr char kMemoryFdsVariable[] = "DSLAUNCH_MEMORY_FDS";
 inline constexpr char kMemoryCheckpointVariable[] = "DSLAUNCH_MEMORY_CHECKPOINT";
+inline constexpr int kMaxMemoryCheckpoint = 1'000'000;
 inline constexpr char kRecipeVariable[] =
     "DSLAUNCH_RECIPE";  // the recipe as JSON, for dslaunch-train
 

@@ -18,9 +18,9 @@
 
 namespace dslaunch {
 
-// What one rank reports in a round.
+// The report of one rank in a round.
 struct CopyOffer {
-  std::vector<CopyId> copies = {};      // that it may still have, at most two
+  std::vector<CopyId> copies = {};      // not known to be damaged; at most two
   std::optional<CopyId> verified = {};  // the last round's choice, if this rank has it whole
 
   bool operator==(const CopyOffer&) const = default;

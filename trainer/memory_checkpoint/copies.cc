@@ -80,4 +80,19 @@ void Copies::Commit(int64_t step) {
   next_ = 1 - next_;
 }
 
+void Copies::NoteStep(int64_t step) {
+  if (slots_[0]->bytes().empty()) slots_[0]->Grow(kSlotHeaderBytes);
+  const std::array<int64_t, 2> noted = {step, ~step};
+  std::memcpy(slots_[0]->bytes().data() + kNotedStepOffset, noted.data(), sizeof noted);
+}
+
+std::optional<int64_t> Copies::noted_step() const {
+  std::array<int64_t, 2> noted;
+  const std::span<const std::byte> slot = slots_[0]->bytes();
+  if (slot.size() < kSlotHeaderBytes) return std::nullopt;
+  std::memcpy(noted.data(), slot.data() + kNotedStepOffset, sizeof noted);
+  if (noted[0] < 0 || noted[1] != ~noted[0]) return std::nullopt;
+  return noted[0];
+}
+
 }  // namespace dslaunch

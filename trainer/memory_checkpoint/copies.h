@@ -43,6 +43,13 @@ class Copies {
   std::span<std::byte> Begin(size_t bytes);
   void Commit(int64_t step);
 
+  // Records a step in the first slot's page; returns the step that is recorded there, by any owner.
+  void NoteStep(int64_t step);
+  std::optional<int64_t> noted_step() const;
+
+  // Returns the size of both slots.
+  size_t held_bytes() const { return slots_[0]->bytes().size() + slots_[1]->bytes().size(); }
+
  private:
   // Returns the slot's header if it is of this owner.
   std::optional<SlotHeader> HeaderOf(size_t slot) const;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/count.h"
 #include "base/os/node_memory.h"
 #include "base/text/size_text.h"
 #include "dslaunch/process_group.h"
@@ -24,6 +25,7 @@ struct MemoryCheckpointParts {
   WorkerEnv env;
   std::optional<Copies> copies;  // nullopt: not available
   size_t largest_bytes = 0;      // size for which there is room
+  std::optional<int64_t> reached_step;
   std::string why_none;
   StatusWriter status;
 };
@@ -33,13 +35,14 @@ namespace {
 std::string StepText(const CopyId& copy) { return "step " + std::to_string(copy.step); }
 
 // Returns why the node has no memory for two copies of `bytes` of each of its ranks, or an empty
-// string. Every rank of the node asks at about the same time.
-std::string WhyNoRoom(const WorkerEnv& env, size_t bytes) {
-  const uint64_t needed = 2 * uint64_t{bytes} * static_cast<uint64_t>(env.local_world_size);
+// string. `held` is what this rank's copies take already. Every rank of the node asks at about the
+// same time.
+std::string WhyNoRoom(const WorkerEnv& env, size_t bytes, size_t held) {
+  const auto ranks = static_cast<uint64_t>(env.local_world_size);
+  const uint64_t needed = 2 * uint64_t{bytes} * ranks;
   const uint64_t available = ReadNodeMemory().available_bytes;
-  if (available == 0 || needed <= available) return "";
-  return "two copies of " + std::to_string(env.local_world_size) +
-         (env.local_world_size == 1 ? " rank take " : " ranks take ") + SizeText(needed) +
+  if (available == 0 || needed <= available + held * ranks) return "";
+  return "two copies of " + Count(ranks, "rank") + " take " + SizeText(needed) +
          ", and this node has " + SizeText(available) + " of memory available";
 }
 
@@ -57,6 +60,7 @@ MemoryCheckpoint::MemoryCheckpoint(std::string_view layout)
                                    .rank = static_cast<uint32_t>(env->rank),
                                    .world_size = static_cast<uint32_t>(env->world_size),
                                    .layout = LayoutHash(layout)});
+  parts_->reached_step = parts_->copies->noted_step();
 }
 
 MemoryCheckpoint::~MemoryCheckpoint() = default;
@@ -73,7 +77,8 @@ bool MemoryCheckpoint::IsDue(int64_t step) const {
 std::span<std::byte> MemoryCheckpoint::Begin(size_t bytes) {
   if (!available()) return {};
   if (bytes > parts_->largest_bytes) {
-    if (const std::string why = WhyNoRoom(parts_->env, bytes); !why.empty()) {
+    const std::string why = WhyNoRoom(parts_->env, bytes, parts_->copies->held_bytes());
+    if (!why.empty()) {
       PrintError("rank " + std::to_string(parts_->env.rank) +
                  ": continuing without memory checkpoints: " + why);
       parts_->copies.reset();
@@ -90,12 +95,14 @@ void MemoryCheckpoint::Commit(int64_t step) {
   parts_->status.Write({.event = StatusLine::Event::kCopied, .step = step});
 }
 
-std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup& group) {
+std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup& group,
+                                                             int64_t after_step) {
   parts_->why_none.clear();
   // Whether there may be copies is the same on all ranks, unlike whether this rank has any.
   if (parts_->env.memory_checkpoint == 0 || parts_->env.attempt == 1) return std::nullopt;
   CopyOffer own;
   if (available()) own.copies = parts_->copies->Stored();
+  std::erase_if(own.copies, [&](const CopyId& copy) { return copy.step <= after_step; });
   std::span<const std::byte> bytes;
   while (true) {
     std::vector<CopyOffer> offers;
@@ -110,8 +117,10 @@ std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup&
     if (choice.is_final) {
       parts_->copies->Keep(copy);
       if (group.rank() == 0) {
-        parts_->status.Write(
-            {.event = StatusLine::Event::kRestored, .step = copy.step, .from_memory = true});
+        parts_->status.Write({.event = StatusLine::Event::kRestored,
+                              .step = copy.step,
+                              .from_memory = true,
+                              .reached_step = reached_step()});
       }
       return Copy{copy.step, bytes};
     }
@@ -128,5 +137,11 @@ std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup&
 }
 
 const std::string& MemoryCheckpoint::why_none() const { return parts_->why_none; }
+
+void MemoryCheckpoint::NoteStep(int64_t step) {
+  if (available()) parts_->copies->NoteStep(step);
+}
+
+std::optional<int64_t> MemoryCheckpoint::reached_step() const { return parts_->reached_step; }
 
 }  // namespace dslaunch

@@ -27,13 +27,16 @@ struct SlotHeader {
   uint32_t world_size = 0;
   uint64_t layout = 0;  // LayoutHash() of its writer
   uint64_t bytes = 0;   // size of the copy
-  uint32_t crc32 = 0;   // of the copy
+  uint32_t crc32 = 0;   // checksum of the copy
 
   bool operator==(const SlotHeader&) const = default;
 };
 
 inline constexpr size_t kSlotHeaderBytes = 4096;  // a page, so that the copy begins at one
-inline constexpr size_t kSlotHeaderFields = 56;   // bytes of it that are used
+inline constexpr size_t kSlotHeaderFields = 56;   // bytes of the header itself
+// Offset in that page of the last completed step and of its complement, 8 bytes each. They are in
+// the first slot of a rank only, and no part of a copy.
+inline constexpr size_t kNotedStepOffset = 64;
 
 // Returns the header's fields in little-endian order, with a checksum of their own.
 std::array<std::byte, kSlotHeaderFields> EncodeSlotHeader(const SlotHeader& header);

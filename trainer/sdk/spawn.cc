@@ -112,7 +112,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   env.job_id = "spawn-" + std::to_string(getppid());
   for (const auto& [name, value] : env.Required()) setenv(name.c_str(), value.c_str(), 1);
   for (const auto& [name, value] : env.Defaults()) setenv(name.c_str(), value.c_str(), 0);
-  unsetenv(kStoreFdVariable);
+  for (const char* of_parent : {kStoreFdVariable, kMemoryFdsVariable, kMemoryCheckpointVariable})
+    unsetenv(of_parent);
   if (place.store_fd >= 0) {
     fcntl(place.store_fd, F_SETFD, FD_CLOEXEC);
     setenv(kStoreFdVariable, std::to_string(place.store_fd).c_str(), 1);

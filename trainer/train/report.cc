@@ -48,10 +48,11 @@ void StatusPipe::Step(const StatusLine& line) {
   Write(line.Format());
 }
 
-void StatusPipe::RestoredFromDisk(int64_t step) {
+void StatusPipe::RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step) {
   StatusLine line;
   line.event = StatusLine::Event::kRestored;
   line.step = step;
+  line.reached_step = reached_step;
   Write(line.Format());
 }
 

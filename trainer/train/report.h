@@ -23,9 +23,10 @@ class StatusPipe {
   void Lost(int rank);
   // Writes at most ten lines per second, and always the line of the last step.
   void Step(const StatusLine& line);
-  // The training continues after `step`, from a checkpoint on a disk. Copies in memory report
-  // themselves (dslaunch/memory_checkpoint.h).
-  void RestoredFromDisk(int64_t step);
+  // Reports that the training continues after `step` from a checkpoint on a disk. `reached_step` is
+  // the last step of an earlier attempt, if known. Copies in memory are reported by themselves
+  // (dslaunch/memory_checkpoint.h).
+  void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step);
   void Evaluated(int64_t step, const EvaluationResults& results);
   // Training waits while a checkpoint is saved, from the first call to the second.
   void Saving(int64_t step);

@@ -11,7 +11,7 @@
 //   }
 //   while (...) {
 //     ...
-//     ++step;
+//     memory.NoteStep(++step);
 //     if (memory.IsDue(step)) {
 //       const std::span<std::byte> bytes = memory.Begin(size);
 //       if (!bytes.empty()) {
@@ -67,12 +67,20 @@ class MemoryCheckpoint {
   // Ends the copy that Begin() began: it is the state after `step`. Takes a checksum of it.
   void Commit(int64_t step);
 
-  // Collective. Returns the newest step of which every rank holds a whole copy, as its checksum
-  // shows; nullopt if there is none. Does not exchange anything in the first attempt of a job.
-  std::optional<Copy> Load(const ProcessGroup& group);
+  // Collective. Returns the newest step beyond `after_step` of which every rank holds a whole copy,
+  // as its checksum shows; nullopt if there is none. Does not exchange anything in the first
+  // attempt of a job.
+  std::optional<Copy> Load(const ProcessGroup& group, int64_t after_step = 0);
   // Returns why the last Load() returned no copy, the same on all ranks; empty in the first attempt
   // of a job, and without --memory_checkpoint.
   const std::string& why_none() const;
+
+  // Records that `step` is complete, for the next attempt's reached_step(). Costs two writes to
+  // memory.
+  void NoteStep(int64_t step);
+  // Returns the last step that this rank recorded in an earlier attempt; nullopt if it recorded
+  // none, or its node was lost.
+  std::optional<int64_t> reached_step() const;
 
  private:
   std::unique_ptr<MemoryCheckpointParts> parts_;

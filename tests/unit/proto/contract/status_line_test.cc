@@ -44,6 +44,37 @@ TEST(StatusLineTest, ParsesLostRankWithinItsRange) {
   EXPECT_TRUE(StatusLine::Parse(R"({"event":"step","step":1,"rank":-1})"));
 }
 
+TEST(StatusLineTest, ParsesReportsAboutCopies) {
+  StatusLine line;
+  line.event = StatusLine::Event::kCopied;
+  line.step = 120;
+  const auto copied = StatusLine::Parse(line.Format());
+  ASSERT_TRUE(copied);
+  EXPECT_EQ(copied->event, StatusLine::Event::kCopied);
+  EXPECT_EQ(copied->step, 120);
+
+  line.event = StatusLine::Event::kRestored;
+  for (const bool from_memory : {false, true}) {
+    line.from_memory = from_memory;
+    line.reached_step = from_memory ? std::optional<int64_t>(127) : std::nullopt;
+    const auto restored = StatusLine::Parse(line.Format());
+    ASSERT_TRUE(restored) << line.Format();
+    EXPECT_EQ(restored->event, StatusLine::Event::kRestored);
+    EXPECT_EQ(restored->step, 120);
+    EXPECT_EQ(restored->from_memory, from_memory);
+    EXPECT_EQ(restored->reached_step, line.reached_step);
+  }
+}
+
+TEST(StatusLineTest, RejectsInvalidReportsAboutCopies) {
+  for (const char* line :
+       {R"({"event":"copied"})", R"({"event":"copied","step":-1})",
+        R"({"event":"restored","step":1})", R"({"event":"restored","source":"memory"})",
+        R"({"event":"restored","step":1,"source":"tape"})",
+        R"({"event":"restored","step":1,"source":"disk","reached_step":-2})"})
+    EXPECT_FALSE(StatusLine::Parse(line)) << line;
+}
+
 TEST(StatusLineTest, ParsesFormattedStep) {
   StatusLine line;
   line.event = StatusLine::Event::kStep;

@@ -129,6 +129,15 @@ TEST(WorkerEnvTest, ReadsAgentStoreOfTorchrun) {
   EXPECT_EQ(env->restart_count, 3) << "the store outlives a start of the ranks";
 }
 
+TEST(WorkerEnvTest, ReadsMemoryCheckpoints) {
+  EXPECT_FALSE(WorkerEnv::FromEnviron(Lookup({}))->memory_fds);
+  const Result<WorkerEnv> env = WorkerEnv::FromEnviron(
+      Lookup({{"DSLAUNCH_MEMORY_FDS", "7,12"}, {"DSLAUNCH_MEMORY_CHECKPOINT", "20"}}));
+  ASSERT_TRUE(env.ok());
+  EXPECT_EQ(env->memory_fds, std::pair(7, 12));
+  EXPECT_EQ(env->memory_checkpoint, 20);
+}
+
 TEST(WorkerEnvTest, NamesTheInvalidVariable) {
   const auto list = Example().Required();
   const Map good(list.begin(), list.end());
@@ -144,6 +153,10 @@ TEST(WorkerEnvTest, NamesTheInvalidVariable) {
                                                      {"MASTER_ADDR", ""},
                                                      {"LOCAL_WORLD_SIZE", "99999999999"},
                                                      {"DSLAUNCH_ATTEMPT", "0"},
+                                                     {"DSLAUNCH_MEMORY_CHECKPOINT", "0"},
+                                                     {"DSLAUNCH_MEMORY_FDS", "7"},
+                                                     {"DSLAUNCH_MEMORY_FDS", "7,1"},
+                                                     {"DSLAUNCH_MEMORY_FDS", "7,8,"},
                                                      {"DSLAUNCH_STATUS_FD", "1"}};
   for (const auto& [name, value] : bad) {
     Map map = good;

@@ -84,7 +84,7 @@ TEST_F(CopiesTest, KeepsOlderCopyWhileNewOneIsUnfinished) {
   Save(copies, 20, "twenty");
   Save(copies, 40, "forty");
   Begin(copies, "sixty");
-  Copies next = Open();  // as after the death of the process
+  Copies next = Open();  // a process started after a kill
   EXPECT_THAT(next.Stored(), ElementsAre(CopyId{40, 1}));
   Begin(next, "half");
   Save(next, 60, "sixty");
@@ -102,7 +102,7 @@ TEST_F(CopiesTest, ReplacesNewerCopyThatRanksDidNotChoose) {
   EXPECT_THAT(next.Stored(), ElementsAre(CopyId{25, 2}, CopyId{20, 1}));
 }
 
-TEST_F(CopiesTest, OffersNoCopiesOfAnotherPlaceOrLayout) {
+TEST_F(CopiesTest, IgnoresCopiesWithOtherRankOrLayout) {
   Copies copies = Open();
   Save(copies, 20, "twenty");
   const CopyOwner owner = owner_;
@@ -141,6 +141,19 @@ TEST_F(CopiesTest, IgnoresTruncatedSlot) {
     memory_[0].assign(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_THAT(Open().Stored(), IsEmpty()) << size;
   }
+}
+
+TEST_F(CopiesTest, NotedStepOutlivesCopiesAndAttempt) {
+  Copies copies = Open();
+  EXPECT_EQ(copies.noted_step(), std::nullopt);
+  copies.NoteStep(19);
+  Save(copies, 20, "twenty");
+  copies.NoteStep(23);
+  owner_.attempt = 2;
+  EXPECT_EQ(Open().noted_step(), 23);
+  memory_[0][kNotedStepOffset] ^= std::byte{1};
+  EXPECT_EQ(Open().noted_step(), std::nullopt);
+  EXPECT_EQ(Read(Open(), 20), "twenty");
 }
 
 UniqueFd MakeMemory(int seals) {
