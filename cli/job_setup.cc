@@ -6,6 +6,7 @@
 #include "base/os/subprocess.h"
 #include "cli/commands/slurm_job.h"
 #include "cli/commands/version.h"
+#include "cli/plan/job_spec.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/python_environment.h"
 #include "cli/plan/safe_variables.h"
@@ -73,7 +74,9 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
 }
 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  PlanInfo info = ReadPlanInfo(options.virtual_local_rank);
+  PlanInfo info =
+      ReadPlanInfo(DeviceOf(options.device), options.mode == LaunchOptions::Mode::kTrain,
+                   options.virtual_local_rank);
   if (UsesSlurm(options, info)) AskForGres(info);
   std::optional<std::vector<Host>> hosts;
   if (!options.hosts.empty()) {
@@ -112,6 +115,14 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
 }
 
 Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
+  const bool is_trainers =
+      asked == DeviceChoice::kAuto || asked == DeviceChoice::kCpu || asked == DeviceChoice::kCuda;
+  if (trains && !is_trainers) {
+    return Error{ExitCode::kUsage,
+                 "train --device " + std::string(DeviceOption(DeviceOf(asked))) +
+                     ": the embedded trainer computes on NVIDIA GPUs and on CPUs; give --device "
+                     "cuda or cpu, or start a program of your own"};
+  }
   if (!trains || !FindCudaPlugin(BinaryFolder()).empty()) return asked;
   if (asked == DeviceChoice::kCuda) {
     return Error{

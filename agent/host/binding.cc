@@ -1,7 +1,6 @@
 #include "agent/host/binding.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "base/text/cpu_list.h"
@@ -190,31 +189,6 @@ Result<std::vector<RankBinding>> DecideBinding(const CpuTopology& topology,
   if (request.bind == pb::RankOptions::NONE) return std::vector<RankBinding>();
   if (request.bind == pb::RankOptions::CORES) return ShareCores(topology, request);
   return BindToNodes(topology, request);
-}
-
-Result<std::vector<int>> GpuNodesOf(const std::vector<std::string>& devices,
-                                    const std::vector<GpuPlace>& gpus) {
-  std::vector<int> nodes;
-  for (const std::string& device : devices) {
-    size_t index = gpus.size();
-    const auto [end, status] = std::from_chars(device.data(), device.data() + device.size(), index);
-    if (status != std::errc() || end != device.data() + device.size()) {
-      // CUDA accepts any unique prefix of a UUID.
-      index = static_cast<size_t>(std::ranges::find_if(gpus,
-                                                       [&](const GpuPlace& gpu) {
-                                                         return device.size() > 4 &&
-                                                                gpu.uuid.starts_with(device);
-                                                       }) -
-                                  gpus.begin());
-    }
-    if (index >= gpus.size()) {
-      return Refused("--numa_binding: it is not known which of the " + std::to_string(gpus.size()) +
-                     " GPUs '" + device +
-                     "' in CUDA_VISIBLE_DEVICES is; name them by number or UUID");
-    }
-    nodes.push_back(gpus[index].numa_node);
-  }
-  return nodes;
 }
 
 }  // namespace dslaunch

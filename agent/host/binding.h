@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "agent/host/cpu_topology.h"
-#include "agent/host/gpus.h"
 #include "base/error.h"
 #include "proto/job.pb.h"
 
@@ -41,10 +40,5 @@ struct RankBinding {
 // Errors are kUsage and name the option, but not the machine.
 Result<std::vector<RankBinding>> DecideBinding(const CpuTopology& topology,
                                                const BindingRequest& request);
-
-// Returns the NUMA nodes of `devices`, which are given as in CUDA_VISIBLE_DEVICES. Fails with
-// kUsage for an unknown device.
-Result<std::vector<int>> GpuNodesOf(const std::vector<std::string>& devices,
-                                    const std::vector<GpuPlace>& gpus);
 
 }  // namespace dslaunch

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <optional>
 
-#include "agent/host/folder_names.h"
+#include "base/os/folder_names.h"
 #include "base/text/cpu_list.h"
 
 namespace dslaunch {

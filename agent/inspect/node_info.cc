@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "agent/accelerators/node_accelerators.h"
 #include "agent/host/accelerate_program.h"
-#include "agent/host/gpus.h"
 #include "agent/host/node_identity.h"
 #include "agent/host/nvidia_smi.h"
 #include "agent/host/program.h"
@@ -218,6 +218,27 @@ pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patie
   return found;
 }
 
+// Adds what /sys and /dev show, which is all that is known of the devices of other vendors than
+// NVIDIA.
+void AddAccelerators(pb::Gpus& gpus) {
+  const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
+  const Result<NodeAccelerators> found =
+      FindAccelerators(pb::DEVICE_AUTO, /*only_cuda=*/false, getenv);
+  gpus.set_device(found.ok() ? found->device() : pb::DEVICE_CPU);
+  gpus.set_unusable_file(FindUnusableFile(""));
+  if (!found.ok()) return;
+  gpus.set_visible(static_cast<uint32_t>(found->visible.size()));
+  if (gpus.device() == pb::DEVICE_CUDA || gpus.device() == pb::DEVICE_CPU) return;
+  gpus.clear_installed();
+  for (const Accelerator& device : found->installed) {
+    pb::Gpu& gpu = *gpus.add_installed();
+    gpu.set_name(SanitizeForTerminal(device.name));
+    gpu.set_uuid(device.uuid);
+    gpu.set_memory_bytes(device.memory_bytes);
+    gpu.set_memory_used_bytes(device.memory_used_bytes);
+  }
+}
+
 }  // namespace
 
 std::string NearestToJobsFolder() {
@@ -233,8 +254,7 @@ pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
   ReadSystem(patience, report);
   ReadCoresAndMemory(report);
   *report.mutable_gpus() = ReadGpus(FindNvidiaSmi(), patience);
-  const Result<int> visible = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
-  report.mutable_gpus()->set_visible(static_cast<uint32_t>(visible.ok() ? *visible : 0));
+  AddAccelerators(*report.mutable_gpus());
   ReadDisk(pb::Disk::STATE, NearestToJobsFolder(), report);
   ReadDisk(pb::Disk::SHARED_MEMORY, "/dev/shm", report);
   ReadLimit(RLIMIT_NOFILE, *report.mutable_open_files());

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/accelerators/node_accelerators.h"
+#include "agent/accelerators/visible_devices.h"
 #include "agent/host/accelerate_program.h"
-#include "agent/host/gpus.h"
 #include "agent/host/python_environment.h"
 #include "agent/host/shell_environment.h"
 #include "agent/node/copy_receiver.h"
@@ -79,7 +80,7 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));
-  // Before anything runs; where the GPUs are does not matter to it.
+  // Before anything runs; where the devices are does not matter to it.
   if (options.bind() != pb::RankOptions::CORES) return resolved;
   AttemptPlace all_ranks;
   all_ranks.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));
@@ -93,7 +94,12 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
                                          const pb::Node& own_node, const AttemptPlace& place,
                                          const JobFolder& folder) const {
   PlannedWorkers planned;
-  WorkerPlan plan = PlanWorkers(prepare, own_node, place, environment_, UsableCores());
+  NodeAccelerators accelerators;
+  if (place.device != pb::DEVICE_CPU) {
+    DSL_TRY_ASSIGN(accelerators, FindAccelerators(place.device, false, LookUpIn(environment_)));
+  }
+  WorkerPlan plan =
+      PlanWorkers(prepare, own_node, place, environment_, UsableCores(), accelerators.numbered);
   plan.network_interface = network_interface_;
   DSL_TRY_ASSIGN(plan.bindings, BindRanks(prepare, own_node, place, plan.devices));
   const bool binds_memory = std::ranges::any_of(
@@ -128,13 +134,18 @@ Result<std::vector<RankBinding>> NodeProgram::BindRanks(
         "cores; unset it");
   }
   const uint32_t slots = own_node.slots();
-  const bool beside_gpus = request.bind != pb::RankOptions::CORES && place.use_cuda;
+  const bool beside_gpus = request.bind != pb::RankOptions::CORES && place.device != pb::DEVICE_CPU;
   if (beside_gpus) {
-    const Result<std::vector<int>> nodes = GpuNodesOf(devices, ReadGpuPlaces(""));
+    const AcceleratorRow& row = RowOf(place.device);
+    const LookUpVariable getenv = LookUpIn(environment_);
+    DSL_TRY_ASSIGN(const std::vector<Accelerator> shown,
+                   ShownToLastLevel(row, row.read("", getenv), getenv));
+    const Result<std::vector<int>> nodes = NumaNodesOf(row, devices, shown);
     if (!nodes.ok()) return refused(nodes.error().message);
     if (nodes->size() < slots) {
       return refused("--numa_binding: " + std::to_string(slots) + " ranks have only " +
-                     std::to_string(nodes->size()) + " GPUs in CUDA_VISIBLE_DEVICES");
+                     std::to_string(nodes->size()) + " " + std::string(row.noun) + "s in " +
+                     std::string(row.levels.back().front()));
     }
     request.gpu_nodes = *nodes;
   }

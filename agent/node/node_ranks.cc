@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "agent/host/gpus.h"
+#include "agent/accelerators/node_accelerators.h"
 #include "agent/host/launcher_use.h"
 #include "agent/host/oom.h"
 #include "agent/host/port_listeners.h"
@@ -81,15 +81,19 @@ Result<void> NodeRanks::OpenFolder() {
 Result<void> NodeRanks::Describe(pb::PreparedNode& info) {
   const pb::PrepareRequest& request = core_.job().request();
   info.set_job_dir(folder());
-  // Devices that were chosen are counted among all of the node.
-  const char* const visible = request.devices().empty()
-                                  ? FindVariable(program_->environment(), "CUDA_VISIBLE_DEVICES")
-                                  : nullptr;
-  const Result<int> gpus =
-      CountVisibleGpus(visible, request.job().ranks().options().virtual_local_rank());
-  if (!gpus.ok() && request.job().device() != pb::DEVICE_CPU)
-    return Error{gpus.error().code, core_.job().node_name() + ": " + gpus.error().message};
-  info.set_gpus(static_cast<uint32_t>(gpus.ok() ? *gpus : 0));
+  const pb::JobSpec& job = request.job();
+  const Result<NodeAccelerators> found =
+      FindAccelerators(job.device(), job.only_cuda(), LookUpIn(program_->environment()),
+                       job.ranks().options().virtual_local_rank());
+  if (!found.ok() && job.device() != pb::DEVICE_CPU)
+    return Error{found.error().code, core_.job().node_name() + ": " + found.error().message};
+  info.set_device(pb::DEVICE_CPU);
+  if (found.ok()) {
+    // Devices that were chosen are counted among all of the node.
+    info.set_gpus(static_cast<uint32_t>(request.devices().empty() ? found->visible.size()
+                                                                  : found->numbered.size()));
+    info.set_device(found->device());
+  }
   if (request.node_index() == 0 && !request.job().ranks().program().nested()) {
     const ResolvedProgram& program = program_->program();
     const std::string warning = ShellLauncherWarning(program.argv, program.cwd);
@@ -307,7 +311,7 @@ Result<PlannedWorkers> NodeRanks::PlanRanks(const agent_action::PlanWorkers& pla
   AttemptPlace place;
   place.attempt = plan.attempt;
   place.assignment = plan.assignment;
-  place.use_cuda = run_.use_cuda();
+  place.device = run_.device();
   place.rendezvous_address = rendezvous_.address();
   place.rank_socket = rank_socket_;
   DSL_TRY_ASSIGN(PlannedWorkers planned,

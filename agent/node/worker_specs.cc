@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "agent/host/gpus.h"
+#include "agent/accelerators/visible_devices.h"
 #include "net/addresses.h"
 #include "proto/contract/worker_env.h"
 #include "proto/wire/framed_socket.h"
@@ -25,25 +25,41 @@ void Set(Environment& environment, const std::string& name, const std::string& v
   environment.push_back(prefix + value);
 }
 
-// The GPUs that the CUDA programs of a slot may see. Like DeepSpeed, every rank of a node sees all
-// its GPUs and picks its LOCAL_RANK's, unless it is to see only that. Devices that were chosen are
-// said to programs without CUDA too.
-Result<std::optional<std::string>> VisibleDevices(const pb::JobSpec& job, const WorkerPlan& plan,
-                                                  const Environment& environment, uint32_t slot) {
-  using Visible = std::optional<std::string>;
-  if (!plan.place.use_cuda && job.device() == pb::DEVICE_CPU) return Visible("");
-  if (job.ranks().options().virtual_local_rank()) {
-    if (slot < plan.devices.size()) return Visible(plan.devices[slot]);
-    return Error{ExitCode::kUsage,
-                 plan.node_name + ": --virtual_local_rank: there is no device for local rank " +
-                     std::to_string(slot) + "; CUDA_VISIBLE_DEVICES there names " +
-                     std::to_string(plan.devices.size())};
+// The variables for the devices that programs of a slot may see. Like DeepSpeed, every rank of a
+// node sees all its devices and picks its LOCAL_RANK's, unless it is to see only that. Devices that
+// were chosen are also given to programs on CPUs.
+Result<std::vector<std::pair<std::string, std::string>>> VisibleDevices(
+    const pb::JobSpec& job, const WorkerPlan& plan, const Environment& environment, uint32_t slot) {
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  const AcceleratorRow& row = RowOf(plan.place.device);
+  const bool is_on_cpu = plan.place.device == pb::DEVICE_CPU;
+  Variables variables;
+  if (is_on_cpu && job.device() == pb::DEVICE_CPU) {
+    for (const AcceleratorRow& any : AcceleratorTable()) {
+      if (any.hides_all) variables.emplace_back(any.levels.back().front(), *any.hides_all);
+    }
+    return variables;
   }
-  const bool has_own = FindVariable(environment, "CUDA_VISIBLE_DEVICES") != nullptr;
-  if (!plan.devices_given && (!plan.place.use_cuda || has_own)) return Visible();
   std::string devices;
-  for (const std::string& device : plan.devices) devices += (devices.empty() ? "" : ",") + device;
-  return Visible(devices);
+  if (job.ranks().options().virtual_local_rank()) {
+    if (slot >= plan.devices.size()) {
+      return Error{ExitCode::kUsage,
+                   plan.node_name + ": --virtual_local_rank: there is no device for local rank " +
+                       std::to_string(slot) + "; " + std::string(row.levels.back().front()) +
+                       " there names " + std::to_string(plan.devices.size())};
+    }
+    devices = plan.devices[slot];
+  } else {
+    const bool has_own = OwnVisible(row, LookUpIn(environment)) != nullptr;
+    if (!plan.devices_given && (is_on_cpu || has_own)) return variables;
+    for (const std::string& device : plan.devices) devices += (devices.empty() ? "" : ",") + device;
+  }
+  for (const std::string_view name : row.levels.back()) variables.emplace_back(name, devices);
+  for (const std::string_view name : row.copies) {
+    if (FindVariable(environment, std::string(name)) != nullptr)
+      variables.emplace_back(name, devices);
+  }
+  return variables;
 }
 
 std::string LocalRankArgument(const ResolvedProgram& program, int local_rank) {
@@ -74,24 +90,6 @@ void SetEnvironments(const Environment& environment, const std::vector<WorkerEnv
 
 }  // namespace
 
-std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
-                                   const char* visible, uint32_t first, uint32_t slots) {
-  std::vector<std::string> devices;
-  if (!chosen.empty()) {
-    for (const uint32_t device : chosen) devices.push_back(std::to_string(device));
-  } else if (visible != nullptr && (*visible == '\0' || std::string_view(visible) == "-1")) {
-    devices.assign(slots, visible);  // none, for anybody
-  } else if (visible != nullptr) {
-    devices = ListVisibleDevices(visible);
-    devices.erase(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(
-                                                         std::min<size_t>(first, devices.size())));
-  } else {
-    for (uint32_t i = 0; i < slots; ++i) devices.push_back(std::to_string(first + i));
-  }
-  if (devices.size() > slots) devices.resize(slots);
-  return devices;
-}
-
 std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank) {
   std::vector<std::string> argv = program.argv;
   if (!program.local_rank_option.empty()) {
@@ -102,14 +100,25 @@ std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_ran
 }
 
 WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
-                       const AttemptPlace& place, const Environment& environment, int cores) {
+                       const AttemptPlace& place, const Environment& environment, int cores,
+                       const std::vector<Accelerator>& numbered) {
   WorkerPlan plan{place, own_node.slots(), own_node.name(), cores};
-  // Several nodes of one machine share its GPUs.
+  // Several nodes of one machine share its devices.
   const uint32_t first_device = prepare.job().local() ? place.assignment.first_rank() : 0;
-  plan.devices_given = !prepare.devices().empty() || (place.use_cuda && first_device > 0);
-  plan.devices = DevicesOf(prepare.devices(), FindVariable(environment, "CUDA_VISIBLE_DEVICES"),
-                           first_device, plan.slots);
+  plan.devices_given =
+      !prepare.devices().empty() || (place.device != pb::DEVICE_CPU && first_device > 0);
+  plan.devices =
+      NamesOfSlots(RowOf(place.device), {prepare.devices().begin(), prepare.devices().end()},
+                   LookUpIn(environment), numbered, first_device, plan.slots);
   return plan;
+}
+
+std::vector<std::string> IfnameVariables(pb::Device device) {
+  std::vector<std::string> names = WorkerEnv().ifname_variables;
+  for (const std::string_view name : RowOf(device).interface_variables) {
+    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+  }
+  return names;
 }
 
 Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
@@ -138,7 +147,8 @@ Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
   worker.mpi_env = options.mpi_env();
   worker.rank = static_cast<int>(assignment.first_rank() + local_rank);
   worker.local_rank = options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
-  DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(job, plan, environment, local_rank));
+  DSL_TRY_ASSIGN(worker.visible_devices, VisibleDevices(job, plan, environment, local_rank));
+  worker.ifname_variables = IfnameVariables(plan.place.device);
   const int threads = plan.bindings.empty() ? 0 : plan.bindings.at(local_rank).threads;
   worker.omp_required = threads > 0;
   if (worker.omp_required) worker.omp_num_threads = threads;

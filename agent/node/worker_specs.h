@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/accelerators/accelerators.h"
 #include "agent/host/binding.h"
 #include "agent/host/program.h"
 #include "agent/logs/job_folder.h"
@@ -18,8 +19,8 @@ namespace dslaunch {
 // The ranks of one attempt on a node, as the rendezvous assigned them.
 struct AttemptPlace {
   uint64_t attempt = 1;
-  pb::Assignment assignment = {};  // assignment of this node
-  bool use_cuda = false;
+  pb::Assignment assignment = {};      // assignment of this node
+  pb::Device device = pb::DEVICE_CPU;  // kind of the ranks' devices; DEVICE_CPU: none
   // Address that this node uses; empty if the rendezvous is in this process.
   std::string rendezvous_address = {};
   std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty: there is none
@@ -31,26 +32,29 @@ struct WorkerPlan {
   uint32_t slots = 1;
   std::string node_name = {};             // name of the node in messages
   int cores = 1;                          // usable cores of this node
-  std::vector<std::string> devices = {};  // devices of the slots, by DevicesOf
-  // Devices were chosen for this job, which overrides CUDA_VISIBLE_DEVICES.
+  std::vector<std::string> devices = {};  // names of the slots' devices, by NamesOfSlots()
+  // Devices were chosen for this job, which overrides variables such as CUDA_VISIBLE_DEVICES.
   bool devices_given = false;
-  // For GLOO_ and NCCL_SOCKET_IFNAME. Empty: by the route to rank 0's node; nullopt: they stay
+  // For GLOO_SOCKET_IFNAME and the like. Empty: by the route to rank 0's node; nullopt: they stay
   // unset.
   std::optional<std::string> network_interface = "";
   std::vector<RankBinding> bindings = {};  // indexed by slot; empty if no rank is bound
 };
 
-// Returns the plan of a node, but for network_interface and bindings. `environment`: the ranks',
-// before their place is added; `cores`: of the node. Pure.
-WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
-                       const AttemptPlace& place, const Environment& environment, int cores);
+// Returns a function that looks variables up in `environment`, which must outlive it.
+inline LookUpVariable LookUpIn(const Environment& environment) {
+  return [&environment](const char* name) { return FindVariable(environment, name); };
+}
 
-// What each slot has as its device, as CUDA_VISIBLE_DEVICES names it: of `chosen` where there are
-// any, else of `visible` (the variable's value, nullptr: unset), else of all; of these two the
-// `first`th and those after it. Fewer than `slots` where not so many are named, by CUDA's reading
-// (ListVisibleDevices).
-std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
-                                   const char* visible, uint32_t first, uint32_t slots);
+// Returns the plan of a node, but for network_interface and bindings. `environment`: the ranks',
+// before their place is added; `cores`: of the node; `numbered`: its devices by NumberedDevices(),
+// empty if they are not known. Pure.
+WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
+                       const AttemptPlace& place, const Environment& environment, int cores,
+                       const std::vector<Accelerator>& numbered = {});
+
+// Returns the variables that name the network interface for ranks with devices of this kind.
+std::vector<std::string> IfnameVariables(pb::Device device);
 
 // Returns the variables of one slot's worker, but for the files and the network interface, which
 // only the node knows. `environment`: the node's. Pure. kUsage, naming the node, if a slot may see

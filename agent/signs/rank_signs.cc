@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/os/proc_text.h"
 #include "base/os/process_tree.h"
 #include "base/os/socket_diag.h"
@@ -78,7 +79,6 @@ uint64_t SizeOf(const std::string& path) {
 bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store_port,
                     std::unordered_set<uint64_t>& seen, RankSigns& signs) {
   constexpr std::string_view kSocket = "socket:[";
-  constexpr std::string_view kNvidia = "/dev/nvidia";
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir((folder + "fd").c_str()), closedir);
   if (dir == nullptr) return false;
   std::array<char, 64> target;
@@ -87,9 +87,7 @@ bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store
         ::readlinkat(dirfd(dir.get()), entry->d_name, target.data(), target.size());
     if (size <= 0) continue;
     std::string_view link(target.data(), static_cast<size_t>(size));
-    if (link == "/dev/kfd" || (link.starts_with(kNvidia) && link.size() > kNvidia.size() &&
-                               link[kNvidia.size()] >= '0' && link[kNvidia.size()] <= '9'))
-      signs.has_gpu = true;
+    if (IsAcceleratorFile(link)) signs.has_gpu = true;
     if (!link.starts_with(kSocket)) continue;
     link.remove_prefix(kSocket.size());
     uint64_t inode = 0;

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <utility>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/count.h"
 #include "base/os/subprocess.h"
 #include "base/text/sanitize.h"
 #include "cli/commands/doctor_report.h"
 #include "cli/commands/doctor_text.h"
+#include "cli/plan/job_spec.h"
 
 namespace dslaunch {
 namespace {
@@ -213,9 +215,20 @@ class Diagnosis {
   }
 
   void CheckGpus(const pb::Gpus& gpus) {
-    const auto visible = static_cast<int>(gpus.visible());
-    std::string seen = visible == 0 ? "none" : Count(gpus.visible(), "GPU");
-    if (gpus.installed_size() > 0) seen = GpuNames(gpus) + ", driver " + gpus.driver();
+    const bool is_asked_for = info_.device == DeviceChoice::kAuto ||
+                              info_.device == DeviceChoice::kCpu ||
+                              RowOf(gpus.device()).device == DeviceOf(info_.device);
+    const uint32_t usable = is_asked_for ? gpus.visible() : 0;
+    const auto visible = static_cast<int>(usable);
+    const AcceleratorRow& row = RowOf(is_asked_for ? gpus.device() : DeviceOf(info_.device));
+    const std::string noun(row.noun);
+    std::string seen = gpus.visible() == 0 ? "none" : Count(gpus.visible(), noun);
+    if (gpus.installed_size() > 0)
+      seen = GpuNames(gpus) + (gpus.driver().empty() ? "" : ", driver " + gpus.driver());
+    if (gpus.visible() == 0 && !gpus.unusable_file().empty()) {
+      Warn("gpu access", gpus.unusable_file() + " may not be opened by this account there",
+           "add the account to the group of that file (ls -l shows it), and log in again");
+    }
     if (!gpus.trouble().empty()) {
       Warn("gpu driver", "NVIDIA's library is there, but: " + gpus.trouble(),
            "compare with nvidia-smi there; after an update of the driver restart the node or "
@@ -225,27 +238,30 @@ class Diagnosis {
            "install the same driver on all nodes");
     }
     const bool wants_gpus =
-        info_.device == DeviceChoice::kCuda || (info_.device == DeviceChoice::kAuto && has_gpus_);
+        info_.device != DeviceChoice::kCpu && (info_.device != DeviceChoice::kAuto || has_gpus_);
     if (wants_gpus) CheckGpusAreFree(gpus);
     if (!wants_gpus || visible >= node_->slots) return Ok("gpus", seen);
     std::string hidden;
     if (gpus.installed_size() > visible)
       hidden = ", of " + std::to_string(gpus.installed_size()) + " installed";
     Fail("gpus",
-         Count(gpus.visible(), "usable GPU") + hidden + " for " +
+         Count(usable, "usable " + noun) + hidden + " for " +
              Count(static_cast<size_t>(node_->slots), "slot"),
          hidden.empty()
              ? "lower its slots, or use --device cpu"
-             : "look at CUDA_VISIBLE_DEVICES and /dev/nvidia* there, or lower its slots, or use "
-               "--device cpu");
+             : "look at " + std::string(row.levels.front().front()) + " and " +
+                   std::string(row.files) + " there, or lower its slots, or use --device cpu");
   }
 
   void CheckGpusAreFree(const pb::Gpus& gpus) {
     for (int i = 0; i < std::min(gpus.installed_size(), node_->slots); ++i) {
       const uint64_t used = gpus.installed(i).memory_used_bytes();
       if (used < kGpuIsUsedBytes) continue;
-      return Warn("gpu memory", "GPU " + std::to_string(i) + " has " + MemoryText(used) + " in use",
-                  "another program runs on it: look at nvidia-smi and dslaunch ps");
+      return Warn("gpu memory",
+                  std::string(RowOf(gpus.device()).noun) + " " + std::to_string(i) + " has " +
+                      MemoryText(used) + " in use",
+                  "another program runs on it: look at " + std::string(RowOf(gpus.device()).tool) +
+                      " and dslaunch ps");
     }
   }
 

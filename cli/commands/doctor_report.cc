@@ -32,7 +32,9 @@ std::string Describe(const DoctorInfo& info, const DoctorNode& node) {
   std::vector<std::string> parts = {Count(report.cores(), "core"),
                                     MemoryText(report.memory_bytes())};
   if (report.gpus().installed_size() > 0)
-    parts.push_back(GpuNames(report.gpus()) + " (driver " + report.gpus().driver() + ")");
+    parts.push_back(GpuNames(report.gpus()) + (report.gpus().driver().empty()
+                                                   ? ""
+                                                   : " (driver " + report.gpus().driver() + ")"));
   else
     parts.push_back("no GPU");
   for (const pb::Disk& disk : report.disks()) {

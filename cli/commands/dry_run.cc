@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "agent/host/gpus.h"
+#include "agent/accelerators/node_accelerators.h"
+#include "agent/accelerators/visible_devices.h"
 #include "agent/host/program.h"
 #include "agent/node/worker_specs.h"
 #include "base/count.h"
@@ -14,6 +15,7 @@
 #include "base/text/size_text.h"
 #include "base/text/text_table.h"
 #include "cli/commands/planned_training.h"
+#include "cli/plan/device_decision.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/job_spec.h"
 #include "cli/plan/secrets.h"
@@ -96,7 +98,7 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
   const bool is_bound = ranks.bind() != pb::RankOptions::NONE;
   if (is_bound || (!is_local && FindVariable(base, kThreadsVariable) == nullptr))
     chosen[kThreadsVariable] = is_bound ? "the cores it is bound to" : "its node's cores / ranks";
-  for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+  for (const std::string& name : IfnameVariables(plan.place.device)) {
     if (FindVariable(base, name) == nullptr)
       chosen[name] = ranks.master_addr().empty()
                          ? "the interface towards rank 0's node, unless its node sets it"
@@ -229,25 +231,32 @@ Environment DryRun::BaseOf(const pb::Program& program) const {
 Result<void> DryRun::DecideDevices() {
   const SessionOptions& session = request_.session;
   if (session.plan.launcher != Launcher::kLocal) {
-    device_known_ = session.job.device() != pb::DEVICE_AUTO;
-    use_cuda_ = session.job.device() == pb::DEVICE_CUDA;
-    device_reason_ = !device_known_ ? "CUDA if every slot turns out to have a GPU, CPU if no node "
-                                      "has one"
-                     : use_cuda_    ? "CUDA, if every slot turns out to have a GPU"
-                                    : "CPU, set by --device cpu";
+    device_ = session.job.device();
+    const AcceleratorRow& row = RowOf(device_);
+    device_reason_ =
+        device_ == pb::DEVICE_CPU ? "CPU, set by --device cpu"
+        : device_ != pb::DEVICE_AUTO
+            ? std::string(row.name) + ", if every slot turns out to have its " +
+                  std::string(row.noun)
+        : session.job.only_cuda()
+            ? "CUDA if every slot turns out to have a GPU, CPU if no node has one"
+            : "the nodes' accelerators if every slot turns out to have one, CPU if no node has any";
     return {};
   }
   std::vector<NodeGpus> gpus;
   for (const Host& node : session.plan.nodes) {
     const Environment base = BaseOf(ProgramOn(node, session.job.ranks().program()));
-    const char* const visible = node.devices.empty() ? FindVariable(base, kCudaVariable) : nullptr;
-    DSL_TRY_ASSIGN(const int shown,
-                   CountVisibleGpus(visible, session.job.ranks().options().virtual_local_rank()));
-    gpus.push_back({node.name, node.slots, shown, node.devices.empty() ? -1 : node.devices.back()});
+    DSL_TRY_ASSIGN(const NodeAccelerators found,
+                   FindAccelerators(session.job.device(), session.job.only_cuda(), LookUpIn(base),
+                                    session.job.ranks().options().virtual_local_rank()));
+    const size_t count = node.devices.empty() ? found.visible.size() : found.numbered.size();
+    gpus.push_back({node.name, node.slots, static_cast<int>(count),
+                    node.devices.empty() ? -1 : node.devices.back(), found.device()});
+    numbered_ = found.numbered;
   }
-  DSL_TRY_ASSIGN(const DeviceDecision decision, DecideDevice(session.job.device(), gpus, true));
-  device_known_ = true;
-  use_cuda_ = decision.use_cuda;
+  DSL_TRY_ASSIGN(const DeviceDecision decision,
+                 DecideDevice(session.job.device(), gpus, true, session.job.only_cuda()));
+  device_ = decision.device;
   device_reason_ = decision.reason;
   return {};
 }
@@ -279,14 +288,15 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   place.assignment = AssignmentOf(session.plan.ranks, block);
   place.assignment.set_master_addr("127.0.0.1");
   place.assignment.set_master_port(job.master_port());
-  place.use_cuda = use_cuda_;
+  place.device = device_ == pb::DEVICE_AUTO ? pb::DEVICE_CPU : device_;
   pb::Node own_node;
   own_node.set_name(node.name);
   own_node.set_slots(static_cast<uint32_t>(node.slots));
-  const WorkerPlan plan = PlanWorkers(request, own_node, place, base, request_.info.cores);
+  const WorkerPlan plan =
+      PlanWorkers(request, own_node, place, base, request_.info.cores, numbered_);
 
   DSL_TRY_ASSIGN(const ResolvedProgram command, CommandOn(node, program, base));
-  const auto at_start = ChosenAtStart(session, base, plan, device_known_);
+  const auto at_start = ChosenAtStart(session, base, plan, device_ != pb::DEVICE_AUTO);
   std::vector<PlannedRank> ranks;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(job, plan, base, slot));
@@ -330,9 +340,8 @@ void DryRun::ForEachNode(const std::function<void(const std::vector<PlannedRank>
 
 std::string DryRun::Summary() const {
   const SessionOptions& session = request_.session;
-  const std::string device = !device_known_ ? "device chosen at the start"
-                             : use_cuda_    ? "cuda"
-                                            : "cpu";
+  const std::string device = device_ == pb::DEVICE_AUTO ? "device chosen at the start"
+                                                        : std::string(DeviceOption(device_));
   std::string text = "Dry run: nothing is started, and no connection is opened.\n\n";
   text += PlanLine(session.plan, device) + "\n";
   text += "device: " + device_reason_ + "\n";
@@ -484,7 +493,7 @@ std::string DryRun::ToJson() const {
   };
   add("launcher", RowOf(plan.launcher).name);
   add("launcher_limits", RowOf(plan.launcher).limits);
-  add("device", device_known_ ? Json(use_cuda_ ? "cuda" : "cpu") : Json());
+  add("device", device_ == pb::DEVICE_AUTO ? Json() : Json(DeviceOption(device_)));
   add("device_reason", device_reason_);
   add("world_size", plan.world_size());
   add("min_nodes", plan.min_nodes);

@@ -70,8 +70,8 @@ class DryRun {
   std::string Limits() const;
 
   DryRunRequest request_;
-  bool use_cuda_ = false;
-  bool device_known_ = false;
+  pb::Device device_ = pb::DEVICE_AUTO;  // DEVICE_AUTO: not known before the start
+  std::vector<Accelerator> numbered_;    // this machine's devices, if the job runs here
   std::string device_reason_;
   std::optional<ResolvedProgram> command_;  // the command on nodes without variables of their own
 };

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/count.h"
 #include "base/os/put_file.h"
 #include "cli/commands/hostfile_report.h"
@@ -44,6 +45,7 @@ AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const 
   }
   asked.gpus = static_cast<int>(report->gpus().visible());
   if (report->gpus().installed_size() > 0) asked.gpu_name = report->gpus().installed(0).name();
+  asked.gpu_noun = RowOf(report->gpus().device()).noun;
   asked.cores = static_cast<int>(report->cores());
   asked.memory_bytes = report->memory_bytes();
   return asked;

@@ -21,7 +21,7 @@ int SlotsFor(const AskedHost& asked) {
 // Returns "8 GPUs (NVIDIA H100 80GB HBM3)" or "2 cores".
 std::string Has(const AskedHost& asked) {
   if (asked.gpus == 0) return Count(static_cast<size_t>(asked.cores), "core");
-  return Count(static_cast<size_t>(asked.gpus), "GPU") +
+  return Count(static_cast<size_t>(asked.gpus), asked.gpu_noun) +
          (asked.gpu_name.empty() ? "" : " (" + SanitizeForTerminal(asked.gpu_name) + ")");
 }
 
@@ -96,7 +96,7 @@ std::string WriteHostfileText(const std::vector<AskedHost>& hosts, bool yaml) {
 std::string SlotProblem(const AskedHost& asked) {
   if (asked.failure || asked.gpus == 0 || asked.host.slots <= asked.gpus) return "";
   return Count(static_cast<size_t>(asked.host.slots), "slot") + ", but " +
-         Count(static_cast<size_t>(asked.gpus), "GPU");
+         Count(static_cast<size_t>(asked.gpus), asked.gpu_noun);
 }
 
 std::string HostTable(const std::vector<AskedHost>& hosts) {

@@ -17,6 +17,7 @@ struct AskedHost {
   std::optional<Error> failure;  // if set, the other fields are not valid
   int gpus = 0;                  // number of GPUs that a job would see
   std::string gpu_name;          // name of the first GPU
+  std::string gpu_noun = "GPU";  // word for its accelerators: "NPU"
   int cores = 0;
   uint64_t memory_bytes = 0;
 };

@@ -141,7 +141,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"dry_run", "true"},
            {"launcher", "value of --launcher, or per_node or exec"},
            {"launcher_limits", "features that this launcher does not support"},
-           {"device", "cuda or cpu; null: not known before the nodes are asked"},
+           {"device", "as for --device, never auto; null: not known before the nodes are asked"},
            {"device_reason", "reason for the choice of device"},
            {"world_size", "number of ranks"},
            {"min_nodes", "smallest number of nodes with which the job continues"},

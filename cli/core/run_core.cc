@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/count.h"
 #include "base/text/rank_list.h"
 #include "cli/core/call_times.h"
@@ -174,9 +175,11 @@ bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
     nodes_.Reconnect(index);
     return false;
   }
-  if (nodes_.uses_cuda() && std::cmp_less(info->gpus(), node.planned->slots)) {
+  const uint32_t devices = info->device() == nodes_.device() ? info->gpus() : 0;
+  if (nodes_.device() != pb::DEVICE_CPU && std::cmp_less(devices, node.planned->slots)) {
     nodes_.SayGoodbye(index);
-    out_.Log(LogLevel::kWarning, name + " stays out: it has " + Count(info->gpus(), "GPU") +
+    out_.Log(LogLevel::kWarning, name + " stays out: it has " +
+                                     Count(devices, std::string(RowOf(nodes_.device()).noun)) +
                                      " for " +
                                      Count(static_cast<size_t>(node.planned->slots), "slot"));
     return false;

@@ -76,7 +76,7 @@ class SessionNodes {
   void RunAll(pb::RunRequest run);
   // Runs a node that was prepared again.
   void RunAgain(size_t index);
-  bool uses_cuda() const { return run_->use_cuda(); }
+  pb::Device device() const { return run_->device(); }  // the job's kind
   // Called when the ranks of the node have started.
   void OnStarted(size_t index) { nodes_[index].attempts = 0; }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/count.h"
 #include "cli/core/connect_failures.h"
+#include "cli/plan/device_decision.h"
 #include "proto/wire/cause.h"
 
 namespace dslaunch {
@@ -104,9 +106,10 @@ void StartCore::OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::t
   if (info.ok()) {
     nodes_.OnPrepared(index, *std::move(info));
     const pb::PreparedNode& prepared = *nodes_[index].info;
-    out_.Log(LogLevel::kDebug, nodes_.names()[index] + " is prepared after " + SinceStart(now) +
-                                   ", with " + Count(prepared.gpus(), "GPU") +
-                                   "; its logs are in " + prepared.job_dir());
+    out_.Log(LogLevel::kDebug,
+             nodes_.names()[index] + " is prepared after " + SinceStart(now) + ", with " +
+                 CountText(RowOf(prepared.device()), static_cast<int>(prepared.gpus())) +
+                 "; its logs are in " + prepared.job_dir());
   } else {
     out_.Record(action::Record::Kind::kFailed, index, info.error().message);
     failures_[index] = info.error();
@@ -122,10 +125,11 @@ void StartCore::RunAll() {
     if (!node.info) continue;
     const Host& planned = *node.planned;
     gpus.push_back({planned.name, planned.slots, static_cast<int>(node.info->gpus()),
-                    planned.devices.empty() ? -1 : planned.devices.back()});
+                    planned.devices.empty() ? -1 : planned.devices.back(), node.info->device()});
   }
   Result<DeviceDecision> device =
-      DecideDevice(options_.job.device(), gpus, options_.plan.launcher == Launcher::kLocal);
+      DecideDevice(options_.job.device(), gpus, options_.plan.launcher == Launcher::kLocal,
+                   options_.job.only_cuda());
   if (!device.ok()) return Fail(0, device.error());
   std::string no_pmix;
   for (const SessionNodes::Node& node : nodes_.all()) {
@@ -138,7 +142,7 @@ void StartCore::RunAll() {
         options_.job.detachable()
             ? ""
             : options_.shown.Hint(static_cast<size_t>(options_.plan.world_size()));
-    out_.Log(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu") +
+    out_.Log(LogLevel::kInfo, PlanLine(options_.plan, DeviceOption(device->device)) +
                                   (shown.empty() ? "" : "; " + shown));
   }
   out_.Log(LogLevel::kDebug, device->reason);
@@ -150,7 +154,7 @@ void StartCore::RunAll() {
       "the rendezvous is on " + nodes_.names()[nodes_.host()] + ": " +
           NameList({run.rendezvous_endpoints().begin(), run.rendezvous_endpoints().end()}, ", "));
   if (!options_.job.detachable()) *run.mutable_shown() = options_.shown.ToProto();
-  run.set_use_cuda(device->use_cuda);
+  run.set_device(device->device);
   nodes_.RunAll(std::move(run));
   out_.Ask(session_request::BeginWatch{});
 }

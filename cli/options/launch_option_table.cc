@@ -16,7 +16,9 @@ constexpr double kDayS = 86'400;
 constexpr char kAdmitsNodes[] = "decides who may take part";
 
 constexpr Named<DeviceChoice> kDevices[] = {
-    {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
+    {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"rocm", DeviceChoice::kRocm},
+    {"xpu", DeviceChoice::kXpu},   {"npu", DeviceChoice::kNpu},   {"hpu", DeviceChoice::kHpu},
+    {"mlu", DeviceChoice::kMlu},   {"cpu", DeviceChoice::kCpu}};
 constexpr Named<NumaBinding> kNumaBindings[] = {{"node", NumaBinding::kNode},
                                                 {"socket", NumaBinding::kSocket},
                                                 {"exclusive", NumaBinding::kExclusive},
@@ -280,8 +282,9 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .common = true},
       {.names = "--device",
+       .value = "KIND",
        .group = Group::kWhere,
-       .help = "auto: CUDA if every rank can have a GPU",
+       .help = "cuda, rocm, xpu, npu, hpu, mlu, cpu",
        .target = kChoice<&LaunchOptions::device, kDevices>,
        .default_value = "auto",
        .common = true},

@@ -76,7 +76,8 @@ struct OptionSpec {
   const char* names;  // "-H,--hostfile", with '_'; the first long name is the canonical one, the
                       // rest are aliases
   const char* also = "";   // aliases from other launchers, which --help does not show
-  const char* value = "";  // placeholder, "FILE", "N|auto"; empty for flags and kChoice
+  const char* value = "";  // placeholder, "FILE", "N|auto"; empty for flags and for most of
+                           // kChoice, which show their words
   OptionGroup group;
   const char* help;  // without a full stop
   OptionTarget target = {};

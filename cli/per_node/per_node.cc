@@ -21,6 +21,7 @@
 #include "cli/per_node/per_node_member.h"
 #include "cli/per_node/per_node_token.h"
 #include "cli/plan/job_program.h"
+#include "cli/plan/job_spec.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/secrets.h"
 #include "cli/transport/transport_local.h"
@@ -158,7 +159,7 @@ Result<int> OwnSlots(const LaunchOptions& options, const PerNodeInfo& info) {
   if (info.plan.local_gpus > 0) return info.plan.local_gpus;
   if (from == SlotsFrom::kGpu) {
     return Usage("--nproc_per_node gpu: " + info.host_name +
-                 " has no NVIDIA GPU; give a number, or take cpu");
+                 " has no accelerator; give a number, or take cpu");
   }
   return options.slots_from ? info.plan.cores : 1;
 }
@@ -232,7 +233,8 @@ Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
   char name[256] = "?";
   gethostname(name, sizeof name - 1);
   info.host_name = name;
-  info.plan = ReadPlanInfo(options.virtual_local_rank);
+  info.plan = ReadPlanInfo(DeviceOf(options.device), options.mode == LaunchOptions::Mode::kTrain,
+                           options.virtual_local_rank);
   if (options.hostfile) {
     info.hostfile = *options.hostfile;
   } else if (!options.num_nodes && !options.max_nodes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/text/sanitize.h"
 #include "cli/plan/env_file.h"
 #include "proto/contract/worker_env.h"
@@ -29,7 +30,8 @@ constexpr std::string_view kCarriedPrefixes[] = {
     "DEEPSPEED_", "DS_", "ACCELERATE_", "FSDP_", "MEGATRON_", "VLLM_", "HOROVOD_",
     // GPUs and networks
     "CUDA_", "CUDNN_", "CUBLAS_", "CUTLASS_", "NVTE_", "NVSHMEM_", "RCCL_", "HIP_", "HSA_",
-    "MIOPEN_", "GLOO_", "FI_", "RDMAV_",
+    "MIOPEN_", "GLOO_", "FI_", "RDMAV_", "ROCR_", "ZE_", "SYCL_", "ONEAPI_", "CCL_", "ASCEND_",
+    "HCCL_", "HABANA_", "PT_HPU_", "MLU_", "CNCL_",
     // data, models and trackers
     "HF_", "HUGGING_FACE_", "HUGGINGFACE_", "TRANSFORMERS_", "DATASETS_", "TOKENIZERS_",
     "SAFETENSORS_", "WANDB_", "COMET_", "NEPTUNE_", "CLEARML_",
@@ -40,7 +42,6 @@ constexpr std::string_view kCarriedNames[] = {"GLIBC_TUNABLES", "DSLAUNCH_SHM_DI
 // The machine's devices, a process's place under another launcher, and launchers' own variables.
 constexpr std::string_view kNeverCarriedPrefixes[] = {"OMPI_COMM_WORLD_", "OMPI_UNIVERSE_",
                                                       "DS_ENV_FILE"};
-constexpr std::string_view kDevices[] = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"};
 
 // If this is set, nodes set these two themselves.
 constexpr char kOwnNetworkMark[] = "AISC_JOB_NAME";
@@ -206,7 +207,7 @@ bool HasPrefix(std::string_view name, std::span<const std::string_view> prefixes
 
 bool IsCarried(std::string_view name) {
   return (HasPrefix(name, kCarriedPrefixes) || IsAmong(name, kCarriedNames)) &&
-         !HasPrefix(name, kNeverCarriedPrefixes) && !IsAmong(name, kDevices) &&
+         !HasPrefix(name, kNeverCarriedPrefixes) && !IsDeviceVariable(name) &&
          name != kPythonPath && !IsPlaceVariable(name);
 }
 
@@ -227,7 +228,7 @@ CarriedEnvironment Carry(const std::vector<std::string>& environment) {
     if (own_network && IsAmong(name, kOwnNetwork)) continue;
     if (IsCarried(name))
       carried.variables.emplace_back(name, entry.substr(equals + 1));
-    else if (IsAmong(name, kDevices) || !(IsOfSession(name) || IsPlaceVariable(name)))
+    else if (IsDeviceVariable(name) || !(IsOfSession(name) || IsPlaceVariable(name)))
       carried.left_out.push_back(name);
   }
   std::ranges::sort(carried.left_out);

@@ -25,9 +25,9 @@ pb::FilteredLogs FilteredLogsOf(const LaunchOptions& options, const std::string&
 }  // namespace
 
 pb::Device DeviceOf(DeviceChoice choice) {
-  return choice == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
-         : choice == DeviceChoice::kCpu ? pb::DEVICE_CPU
-                                        : pb::DEVICE_AUTO;
+  static_assert(static_cast<int>(DeviceChoice::kCuda) == pb::DEVICE_CUDA &&
+                static_cast<int>(DeviceChoice::kMlu) == pb::DEVICE_MLU);
+  return static_cast<pb::Device>(choice);
 }
 
 Result<pb::JobSpec> MakeJobSpec(const LaunchOptions& options, const LaunchPlan& plan,
@@ -44,6 +44,7 @@ Result<pb::JobSpec> MakeJobSpec(const LaunchOptions& options, const LaunchPlan& 
   ranks.set_description(info.description);
   *job.mutable_timeouts() = MakeTimeouts(options);
   job.set_device(DeviceOf(options.device));
+  job.set_only_cuda(options.mode == LaunchOptions::Mode::kTrain);
   const Way way = RowOf(plan.launcher).way;
   job.set_local(way == Way::kHere);
   job.set_may_share_machine(way != Way::kSsh);

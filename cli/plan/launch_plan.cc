@@ -14,8 +14,6 @@ namespace {
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
-std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
-
 // As in DeepSpeed, the only node of a hostfile needs no SSH if it is this machine, unless an option
 // of SSH is given.
 Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool has_hosts,
@@ -42,10 +40,10 @@ const char* NameOf(SlotsFrom from) {
   return from == SlotsFrom::kCpu ? "cpu" : from == SlotsFrom::kGpu ? "gpu" : "auto";
 }
 
-// Refuses more ranks than the GPUs that CUDA_VISIBLE_DEVICES shows. If it shows none, the job runs
-// on the CPU.
+// Refuses more ranks than the devices that variables such as CUDA_VISIBLE_DEVICES show. If they
+// show none, the job runs on the CPU.
 Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, int num_nodes) {
-  if (!info.visible_devices || options.device == DeviceChoice::kCpu) return {};
+  if (info.device_limits.empty() || options.device == DeviceChoice::kCpu) return {};
   const int shown = info.local_gpus;
   const int ranks = *options.num_gpus * num_nodes;
   if (shown == 0 || ranks <= shown) return {};
@@ -53,9 +51,9 @@ Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, 
   return Usage((num_nodes == 1 ? num_gpus
                                : std::to_string(num_nodes) + " nodes x " + num_gpus + " = " +
                                      std::to_string(ranks) + " ranks on this machine") +
-               ", but CUDA_VISIBLE_DEVICES=" + SanitizeForTerminal(*info.visible_devices) +
-               " shows " + Gpus(shown) + "; unset it, ask for " +
-               std::to_string(shown / num_nodes) + " or fewer, or add --device cpu");
+               ", but " + info.device_limits + " shows " + CountText(*info.accelerator, shown) +
+               "; unset it, ask for " + std::to_string(shown / num_nodes) +
+               " or fewer, or add --device cpu");
 }
 
 // Returns the slots of each of `num_nodes` nodes on this machine without a hostfile.
@@ -68,12 +66,13 @@ Result<int> LocalSlots(const LaunchOptions& options, const PlanInfo& info, int n
     return *options.num_gpus;
   }
   if (options.slots_from == SlotsFrom::kGpu && info.local_gpus < num_nodes) {
-    return Usage("--nproc_per_node gpu: this machine has " + Gpus(info.local_gpus) +
+    return Usage("--nproc_per_node gpu: this machine has " +
+                 CountText(*info.accelerator, info.local_gpus) +
                  (num_nodes == 1 ? "" : " for " + std::to_string(num_nodes) + " nodes") +
                  "; give a number, or cpu");
   }
   if (info.local_gpus > 0 && options.slots_from != SlotsFrom::kCpu) {
-    note = "slots from the " + Gpus(info.local_gpus) + " of this machine";
+    note = "slots from the " + CountText(*info.accelerator, info.local_gpus) + " of this machine";
     return std::max(1, info.local_gpus / num_nodes);
   }
   if (options.slots_from) {
@@ -101,8 +100,8 @@ Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vect
   return FilterHosts(hosts, kind, options.include ? *options.include : *options.exclude, source);
 }
 
-// Plans the GPUs of this machine that a filter such as `localhost:0,2` chooses, or its cores if it
-// has no GPU.
+// Plans the accelerators of this machine that a filter such as `localhost:0,2` chooses, or its
+// cores if it has none.
 Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanInfo& info) {
   Host machine;
   machine.name = machine.host = "localhost";
@@ -115,10 +114,10 @@ Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanI
   if (info.installed_gpus == 0) {
     plan.slots_note = "of the " + Count(static_cast<size_t>(info.cores), "core") +
                       " of this machine, as it has no GPU";
-  } else if (info.visible_devices && !plan.nodes.front().devices.empty()) {
-    plan.slots_note = "CUDA_VISIBLE_DEVICES=" + SanitizeForTerminal(*info.visible_devices) +
-                      " is not used, as " + (options.include ? "--include" : "--exclude") +
-                      " chooses the GPUs";
+  } else if (!info.device_limits.empty() && !plan.nodes.front().devices.empty()) {
+    plan.slots_note = info.device_limits + " is not used, as " +
+                      (options.include ? "--include" : "--exclude") + " chooses the " +
+                      std::string(info.accelerator->noun) + "s";
   }
   return plan;
 }
@@ -294,9 +293,10 @@ Result<LaunchPlan> PlanFromBatch(LaunchOptions options, const BatchNodes& batch,
   }
   DSL_TRY_ASSIGN(LaunchPlan plan, PlanFrom(options, hosts, batch.variable));
   plan.slots_note = options.num_gpus ? "nodes from " + batch.variable
-                    : by_gpus        ? "nodes from " + batch.variable + ", slots from the " +
-                                    Gpus(info.local_gpus) + " of this machine"
-                              : "nodes and slots from " + batch.variable;
+                    : by_gpus
+                        ? "nodes from " + batch.variable + ", slots from the " +
+                              CountText(*info.accelerator, info.local_gpus) + " of this machine"
+                        : "nodes and slots from " + batch.variable;
   return plan;
 }
 
@@ -549,38 +549,6 @@ Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix
         "; or --mpi none makes each rank a world of its own");
   }
   return service;
-}
-
-Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<NodeGpus>& nodes,
-                                    bool one_machine) {
-  if (requested == pb::DEVICE_CPU) return DeviceDecision{false, "CPU, set by --device cpu"};
-  int all_slots = 0;
-  int all_gpus = 0;
-  for (const NodeGpus& node : nodes) {
-    all_slots += node.slots;
-    all_gpus += node.gpus;
-  }
-  std::vector<std::string> lacking;
-  for (const NodeGpus& node : nodes) {
-    const int needed = one_machine ? all_slots : node.slots;
-    const bool is_chosen = node.last_device >= 0;
-    if (node.gpus >= (is_chosen ? node.last_device + 1 : needed)) continue;
-    lacking.push_back(node.name + " has " + Gpus(node.gpus) +
-                      (is_chosen ? ", so no GPU " + std::to_string(node.last_device)
-                                 : " for " + Count(static_cast<size_t>(needed), "slot")));
-    if (one_machine) break;  // because all nodes share its GPUs
-  }
-  if (lacking.empty()) {
-    return DeviceDecision{true, requested == pb::DEVICE_CUDA ? "CUDA, set by --device cuda"
-                                                             : "CUDA, as every slot has a GPU"};
-  }
-  if (requested == pb::DEVICE_AUTO && all_gpus == 0) {
-    return DeviceDecision{false, "CPU, as no node has an NVIDIA GPU"};
-  }
-  if (one_machine) lacking.front().replace(0, nodes.front().name.size(), "this machine");
-  const std::string asked = requested == pb::DEVICE_CUDA ? "--device cuda" : "--device auto";
-  return Usage(asked + ": not every slot has a GPU: " + NameList(lacking, ", ") +
-               "; ask for fewer slots (--num_gpus), or add --device cpu");
 }
 
 }  // namespace dslaunch

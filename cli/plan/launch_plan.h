@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/accelerators/accelerators.h"
 #include "base/error.h"
 #include "cli/launchers/start_all.h"
 #include "cli/plan/batch_nodes.h"
@@ -24,16 +25,18 @@ inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 // The state of this machine.
 struct PlanInfo {
   bool default_hostfile_exists = false;  // kDefaultHostfile
-  int local_gpus = 0;                    // visible to a program under visible_devices
-  std::string gpu_trouble = {};          // why visible_devices is refused; else empty
-  int installed_gpus = 0;
+  int local_gpus = 0;                    // devices of that kind that are visible to a program
+  std::string gpu_trouble = {};  // why the variables of visible devices are refused; else empty
+  int installed_gpus = 0;        // devices that a filter's numbers count
   int cores = 1;
-  std::optional<std::string> visible_devices = {};  // CUDA_VISIBLE_DEVICES; nullopt: unset
-  std::vector<std::string> own_names = {};          // names of this machine in a hostfile
+  std::string device_limits = {};  // "CUDA_VISIBLE_DEVICES=4,5"; empty: no variable limits devices
+  std::vector<std::string> own_names = {};  // names of this machine in a hostfile
   std::string user = {};
   // The allocation that this process is in. An error matters only if its nodes are to be used.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
   std::optional<BatchNodes> batch = {};  // nodes given by another batch system
+  // Kind of the devices that a job would use here.
+  const AcceleratorRow* accelerator = &RowOf(pb::DEVICE_CUDA);
 };
 
 struct LaunchPlan {
@@ -81,22 +84,9 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
 // Returns the world size if it is known before any node is reached; 0 for a range of nodes.
 int CertainRanks(const LaunchPlan& plan);
 
-// Returns "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device`: "cpu" or
-// "cuda".
+// Returns "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device`: as for
+// --device.
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
-
-// Facts that a node reported about itself.
-struct NodeGpus {
-  std::string name;
-  int slots = 0;
-  int gpus = 0;
-  int last_device = -1;  // the largest that a filter chose; -1: no filter
-};
-
-struct DeviceDecision {
-  bool use_cuda = false;
-  std::string reason;  // one sentence for the user
-};
 
 // Returns what joins the ranks that use MPI into one MPI_COMM_WORLD. `no_pmix`: the first reason of
 // a node for which ranks that speak PMIx cannot be joined; empty: they can. `auto` offers PMI and
@@ -104,12 +94,5 @@ struct DeviceDecision {
 // with the reason; a single rank needs no server. With `pmix` the reason is an error: kUnavailable.
 // `pmi` needs nothing.
 Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix, int ranks);
-
-// Decides between CPU and CUDA. AUTO chooses CUDA if every node has a GPU for each slot, CPU if no
-// node has a GPU, and is an error otherwise. CUDA is an error if a node has too few GPUs. With
-// `one_machine` (the local launcher) the nodes share its GPUs. Errors are kUsage and name the
-// nodes.
-Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<NodeGpus>& nodes,
-                                    bool one_machine);
 
 }  // namespace dslaunch

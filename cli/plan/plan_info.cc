@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/host/gpus.h"
+#include "agent/accelerators/node_accelerators.h"
+#include "agent/accelerators/visible_devices.h"
 #include "base/errno_text.h"
 #include "base/os/ownership.h"
 #include "base/os/usable_cores.h"
@@ -56,17 +57,19 @@ void AddOwnAddresses(std::vector<std::string>& names) {
 
 }  // namespace
 
-PlanInfo ReadPlanInfo(bool each_alone) {
+PlanInfo ReadPlanInfo(pb::Device device, bool only_cuda, bool each_alone) {
   PlanInfo info;
   info.default_hostfile_exists = ::access(kDefaultHostfile, F_OK) == 0;
-  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible != nullptr) info.visible_devices = visible;
-  info.installed_gpus = *CountVisibleGpus(nullptr);
-  const Result<int> gpus = CountVisibleGpus(visible, each_alone);
-  if (gpus.ok())
-    info.local_gpus = *gpus;
-  else
-    info.gpu_trouble = gpus.error().message;
+  const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
+  const Result<NodeAccelerators> found = FindAccelerators(device, only_cuda, getenv, each_alone);
+  if (found.ok()) {
+    info.accelerator = found->row;
+    info.local_gpus = static_cast<int>(found->visible.size());
+    info.installed_gpus = static_cast<int>(found->numbered.size());
+    info.device_limits = LimitsOn(*found->row, getenv);
+  } else {
+    info.gpu_trouble = found.error().message;
+  }
   info.cores = UsableCores();
   info.own_names = {"localhost", "127.0.0.1", "::1"};
   std::array<char, 256> name{};
@@ -78,7 +81,6 @@ PlanInfo ReadPlanInfo(bool each_alone) {
   AddOwnAddresses(info.own_names);
   info.user = Variable("USER");
   if (info.user.empty()) info.user = Variable("LOGNAME");
-  const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
   info.slurm = ReadSlurmAllocation(getenv);
   info.batch = ReadBatchNodes(getenv, ReadNodeFile);
   return info;

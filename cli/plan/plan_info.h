@@ -8,8 +8,10 @@
 
 namespace dslaunch {
 
-// Reads the environment, devices and names without any network. `each_alone`: as for CountVisible.
-PlanInfo ReadPlanInfo(bool each_alone = false);
+// Reads the environment, devices and names without any network. See FindAccelerators() for the
+// arguments.
+PlanInfo ReadPlanInfo(pb::Device device = pb::DEVICE_AUTO, bool only_cuda = false,
+                      bool each_alone = false);
 
 // Returns `pwd`, the value of PWD, if it is an absolute path of the current folder without "." and
 // "..", else "". It may have links that getcwd() follows.

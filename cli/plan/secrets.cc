@@ -36,13 +36,13 @@ constexpr std::string_view kHarmlessBefore[] = {  // before the last word
 // Variables whose values are shown, because launchers, libraries and shells read no secrets from
 // them.
 constexpr std::string_view kHarmlessPrefixes[] = {  // variables of libraries and launchers
-    "NCCL_",          "RCCL_",   "GLOO_",   "UCX_",       "MV2_",      "FI_",
-    "OMP_",           "GOMP_",   "KMP_",    "MKL_",       "OPENBLAS_", "BLIS_",
-    "DNNL_",          "ONEDNN_", "CUDA_",   "CUDNN_",     "CUBLAS_",   "NVIDIA_",
-    "HIP_",           "HSA_",    "ROCR_",   "TORCH_",     "PYTORCH_",  "TORCHELASTIC_",
-    "TORCHINDUCTOR_", "TRITON_", "TF_CPP_", "TF_ENABLE_", "DSLAUNCH_", "PET_",
-    "DEEPSPEED_",     "GLIBC_",  "MALLOC_", "LC_",        "PYTHON",    "SLURM_",
-    "XDG_",           "LD_"};
+    "NCCL_",   "RCCL_",      "GLOO_",          "UCX_",      "MV2_",    "FI_",        "OMP_",
+    "GOMP_",   "KMP_",       "MKL_",           "OPENBLAS_", "BLIS_",   "DNNL_",      "ONEDNN_",
+    "CUDA_",   "CUDNN_",     "CUBLAS_",        "NVIDIA_",   "HIP_",    "HSA_",       "ROCR_",
+    "TORCH_",  "PYTORCH_",   "TORCHELASTIC_",  "ZE_",       "CCL_",    "ASCEND_",    "HCCL_",
+    "HABANA_", "MLU_",       "TORCHINDUCTOR_", "TRITON_",   "TF_CPP_", "TF_ENABLE_", "DSLAUNCH_",
+    "PET_",    "DEEPSPEED_", "GLIBC_",         "MALLOC_",   "LC_",     "PYTHON",     "SLURM_",
+    "XDG_",    "LD_"};
 constexpr std::string_view kHarmlessNames[] = {  // variables of shells, launchers and data caches
     "PATH",
     "HOME",

@@ -12,7 +12,8 @@
 
 namespace dslaunch {
 
-enum class DeviceChoice { kAuto, kCuda, kCpu };
+// In the order of pb::Device.
+enum class DeviceChoice { kAuto, kCpu, kCuda, kRocm, kXpu, kNpu, kHpu, kMlu };
 enum class MpiChoice { kAuto, kPmix, kPmi, kNone };
 
 // Whose output appears on the terminal. All output is in the log files anyway.

@@ -89,7 +89,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
   if (memory_checkpoint > 0) env.emplace_back(kMemoryCheckpointVariable, number(memory_checkpoint));
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
   if (omp_required) env.emplace_back(kOmpVariable, number(omp_num_threads));
-  if (cuda_visible_devices) env.emplace_back("CUDA_VISIBLE_DEVICES", *cuda_visible_devices);
+  env.insert(env.end(), visible_devices.begin(), visible_devices.end());
   return env;
 }
 
@@ -100,8 +100,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
   };
   if (socket_ifname) {
-    env.emplace_back("GLOO_SOCKET_IFNAME", *socket_ifname);
-    env.emplace_back("NCCL_SOCKET_IFNAME", *socket_ifname);
+    for (const std::string& name : ifname_variables) env.emplace_back(name, *socket_ifname);
   }
   return env;
 }

@@ -53,11 +53,13 @@ struct WorkerEnv {
   std::string rank_dir;     // folder for the files of dslaunch report (rank_files.h); empty: none
   std::string rank_socket;  // socket for connections to other ranks (rank_link.h); empty: no agent
                             // provides any
-  std::optional<std::string> cuda_visible_devices;  // nullopt: keep the inherited value
-  std::optional<std::string>
-      socket_ifname;             // GLOO_ and NCCL_SOCKET_IFNAME; nullopt: keep the inherited values
-  std::string role = "default";  // ROLE_NAME
-  std::optional<int> role_rank;  // rank among the ranks of that role; nullopt: `rank`
+  // Variables that choose the devices which the rank sees. Empty: keep the inherited values.
+  std::vector<std::pair<std::string, std::string>> visible_devices;
+  // Value of `ifname_variables`; nullopt: keep the inherited values.
+  std::optional<std::string> socket_ifname;
+  std::vector<std::string> ifname_variables = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"};
+  std::string role = "default";        // ROLE_NAME
+  std::optional<int> role_rank;        // rank among the ranks of that role; nullopt: `rank`
   std::optional<int> role_world_size;  // nullopt: `world_size`
   std::string run_id;                  // TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;

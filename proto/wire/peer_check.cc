@@ -249,6 +249,7 @@ Result<void> CheckPrepareReply(pb::PrepareReply& reply) {
     rules.Holds(reply.info().job_dir().starts_with('/'),
                 "a job folder that is not an absolute path");
     rules.AtMost("number of GPUs", reply.info().gpus(), kMaxGpus);
+    rules.Holds(pb::Device_IsValid(reply.info().device()), "an unknown kind of device");
     CheckEndpoints(rules, reply.info().rendezvous_endpoints());
   }
   return rules.result();

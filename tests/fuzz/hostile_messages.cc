@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/accelerators/visible_devices.h"
 #include "agent/core/attempt_workers.h"
 #include "agent/logs/rank_selection.h"
 #include "agent/mpi/pmix_helper.h"
@@ -964,17 +965,20 @@ bool AssignsWorkers(const std::string& bytes) {
   job.set_job_id("job");
   WorkerPlan plan;
   plan.slots = static_cast<uint32_t>(1 + input.Below(4));
-  plan.place.use_cuda = input.Flag();
+  plan.place.device = static_cast<pb::Device>(input.Below(pb::Device_ARRAYSIZE));
+  const AcceleratorRow& row = RowOf(plan.place.device);
   plan.devices_given = input.Flag();
   plan.node_name = "node1";
   const std::string visible(input.Text());
   const bool is_set = input.Flag();
-  plan.devices = DevicesOf({}, is_set ? visible.c_str() : nullptr,
-                           static_cast<uint32_t>(input.Below(4)), plan.slots);
+  const std::string variable(row.levels.back().front());
+  const Environment environment = {"PATH=/bin", (is_set ? variable : "UNUSED") + "=" + visible};
+  const std::vector<Accelerator> gpus = {{"GPU-1", 0}, {"GPU-12", 0}, {"", 0}};
+  plan.devices = NamesOfSlots(row, {}, LookUpIn(environment), gpus,
+                              static_cast<uint32_t>(input.Below(4)), plan.slots);
   Require(plan.devices.size() <= plan.slots, "there are more devices than slots");
-  const std::vector<GpuPlace> gpus = {{"GPU-1", 0}, {"GPU-12", 0}, {"", 0}};
-  const VisibleGpus shown = CountVisible(visible, gpus, false);
-  Require(shown.count >= 0 && (shown.repeated.empty() || shown.count == 0),
+  const SeenDevices shown = SeeThrough(row, visible, gpus, false);
+  Require(shown.repeated.empty() || shown.devices.empty(),
           "devices are shown in spite of a repeated one");
   if (const auto options = TakeMessage<pb::RankOptions>(input))
     *job.mutable_ranks()->mutable_options() = *options;
@@ -986,7 +990,6 @@ bool AssignsWorkers(const std::string& bytes) {
               std::ranges::adjacent_find(members) == members.end(),
           "nodes are not ascending");
   Require(IndexesOf(ToNodeSet(members)) == members, "nodes change when they are handed on");
-  const Environment environment = {"PATH=/bin", "CUDA_VISIBLE_DEVICES=" + visible};
   bool any = false;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
     const Result<WorkerEnv> worker = MakeWorkerEnv(job, plan, environment, slot);

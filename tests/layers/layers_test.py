@@ -172,8 +172,8 @@ class LayersTest(unittest.TestCase):
             return run.stdout
 
     def test_reports_forbidden_include(self):
-        found = self.planted("rendezvous/quorum.h", '#include "agent/host/gpus.h"')
-        self.assertRegex(found, r"rendezvous/quorum\.h:\d+: rendezvous must not include agent/host/gpus\.h")
+        found = self.planted("rendezvous/quorum.h", '#include "agent/host/binding.h"')
+        self.assertRegex(found, r"rendezvous/quorum\.h:\d+: rendezvous must not include agent/host/binding\.h")
 
     def test_reports_cycle_of_files_within_a_folder(self):
         found = self.planted("base/error.h", '#include "base/os/subprocess.h"')

@@ -88,7 +88,7 @@ class WrongInput(LauncherCase):
         for visible in ("0,1", "0,0", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"):
             code, job = self.run_job("--num_gpus", "4", "--dry_run", "true", env={"CUDA_VISIBLE_DEVICES": visible})
             self.assert_code(0, code, job)
-            self.assert_prints(job, "= 4 ranks", "CPU, as no node has an NVIDIA GPU")
+            self.assert_prints(job, "= 4 ranks", "CPU, as no node has an accelerator")
 
     def test_rejects_auto_slots_with_hostfile_slots(self):
         hosts = self.hostfile("node1 slots=2\n")[:2]

@@ -31,10 +31,12 @@ def why_not():
 class SlurmCluster:
     """Nodes n1, n2, ... with `cores` each; a context manager. Slurm's commands need the variables in `environment`.
 
-    `gpus`: number on each node, according to Slurm; their devices are terminals, of which 4 always exist."""
+    `gpus`: number on each node, according to Slurm; their devices are terminals, of which 4 always exist.
+    `gres_flags`: flags of gres.conf for each node, such as "amd_gpu_env"."""
 
-    def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20, gpus=0):
+    def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20, gpus=0, gres_flags=None):
         self._gpus = gpus
+        self._gres_flags = gres_flags or {}
         self._slurmd_timeout_s = slurmd_timeout_s
         self.names = [f"n{i + 1}" for i in range(nodes)]
         self.cores = cores
@@ -65,7 +67,9 @@ class SlurmCluster:
                         f"CPUs={self.cores} {f'Gres=gpu:{self._gpus} ' if self._gpus else ''}State=UNKNOWN\n"
                         for name, port in zip(self.names, ports))
         if self._gpus:
-            (folder / "gres.conf").write_text(f"Name=gpu File=/dev/tty[0-{self._gpus - 1}]\n")
+            (folder / "gres.conf").write_text("".join(
+                f"NodeName={name} Name=gpu File=/dev/tty[0-{self._gpus - 1}]{f' Flags={flags}' if flags else ''}\n"
+                for name, flags in ((name, self._gres_flags.get(name)) for name in self.names)))
         (folder / "slurm.conf").write_text(
             f"ClusterName=test\n{'GresTypes=gpu' if self._gpus else ''}\n"
             f"SlurmctldHost={socket.gethostname()}(127.0.0.1)\n"

@@ -174,17 +174,6 @@ TEST(BindingTest, RejectsGpuOnNodeWithoutUsableCpu) {
               HasSubstr("the GPU of local rank 1 is on NUMA node 1"));
 }
 
-TEST(BindingTest, FindsGpusByNumberOrUuidPrefix) {
-  const std::vector<GpuPlace> gpus = {{"GPU-aaaa", 0}, {"GPU-abbb", 1}};
-  EXPECT_THAT(*GpuNodesOf({"1", "0"}, gpus), ElementsAre(1, 0));
-  EXPECT_THAT(*GpuNodesOf({"GPU-ab"}, gpus), ElementsAre(1));
-  for (const char* device : {"2", "MIG-x", "GPU-", "", "1x"}) {
-    const auto nodes = GpuNodesOf({device}, gpus);
-    ASSERT_FALSE(nodes.ok()) << device;
-    EXPECT_THAT(nodes.error().message, HasSubstr("CUDA_VISIBLE_DEVICES"));
-  }
-}
-
 // --- topology in /sys ---
 
 class CpuTopologyTest : public ::testing::Test {
@@ -237,96 +226,6 @@ TEST_F(CpuTopologyTest, DefaultsToOneCpuPerCoreOnOneNode) {
   EXPECT_EQ(topology.cpus[1].core, 3);
   ASSERT_EQ(topology.nodes.size(), 1u);
   EXPECT_THAT(topology.nodes[0].cpus, ElementsAre(0, 3));
-}
-
-TEST_F(CpuTopologyTest, ListsGpusByPciAddress) {
-  Write("proc/driver/nvidia/gpus/0000:db:00.0/information", "Model: X\nGPU UUID: \t GPU-b");
-  Write("proc/driver/nvidia/gpus/0000:19:00.0/information", "GPU UUID:   GPU-a");
-  Write("sys/bus/pci/devices/0000:db:00.0/numa_node", "1");
-  Write("sys/bus/pci/devices/0000:19:00.0/numa_node", "-1");
-  const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
-  ASSERT_EQ(places.size(), 2u);
-  EXPECT_EQ(places[0].uuid, "GPU-a");
-  EXPECT_EQ(places[0].numa_node, 0);
-  EXPECT_EQ(places[1].uuid, "GPU-b");
-  EXPECT_EQ(places[1].numa_node, 1);
-  EXPECT_THAT(ReadGpuPlaces(dir_ / "none"), IsEmpty());
-}
-
-TEST_F(CpuTopologyTest, CountsGpusWithDeviceFiles) {
-  const char* const folder = "proc/driver/nvidia/gpus/";
-  for (const auto& [address, minor] :
-       {std::pair("0000:19:00.0", "2"), {"0000:3b:00.0", "0"}, {"0000:db:00.0", "1"}}) {
-    Write(
-        folder + (address + std::string("/information")),
-        "Model: X\nGPU UUID: \t GPU-" + std::string(minor) + "\nDevice Minor: \t " + minor + "\n");
-  }
-  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 3);  // no GPU has been used yet
-  EXPECT_EQ(ReadGpuPlaces(dir_.path()).size(), 3u);
-  for (const char* const other : {"nvidiactl", "nvidia-uvm", "nvidia", "nvidia1x"})
-    Write("dev/" + std::string(other), "");
-  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 3);
-  Write("dev/nvidia2", "");
-  Write("dev/nvidia1", "");
-  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 2);
-  EXPECT_EQ(*CountVisibleGpus("0", false, dir_.path()), 1);
-  EXPECT_EQ(*CountVisibleGpus("0,1,2", false, dir_.path()), 2);
-  EXPECT_EQ(*CountVisibleGpus("", false, dir_.path()), 0);
-  const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
-  ASSERT_EQ(places.size(), 2u);
-  EXPECT_EQ(places[0].uuid, "GPU-2");
-  EXPECT_EQ(places[1].uuid, "GPU-1");
-}
-
-TEST_F(CpuTopologyTest, CountsDeviceFilesWithoutDriverList) {
-  for (const char* const file : {"nvidia0", "nvidia10", "nvidiactl"})
-    Write("dev/" + std::string(file), "");
-  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 2);
-  const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
-  ASSERT_EQ(places.size(), 2u);
-  EXPECT_EQ(places[1].uuid, "");
-}
-
-TEST(VisibleGpusTest, CountsLikeCuda) {
-  const std::vector<GpuPlace> four = {
-      {"GPU-aaaa1", 0}, {"GPU-aaaa2", 0}, {"GPU-b", 1}, {"GPU-c", 1}};
-  const auto count = [&](const char* value) { return CountVisible(value, four, false).count; };
-  const std::pair<const char*, int> cases[] = {{"0,1", 2},
-                                               {" 2 , 3 ", 2},
-                                               {"0,-1,1", 1},
-                                               {"0,9,1", 1},
-                                               {"-1", 0},
-                                               {"", 0},
-                                               {",0", 0},
-                                               {"0,", 1},
-                                               {"x,0", 0},
-                                               {"0x,1", 2},
-                                               {"none", 0},
-                                               {"GPU-b,GPU-c", 2},
-                                               {"GPU-aaaa,GPU-b", 0},  // ambiguous
-                                               {"GPU-b,GPU-unknown,GPU-c", 1},
-                                               {"MIG-1,MIG-2", 1},
-                                               {"GPU-b,0", 2}};
-  for (const auto& [value, expected] : cases) EXPECT_EQ(count(value), expected) << value;
-  EXPECT_EQ(CountVisible("MIG-1,MIG-2", four, true).count, 2);
-}
-
-TEST(VisibleGpusTest, IgnoresNamesWithoutDevices) {
-  for (const char* value : {"GPU-b", "GPU-b,GPU-c", "MIG-1", "0,1"})
-    EXPECT_EQ(CountVisible(value, {}, false).count, 0) << value;
-  const std::vector<GpuPlace> unnamed(2);  // device files without the driver's list
-  EXPECT_EQ(CountVisible("GPU-b,GPU-c", unnamed, false).count, 2);
-}
-
-TEST_F(CpuTopologyTest, RejectsDeviceThatIsListedTwice) {
-  for (const char* const minor : {"0", "1"}) Write("dev/nvidia" + std::string(minor), "");
-  EXPECT_EQ(*CountVisibleGpus("1,0", false, dir_.path()), 2);
-  for (const char* value : {"0,0", "1,0,1", "GPU-x,GPU-x", "0, 00"}) {
-    const auto refused = CountVisibleGpus(value, false, dir_.path());
-    ASSERT_FALSE(refused.ok()) << value;
-    EXPECT_THAT(refused.error().message, HasSubstr("twice, for which CUDA shows no GPU at all"));
-  }
-  EXPECT_EQ(*CountVisibleGpus("0,0", false, dir_ / "none"), 0) << "without devices none is valid";
 }
 
 }  // namespace

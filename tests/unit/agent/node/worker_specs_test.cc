@@ -89,8 +89,9 @@ TEST_F(WorkerSpecsTest, ShowsAllDevicesToRanksOrHidesThem) {
   EXPECT_EQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), nullptr);
   job_.set_device(pb::DEVICE_CPU);
   EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "HIP_VISIBLE_DEVICES"), "-1");
   job_.set_device(pb::DEVICE_AUTO);
-  plan_.place.use_cuda = true;
+  plan_.place.device = pb::DEVICE_CUDA;
   EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
   EXPECT_STREQ(FindVariable(Of(1, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
   const Environment own = {"CUDA_VISIBLE_DEVICES=4,5"};
@@ -103,8 +104,8 @@ TEST_F(WorkerSpecsTest, VirtualLocalRankSeesOneDevice) {
   job_.mutable_ranks()->mutable_options()->set_virtual_local_rank(true);
   plan_.devices = {"4", "GPU-5"};
   program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local_rank", 3};
-  for (const bool use_cuda : {false, true}) {
-    plan_.place.use_cuda = use_cuda;
+  for (const pb::Device device : {pb::DEVICE_CPU, pb::DEVICE_CUDA}) {
+    plan_.place.device = device;
     const Environment second = Of(1, {"CUDA_VISIBLE_DEVICES=4,GPU-5"});
     EXPECT_STREQ(FindVariable(second, "LOCAL_RANK"), "0");
     EXPECT_STREQ(FindVariable(second, "LOCAL_WORLD_SIZE"), "2");
@@ -120,17 +121,26 @@ TEST_F(WorkerSpecsTest, VirtualLocalRankSeesOneDevice) {
   EXPECT_NE(specs.error().message.find("node2: --virtual_local_rank"), std::string::npos);
 }
 
-TEST_F(WorkerSpecsTest, DevicesOfTakesChosenThenVisibleThenAll) {
-  google::protobuf::RepeatedField<uint32_t> chosen;
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(DevicesOf(chosen, nullptr, 2, 2), (Names{"2", "3"}));
-  EXPECT_EQ(DevicesOf(chosen, "7, GPU-x ,9", 0, 2), (Names{"7", "GPU-x"}));
-  EXPECT_EQ(DevicesOf(chosen, "7", 0, 2), (Names{"7"}));
-  EXPECT_EQ(DevicesOf(chosen, "", 0, 2), (Names{"", ""})) << "none, for anybody";
-  EXPECT_EQ(DevicesOf(chosen, "-1", 0, 2), (Names{"-1", "-1"}));
-  chosen.Add(1);
-  chosen.Add(6);
-  EXPECT_EQ(DevicesOf(chosen, "7,8", 0, 2), (Names{"1", "6"}));
+TEST_F(WorkerSpecsTest, SetsVariablesOfTheLastLevel) {
+  plan_.place.device = pb::DEVICE_ROCM;
+  plan_.devices = {"0", "1"};
+  Environment amd = Of(0, {"ROCR_VISIBLE_DEVICES=6,7"});
+  EXPECT_STREQ(FindVariable(amd, "ROCR_VISIBLE_DEVICES"), "6,7");
+  EXPECT_STREQ(FindVariable(amd, "HIP_VISIBLE_DEVICES"), "0,1");
+  EXPECT_STREQ(FindVariable(amd, "CUDA_VISIBLE_DEVICES"), "0,1");
+  EXPECT_EQ(FindVariable(amd, "GPU_DEVICE_ORDINAL"), nullptr);
+  amd = Of(0, {"HIP_VISIBLE_DEVICES=3"});
+  EXPECT_STREQ(FindVariable(amd, "HIP_VISIBLE_DEVICES"), "3") << "the user's";
+  EXPECT_EQ(FindVariable(amd, "CUDA_VISIBLE_DEVICES"), nullptr);
+  amd = Of(0, {"ROCR_VISIBLE_DEVICES=6,7", "CUDA_VISIBLE_DEVICES=6,7", "GPU_DEVICE_ORDINAL=6,7",
+               "SLURM_STEP_GPUS=6,7"});
+  EXPECT_STREQ(FindVariable(amd, "CUDA_VISIBLE_DEVICES"), "0,1") << "as Slurm's are";
+  EXPECT_STREQ(FindVariable(amd, "GPU_DEVICE_ORDINAL"), "0,1");
+  plan_.place.device = pb::DEVICE_NPU;
+  const Environment ascend = Of(0, {});
+  EXPECT_STREQ(FindVariable(ascend, "ASCEND_RT_VISIBLE_DEVICES"), "0,1");
+  EXPECT_EQ(FindVariable(ascend, "CUDA_VISIBLE_DEVICES"), nullptr);
+  EXPECT_STREQ(FindVariable(ascend, "HCCL_SOCKET_IFNAME"), "lo");
 }
 
 TEST_F(WorkerSpecsTest, AddsLocalRankArgument) {

@@ -35,7 +35,8 @@ TEST(Complete, OffersOptionsInTypedSpelling) {
 }
 
 TEST(Complete, OffersValuesOfOption) {
-  EXPECT_THAT(Words({"--device", ""}), ElementsAre("auto", "cuda", "cpu"));
+  EXPECT_THAT(Words({"--device", ""}),
+              ElementsAre("auto", "cuda", "rocm", "xpu", "npu", "hpu", "mlu", "cpu"));
   EXPECT_THAT(Words({"--device=c"}), ElementsAre("--device=cuda", "--device=cpu"));
   // Words as bash splits them.
   EXPECT_THAT(Words({"--device", "=", "c"}), ElementsAre("cuda", "cpu"));

@@ -98,7 +98,8 @@ TEST(PerNodePlanTest, CountsSlotsOfThisNode) {
   EXPECT_EQ(slots(), 5);
   info.plan.local_gpus = 0;
   options.slots_from = SlotsFrom::kGpu;
-  EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("here has no NVIDIA GPU"));
+  EXPECT_THAT(DraftPerNodePlan(options, info).error().message,
+              HasSubstr("here has no accelerator"));
 }
 
 TEST(PerNodePlanTest, RequiresTokenBeyondThisMachine) {

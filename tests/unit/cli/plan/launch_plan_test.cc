@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/plan/device_decision.h"
+
 namespace dslaunch::launch_plan_test {
 namespace {
 
@@ -348,7 +350,7 @@ TEST(MakeLaunchPlan, FilterWithoutHostfileChoosesLocalDevices) {
   PlanInfo info;
   info.installed_gpus = 8;
   info.local_gpus = 2;
-  info.visible_devices = "4,5";
+  info.device_limits = "CUDA_VISIBLE_DEVICES=4,5";
   auto plan = MakeLaunchPlan(Filtered("localhost:0,6", "", {}), std::nullopt, info);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan->launcher, Launcher::kLocal);
@@ -371,7 +373,7 @@ TEST(MakeLaunchPlan, CudaVisibleDevicesLimitsSlots) {
   PlanInfo info;
   info.installed_gpus = 8;
   info.local_gpus = 2;
-  info.visible_devices = "4,5";
+  info.device_limits = "CUDA_VISIBLE_DEVICES=4,5";
   EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, info)->world_size(), 2);
   EXPECT_TRUE(MakeLaunchPlan(Options({}, 2), std::nullopt, info).ok());
   auto plan = MakeLaunchPlan(Options({}, 4), std::nullopt, info);
@@ -387,10 +389,8 @@ TEST(MakeLaunchPlan, CudaVisibleDevicesLimitsSlots) {
   on_cpu.device = DeviceChoice::kCpu;
   EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, info).ok());
   info.local_gpus = 0;
-  for (const char* none : {"", "-1", "GPU-of-another-machine"}) {  // nothing is shown: the CPU
-    info.visible_devices = none;
-    EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, info).ok());
-  }
+  info.device_limits = "CUDA_VISIBLE_DEVICES=";  // shows nothing: the CPU
+  EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, info).ok());
   info.gpu_trouble = "CUDA_VISIBLE_DEVICES=4,4 names 4 twice";
   EXPECT_THAT(MakeLaunchPlan(Options({}, {}), std::nullopt, info).error().message,
               HasSubstr("names 4 twice"));
@@ -744,7 +744,7 @@ TEST(DecideMpi, ChoosesServerByOptionLibraryAndRanks) {
 TEST(DecideDevice, UsesCudaOnlyIfEverySlotHasGpu) {
   const DeviceCase cases[] = {
       {pb::DEVICE_AUTO, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
-      {pb::DEVICE_AUTO, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},
+      {pb::DEVICE_AUTO, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an accelerator"},
       {pb::DEVICE_AUTO,
        {{"a", 2, 2}, {"b", 2, 0}},
        false,
@@ -764,7 +764,7 @@ TEST(DecideDevice, UsesCudaOnlyIfEverySlotHasGpu) {
        {{"n0", 2, 2}, {"n1", 2, 2}},
        true,
        "errorthis machine has 2 GPUs for 4 slots; "},
-      {pb::DEVICE_AUTO, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an NVIDIA GPU"},
+      {pb::DEVICE_AUTO, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an accelerator"},
       {pb::DEVICE_AUTO, {{"a", 2, 8, 7}}, false, "CUDA, as every slot has a GPU"},
       {pb::DEVICE_AUTO,
        {{"a", 2, 4, 7}},
@@ -784,9 +784,36 @@ TEST(DecideDevice, UsesCudaOnlyIfEverySlotHasGpu) {
       EXPECT_THAT(decision.error().message, HasSubstr("--device cpu"));
     } else {
       EXPECT_EQ(decision->reason, c.said);
-      EXPECT_EQ(decision->use_cuda, c.said.rfind("CUDA", 0) == 0);
+      EXPECT_EQ(decision->device, c.said.rfind("CUDA", 0) == 0 ? pb::DEVICE_CUDA : pb::DEVICE_CPU);
     }
   }
+}
+
+TEST(DecideDevice, TakesTheKindOfTheNodes) {
+  const auto node = [](const char* name, int gpus, pb::Device device) {
+    return NodeGpus{name, 2, gpus, -1, device};
+  };
+  auto decision = DecideDevice(pb::DEVICE_AUTO,
+                               {node("a", 2, pb::DEVICE_NPU), node("b", 4, pb::DEVICE_NPU)}, false);
+  ASSERT_TRUE(decision.ok());
+  EXPECT_EQ(decision->device, pb::DEVICE_NPU);
+  EXPECT_EQ(decision->reason, "NPU, as every slot has an NPU");
+  decision = DecideDevice(pb::DEVICE_ROCM, {node("a", 2, pb::DEVICE_ROCM)}, false);
+  ASSERT_TRUE(decision.ok());
+  EXPECT_EQ(decision->reason, "ROCm, set by --device rocm");
+  decision = DecideDevice(pb::DEVICE_XPU, {node("a", 0, pb::DEVICE_CPU)}, false);
+  ASSERT_FALSE(decision.ok());
+  EXPECT_THAT(decision.error().message,
+              HasSubstr("--device xpu: not every slot has a GPU: a has 0"));
+  decision = DecideDevice(pb::DEVICE_AUTO,
+                          {node("a", 2, pb::DEVICE_CUDA), node("b", 2, pb::DEVICE_ROCM)}, false);
+  ASSERT_FALSE(decision.ok());
+  EXPECT_THAT(
+      decision.error().message,
+      HasSubstr("--device auto: a has NVIDIA GPUs, b has AMD GPUs; choose nodes of one kind"));
+  decision = DecideDevice(pb::DEVICE_AUTO, {node("a", 0, pb::DEVICE_CPU)}, false, true);
+  ASSERT_TRUE(decision.ok());
+  EXPECT_EQ(decision->reason, "CPU, as no node has an NVIDIA GPU");
 }
 
 }  // namespace

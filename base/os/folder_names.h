@@ -1,4 +1,4 @@
-// Lists folders of /proc, /sys or /dev.
+// Lists a folder, such as one of /proc, /sys or /dev.
 #pragma once
 
 #include <algorithm>
