@@ -24,11 +24,12 @@ Result<CallBackTransport::Options> CallBackOptionsFor(const TransportChoice& cho
   std::vector<std::string> words = choice.exec_command;
   std::string path = FindProgram(words.front());
   if (path.empty()) {
+    const std::string package(RowOf(choice.launcher).package);
     return Error{ExitCode::kUsage, "there is no program '" + Truncate(words.front()) +
                                        "' in PATH, by which the nodes are to be reached; install "
-                                       "it here (Debian: " +
-                                       std::string(RowOf(choice.launcher).package) +
-                                       "), or take another --launcher"};
+                                       "it here" +
+                                       (package.empty() ? "" : " (Debian: " + package + ")") +
+                                       ", or take another --launcher"};
   }
   words.front() = std::move(path);
   CallBackTransport::Options options;

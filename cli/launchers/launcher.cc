@@ -76,6 +76,27 @@ const std::vector<LauncherRow>& LauncherTable() {
        .no_detach = kEndsWithIt,
        .limits = {"no --detach: agents end with pdsh", kMustConnect},
        .start_all = &kPdsh},
+      {.launcher = Launcher::kPbs,
+       .name = "pbs",
+       .is_choice = true,
+       .way = Way::kAllAtOnce,
+       .program = "pbsdsh",
+       .needs_nodes = true,
+       .no_detach =
+           "a job of PBS's ends with its allocation; qsub starts one that needs no terminal",
+       .limits = {"no --detach: the job ends with its allocation", kMustConnect,
+                  "pbsdsh must be Torque's; OpenPBS's does not return what programs print"},
+       .start_all = &kPbs},
+      {.launcher = Launcher::kLsf,
+       .name = "lsf",
+       .is_choice = true,
+       .way = Way::kEachNode,
+       .node_command = {"blaunch", "{node}", "-no-shell"},
+       .reached_by = "blaunch",
+       .needs_nodes = true,
+       .no_detach =
+           "a job of LSF's ends with its allocation; bsub starts one that needs no terminal",
+       .limits = {"no --detach: the job ends with its allocation"}},
   };
   return table;
 }

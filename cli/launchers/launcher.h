@@ -18,6 +18,8 @@ enum class Launcher {
   kSlurm,
   kOpenMpi,
   kPdsh,
+  kPbs,
+  kLsf,
 };
 
 enum class Way {
@@ -34,7 +36,9 @@ struct LauncherRow {
   bool is_choice = false;  // a value of --launcher
   Way way = Way::kHere;
   std::string_view program = {};  // name in PATH of a kAllAtOnce launcher's program
-  std::string_view package = {};  // Debian's that has the program
+  std::vector<std::string_view> node_command =
+      {};                         // words that run a command on {node}, for kEachNode
+  std::string_view package = {};  // Debian's that has the program; empty if there is none
   // For users, in place of the name or of a node's address; empty: those are shown.
   std::string_view shown_name = {};
   std::string_view reached_by = {};

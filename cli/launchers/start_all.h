@@ -79,9 +79,10 @@ struct StartAll {
   PortRange (*ports)() = nullptr;
 };
 
-// mpirun.cc, pdsh.cc, srun.cc. With srun a step gets the share of each node, so nodes with unequal
-// shares are components of their own on its command line.
+// mpirun.cc, pbsdsh.cc, pdsh.cc, srun.cc. With srun a step gets the share of each node, so nodes
+// with unequal shares are components of their own on its command line.
 extern const StartAll kMpirun;
+extern const StartAll kPbs;
 extern const StartAll kPdsh;
 extern const StartAll kSrun;
 

@@ -467,7 +467,10 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   const LauncherRow& launcher = RowOf(plan.launcher);
   if (options.detach && !launcher.no_detach.empty())
     return Usage("--detach: " + std::string(launcher.no_detach));
-  if (launcher.way == Way::kEachNode) plan.exec_command = options.exec_command;
+  if (launcher.way == Way::kEachNode) {
+    plan.exec_command = options.exec_command;
+    for (const std::string_view word : launcher.node_command) plan.exec_command.emplace_back(word);
+  }
   if (launcher.way == Way::kAllAtOnce) plan.exec_command.emplace_back(launcher.program);
   if (plan.launcher == Launcher::kSlurm)
     plan.exec_command.push_back("--jobid=" + (*info.slurm)->job_id);

@@ -279,7 +279,8 @@ bool ReadsCallBackLine(const std::string& bytes) {
   if (!line) return false;
   Require(!line->place.empty() && line->place.find(' ') == std::string::npos, "a place is no word");
   const std::vector<NodeTarget> nodes(3, NodeTarget{"n1", "n1", 0, ""});
-  for (const Launcher launcher : {Launcher::kOpenMpi, Launcher::kPdsh, Launcher::kSlurm})
+  for (const Launcher launcher :
+       {Launcher::kOpenMpi, Launcher::kPdsh, Launcher::kPbs, Launcher::kSlurm})
     Require(NodeOfPlace(launcher, line->place, nodes).value_or(0) < 3, "a place is of no node");
   if (line->text.ends_with('\r')) return true;  // one carriage return is removed
   const std::string again = FormatCallBackLine(*line, "5eed");

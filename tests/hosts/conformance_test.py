@@ -16,10 +16,10 @@ import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, OutsideCase  # noqa: E402
-from launcher_case import LauncherCase, bash  # noqa: E402
+from launcher_case import ROOT, LauncherCase, bash  # noqa: E402
 from slurm_case import SlurmCase  # noqa: E402
 from slurm_cluster import why_not as why_no_slurm  # noqa: E402
-from test_hosts import wait_until  # noqa: E402
+from test_hosts import SYSTEM_PATH, wait_until  # noqa: E402
 from test_hosts import why_not as why_no_hosts  # noqa: E402
 
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
@@ -260,6 +260,36 @@ class Pdsh(OpenMpi):
     way = program = "pdsh"
 
 
+class Pbs(OnHosts, HostsCase):
+    """By tests/support/batch_programs/pbsdsh in place of Torque's."""
+    way = "pbs"
+    list_variable = "PBS_NODEFILE"
+
+    def setUp(self):
+        super().setUp()
+        self.node_list = self.folder / "nodes"
+        self.node_list.write_text("node1\nnode1\nnode2\nnode2\n")
+
+    def base_environment(self):
+        programs = ROOT / "tests" / "support" / "batch_programs"
+        return {**super().base_environment(), "PATH": f"{programs}:{SYSTEM_PATH}", self.list_variable: str(self.node_list)}
+
+    def job(self, *more):
+        return ["--launcher", self.way, *more]
+
+    def make_noise(self):
+        self.not_given("no shell's start-up file is read")
+
+    def break_daemon(self):
+        self.kill_on(self.front, lambda process: process.argv and process.argv[0] == "ssh")
+
+
+class Lsf(Pbs):
+    """By tests/support/batch_programs/blaunch in place of LSF's."""
+    way = "lsf"
+    list_variable = "LSB_DJOB_HOSTFILE"
+
+
 class Exec(OnHosts, OutsideCase):
     way = "exec_command"
 
@@ -319,7 +349,7 @@ class SlurmRelay(Slurm):
         self.not_given("asked without relays")
 
 
-WAYS = (Local, LibSsh, SystemSsh, Relay, Slurm, SlurmRelay, OpenMpi, Pdsh, Exec)
+WAYS = (Local, LibSsh, SystemSsh, Relay, Slurm, SlurmRelay, OpenMpi, Pdsh, Pbs, Lsf, Exec)
 
 
 class Table(unittest.TextTestResult):

@@ -73,6 +73,17 @@ TEST(StartAllTest, EscapesPercentSignsForPdsh) {
   EXPECT_THAT(CommandFor(by_rsh, nodes, "x"), Not(Contains("-R")));
 }
 
+TEST(StartAllTest, PbsdshRunsOnceForEachHostWithItsIndex) {
+  const LauncherProgram pbsdsh = Program(Launcher::kPbs, {"/opt/pbs/bin/pbsdsh"});
+  const auto words = CommandFor(pbsdsh, kNodes, "call $0");
+  EXPECT_EQ(words[0], "/bin/sh");
+  EXPECT_THAT(words[2], HasSubstr("-o -h"));
+  EXPECT_EQ(AfterWord(words, "sh"), "/opt/pbs/bin/pbsdsh");
+  EXPECT_EQ(AfterWord(words, "call $0"), "node1");
+  EXPECT_EQ(words.back(), "node2.site");
+  EXPECT_EQ(TryThisCommand(pbsdsh, kNodes[1]), "/opt/pbs/bin/pbsdsh -o -h node2.site true");
+}
+
 TEST(StartAllTest, RefusesNodesThatLauncherCannotName) {
   EXPECT_TRUE(CheckLauncherNodes(Launcher::kOpenMpi, kNodes).ok());
   const auto why = [](Launcher launcher, const NodeTarget& node) {

@@ -439,7 +439,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--master_port", "65536", "p"},
        "--master_port must be a whole number from 0 to 65535, not '65536'"},
       {{"--launcher", "kubectl", "p"},
-       "--launcher must be one of local, ssh, slurm, openmpi, pdsh, not 'kubectl'"},
+       "--launcher must be one of local, ssh, slurm, openmpi, pdsh, pbs, lsf, not 'kubectl'"},
       {{"--device", "tpu", "p"},
        "--device must be one of auto, cuda, rocm, xpu, npu, hpu, mlu, cpu, not 'tpu'"},
       {{"--show", "0,", "p"}, "--show must be all, none or ranks such as 0,3, not '0,'"},
