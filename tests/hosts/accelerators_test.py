@@ -6,18 +6,18 @@
 
 import ast
 import json
-import pathlib
 import re
-import subprocess
 import sys
 
 for folder in ("support", "support/machines"):
     sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/" + folder)
 import fake_machine  # noqa: E402
 from fake_machine import KINDS, VARIABLES, FakeMachine, noun  # noqa: E402
-from launcher_case import DSLAUNCH, MARK, ROOT, LauncherCase, bash, main  # noqa: E402
+from hosts_case import HostsCase  # noqa: E402
+from launcher_case import ROOT, LauncherCase, bash, main  # noqa: E402
 from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not as why_no_slurm  # noqa: E402
+from test_hosts import why_not as why_no_hosts  # noqa: E402
 
 PAGE = ROOT / "docs" / "launching.md"
 BEGIN, END = "<!-- accelerators_test.py -->\n", "<!-- end -->\n"
@@ -202,6 +202,19 @@ class Machines(MachineCase):
                 finally:
                     self.popen = popen
 
+    def test_flux_gives_devices(self):
+        """Flux's plugins set CUDA_VISIBLE_DEVICES, or on AMD's machines ROCR_VISIBLE_DEVICES too."""
+        for kind, variables, value in (("cuda", ["CUDA_VISIBLE_DEVICES"], "2,3"),
+                                       ("rocm", ["ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"], "0,1")):
+            with self.subTest(kind):
+                flux = {"FLUX_JOB_ID": "f2X", **dict.fromkeys(variables, "2,3")}
+                code, job, ranks = self.run_on(self.machine(kind), env=flux)
+                self.assert_code(0, code, job)
+                self.assertEqual([value] * 2, [rank[VARIABLES[kind][0]] for rank in ranks])
+                code, job, ranks = self.run_on(self.machine(kind), "--include", "localhost:1", env=flux)
+                self.assert_code(0, code, job)
+                self.assertEqual([value[-1]], [rank[VARIABLES[kind][0]] for rank in ranks])
+
     def test_trainer_computes_on_nvidia_and_cpu_only(self):
         code, job = self.run_job("--device", "rocm", "--dry_run", "train")
         self.assert_code(64, code, job)
@@ -284,6 +297,41 @@ class Allocations(SlurmCase, MachineCase):
                 self.assert_code(64, code, job)
 
 
+class OverSsh(HostsCase):
+    """Two nodes with devices, reached over SSH."""
+
+    def make(self, *kinds):
+        """Starts hosts whose nodes are machines of these kinds."""
+        hosts = self.fresh_hosts(count=len(kinds))
+        for node, kind in zip(hosts.nodes, kinds):
+            machine = FakeMachine(kind, self.folder / f"{node.name}.{kind}")
+            done = node.run(["sh", machine.script])
+            self.assertEqual(0, done.returncode, done.stderr)
+        return hosts
+
+    def test_nodes_use_their_devices(self):
+        hosts = self.make("rocm", "rocm")
+        code, job = self.run_job("hostfile", "write", "--hosts", "node1,node2")
+        self.assert_code(0, code, job)
+        self.assertEqual(2, len(re.findall(r"slots=4  # 4 GPUs \(AMD INSTINCT MI250", job.stdout)), job.output)
+        code, job = self.run_job("--hostfile", hosts.hostfile(slots=4), "--include", "node1@node2:1,3", "--show", "all",
+                                 *bash('echo "$RANK: $HIP_VISIBLE_DEVICES / $CUDA_VISIBLE_DEVICES."'))
+        self.assert_code(0, code, job)
+        self.assert_prints(job, r"6 ranks \(ssh, rocm\)", r"0: 0,1,2,3 / 0,1,2,3\.", r"5: 1,3 / 1,3\.")
+        self.assert_nothing_left()
+
+    def test_refuses_nodes_of_different_kinds(self):
+        hosts = self.make("npu", "rocm")
+        code, job = self.run_job("--hostfile", hosts.hostfile(slots=2), "true")
+        self.assert_code(64, code, job)
+        self.assert_prints(job, "node1 has Ascend NPUs, node2 has AMD GPUs; choose nodes of one kind with --include")
+        code, job = self.run_job("--hostfile", hosts.hostfile(slots=2), "--include", "node1", "true")
+        self.assert_code(0, code, job)
+        code, job = self.run_job("--hostfile", hosts.hostfile(slots=2), "--device", "cpu", "true")
+        self.assert_code(0, code, job)
+        self.assert_nothing_left()
+
+
 def markdown():
     lines = [["job", *(f"`{kind}`" for kind in KINDS)], ["---"] * (1 + len(KINDS))]
     lines += [[case, *(table.get((case, kind), "not run") for kind in KINDS)] for case in CASES]
@@ -309,7 +357,7 @@ WORDS = list(sys.argv)
 
 if __name__ == "__main__":
     sys.argv[:] = [word for word in sys.argv if word != "--write"]
-    reason = fake_machine.why_not() or why_no_slurm()
+    reason = fake_machine.why_not() or why_no_slurm() or why_no_hosts()
     if reason is not None:
         print(f"NOT RUN: {reason}")
         sys.exit(NOT_RUN)
