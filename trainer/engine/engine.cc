@@ -194,6 +194,10 @@ void EngineCore::StepReplayed(const at::Tensor& grad_norm) {
   parts_->passes.CountReplay();
 }
 
+void EngineCore::BeforeNextUpdate(std::function<void()> action) {
+  parts_->step->BeforeNextUpdate(std::move(action));
+}
+
 void EngineCore::Resume(const EngineProgress& progress, const std::set<std::string>& without) {
   parts_->passes.Resume(progress.steps);
   parts_->step->Resume(progress, without);

@@ -33,6 +33,7 @@ void OptimizerStep::Begin() {
 }
 
 void OptimizerStep::Make(const std::vector<at::Tensor>& losses) {
+  if (before_update_) std::exchange(before_update_, nullptr)();
   Begin();
   Update(losses);
   states_->Clear();

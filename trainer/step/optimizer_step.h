@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -70,6 +71,9 @@ class OptimizerStep {
   // the step's micro-batches, for messages. Throws TrainError kBadInput if a parameter got no
   // gradient, or if gradients are not finite and the step cannot be skipped.
   void Make(const std::vector<at::Tensor>& losses);
+  // Calls `action` at the beginning of the next Make, once. For a reader of weights or optimizer
+  // state beside the passes.
+  void BeforeNextUpdate(std::function<void()> action) { before_update_ = std::move(action); }
   // Counts a step that was a replay of a recorded Make ("cuda_graph").
   void CountReplay(const at::Tensor& grad_norm);
   // Takes the norm of a step whose Make did not wait for the device; once a step, in order. Returns
@@ -131,6 +135,7 @@ class OptimizerStep {
                          bool all_ranks) const;
 
   int64_t steps_ = 0;
+  std::function<void()> before_update_;  // null: nothing to call
 };
 
 // Moves the parameters and buffers of the module to the device of the ranks, casts them as the

@@ -337,6 +337,11 @@ class EngineCore : public EngineTensors {
   void PrepareStep();
   void StepReplayed(const at::Tensor& grad_norm);
 
+  // Calls `action` once, before the next update changes weights and optimizer state. A caller that
+  // lets a device copy them beside the passes orders the update after its copies here. Not for
+  // steps that are replayed.
+  void BeforeNextUpdate(std::function<void()> action);
+
   // Restores the position of the run and, like WeightsChanged, copies the tensors of ModelState(),
   // which must have been overwritten before, to the model's weights. Drops a partly accumulated
   // step, because its gradients are those of other weights. `without`: names in RankState() that
