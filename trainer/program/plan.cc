@@ -83,17 +83,27 @@ auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) 
   }
 }
 
-std::vector<MemoryPlan> PlanWhole(const Recipe& recipe, const DataSplits& data) {
+MemoryPlan PlanPart(const Recipe& recipe, const torch::nn::Module& module, const PassMemory& passes,
+                    bool on_gpu) {
+  const ModelSizes sizes = SizesOf(module);
+  MemoryPlan plan = PlanMemory(sizes, recipe.engine, passes);
+  if (recipe.run.memory_checkpoint > 0) {
+    plan.copies = PlanCopies(sizes, recipe.engine, recipe.lora.has_value(), on_gpu);
+  }
+  return plan;
+}
+
+std::vector<MemoryPlan> PlanWhole(const Recipe& recipe, const DataSplits& data, bool on_gpu) {
   const DeferredModel deferred =
       DeferModel(recipe, data.train->input_shape(), PartToPlan(recipe.engine));
   const PassMemory passes = OrExplain([&] { return MeasurePass(recipe, FirstSample(*data.train)); },
                                       "activations are not estimated");
-  const MemoryPlan plan = PlanMemory(SizesOf(*deferred.model), recipe.engine, passes);
+  const MemoryPlan plan = PlanPart(recipe, *deferred.model, passes, on_gpu);
   PrintLine(PlanText(plan));
   return {plan};
 }
 
-std::vector<MemoryPlan> PlanStages(const Recipe& recipe, const DataSplits& data) {
+std::vector<MemoryPlan> PlanStages(const Recipe& recipe, const DataSplits& data, bool on_gpu) {
   const auto stages = static_cast<int>(recipe.engine.pipeline.stages);
   const std::vector<StageParts> cut =
       CutAll(recipe, *data.train, LayerCosts(recipe, OneSample(*data.train)));
@@ -103,8 +113,8 @@ std::vector<MemoryPlan> PlanStages(const Recipe& recipe, const DataSplits& data)
   std::vector<MemoryPlan> plans;
   for (int stage = 0; stage < stages; ++stage) {
     const auto at = static_cast<size_t>(stage);
-    const MemoryPlan plan = PlanMemory(SizesOf(*cut[at].module), recipe.engine,
-                                       passes.empty() ? PassMemory() : passes[at]);
+    const MemoryPlan plan =
+        PlanPart(recipe, *cut[at].module, passes.empty() ? PassMemory() : passes[at], on_gpu);
     PrintLine(StageLine(cut[at], stage, stages));
     PrintLine(PlanText(plan));
     plans.push_back(plan);
@@ -119,9 +129,8 @@ PlanPlace PlaceOf(const Recipe& recipe, const WorkerEnv& env, const RankDevice& 
       recipe.run.ranks ? 0 : static_cast<int64_t>(env.local_world_size));
   if (device.accelerator != nullptr) {
     place.device_bytes = device.accelerator->Traits(device.device.index()).memory_bytes;
-  } else {
-    place.node_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   }
+  place.node_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return place;
 }
 
@@ -199,8 +208,10 @@ void CompareSchedules(const Recipe& recipe, const Dataset& data,
 void PlanMemoryOfRecipe(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   if (env.rank != 0) return;
   const DataSplits data = OpenData(recipe.data, recipe.model.needs());
-  const std::vector<MemoryPlan> plans =
-      recipe.engine.pipeline.stages == 1 ? PlanWhole(recipe, data) : PlanStages(recipe, data);
+  const bool on_gpu = device.accelerator != nullptr;
+  const std::vector<MemoryPlan> plans = recipe.engine.pipeline.stages == 1
+                                            ? PlanWhole(recipe, data, on_gpu)
+                                            : PlanStages(recipe, data, on_gpu);
   const PlanPlace place = PlaceOf(recipe, env, device);
   PrintLine(PlaceText(plans, place));
   WriteJson(recipe.run.metrics_jsonl, plans, place);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/format.h"
+#include "trainer/checkpoint/write_plan.h"
 
 namespace dslaunch {
 namespace {
@@ -248,6 +249,25 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
   return plan;
 }
 
+int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool adapters_only,
+                   bool on_gpu) {
+  const PrecisionConfig& precision = config.precision;
+  const BatchConfig& batch = config.batch;
+  const int64_t model_bytes = BytesOf(precision.model);
+  const int64_t ranks =
+      batch.train_batch_size / (batch.micro_batch_size * batch.accumulation_steps);
+  const int64_t weight_bytes = precision.master_weights ? 4 : model_bytes;
+  const int64_t divided = model.trained * weight_bytes * (1 + OptimizerStates(*config.optimizer)) +
+                          (adapters_only ? 0 : model.frozen * model_bytes);
+  // Shards, or shares of tensors that all ranks hold; running means are each rank's own.
+  const int64_t writers =
+      config.zero.stage > 0 ? ranks : std::clamp<int64_t>(divided / kMinShareBytes, 1, ranks);
+  const int64_t copy = (divided + writers - 1) / writers + model.buffers * model_bytes +
+                       model.other_buffer_bytes +
+                       ExchangeStates(model, config, ranks, weight_bytes);
+  return (on_gpu ? 3 : 2) * copy;
+}
+
 std::string PlanText(const MemoryPlan& plan) {
   std::string text =
       plan.passes > 0 ? "memory of one rank:" : "memory of one rank, without activations:";
@@ -265,17 +285,19 @@ std::string PlanText(const MemoryPlan& plan) {
   if (plan.update > 0) add("update", plan.update);
   if (plan.in_files > 0) add("of it in files", plan.in_files);
   add("at one time", plan.total());
+  if (plan.copies > 0) add("copies", plan.copies);
   return text;
 }
 
 std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place) {
-  int64_t largest = 0, on_device = 0;
+  int64_t largest = 0, on_device = 0, copies = 0;
   for (const MemoryPlan& plan : stages) {
     largest = std::max(largest, plan.total());
     on_device = std::max(on_device, plan.on_device());
+    copies = std::max(copies, plan.copies);
   }
   const int64_t on_node = RanksOnNode(place);
-  const int64_t node = on_node * largest;
+  const int64_t node = on_node * (largest + copies);
   std::string text =
       Format("%lld %s", static_cast<long long>(place.ranks), place.ranks == 1 ? "rank" : "ranks");
   if (place.ranks_per_node > 0) {
@@ -288,6 +310,10 @@ std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& pl
   };
   if (place.device_bytes > 0) {
     fits(on_device, place.device_bytes, "a GPU of this machine has");
+    if (copies == 0) return text;
+    text += Format("; copies in memory take %s of a node's main memory",
+                   BytesText(on_node * copies).c_str());
+    if (place.node_bytes > 0) fits(on_node * copies, place.node_bytes, "this machine has");
   } else if (place.node_bytes > 0) {
     fits(node, place.node_bytes,
          place.ranks_per_node > 0 ? "this machine has" : "for one of them this machine has");
@@ -312,9 +338,10 @@ std::string PlanJson(const MemoryPlan& plan, const PlanPlace& place, int stage) 
         {"update", plan.update},
         {"in_main_memory", plan.in_main_memory},
         {"in_files", plan.in_files},
+        {"copies", plan.copies},
         {"together", plan.total()},
         {"on_gpu", on_gpu},
-        {"needs", on_gpu ? plan.on_device() : plan.total()},
+        {"needs", on_gpu ? plan.on_device() : plan.total() + plan.copies},
         {"has", on_gpu ? place.device_bytes : place.node_bytes / RanksOnNode(place)}}}}
       .dump();
 }

@@ -81,6 +81,8 @@ struct MemoryPlan {
   // Offloaded parts of the above: in main memory (only if ranks compute on GPUs), and in files.
   int64_t in_main_memory = 0;
   int64_t in_files = 0;
+  // In main memory, besides all of the above: copies for later attempts (PlanCopies).
+  int64_t copies = 0;
 
   // The sum that table 1 of the ZeRO paper shows.
   int64_t states() const { return parameters + gradients + optimizer + master_weights; }
@@ -96,13 +98,19 @@ struct MemoryPlan {
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
                       const PassMemory& passes = {});
 
+// Returns the main memory that a rank needs for run.memory_checkpoint: two copies of what a
+// checkpoint holds of it, and on a GPU pinned memory for a third. `adapters_only`: a checkpoint
+// holds no frozen parameters.
+int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool adapters_only,
+                   bool on_gpu);
+
 // Where a plan is to fit.
 struct PlanPlace {
   int64_t ranks = 1;           // ranks of the job
   int64_t ranks_per_node = 0;  // 0: not known
   // Available memory by kind; 0: not known. The ranks of a node share main memory.
-  int64_t device_bytes = 0;  // memory of each rank's GPU
-  int64_t node_bytes = 0;    // main memory, where ranks compute on the CPU
+  int64_t device_bytes = 0;  // memory of each rank's GPU; 0 also if ranks compute on the CPU
+  int64_t node_bytes = 0;    // main memory
 };
 
 // Lines for people, with suitable units. The second has the measured bytes besides the plan.

@@ -208,6 +208,44 @@ TEST(MemoryPlanTest, ReportsWhetherPlanFitsMachine) {
               HasSubstr(R"("on_gpu":true,"needs":2147483648,"has":1073741824)"));
 }
 
+TEST(MemoryPlanTest, CountsCopiesInMainMemory) {
+  MemoryPlan plan;
+  plan.parameters = int64_t{1} << 30;
+  plan.copies = int64_t{3} << 30;
+  EXPECT_EQ(PlaceText({plan}, {.ranks = 4, .ranks_per_node = 4, .node_bytes = int64_t{8} << 30}),
+            "4 ranks, 4 on a node: 16.0 GiB together; this machine has 8.0 GiB, which is too "
+            "little");
+  EXPECT_THAT(PlaceText({plan}, {.ranks = 4,
+                                 .ranks_per_node = 4,
+                                 .device_bytes = int64_t{2} << 30,
+                                 .node_bytes = int64_t{8} << 30}),
+              HasSubstr("copies in memory take 12.0 GiB of a node's main memory; this machine has "
+                        "8.0 GiB, which is too little"));
+  EXPECT_THAT(PlanText(plan), HasSubstr("copies              3.0 GiB"));
+  EXPECT_THAT(PlanJson(plan, {}, 0), HasSubstr(R"("needs":4294967296)"));
+}
+
+TEST(MemoryPlanTest, DividesCopiesAsCheckpoints) {
+  ModelSizes model;
+  model.trained = int64_t{1} << 20;
+  model.frozen = int64_t{1} << 20;
+  model.buffers = 100;
+  EngineConfig config;
+  config.optimizer.emplace().type = OptimizerConfig::Type::kAdamW;
+  config.batch = {.train_batch_size = 4, .micro_batch_size = 1, .accumulation_steps = 1};
+  const int64_t all = 4 * (3 * model.trained + model.frozen);
+  EXPECT_EQ(PlanCopies(model, config, /*adapters_only=*/false, /*on_gpu=*/false),
+            2 * (all / 4 + 400));
+  EXPECT_EQ(PlanCopies(model, config, /*adapters_only=*/true, /*on_gpu=*/true),
+            3 * (3 * model.trained + 400));
+  // Rank 0 copies all of a model that is smaller than a share.
+  model = ModelSizes();
+  model.trained = 1000;
+  EXPECT_EQ(PlanCopies(model, config, /*adapters_only=*/false, /*on_gpu=*/false), 2 * 12'000);
+  config.zero.stage = 1;
+  EXPECT_EQ(PlanCopies(model, config, /*adapters_only=*/false, /*on_gpu=*/false), 2 * 3'000);
+}
+
 TEST(MemoryPlanTest, CountsStatesOfEachOptimizer) {
   using Type = OptimizerConfig::Type;
   ModelSizes model;
