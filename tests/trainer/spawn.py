@@ -69,7 +69,7 @@ def environment(rank, world, local_world, port):
 class Job:
     """Started ranks. Use it as a context manager: remaining ranks are killed at its end."""
 
-    def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None, env_of_rank=None):
+    def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None, env_of_rank=None, fds_of_rank=None):
         self.holder, port = held_port()
         self.processes, self.files = [], []
         for rank in range(world):
@@ -82,7 +82,8 @@ class Job:
             self.files.append((out, err, status))
             env["DSLAUNCH_RECIPE"] = text
             env["DSLAUNCH_STATUS_FD"] = str(status.fileno())
-            self.processes.append(start_once.start([TRAIN], env, out, err, pass_fds=[status.fileno()]))
+            fds = [status.fileno(), *(fds_of_rank or {}).get(rank, [])]
+            self.processes.append(start_once.start([TRAIN], env, out, err, pass_fds=fds))
 
     def __enter__(self):
         return self

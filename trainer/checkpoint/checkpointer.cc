@@ -13,7 +13,9 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/choose_together.h"
 #include "trainer/checkpoint/engine_state.h"
+#include "trainer/checkpoint/memory_copies.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/comm/numbers.h"
 #include "trainer/comm/rank_failure.h"
 #include "trainer/optim/optimizer.h"
 
@@ -86,12 +88,24 @@ void LeaveOnFailure(ProcessGroup& group, const std::function<void()>& action) {
 
 }  // namespace
 
+void DescribeRun(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples,
+                 const Position& position, int64_t samples_seen, Manifest& manifest) {
+  manifest.job_id = env.job_id;
+  manifest.position = position;
+  manifest.seed = recipe.run.seed;
+  manifest.shuffle = recipe.data.shuffle;
+  manifest.train_samples = train_samples;
+  manifest.samples_seen = samples_seen;
+  manifest.model = recipe.model_text;
+}
+
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
-                           int64_t train_samples)
+                           int64_t train_samples, MemoryCopies* memory)
     : recipe_(recipe),
       env_(env),
       group_(&group),
       train_samples_(train_samples),
+      memory_(memory),
       folder_(recipe.run.checkpoint_dir),
       started_by_(StartKey(recipe)) {
   LeaveOnFailure(group, [&] {
@@ -107,7 +121,7 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
     NameTags();
     decision_.reason += notes;
   });
-  saved_step_ = start().step;
+  if (!from_memory()) saved_step_ = start().step;
 }
 
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group)
@@ -136,15 +150,39 @@ std::string Checkpointer::TakeFolder() {
   return notes;
 }
 
+bool Checkpointer::from_memory() const { return memory_ != nullptr && memory_->found() != nullptr; }
+
+// Collective. Returns the decision for the newest copy in memory, unless the first choice in the
+// folder is of a later step. So the folder's files are only read if they are needed.
+std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
+    const ResumeRequest& request, const CheckpointFolder::Listing& listing) {
+  if (memory_ == nullptr || env_.attempt == 1) return std::nullopt;
+  const std::vector<Checkpoint> order = OrderCandidates(request, listing.whole);
+  const Manifest* const disk = order.empty() ? nullptr : &order.front().manifest;
+  double newest = 0;  // the ranks may see different files while a network file system catches up
+  for (const std::vector<double>& rank :
+       GatherNumbers(*group_, {disk == nullptr ? 0 : static_cast<double>(disk->position.step)})) {
+    newest = std::max(newest, rank[0]);
+  }
+  const Checkpoint* const copy = memory_->Find(*group_, static_cast<int64_t>(newest) - 1);
+  if (copy == nullptr) return std::nullopt;
+  // Rank 0 decides, because it commits, and the copies of other ranks have run ids of their own.
+  const bool is_saved = disk != nullptr && disk->run_id == copy->manifest.run_id;
+  const double saved = is_saved ? static_cast<double>(disk->position.step) : 0;
+  saved_step_ = static_cast<int64_t>(GatherNumbers(*group_, {saved})[0][0]);
+  return ResumeDecision{ResumeDecision::Kind::kResume, *copy, FromMemoryText(*copy)};
+}
+
 void Checkpointer::Choose() {
   // A run with run.resume_from continues only from checkpoints of its own.
   const bool starts_elsewhere = !weights_only_ && !recipe_.run.resume_from.empty();
   decision_ = ChooseTogether(
       folder_,
       [&](const CheckpointFolder::Listing& listing, const CheckpointFolder::Judge& judge) {
-        return folder_.Choose(
-            MakeRequest(starts_elsewhere ? "none" : recipe_.run.resume, env_, started_by_), listing,
-            judge);
+        const ResumeRequest request =
+            MakeRequest(starts_elsewhere ? "none" : recipe_.run.resume, env_, started_by_);
+        const std::optional<ResumeDecision> copy = ChooseFromMemory(request, listing);
+        return copy ? *copy : folder_.Choose(request, listing, judge);
       },
       *group_);
   if (!starts_elsewhere || found()) return;
@@ -250,7 +288,9 @@ int64_t Checkpointer::samples_seen() const {
 }
 
 void Checkpointer::Load(EngineCore& engine) {
-  if (decision_.checkpoint) {
+  if (from_memory()) {
+    memory_->Restore(engine);
+  } else if (decision_.checkpoint) {
     RestoreState(*decision_.checkpoint,
                  {.weights_only = !goes_on(), .adapters_only = recipe_.lora.has_value()}, engine);
   }
@@ -278,22 +318,13 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   Wait();  // the save in the background must complete even if this throws
   CheckFinite(engine, position.step);
   CheckpointContent content = CaptureState(engine, *group_, recipe_.lora.has_value());
-  Manifest& manifest = content.manifest;
-  manifest.run_id = run_id_;
-  manifest.job_id = env_.job_id;
-  manifest.started_by = started_by_;
-  manifest.position = position;
-  manifest.seed = recipe_.run.seed;
-  manifest.shuffle = recipe_.data.shuffle;
-  manifest.train_samples = *train_samples_;
-  manifest.samples_seen = samples_seen;
-  manifest.model = recipe_.model_text;
-  manifest.adapters = adapters_;
-  manifest.loss = loss;
+  DescribeRun(recipe_, env_, *train_samples_, position, samples_seen, content.manifest);
+  Identify(content.manifest);
+  content.manifest.loss = loss;
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(*group_, folder_, SaveScope(env_));
   }
-  const std::string tag = TagOf(position.step) + tag_suffix_;
+  const std::string tag = TagAt(position.step);
   if (recipe_.run.async_save) {
     writer_->SaveInBackground(content, tag, recipe_.run.keep_checkpoints);
   } else {
@@ -301,6 +332,14 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   }
   saved_step_ = position.step;
 }
+
+void Checkpointer::Identify(Manifest& manifest) const {
+  manifest.run_id = run_id_;
+  manifest.started_by = started_by_;
+  manifest.adapters = adapters_;
+}
+
+std::string Checkpointer::TagAt(int64_t step) const { return TagOf(step) + tag_suffix_; }
 
 void Checkpointer::Wait() {
   if (writer_) writer_->Wait();

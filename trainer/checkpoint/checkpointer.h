@@ -16,16 +16,24 @@
 
 namespace dslaunch {
 
+class MemoryCopies;
+
+// Enters into a manifest what a run of `dslaunch train` knows and its engine does not.
+// `train_samples` is the size of the data set.
+void DescribeRun(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples,
+                 const Position& position, int64_t samples_seen, Manifest& manifest);
+
 // One for each rank. Errors are TrainError: kBadInput for content and for contradictions between
 // the recipe and the checkpoint, kIo for the disk.
 class Checkpointer {
  public:
   // Collective. Rank 0 makes the folder, takes its lease and removes the leftovers of interrupted
-  // saves; then the ranks choose a checkpoint. `train_samples` is the size of the data set.
-  // Throws on every rank, after it has left the group. `recipe` and `group` must outlive this.
-  // Precondition: the recipe has a checkpoint_dir.
+  // saves; then the ranks choose a checkpoint: the newest copy in `memory`, unless that is null or
+  // the checkpoint in the folder that they would choose is of a later step. `train_samples` is the
+  // size of the data set. Throws on every rank, after it has left the group. `recipe`, `group` and
+  // `memory` must outlive this. Precondition: the recipe has a checkpoint_dir.
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
-               int64_t train_samples);
+               int64_t train_samples, MemoryCopies* memory = nullptr);
   // Reads weights only: takes no lease, changes nothing in the folder and accepts a checkpoint of
   // any data and seed; Load does not change the optimizer. The reason begins with "weights from" or
   // "no weights".
@@ -46,6 +54,11 @@ class Checkpointer {
 
   // Brings the engine to start(). Collective.
   void Load(EngineCore& engine);
+
+  // Enters the run's ids and adapters into a manifest.
+  void Identify(Manifest& manifest) const;
+  // Returns the tag of a checkpoint of the state after `step`.
+  std::string TagAt(int64_t step) const;
 
   // Makes Save use only these ranks, which hold the whole state and include rank 0. `group` must
   // outlive this.
@@ -72,8 +85,11 @@ class Checkpointer {
  private:
   // Whether the run continues the one that saved the checkpoint.
   bool goes_on() const { return found() && !weights_only_; }
+  bool from_memory() const;
   std::string TakeFolder();
   void Choose();
+  std::optional<ResumeDecision> ChooseFromMemory(const ResumeRequest& request,
+                                                 const CheckpointFolder::Listing& listing);
   void Together(const std::function<void()>& action) const;
   void TakeWeightsOnly();
   void NameTags();
@@ -84,7 +100,8 @@ class Checkpointer {
   WorkerEnv env_;
   const ProcessGroup* group_;
   std::optional<int64_t> train_samples_;  // nullopt to read weights only
-  std::shared_ptr<FolderLease> lease_;    // lease on rank 0, null elsewhere
+  MemoryCopies* memory_ = nullptr;
+  std::shared_ptr<FolderLease> lease_;  // lease on rank 0, null elsewhere
   CheckpointFolder folder_;
   ResumeDecision decision_;
   bool weights_only_ = false;

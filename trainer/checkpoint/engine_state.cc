@@ -192,28 +192,11 @@ std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engi
   return {};
 }
 
-}  // namespace
-
-CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers,
-                               bool adapters_only) {
+// Returns a manifest with all that the engine knows.
+Manifest DescribeEngine(const EngineCore& engine, int world_size) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
-  const MeshGroups& ranks = engine.ranks();
-  const int rank = savers.rank(), world_size = savers.world_size();
-  const ProcessGroup& replicas = world_size == ranks.world().world_size() ? ranks.data() : savers;
-  const auto own_file = [&](const std::string& kind, const std::vector<TensorPart>& state) {
-    const Mesh& mesh = ranks.mesh();
-    std::string name = kind;
-    if (mesh.pipeline > 1) name += "-stage-" + std::to_string(ranks.place().stage);
-    if (mesh.tensor > 1) name += "-part-" + std::to_string(ranks.place().part);
-    return OwnFile(name, state, replicas.rank(), replicas.world_size());
-  };
-  CheckpointContent content;
-  content.files = {own_file("model", SavedModel(engine, adapters_only)),
-                   own_file("optimizer", engine.OptimizerState()),
-                   own_file("rank_state", engine.RankState()),
-                   OwnFile("generator", {GeneratorState(rank)}, rank, world_size)};
-  Manifest& manifest = content.manifest;
+  Manifest manifest;
   manifest.position.step = progress.steps;
   manifest.optimizer_updates = progress.updates;
   manifest.skipped_steps = progress.skipped;
@@ -230,9 +213,97 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
   manifest.saved_ms = UnixMs();
   manifest.micro_steps = engine.micro_steps();
   manifest.zero_stage = config.zero.stage;
-  manifest.pipeline_stages = ranks.mesh().pipeline;
+  manifest.pipeline_stages = engine.ranks().mesh().pipeline;
   manifest.dtype = DtypeName(config.precision.model);
+  return manifest;
+}
+
+// The engine's tensors for a copy, before ranks divide those that are `replicated`.
+struct CopiedTensors {
+  std::vector<TensorPart> settled, others;  // see StateCopy
+};
+
+CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
+  CopiedTensors tensors;
+  // If ranks train apart, RankState has their weights again.
+  std::set<std::pair<const void*, int64_t>> known;
+  const auto add = [&](std::vector<TensorPart> state, bool only_updates_change_it) {
+    for (TensorPart& part : state) {
+      const int64_t elements = part.tensor.numel();
+      if (elements == 0 || !known.emplace(part.tensor.const_data_ptr(), elements).second) continue;
+      // No rank needs to read what another one has, and each has its own running means back.
+      part.is_canonical = true;
+      const bool is_own = part.rank0_authoritative;
+      part.rank0_authoritative = false;
+      if (is_own) part.replicated = false;
+      (only_updates_change_it && !is_own ? tensors.settled : tensors.others)
+          .push_back(std::move(part));
+    }
+  };
+  add(SavedModel(engine, adapters_only), /*only_updates_change_it=*/true);
+  add(engine.OptimizerState(), /*only_updates_change_it=*/true);
+  add(engine.RankState(), /*only_updates_change_it=*/false);
+  return tensors;
+}
+
+// Returns the parts of `state` that this rank holds and `replica` copies.
+std::vector<TensorPart> ShareOf(const EngineCore& engine, const std::vector<TensorPart>& state,
+                                int replica) {
+  return OwnFile("copy", state, replica, engine.ranks().data().world_size()).parts;
+}
+
+}  // namespace
+
+CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers,
+                               bool adapters_only) {
+  const MeshGroups& ranks = engine.ranks();
+  const int rank = savers.rank(), world_size = savers.world_size();
+  const ProcessGroup& replicas = world_size == ranks.world().world_size() ? ranks.data() : savers;
+  const auto own_file = [&](const std::string& kind, const std::vector<TensorPart>& state) {
+    const Mesh& mesh = ranks.mesh();
+    std::string name = kind;
+    if (mesh.pipeline > 1) name += "-stage-" + std::to_string(ranks.place().stage);
+    if (mesh.tensor > 1) name += "-part-" + std::to_string(ranks.place().part);
+    return OwnFile(name, state, replicas.rank(), replicas.world_size());
+  };
+  CheckpointContent content;
+  content.files = {own_file("model", SavedModel(engine, adapters_only)),
+                   own_file("optimizer", engine.OptimizerState()),
+                   own_file("rank_state", engine.RankState()),
+                   OwnFile("generator", {GeneratorState(rank)}, rank, world_size)};
+  content.manifest = DescribeEngine(engine, world_size);
   return content;
+}
+
+StateCopy CaptureCopy(const EngineCore& engine, bool adapters_only) {
+  const CopiedTensors tensors = TensorsToCopy(engine, adapters_only);
+  const int replica = engine.ranks().data().rank();
+  StateCopy copy = {.manifest = DescribeEngine(engine, engine.group().world_size()),
+                    .settled = ShareOf(engine, tensors.settled, replica),
+                    .others = ShareOf(engine, tensors.others, replica)};
+  copy.others.push_back(GeneratorState(engine.group().rank()));
+  return copy;
+}
+
+void RestoreCopy(const Manifest& manifest, bool adapters_only, const FillTensor& fill,
+                 EngineCore& engine) {
+  const at::NoGradGuard no_grad;
+  const StateCopy own = CaptureCopy(engine, adapters_only);
+  for (const TensorPart& part : own.settled) fill(part);
+  for (const TensorPart& part : own.others) fill(part);
+  const ProcessGroup& replicas = engine.ranks().data();
+  const CopiedTensors tensors = TensorsToCopy(engine, adapters_only);
+  for (const std::vector<TensorPart>* state : {&tensors.settled, &tensors.others}) {
+    for (int replica = 0; replica < replicas.world_size(); ++replica) {
+      for (TensorPart& part : ShareOf(engine, *state, replica)) {
+        if (part.replicated && replicas.world_size() > 1) replicas.Broadcast(part.tensor, replica);
+      }
+    }
+  }
+  SetGeneratorState(own.others.back().tensor);
+  EngineProgress progress = SavedProgress(manifest, {});
+  progress.learning_rates = UsableRates(manifest, engine);
+  engine.Resume(progress);
 }
 
 SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,

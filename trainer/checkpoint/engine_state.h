@@ -1,6 +1,7 @@
 // The whole state of an engine, captured for a checkpoint and restored from one.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,23 @@ namespace dslaunch {
 // model's other tensors, which are frozen, are left out.
 CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers,
                                bool adapters_only = false);
+
+// One rank's part of an engine's state, for a copy that only the same rank of the same layout
+// reads. Tensors that all of ranks.data() hold are divided among them, as in CaptureState. The
+// tensors are not copies: CaptureCopy of a later engine has the same ones in the same order.
+struct StateCopy {
+  Manifest manifest;                // all that the engine knows; without files, tensors and serial
+  std::vector<TensorPart> settled;  // changed by updates only, not by passes
+  std::vector<TensorPart> others;   // the rest, and the state of the default CPU generator
+};
+StateCopy CaptureCopy(const EngineCore& engine, bool adapters_only);
+
+// Fills a tensor of a copy. The calls are in the order of `settled`, then `others`.
+using FillTensor = std::function<void(const TensorPart& part)>;
+
+// Collective. Brings the engine to the state of the copy with this manifest, bit for bit.
+void RestoreCopy(const Manifest& manifest, bool adapters_only, const FillTensor& fill,
+                 EngineCore& engine);
 
 struct RestoreOptions {
   bool strict = true;          // the model has exactly the tensors of the checkpoint

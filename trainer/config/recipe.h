@@ -54,7 +54,7 @@ struct RunConfig {
   std::optional<int64_t> eval_every;
   // Metrics of a plugin, which evaluations compute besides the loss.
   std::vector<MetricConfig> metrics;
-  std::string metrics_jsonl;   // rank 0 appends one object per step here; empty: nowhere
+  std::string metrics_jsonl;  // rank 0 appends one object per step here; empty: nowhere
   // Optimizer steps between copies of each rank's state in the memory of its node; 0: no copies.
   int64_t memory_checkpoint = 0;
   std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it

@@ -10,6 +10,7 @@
 #include "trainer/base/rank_files.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/checkpoint/memory_copies.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/device/device_traits.h"
 #include "trainer/pipeline/schedule_simulation.h"
@@ -32,25 +33,43 @@ bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
 }
 
-// The run's own checkpoints, and the one of run.resume_from if the run starts from it.
+// The run's own checkpoints on a disk and in memory, and the one of run.resume_from if the run
+// starts from it.
 class RunCheckpoints {
  public:
   // Collective. Throws the errors of Checkpointer and RunStart.
   RunCheckpoints(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                  int64_t train_samples) {
-    if (!recipe.run.checkpoint_dir.empty()) own_.emplace(recipe, env, group, train_samples);
-    if (!recipe.run.resume_from.empty() && !(own_ && own_->found())) {
+    if (recipe.run.memory_checkpoint > 0) memory_.emplace(recipe);
+    if (!recipe.run.checkpoint_dir.empty()) {
+      own_.emplace(recipe, env, group, train_samples, memory());
+    } else if (memory_) {
+      memory_->Find(group, /*after_step=*/0);
+    }
+    if (!recipe.run.resume_from.empty() && !(own_ && own_->found()) && copy() == nullptr) {
       other_.emplace(recipe, group, train_samples);
     }
   }
 
   Checkpointer* own() { return own_ ? &*own_ : nullptr; }
-  Position start() const { return other_ ? other_->position() : own_ ? own_->start() : Position{}; }
+  MemoryCopies* memory() { return memory_ ? &*memory_ : nullptr; }
+  // The copy in memory from which the run starts; null if it does not.
+  const Checkpoint* copy() const { return memory_ ? memory_->found() : nullptr; }
+  Position start() const {
+    return copy() != nullptr ? copy()->manifest.position
+           : other_          ? other_->position()
+           : own_            ? own_->start()
+                             : Position{};
+  }
   int64_t samples_seen() const {
-    return other_ ? other_->samples_seen() : own_ ? own_->samples_seen() : 0;
+    return copy() != nullptr ? copy()->manifest.samples_seen
+           : other_          ? other_->samples_seen()
+           : own_            ? own_->samples_seen()
+                             : 0;
   }
   // One line about the start of the run; "" without checkpoints.
   std::string reason() const {
+    if (!own_ && copy() != nullptr) return FromMemoryText(*copy());
     const std::string own = own_ ? own_->reason() : "";
     if (!other_) return own;
     return other_->reason() + (own.empty() ? "" : "; " + own);
@@ -73,10 +92,15 @@ class RunCheckpoints {
   }
   void Load(EngineCore& engine) {
     if (other_) other_->Load(engine);
-    if (own_) own_->Load(engine);
+    if (own_) {
+      own_->Load(engine);
+    } else if (copy() != nullptr) {
+      memory_->Restore(engine);
+    }
   }
 
  private:
+  std::optional<MemoryCopies> memory_;
   std::optional<Checkpointer> own_;
   std::optional<RunStart> other_;
 };
@@ -198,6 +222,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
                   .training_model = *training_model,
                   .progress = progress_,
                   .checkpointer = only_trains ? nullptr : checkpointer,
+                  .memory = checkpoints.memory(),
                   .start_text = checkpoints.reason(),
                   .samples_seen = checkpoints.samples_seen(),
                   .deadline = deadline_,
@@ -207,6 +232,10 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
                   .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready(/*loss_tolerated=*/only_trains);
+  if (env.attempt > 1 && env.rank == 0 && checkpoints.copy() == nullptr &&
+      schedule.first_step > 0) {
+    progress_.RestoredFromDisk(schedule.first_step);
+  }
   Announce(run);
 
   const int64_t last = TrainAll(run);

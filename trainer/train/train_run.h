@@ -10,6 +10,7 @@
 #include "trainer/base/memory_bytes.h"
 #include "trainer/base/stop.h"
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/checkpoint/memory_copies.h"
 #include "trainer/config/recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/engine/activation_meter.h"
@@ -35,9 +36,10 @@ struct TrainRun {
   ProcessGroup& group;  // parallel.staleness: the group of StaleTraining
   TrainingModel& training_model;
   Progress& progress;
-  Checkpointer* checkpointer;   // null if checkpoints are not saved
-  std::string start_text = {};  // line about the checkpoints at the start; empty without any
-  int64_t samples_seen = 0;     // samples since the first step, before this run
+  Checkpointer* checkpointer;      // null if checkpoints are not saved
+  MemoryCopies* memory = nullptr;  // null without run.memory_checkpoint
+  std::string start_text = {};     // line about the checkpoints at the start; empty without any
+  int64_t samples_seen = 0;        // samples since the first step, before this run
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // maximum over the ranks of each category
   StaleTraining* stale = nullptr;  // null: without parallel.staleness

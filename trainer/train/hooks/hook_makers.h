@@ -45,6 +45,9 @@ std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe);
 std::unique_ptr<TrainHook> MakeMeetHook();
 std::unique_ptr<TrainHook> MakeGoOnHook();
 
+// run.memory_checkpoint: copies the state into the memory of the node between steps.
+std::unique_ptr<TrainHook> MakeMemoryHook(const Recipe& recipe, const WorkerEnv& env);
+
 // Saves every run.save_every steps or epochs.
 std::unique_ptr<TrainHook> MakeCheckpointHook(const Recipe& recipe);
 

@@ -27,6 +27,7 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   const ParallelConfig& parallel = recipe.engine.parallel;
   if (parallel.staleness && env.rank >= parallel.servers) return hooks;  // it only trains
   if (parallel.staleness) add(MakeMeetHook());
+  add(MakeMemoryHook(recipe, env));
   add(MakeCheckpointHook(recipe));
   add(MakeEvaluationHook(recipe));
   if (parallel.staleness) add(MakeGoOnHook());
