@@ -1,5 +1,5 @@
-# What `cmake --install` puts where, and what packages are made of. Components: runtime (dslaunch and its agent), trainer
-# (dslaunch-train and its recipes) and sdk (headers, libraries and the CMake package for users' programs). The tree may be
+# What `cmake --install` puts where, and what packages are made of. Components: runtime (dslaunch and its agent), agents (agents
+# for nodes of other machine types, and this one's for a dslaunch of another), trainer (dslaunch-train and its recipes) and sdk (headers, libraries and the CMake package for users' programs). The tree may be
 # moved. Of the machine it was made on it knows where LibTorch is, and with CUDA where NVIDIA's libraries are, each by one
 # link (dslaunch_link_in_tree): make lib/dslaunch/libtorch a link to another one, or a copy, as you like.
 #
@@ -20,6 +20,28 @@ if(DSLAUNCH_LAUNCHER)
     install(DIRECTORY "${PROJECT_BINARY_DIR}/share/${folder}" DESTINATION "${root}share" COMPONENT runtime)
   endforeach()
 endif()
+
+set(DSLAUNCH_OTHER_AGENTS "" CACHE STRING
+    "Files dslaunch-agent of builds of this commit for other machine types (x86_64, aarch64), which nodes of these get")
+if(DSLAUNCH_LAUNCHER AND DSLAUNCH_OTHER_AGENTS)
+  foreach(agent IN LISTS DSLAUNCH_OTHER_AGENTS)
+    file(READ "${agent}" elf_machine OFFSET 18 LIMIT 2 HEX)
+    if(elf_machine STREQUAL "3e00")
+      set(machine x86_64)
+    elseif(elf_machine STREQUAL "b700")
+      set(machine aarch64)
+    else()
+      message(FATAL_ERROR "DSLAUNCH_OTHER_AGENTS: ${agent} is not an agent for x86_64 or aarch64")
+    endif()
+    # Where dslaunch of the build tree looks, too.
+    configure_file("${agent}" "${PROJECT_BINARY_DIR}/lib/dslaunch/dslaunch-agent-${machine}" COPYONLY)
+    install(PROGRAMS "${PROJECT_BINARY_DIR}/lib/dslaunch/dslaunch-agent-${machine}" DESTINATION "${root}lib/dslaunch"
+            COMPONENT agents)
+  endforeach()
+  install(PROGRAMS $<TARGET_FILE:dslaunch-agent> DESTINATION "${root}lib/dslaunch" COMPONENT agents
+          RENAME dslaunch-agent-${CMAKE_SYSTEM_PROCESSOR})
+endif()
+
 if(DSLAUNCH_TRAINER)
   install(TARGETS dslaunch-train RUNTIME DESTINATION "${bin}" COMPONENT trainer)
   install(DIRECTORY trainer/recipes/ DESTINATION "${root}share/dslaunch/recipes" COMPONENT trainer)

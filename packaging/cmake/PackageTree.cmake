@@ -11,7 +11,7 @@ foreach(path IN LISTS paths)
     execute_process(COMMAND gzip -9n "${path}" COMMAND_ERROR_IS_FATAL ANY)
   endif()
 endforeach()
-foreach(component_package "runtime dslaunch" "trainer dslaunch-trainer" "sdk dslaunch-dev")
+foreach(component_package "runtime dslaunch" "agents dslaunch-agents" "trainer dslaunch-trainer" "sdk dslaunch-dev")
   string(REPLACE " " ";" component_package "${component_package}")
   list(GET component_package 0 component)
   list(GET component_package 1 package)
@@ -58,6 +58,14 @@ dslaunch: embedded-library zlib [usr/bin/dslaunch]
 dslaunch: spelling-error-in-binary *
 # Started by dslaunch, not by hand.
 dslaunch: no-manual-page [usr/bin/dslaunch-agent]
+")
+    elseif(component STREQUAL "agents")
+      file(WRITE "${tree}/share/lintian/overrides/dslaunch-agents" "\
+# They are copied to nodes that may have no library of the same version, or none. They run there, not here.
+dslaunch-agents: embedded-library * [usr/lib/dslaunch/*]
+dslaunch-agents: shared-library-lacks-prerequisites [usr/lib/dslaunch/*]
+dslaunch-agents: arch-independent-package-contains-binary-or-object [usr/lib/dslaunch/*]
+dslaunch-agents: spelling-error-in-binary *
 ")
     elseif(component STREQUAL "trainer")
       file(WRITE "${tree}/share/lintian/overrides/dslaunch-trainer" "\
