@@ -52,6 +52,8 @@ struct AcceleratorRow {
   // A program that computes on a device has one of these files open. `*` stands for a number.
   std::vector<std::string_view> open_files;
   std::string_view tool;  // vendor's program that reports health and power
+  // Arguments with which it reads all devices, and fails if it cannot.
+  std::vector<std::string_view> tool_arguments = {};
   // Variables that name the network interface of the vendor's communication library, besides
   // GLOO_SOCKET_IFNAME.
   std::vector<std::string_view> interface_variables;

@@ -18,6 +18,7 @@
 #include "agent/host/node_identity.h"
 #include "agent/host/nvidia_smi.h"
 #include "agent/host/program.h"
+#include "agent/inspect/device_tool.h"
 #include "agent/node/node_program.h"
 #include "base/os/brief_run.h"
 #include "base/os/build_id.h"
@@ -218,9 +219,8 @@ pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patie
   return found;
 }
 
-// Adds what /sys and /dev show, which is all that is known of the devices of other vendors than
-// NVIDIA.
-void AddAccelerators(pb::Gpus& gpus) {
+// Adds what /sys and /dev show, and of other vendors than NVIDIA whether their tool fails.
+void AddAccelerators(milliseconds patience, pb::Gpus& gpus) {
   const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
   const Result<NodeAccelerators> found =
       FindAccelerators(pb::DEVICE_AUTO, /*only_cuda=*/false, getenv);
@@ -230,6 +230,7 @@ void AddAccelerators(pb::Gpus& gpus) {
   gpus.set_visible(static_cast<uint32_t>(found->visible.size()));
   if (gpus.device() == pb::DEVICE_CUDA || gpus.device() == pb::DEVICE_CPU) return;
   gpus.clear_installed();
+  gpus.set_trouble(DeviceToolTrouble(*found->row, patience));
   for (const Accelerator& device : found->installed) {
     pb::Gpu& gpu = *gpus.add_installed();
     gpu.set_name(SanitizeForTerminal(device.name));
@@ -254,7 +255,7 @@ pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
   ReadSystem(patience, report);
   ReadCoresAndMemory(report);
   *report.mutable_gpus() = ReadGpus(FindNvidiaSmi(), patience);
-  AddAccelerators(*report.mutable_gpus());
+  AddAccelerators(patience, *report.mutable_gpus());
   ReadDisk(pb::Disk::STATE, NearestToJobsFolder(), report);
   ReadDisk(pb::Disk::SHARED_MEMORY, "/dev/shm", report);
   ReadLimit(RLIMIT_NOFILE, *report.mutable_open_files());

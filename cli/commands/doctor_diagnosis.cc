@@ -230,9 +230,11 @@ class Diagnosis {
            "add the account to the group of that file (ls -l shows it), and log in again");
     }
     if (!gpus.trouble().empty()) {
-      Warn("gpu driver", "NVIDIA's library is there, but: " + gpus.trouble(),
-           "compare with nvidia-smi there; after an update of the driver restart the node or "
-           "reload its kernel module");
+      const bool is_nvidia = row.device == pb::DEVICE_CUDA;
+      Warn("gpu driver", (is_nvidia ? "NVIDIA's library is there, but: " : "") + gpus.trouble(),
+           "compare with " + std::string(row.tool) +
+               " there; after an update of the driver restart the node or "
+               "reload its kernel module");
     } else if (!driver_.empty() && !gpus.driver().empty() && gpus.driver() != driver_) {
       Warn("gpu driver", gpus.driver() + ", other nodes have " + driver_,
            "install the same driver on all nodes");

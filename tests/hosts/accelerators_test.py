@@ -6,6 +6,7 @@
 
 import ast
 import json
+import os
 import re
 import sys
 
@@ -27,6 +28,7 @@ SHOW = bash('{ env; grep Cpus_allowed_list /proc/self/status; } > "$1/rank.$RANK
 # The variables that batch systems and users set on the machine of the tests must not reach the jobs.
 HIDDEN = re.compile(r"_VISIBLE_|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL|SLURM_|FLUX_")
 
+TOOLS = {"rocm": "rocm-smi", "xpu": "xpu-smi", "npu": "npu-smi", "hpu": "hl-smi", "mlu": "cnmon"}
 # Rows of the table in docs.
 CASES = ("all four", "`--include localhost:0,2`", "`--include localhost:0,7`", "variable set to `1,9,2`",
          "container with the last two", "`--numa_binding node` of 1 and 2", "Slurm gives the last two")
@@ -199,6 +201,22 @@ class Machines(MachineCase):
                     code, job = self.run_job("hostfile", "write", "--hosts", "localhost")
                     self.assert_code(0, code, job)
                     self.assertRegex(job.stdout, rf"localhost  slots=4  # 4 {noun(kind)}s")
+                finally:
+                    self.popen = popen
+
+    def test_doctor_reports_tool_that_fails(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for kind, tool in TOOLS.items():
+            (tools / tool).write_text("#!/bin/sh\nexit 3\n")
+            (tools / tool).chmod(0o755)
+            with self.subTest(kind):
+                machine = self.machine(kind)
+                popen = self.popen
+                self.popen = lambda argv, *rest, **files: popen([*machine.enter, *argv], *rest, **files)
+                try:
+                    _, job = self.run_job("doctor", env={"PATH": f"{tools}:{os.environ['PATH']}"})
+                    self.assert_prints(job, f"gpu driver: {tool}: exit code 3")
                 finally:
                     self.popen = popen
 
