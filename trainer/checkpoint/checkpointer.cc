@@ -170,7 +170,7 @@ std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
   const bool is_saved = disk != nullptr && disk->run_id == copy->manifest.run_id;
   const double saved = is_saved ? static_cast<double>(disk->position.step) : 0;
   saved_step_ = static_cast<int64_t>(GatherNumbers(*group_, {saved})[0][0]);
-  return ResumeDecision{ResumeDecision::Kind::kResume, *copy, FromMemoryText(*copy)};
+  return ResumeDecision{ResumeDecision::Kind::kResume, *copy, memory_->reason()};
 }
 
 void Checkpointer::Choose() {

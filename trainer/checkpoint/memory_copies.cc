@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/count.h"
 #include "trainer/base/crc32.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
@@ -66,10 +69,6 @@ void WritePieces(const std::vector<CopiesBeside::Piece>& pieces, std::span<std::
 
 }  // namespace
 
-std::string FromMemoryText(const Checkpoint& copy) {
-  return "resuming from memory after step " + std::to_string(copy.manifest.position.step);
-}
-
 MemoryCopies::MemoryCopies(const Recipe& recipe) : recipe_(recipe), memory_(recipe.identity) {}
 
 MemoryCopies::~MemoryCopies() {
@@ -92,6 +91,13 @@ const Checkpoint* MemoryCopies::Find(const ProcessGroup& group, int64_t after_st
   found_ = std::move(checkpoint);
   found_bytes_ = copy->bytes;
   return &*found_;
+}
+
+std::string MemoryCopies::reason() const {
+  const int64_t step = found_->manifest.position.step;
+  const int64_t lost = std::max<int64_t>(reached_step().value_or(step) - step, 0);
+  return "resuming from memory after step " + std::to_string(step) + "; " +
+         Count(static_cast<size_t>(lost), "step") + (lost == 1 ? " is" : " are") + " made again";
 }
 
 void MemoryCopies::Restore(EngineCore& engine) {
@@ -166,6 +172,12 @@ void MemoryCopies::Begin(const EngineCore& engine, const Describe& describe) {
                             WritePieces(copy.pieces, bytes);
                             memory_.Commit(step);
                           });
+}
+
+void MemoryCopies::NoteStep(int64_t step) {
+  const bool is_busy = under_way_.valid() &&
+                       under_way_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  if (!is_busy) memory_.NoteStep(step);
 }
 
 void MemoryCopies::Wait() {

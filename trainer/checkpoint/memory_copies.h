@@ -19,9 +19,6 @@
 
 namespace dslaunch {
 
-// Returns the line about a run that starts from a copy.
-std::string FromMemoryText(const Checkpoint& copy);
-
 // One for each rank. Each rank copies its part of the state (CaptureCopy) without an exchange. Of
 // two copies in turn one is always whole on all ranks, if each rank calls Wait() after one copy and
 // before it takes part in the step after which the next one begins.
@@ -43,6 +40,10 @@ class MemoryCopies {
   const Checkpoint* Find(const ProcessGroup& group, int64_t after_step);
   // Returns what Find returned last.
   const Checkpoint* found() const { return found_ ? &*found_ : nullptr; }
+  // Returns one line about the start from found(), with the number of steps that are lost.
+  std::string reason() const;
+  // Returns the last step of earlier attempts that this rank recorded; nullopt if not known.
+  std::optional<int64_t> reached_step() const { return memory_.reached_step(); }
   // Collective. Brings the engine to the state of found(). Throws kInternal on every rank if a
   // rank's tensors are not the copy's. Precondition: no copy was begun after Find.
   void Restore(EngineCore& engine);
@@ -59,6 +60,9 @@ class MemoryCopies {
   void Begin(const EngineCore& engine, const Describe& describe);
   // Orders the work that the device is given from now on after its part of the copy.
   void HoldUpdate() { beside_.Hold(); }
+  // Records that a step is complete, for reached_step() of the next attempt. While a copy is under
+  // way, the step is left out.
+  void NoteStep(int64_t step);
   // Waits until the copy under way, if there is one, is whole. Throws its failure.
   void Wait();
 

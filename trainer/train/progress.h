@@ -47,8 +47,10 @@ class Progress {
 
   // `loss_tolerated`: the other ranks continue if this one is killed.
   void Ready(bool loss_tolerated = false) { status_.Ready(loss_tolerated); }
-  // The run continues after `step` from a checkpoint on a disk; see StatusPipe.
-  void RestoredFromDisk(int64_t step) { status_.RestoredFromDisk(step); }
+  // See StatusPipe.
+  void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step) {
+    status_.RestoredFromDisk(step, reached_step);
+  }
   // The run has ended without `rank`, which may still be there.
   void Lost(int rank) { status_.Lost(rank); }
   // Starts the clock of training. `samples_before` is the number of samples of this run before the

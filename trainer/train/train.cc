@@ -69,7 +69,7 @@ class RunCheckpoints {
   }
   // One line about the start of the run; "" without checkpoints.
   std::string reason() const {
-    if (!own_ && copy() != nullptr) return FromMemoryText(*copy());
+    if (!own_ && copy() != nullptr) return memory_->reason();
     const std::string own = own_ ? own_->reason() : "";
     if (!other_) return own;
     return other_->reason() + (own.empty() ? "" : "; " + own);
@@ -234,7 +234,9 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   progress_.Ready(/*loss_tolerated=*/only_trains);
   if (env.attempt > 1 && env.rank == 0 && checkpoints.copy() == nullptr &&
       schedule.first_step > 0) {
-    progress_.RestoredFromDisk(schedule.first_step);
+    const MemoryCopies* const memory = checkpoints.memory();
+    progress_.RestoredFromDisk(schedule.first_step,
+                               memory == nullptr ? std::nullopt : memory->reached_step());
   }
   Announce(run);
 

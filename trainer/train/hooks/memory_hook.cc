@@ -32,6 +32,7 @@ class MemoryHook : public TrainHook {
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
+    if (on_) run.memory->NoteStep(step);
     // A state that has diverged could replace the last good one.
     if (!on_ || step % every_ != 0 || run.bad_steps > 0) return;
     // Ranks that train apart may be some steps ahead of others, whose copies may not be whole.
