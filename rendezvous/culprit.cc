@@ -10,6 +10,7 @@
 
 #include "base/text/sanitize.h"
 #include "proto/wire/rank_stacks.h"
+#include "rendezvous/flight_judgement.h"
 
 namespace dslaunch {
 namespace {
@@ -21,124 +22,6 @@ constexpr char kNotThere[] = "not where the others are";
 constexpr size_t kShownFrames = 4;
 constexpr size_t kShownGroups = 4;  // groups of equal stacks on each side
 
-// --- Where a rank waits ---
-
-// Functions in which a rank waits for other ranks. An empty function: all of the file.
-struct KnownPlace {
-  std::string_view file_end;
-  std::string_view function;
-};
-constexpr KnownPlace kKnownPlaces[] = {
-    {"torch/cuda/__init__.py", "synchronize"}, {"torch/cuda/streams.py", "synchronize"},
-    {"torch/nn/parallel/distributed.py", ""},  {"deepspeed/comm/comm.py", ""},
-    {"deepspeed/comm/torch.py", ""},           {"horovod/torch/mpi_ops.py", ""},
-    {"horovod/tensorflow/mpi_ops.py", ""},
-};
-constexpr std::string_view kTorchDistributed = "torch/distributed/";
-
-// torchrun, which waits for its own children.
-constexpr std::string_view kTorchrun = "torch/distributed/elastic/";
-
-// Logs the calls of torch.distributed, as a decorator of each function.
-constexpr std::string_view kDecorators = "torch/distributed/c10d_logger.py";
-
-// Folders of libraries, which the program's own code calls.
-constexpr std::string_view kLibraries[] = {"-packages/torch/", "-packages/deepspeed/",
-                                           "-packages/horovod/", "-packages/mpi4py/",
-                                           "-packages/accelerate/"};
-
-bool Contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-// Returns the last component of a qualified name.
-std::string_view ShortName(std::string_view function) {
-  return function.substr(function.rfind('.') + 1);
-}
-
-bool IsKnownPlace(const pb::StackFrame& frame) {
-  const std::string_view file = frame.file();
-  if (Contains(file, kTorchDistributed))
-    return !file.ends_with(kDecorators) && !Contains(file, kTorchrun);
-  return std::ranges::any_of(kKnownPlaces, [&](const KnownPlace& place) {
-    return file.ends_with(place.file_end) &&
-           (place.function.empty() || ShortName(frame.function()) == place.function);
-  });
-}
-
-bool IsLibrary(const pb::StackFrame& frame) {
-  return IsKnownPlace(frame) || std::ranges::any_of(kLibraries, [&](std::string_view library) {
-           return Contains(frame.file(), library);
-         });
-}
-
-// Gradients are exchanged inside the backward pass, which runs without Python frames.
-bool IsBackward(const pb::StackFrame& frame) {
-  return ShortName(frame.function()) == "_engine_run_backward" ||
-         std::string_view(frame.file()).ends_with("torch/autograd/__init__.py");
-}
-
-// Returns whether the thread's system call may belong to an exchange: a wait for another thread,
-// or a read from a socket.
-bool MayWaitForPeer(const pb::ThreadStack& thread) {
-  constexpr std::string_view kReads[] = {"read", "readv", "recvfrom", "recvmsg"};
-  if (thread.state() == "R") return false;
-  return thread.call() == "futex" ||
-         (std::ranges::count(kReads, thread.call()) > 0 && Contains(thread.target(), "socket"));
-}
-
-std::string SiteText(const pb::StackFrame& frame) {
-  pb::ThreadStack one;
-  *one.add_frames() = frame;
-  return FramesText(one, 1);
-}
-
-// Returns where a thread with Python frames waits.
-WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
-  WaitPlace place;
-  const auto& frames = thread.frames();
-  const auto site = std::ranges::find_if_not(frames, &IsLibrary);
-  if (site != frames.end()) place.site = SiteText(*site);
-  const auto known = std::find_if(frames.begin(), site, &IsKnownPlace);
-  if (known != site) {
-    place.kind = Kind::kKnown;
-    place.call = SanitizeForTerminal(ShortName(known->function()));
-  }
-  if (place.kind == Kind::kKnown || !is_main || frames.empty() || !MayWaitForPeer(thread))
-    return place;
-  const pb::StackFrame& innermost = frames[0];
-  if (IsBackward(innermost)) {
-    place.kind = Kind::kKnown;
-    place.call = "backward";
-  } else if (!std::string_view(innermost.file()).ends_with("threading.py") && !thread.has_gil()) {
-    place.kind = Kind::kMaybe;  // such as Work.wait(), which has no frame of its own
-  }
-  return place;
-}
-
-bool HasPython(const pb::RankStacks& stacks) {
-  return std::ranges::any_of(stacks.processes(), [](const pb::ProcessStacks& process) {
-    return !process.python().empty() || !process.no_python().empty() ||
-           std::ranges::any_of(process.threads(), [](const pb::ThreadStack& thread) {
-             return thread.frames_size() > 0;
-           });
-  });
-}
-
-// Returns where a thread of a program without Python waits, from its system call.
-WaitPlace NativePlace(const pb::ThreadStack& thread) {
-  WaitPlace place;
-  if (thread.state() == "R") return place;
-  const bool waits_for_thread = thread.call() == "futex";
-  if (MayWaitForPeer(thread) && !waits_for_thread) {
-    place.kind = Kind::kKnown;
-    place.call = thread.call() + "()";
-  } else if (waits_for_thread || thread.call() == "poll" || thread.call() == "epoll_wait") {
-    place.kind = Kind::kMaybe;
-  }
-  return place;
-}
-
 // --- Programs without Python that sleep ---
 
 // Returns whether only time, a child or another process on this machine ends the thread's call. A
@@ -148,7 +31,7 @@ bool IsAsleep(const pb::ThreadStack& thread) {
                                           "futex",     "restart_syscall", "pause", "flock",
                                           "read",      "rt_sigsuspend",   "write"};
   return thread.state() == "S" && std::ranges::count(kSleeps, thread.call()) > 0 &&
-         !Contains(thread.target(), "socket");
+         thread.target().find("socket") == std::string::npos;
 }
 
 bool IsWhollyAsleep(const RankEvidence& rank) {
@@ -173,7 +56,8 @@ std::vector<uint32_t> NumbersOf(std::span<const RankEvidence* const> ranks) {
 
 bool HasFrame(const pb::ThreadStack& thread, std::string_view function, std::string_view file_end) {
   return std::ranges::any_of(thread.frames(), [&](const pb::StackFrame& frame) {
-    return ShortName(frame.function()) == function &&
+    const std::string_view name = frame.function();
+    return name.substr(name.rfind('.') + 1) == function &&
            std::string_view(frame.file()).ends_with(file_end);
   });
 }
@@ -192,21 +76,6 @@ const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::Th
   return nullptr;
 }
 
-// Returns the thread with its innermost frame and all frames from the program's own code on,
-// because the frames of libraries between would hide the program's line.
-pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread) {
-  const auto& frames = thread.frames();
-  auto own = std::ranges::find_if_not(frames, [](const pb::StackFrame& frame) {
-    return IsLibrary(frame) || Contains(frame.file(), "/lib/python3");
-  });
-  if (own == frames.end()) own = frames.begin();
-  pb::ThreadStack shown = thread;
-  shown.clear_frames();
-  if (own != frames.begin()) *shown.add_frames() = frames[0];
-  for (; own != frames.end(); ++own) *shown.add_frames() = *own;
-  return shown;
-}
-
 // Returns one line about where a rank is.
 std::string PlaceText(const pb::RankStacks& stacks) {
   if (!stacks.exchange().empty()) return "in " + SanitizeForTerminal(stacks.exchange());
@@ -220,15 +89,16 @@ std::string PlaceText(const pb::RankStacks& stacks) {
     prefix = "its data loader's worker: ";
     shown = loader;
   }
+  const bool is_native = !HasPython(stacks);
   // Without Python, the process that was started last is what a shell waits for.
-  if (shown->frames_size() == 0) {
+  if (is_native || shown->frames_size() == 0) {
     const pb::ProcessStacks& last = *stacks.processes().rbegin();
     if (!last.threads().empty()) {
       shown = &last.threads(0);
       prefix = SanitizeForTerminal(last.command()) + ": ";
     }
   }
-  const std::string frames = FramesText(WithoutLibraries(*shown), kShownFrames);
+  const std::string frames = FramesText(WithoutLibraries(*shown, is_native), kShownFrames);
   const std::string kernel = KernelText(*shown);
   return prefix + frames + (frames.empty() || kernel.empty() ? "" : "  ") + kernel;
 }
@@ -377,6 +247,79 @@ std::optional<Culprit> JudgePlaces(const Sides& sides) {
   return culprit;
 }
 
+// Returns what the ranks of a verdict do: "has not called all_reduce (...)".
+std::string FlightText(const FlightVerdict& verdict) {
+  const bool one = verdict.ranks.size() == 1;
+  if (verdict.kind == FlightVerdict::Kind::kNotEntered)
+    return (one ? "has not called " : "have not called ") + verdict.what;
+  if (verdict.kind == FlightVerdict::Kind::kNotStarted)
+    return (one ? "has not begun " : "have not begun ") + verdict.what + " on the device";
+  return "wait for each other, so the order of their exchanges differs";
+}
+
+// Judges by the records of PyTorch's Flight Recorder, if there are any.
+std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
+  std::vector<const pb::FlightRecord*> records;
+  for (const RankEvidence& rank : ranks) {
+    if (rank.flight != nullptr) records.push_back(rank.flight);
+  }
+  if (records.empty()) return std::nullopt;
+  const auto verdict = JudgeFlight(records, static_cast<uint32_t>(ranks.size()));
+  if (!verdict) return std::nullopt;
+  Culprit culprit;
+  culprit.rule = Rule::kFlight;
+  culprit.ranks = verdict->ranks;
+  Pointers blamed;
+  for (const RankEvidence& rank : ranks) {
+    if (std::ranges::binary_search(verdict->ranks, rank.rank)) blamed.push_back(&rank);
+  }
+  // A rank that waits for others by other means than torch.distributed is not the cause.
+  culprit.sure =
+      verdict->sure && std::ranges::none_of(blamed, [](const RankEvidence* rank) {
+        return rank->stacks == nullptr || FindWaitPlace(*rank->stacks).kind == Kind::kKnown;
+      });
+  const std::string who = blamed.size() == 1 ? RankText(*blamed.front()) : RanksText(culprit.ranks);
+  if (verdict->kind == FlightVerdict::Kind::kOtherOperation) {
+    culprit.summary = verdict->what + (blamed.empty() ? "" : ", probably because of " + who);
+  } else {
+    const bool is_circle = verdict->kind == FlightVerdict::Kind::kOtherOrder;
+    culprit.summary =
+        (culprit.sure || is_circle ? "" : "probably ") + who + " " + FlightText(*verdict);
+  }
+  culprit.lines.push_back("  " + culprit.summary + ":");
+  if (verdict->kind == FlightVerdict::Kind::kNotEntered) AddGroups(blamed, culprit.lines);
+  for (const std::string& line : verdict->lines) culprit.lines.push_back("    " + line);
+  return culprit;
+}
+
+// Judges by the operations that NCCL's RAS has counted.
+std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb::RasReport& ras) {
+  const bool is_silent = ras.missing_size() > 0;
+  const auto& named = is_silent ? ras.missing() : ras.behind();
+  Pointers blamed;
+  for (const RankEvidence& rank : ranks) {
+    if (std::ranges::count(named, rank.rank) > 0) blamed.push_back(&rank);
+  }
+  if (blamed.empty() || blamed.size() == ranks.size()) return std::nullopt;
+  Culprit culprit;
+  culprit.rule = Rule::kRas;
+  culprit.ranks = NumbersOf(blamed);
+  const bool one = blamed.size() == 1;
+  culprit.summary = "probably " + (one ? RankText(*blamed.front()) : RanksText(culprit.ranks));
+  if (is_silent) {
+    culprit.summary += std::string(one ? " does" : " do") + " not answer NCCL's RAS";
+  } else {
+    culprit.summary += (one ? " has launched " : " have launched ") +
+                       std::to_string(ras.behind_count()) + " operations " +
+                       SanitizeForTerminal(ras.operation()) + " of NCCL, the others " +
+                       std::to_string(ras.most_count());
+  }
+  culprit.lines.push_back("  " + culprit.summary + ":");
+  AddGroups(blamed, culprit.lines);
+  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
+  return culprit;
+}
+
 Culprit JudgeUnknown(const Sides& sides, const Pointers& waiting) {
   Culprit culprit;
   const bool gpu = std::ranges::any_of(waiting, &RankEvidence::has_gpu);
@@ -416,12 +359,15 @@ Culprit JudgeAsleep(const std::vector<RankEvidence>& ranks) {
   return culprit;
 }
 
-// Returns whether a rank without a GPU has a process that runs or waits for a CPU.
+// Returns whether a rank without a GPU uses CPU time, and is not known to wait for other ranks so.
 bool Computes(const RankEvidence& rank) {
-  return !rank.has_gpu && rank.stacks != nullptr && !rank.stopped &&
-         std::ranges::any_of(rank.stacks->processes(), [](const pb::ProcessStacks& process) {
-           return !process.threads().empty() && process.threads(0).state() == "R";
-         });
+  if (rank.has_gpu || rank.stacks == nullptr || rank.stopped || rank.ended) return false;
+  const bool runs =
+      rank.uses_cpu ||
+      std::ranges::any_of(rank.stacks->processes(), [](const pb::ProcessStacks& process) {
+        return !process.threads().empty() && process.threads(0).state() == "R";
+      });
+  return runs && FindWaitPlace(*rank.stacks).kind != Kind::kKnown;
 }
 
 Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
@@ -444,8 +390,10 @@ Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
     return culprit;
   }
   if (!sides.outside.empty()) {
-    const bool sure = !sides.known.empty() && sides.ended.empty() && sides.silent.empty() &&
-                      2 * others <= ranks.size();
+    const bool sure =
+        !sides.known.empty() && sides.ended.empty() && sides.silent.empty() &&
+        2 * others <= ranks.size() &&
+        std::ranges::none_of(sides.outside, [](auto* rank) { return Computes(*rank); });
     return Blame(Rule::kOutside, sure, sides.outside, kNotThere, sides, waiting);
   }
   // A lock, or an exchange without a frame of its own; the others are in one that is known.
@@ -457,35 +405,21 @@ Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
 
 }  // namespace
 
-WaitPlace FindWaitPlace(const pb::RankStacks& stacks) {
-  if (!stacks.exchange().empty()) return {Kind::kKnown, SanitizeForTerminal(stacks.exchange()), ""};
-  const pb::ThreadStack* const shown = ShownThread(stacks);
-  if (shown == nullptr) return {};
-  WaitPlace best;
-  if (!HasPython(stacks)) {
-    // A shell waits for its child, so the program that counts is the last one.
-    const pb::ProcessStacks& last = *stacks.processes().rbegin();
-    return last.threads().empty() ? best : NativePlace(last.threads(0));
-  }
-  best = PythonPlace(*shown, /*is_main=*/true);
-  for (const pb::ProcessStacks& process : stacks.processes()) {
-    for (const pb::ThreadStack& thread : process.threads()) {
-      if (best.kind == Kind::kKnown) return best;
-      if (&thread == shown) continue;
-      const WaitPlace place = PythonPlace(thread, /*is_main=*/false);
-      if (place.kind == Kind::kKnown) best = place;
-    }
-  }
-  return best;
-}
-
-Culprit Judge(const std::vector<RankEvidence>& ranks) {
-  return std::ranges::any_of(ranks, &Computes) ? Culprit() : JudgeStacks(ranks);
+Culprit Judge(const std::vector<RankEvidence>& ranks, const pb::RasReport* ras) {
+  const bool may_go_on = std::ranges::any_of(
+      ranks, [](const RankEvidence& rank) { return Computes(rank) && !rank.computes_long; });
+  if (may_go_on) return {};
+  Culprit culprit = JudgeStacks(ranks);
+  if (culprit.sure) return culprit;
+  if (auto records = JudgeRecords(ranks)) return *std::move(records);
+  if (ras == nullptr || !culprit.ranks.empty()) return culprit;
+  return JudgeRas(ranks, *ras).value_or(std::move(culprit));
 }
 
 Culprit JudgeSteps(const std::vector<RankEvidence>& ranks, const std::vector<uint32_t>& behind) {
   Culprit culprit = JudgeStacks(ranks);
-  if (!culprit.ranks.empty()) return culprit;
+  if (!culprit.sure) culprit = JudgeRecords(ranks).value_or(std::move(culprit));
+  if (!culprit.ranks.empty() || culprit.rule == Rule::kFlight) return culprit;
   culprit = {};
   culprit.rule = Rule::kBehind;
   culprit.ranks = behind;

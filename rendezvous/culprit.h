@@ -7,25 +7,9 @@
 #include <vector>
 
 #include "proto/stacks.pb.h"
+#include "rendezvous/wait_place.h"
 
 namespace dslaunch {
-
-// Where a rank waits for others, as far as its stacks show it.
-struct WaitPlace {
-  enum class Kind {
-    kNone,   // it waits for no rank: in the program's own code, in a read of a file, asleep
-    kMaybe,  // in a native call that may be an exchange
-    kKnown,  // in an exchange between ranks
-  };
-  Kind kind = Kind::kNone;
-  std::string call;  // the exchange: "all_reduce"; empty: unknown
-  std::string site;  // the program's line that began it, "train (train.py:92)"; empty: unknown
-};
-
-// Finds the exchange in which a rank waits: a function of torch.distributed, DeepSpeed, Horovod or
-// torch.cuda, an exchange that the rank has reported, or, in a program without Python, a system
-// call that reads from a socket.
-WaitPlace FindWaitPlace(const pb::RankStacks& stacks);
 
 // The evidence about one rank while the job is stalled.
 struct RankEvidence {
@@ -37,7 +21,10 @@ struct RankEvidence {
   bool ended = false;                      // it exited with 0
   bool stopped = false;                    // one of its processes is stopped by a signal
   bool has_gpu = false;
-  uint64_t unread_bytes = 0;  // received on connections from other ranks, and not read by it
+  bool uses_cpu = false;       // CPU time is its only sign of life
+  bool computes_long = false;  // ... for so long that it counts as none
+  uint64_t unread_bytes = 0;   // received on connections from other ranks, and not read by it
+  const pb::FlightRecord* flight = nullptr;  // borrowed; nullptr: not asked for
 };
 
 struct Culprit {
@@ -52,6 +39,8 @@ struct Culprit {
     kAsleep,      // programs without Python: every process of every rank sleeps
     kUnknown,     // all wait at one place
     kBehind,      // completed fewer steps than the others
+    kRas,         // has launched fewer operations than the others, or does not answer (NCCL's RAS)
+    kFlight,      // has not called the exchange of the others, or another one (Flight Recorder)
   };
   Rule rule = Rule::kNoneWaits;
   bool sure = false;
@@ -60,11 +49,14 @@ struct Culprit {
   std::vector<std::string> lines;  // evidence for the user, sanitized, with its indentation
 };
 
-// Returns the first rule that applies. Never sure if another rank may be the cause. Returns
+// Returns the first rule that applies; what Flight Recorder holds replaces a rule that is not sure.
+// Never sure if another rank may be the cause. Returns
 // kNoneWaits if a rank has a GPU open and no rank differs from the others, because such ranks
-// wait at one place in a healthy job too; and if a rank without a GPU runs or waits for a CPU,
-// which may be all that delays it.
-Culprit Judge(const std::vector<RankEvidence>& ranks);
+// wait at one place in a healthy job too; and if a rank without a GPU runs, waits for a CPU or
+// uses_cpu, which may be all that delays it, unless it is in an exchange (MPI waits so) or
+// computes_long.
+// `ras`: what NCCL's RAS reports of the job, used if nothing else names a rank; nullptr: unknown.
+Culprit Judge(const std::vector<RankEvidence>& ranks, const pb::RasReport* ras = nullptr);
 
 // Judges a job in which the ranks `behind` have completed the fewest steps: they are the
 // result if Judge names no rank. A rank that runs may be the cause.

@@ -24,29 +24,32 @@ std::string Number(milliseconds value) {
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,
                                     const StandstillOptions& options) {
   if (options.world_size < 2 || lives.size() < options.world_size) return {};
-  microseconds shortest = microseconds::max();
-  uint32_t fewest_looks = UINT32_MAX;
-  bool connected = false;
+  const bool connected = std::ranges::any_of(lives, &RankLife::connected);
+  const milliseconds limit = connected ? options.hang : options.setup;
+  if (limit.count() == 0) return {};
+  StandstillDecision decision;
+  decision.limit = limit;
+  decision.still = microseconds::max();
   bool any_runs = false;
+  bool any_is_still = options.ignore_cpu;
   for (const RankLife& life : lives) {
-    connected = connected || life.connected;
     if (life.ended) {
-      shortest =
-          std::min(shortest, std::chrono::duration_cast<microseconds>(now - life.reported_at));
+      any_is_still = true;
+      decision.still = std::min(decision.still,
+                                std::chrono::duration_cast<microseconds>(now - life.reported_at));
       continue;
     }
     if (!life.judged || now - life.reported_at > options.freshness) return {};
     any_runs = true;
-    shortest = std::min(shortest, life.still);
-    fewest_looks = std::min(fewest_looks, life.looks);
+    const bool is_still = life.still >= limit && life.looks >= kLeastLooks;
+    any_is_still = any_is_still || is_still;
+    decision.some_compute = decision.some_compute || !is_still;
+    if (!is_still && life.only_cpu < limit) return {};
+    decision.still = std::min(decision.still, std::max(life.still, life.only_cpu));
   }
-  const milliseconds limit = connected ? options.hang : options.setup;
-  if (!any_runs || limit.count() == 0 || shortest < limit || fewest_looks < kLeastLooks) return {};
-  StandstillDecision decision;
+  if (!any_runs || !any_is_still || decision.still < limit) return {};
   decision.kind = StandstillDecision::Kind::kStandstill;
-  decision.still = shortest;
-  decision.limit = limit;
-  decision.reason = "no rank has moved for " + WholeSeconds(shortest) +
+  decision.reason = "no rank has moved for " + WholeSeconds(decision.still) +
                     (connected ? " (--hang_s " : " since the start (--hang_s setup=") +
                     Number(limit) + ")";
   return decision;
@@ -56,7 +59,9 @@ void StandstillWatch::OnReport(const pb::Stillness& report, Clock::time_point no
   if (report.rank() >= lives_.size()) lives_.resize(report.rank() + 1);
   std::optional<RankLife>& life = lives_[report.rank()];
   const microseconds still = ReportedMicroseconds(report.still_us());
-  const bool moved = !life || still < life->still || report.ended() != life->ended;
+  const microseconds only_cpu = ReportedMicroseconds(report.only_cpu_us());
+  const bool moved = !life || report.ended() != life->ended ||
+                     std::max(still, only_cpu) < std::max(life->still, life->only_cpu);
   if (moved) is_reported_ = false;
   const bool ended_before = life && life->ended && report.ended();
   const Clock::time_point ended_at = ended_before ? life->reported_at : now;
@@ -64,6 +69,7 @@ void StandstillWatch::OnReport(const pb::Stillness& report, Clock::time_point no
   life->rank = report.rank();
   life->reported_at = ended_at;
   life->still = still;
+  life->only_cpu = only_cpu;
   life->looks = report.looks();
   life->judged = report.readable();
   life->connected = report.connected();

@@ -17,11 +17,12 @@ namespace dslaunch {
 struct RankLife {
   uint32_t rank = 0;
   Clock::time_point reported_at;  // arrival of the report; if ended, of the first after its end
-  std::chrono::microseconds still{0};  // time without a sign of life at the newest look
-  uint32_t looks = 0;                  // looks in that time
-  bool judged = false;                 // its processes can be read
-  bool connected = false;              // it has exchanged bytes with other ranks
-  bool ended = false;                  // it exited with 0
+  std::chrono::microseconds still{0};     // time without a sign of life at the newest look
+  uint32_t looks = 0;                     // looks in that time
+  std::chrono::microseconds only_cpu{0};  // time in which CPU time was the only sign of life
+  bool judged = false;                    // its processes can be read
+  bool connected = false;                 // it has exchanged bytes with other ranks
+  bool ended = false;                     // it exited with 0
   bool has_gpu = false;
   bool stopped = false;
   uint64_t unread_bytes = 0;  // received from other ranks, and not read by it
@@ -32,6 +33,7 @@ struct StandstillOptions {
   milliseconds hang{0};       // shortest time afterwards; 0: never
   milliseconds freshness{0};  // oldest report that is used
   uint32_t world_size = 0;
+  bool ignore_cpu = false;  // CPU time of a rank's own process is no sign of life
 };
 
 struct StandstillDecision {
@@ -39,11 +41,13 @@ struct StandstillDecision {
   Kind kind = Kind::kNone;
   std::chrono::microseconds still{0};  // time for which no rank gave a sign of life
   milliseconds limit{0};               // the option that applied
+  bool some_compute = false;           // ranks showed CPU time, and nothing else
   std::string reason;                  // text for the user; empty if kNone
 };
 
 // Returns a standstill if no running rank gave a sign of life for the limit at six looks or more,
-// and no rank ended in that time.
+// and no rank ended in that time. Ranks whose only sign of life is CPU time may wait by spinning,
+// so they count as still if at least one other rank is: `some_compute`, to be judged by the stacks.
 // Returns none if only one rank was started, all ranks have ended, a running rank cannot be judged,
 // or its newest report is older than options.freshness.
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,

@@ -44,14 +44,21 @@ class StandstillCheck {
   // if the user was informed that the job stands still.
   void OnHang(const HangDecision& hang, Roster& roster, Clock::time_point now);
 
-  // Asks the nodes for stacks once the ranks stand still, and returns the verdict when all have
-  // answered or kAnswerWithin has passed. Returns each standstill once. Returns nothing if a rank
-  // showed a sign of life meanwhile or no rank waits for another; asks again later. Notifies the
-  // user when the ranks of a standstill move again.
+  // Asks the nodes for stacks once the ranks stand still, and, unless these name a rank for sure,
+  // for the records of PyTorch's Flight Recorder. Returns the verdict when all have answered or
+  // kAnswerWithin or kRecordsWithin has passed. Returns each standstill once. Returns nothing if a
+  // rank showed a sign of life meanwhile or no rank waits for another; asks again later. Notifies
+  // the user when the ranks of a standstill move again.
   std::optional<Verdict> Check(const pb::Policy& policy, const pb::Timeouts& timeouts,
                                Roster& roster, Clock::time_point now);
 
   static constexpr milliseconds kAnswerWithin{1'000};
+  static constexpr milliseconds kRecordsWithin{8'000};
+  // Ranks that spin in an exchange must be seen there so often, so far apart.
+  static constexpr int kSpinLooks = 3;
+  static constexpr milliseconds kBetweenSpinLooks{300};
+  // A rank that only computes is given this multiple of the limit.
+  static constexpr int kComputeFactor = 5;
 
  private:
   struct Inquiry {
@@ -61,15 +68,26 @@ class StandstillCheck {
     Clock::time_point until;
     std::set<uint32_t> awaited;  // ranks without an answer
     std::map<uint32_t, pb::RankStacks> stacks;
+    StandstillDecision decision;  // kNone if `hang`
+    bool asks_flight = false;     // awaits the answers for flights
+    std::map<uint32_t, pb::FlightRecord> flights;
+    std::optional<pb::RasReport> ras;  // the first one without `trouble`
     std::optional<HangDecision> hang;  // nullopt: the ranks show no sign of life
   };
 
   void Ask(Roster& roster, Clock::time_point now);
-  std::vector<RankEvidence> Evidence(const Roster& roster) const;
+  void AskFlight(Roster& roster, Clock::time_point now);
+  // Sends to the ranks that run; those whose stacks are not known are not asked for records.
+  std::set<uint32_t> SendInquiry(Roster& roster, const pb::Inspect& inspect) const;
+  std::vector<RankEvidence> Evidence(const Roster& roster, milliseconds limit) const;
+  // Returns whether the stacks decide, though some ranks use CPU time; asks again if they might.
+  bool IsConfirmed(const Culprit& culprit, Clock::time_point now);
 
   StandstillWatch watch_;
   std::optional<Inquiry> inquiry_;
   uint64_t last_look_ = 0;
+  std::vector<uint32_t> suspects_;  // ranks of the last verdict that waits for confirmation
+  int confirmations_ = 0;
   bool user_waits_ = false;      // the user was informed, and not of the end of the standstill
   Clock::time_point ask_after_;  // no inquiry begins before
 };

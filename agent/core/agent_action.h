@@ -117,13 +117,14 @@ struct AskMpiServer {
   uint32_t local_rank = 0;
 };
 
-// Reads what the threads of a worker do. With `text` shows the user that text and what was read;
-// with `look` calls WorkersCore::OnInspected.
+// Reads what the threads of a worker do, or with `flight` what its Flight Recorder holds. With
+// `text` shows the user that text and the threads; with `look` calls WorkersCore::OnInspected.
 struct InspectWorker {
   RankPlace place;
   std::string text;
   uint64_t look = 0;
   uint32_t looks = 1;  // number of looks for the user, a second apart; `look` gets the last one
+  bool flight = false;
 };
 
 // Reserves a port for rank 0 of the next attempt; the one held so far is released. Answer:

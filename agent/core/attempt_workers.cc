@@ -95,7 +95,7 @@ std::vector<RankPlace> AttemptWorkers::RunningRanks(Clock::time_point now) const
     if (worker.ended || worker.pid == 0) continue;
     const std::optional<RankWait> wait = worker.progress.Wait(now);
     places.push_back({worker.rank, worker.local_rank, wait ? wait->exchange : "",
-                      wait ? wait->lasts : milliseconds(0)});
+                      wait ? wait->lasts : milliseconds(0), worker.folder});
   }
   return places;
 }

@@ -37,6 +37,7 @@ struct RankPlace {
   uint32_t local_rank = 0;
   std::string exchange = {};  // empty: none
   milliseconds waits{0};
+  std::string folder = {};  // AttemptWorker::folder
 };
 
 // Pure: takes the supervisor's events and keeps the state that follows from them.

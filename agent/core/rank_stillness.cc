@@ -16,13 +16,15 @@ bool GrewBeyond(uint64_t before, uint64_t after, uint64_t tolerance) {
 
 }  // namespace
 
-bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap, uint32_t looks) {
+bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap, uint32_t looks,
+               bool cpu_counts) {
   const uint64_t gap_ms = static_cast<uint64_t>(std::max<milliseconds::rep>(0, gap.count()));
   const uint64_t idle_cpu_ms = std::max(kLeastCpuMs, gap_ms / kCpuShare);
   const uint64_t store_bytes = after.store_bytes - std::min(after.store_bytes, before.store_bytes);
   const bool computes =
       GrewBeyond(before.child_cpu_ms, after.child_cpu_ms, idle_cpu_ms) ||
-      (!after.has_gpu && GrewBeyond(before.own_cpu_ms, after.own_cpu_ms, idle_cpu_ms));
+      (cpu_counts && !after.has_gpu &&
+       GrewBeyond(before.own_cpu_ms, after.own_cpu_ms, idle_cpu_ms));
   return computes || after.peer_bytes != before.peer_bytes ||
          after.output_bytes != before.output_bytes || after.processes != before.processes ||
          after.signature != before.signature || after.has_gpu != before.has_gpu ||
@@ -32,29 +34,36 @@ bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap
 
 void RankStillness::OnLook(const std::optional<RankSigns>& signs, milliseconds interval,
                            Clock::time_point now) {
-  const milliseconds gap =
+  milliseconds gap =
       looked_at_ ? std::chrono::duration_cast<milliseconds>(now - *looked_at_) : milliseconds(0);
   readable_ = signs.has_value();
   if (!signs) return;
   looked_at_ = now;
   connected_ = connected_ || signs->peer_bytes > 0;
-  still_ += std::min(gap, 2 * interval);
-  ++looks_;
-  if (!lived_ || ShowsLife(*lived_, *signs, still_, looks_)) {
-    lived_ = signs;
-    looks_ = 0;
-    still_ = milliseconds(0);
-  }
+  gap = std::min(gap, 2 * interval);
+  Update(*signs, gap, /*cpu_counts=*/true, any_);
+  Update(*signs, gap, /*cpu_counts=*/false, without_cpu_);
   last_ = signs;
+}
+
+void RankStillness::Update(const RankSigns& signs, milliseconds gap, bool cpu_counts,
+                           Stillness& since) {
+  since.still += gap;
+  ++since.looks;
+  if (since.lived && !ShowsLife(*since.lived, signs, since.still, since.looks, cpu_counts)) return;
+  since = {.lived = signs};
 }
 
 std::optional<pb::Stillness> RankStillness::Report(uint32_t rank) const {
   if (!looked_at_ && !ended_) return std::nullopt;
   pb::Stillness stillness;
   stillness.set_rank(rank);
-  stillness.set_still_us(
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(still_).count()));
-  stillness.set_looks(looks_);
+  const auto microseconds = [](milliseconds time) {
+    return static_cast<uint64_t>(std::chrono::microseconds(time).count());
+  };
+  stillness.set_still_us(microseconds(any_.still));
+  stillness.set_looks(any_.looks);
+  stillness.set_only_cpu_us(microseconds(without_cpu_.still));
   stillness.set_readable(readable_ && !(last_->has_gpu && last_->signature == 0));
   stillness.set_connected(connected_);
   stillness.set_ended(ended_);

@@ -30,9 +30,10 @@ struct RankSigns {
 // `looks` after the first. Ignores what a waiting program does: CPU time below 2 % or 20 ms, and
 // 256 bytes for each look that are read from event descriptors, besides as many bytes as the
 // store's connections carried. With a GPU open, the CPU time of the rank's own process does not
-// count of life, because waiting for a GPU uses it.
+// count of life, because waiting for a GPU uses it. Without `cpu_counts` it never
+// counts; that of its descendants always does.
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
-               uint32_t looks = 1);
+               uint32_t looks = 1, bool cpu_counts = true);
 
 // One rank's. Looks at a rank with a GPU open count only if its signature is known. A value, driven
 // by its owner; no clock of its own.
@@ -48,16 +49,24 @@ class RankStillness {
   std::optional<pb::Stillness> Report(uint32_t rank) const;
 
  private:
+  // Time since the last sign of life.
+  struct Stillness {
+    // Signs of the last sign of life, with which later ones are compared: a rank that gets little
+    // CPU time shows life after several looks.
+    std::optional<RankSigns> lived;
+    uint32_t looks = 0;  // since then
+    milliseconds still{0};
+  };
+
+  static void Update(const RankSigns& signs, milliseconds gap, bool cpu_counts, Stillness& since);
+
   std::optional<RankSigns> last_;  // newest signs that could be read
-  // Those of the last sign of life, with which later ones are compared: a rank that gets little CPU
-  // time shows life after several looks.
-  std::optional<RankSigns> lived_;
   std::optional<Clock::time_point> looked_at_;
   bool readable_ = false;   // in the newest look
   bool connected_ = false;  // bytes were seen on connections between ranks
   bool ended_ = false;
-  uint32_t looks_ = 0;  // since the last sign of life
-  milliseconds still_{0};
+  Stillness any_;
+  Stillness without_cpu_;  // CPU time is no sign of life
 };
 
 }  // namespace dslaunch

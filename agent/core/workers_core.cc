@@ -100,15 +100,15 @@ void WorkersCore::OnInspect(const pb::Inspect& inspect, Clock::time_point now) {
     out_.Do(agent_action::InspectWorker{.place = std::move(place),
                                         .text = text,
                                         .look = inspect.look(),
-                                        .looks = std::clamp(inspect.looks(), 1u, kMostLooks)});
+                                        .looks = std::clamp(inspect.looks(), 1u, kMostLooks),
+                                        .flight = inspect.flight()});
   }
 }
 
-void WorkersCore::OnInspected(uint64_t look, pb::RankStacks stacks) {
+void WorkersCore::OnInspected(pb::Inspected inspected) {
   if (!is_working()) return;
   pb::AgentMessage message;
-  message.mutable_inspected()->set_look(look);
-  *message.mutable_inspected()->mutable_stacks() = std::move(stacks);
+  *message.mutable_inspected() = std::move(inspected);
   out_.SendToRendezvous(std::move(message));
 }
 

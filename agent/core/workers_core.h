@@ -50,7 +50,7 @@ class WorkersCore {
   bool OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect, Clock::time_point now);
   // The answer to InspectWorker with a `look`, for the rendezvous.
-  void OnInspected(uint64_t look, pb::RankStacks stacks);
+  void OnInspected(pb::Inspected inspected);
   // Other ranks continue without `rank`.
   void OnEndRank(uint32_t rank);
 

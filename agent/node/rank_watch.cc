@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/flight/flight_requests.h"
 #include "agent/signs/rank_signs.h"
 
 namespace dslaunch {
@@ -68,7 +69,8 @@ void RankWatch::Look() {
   const AttemptWorkers& workers = out_.core().workers().ranks();
   std::vector<RankProcess> processes;
   for (const AttemptWorker& worker : workers.all())
-    processes.push_back({worker.ended ? 0 : worker.pid, worker.folder});
+    processes.push_back({worker.ended ? 0 : worker.pid, worker.folder,
+                         FlightFilesIn(worker.folder, worker.rank).dump});
   std::vector<std::optional<RankSigns>> signs =
       ReadRankSigns(processes, static_cast<int>(workers.assignment().master_port()));
   std::vector<RankPlace> with_gpu;
@@ -91,10 +93,11 @@ void RankWatch::ReadSignatures(std::vector<RankPlace> places) {
   if (places.empty()) return;
   std::vector<uint32_t> local_ranks;
   for (const RankPlace& place : places) local_ranks.push_back(place.local_rank);
-  stacks_.Begin(std::move(places), [this, local_ranks](const std::vector<pb::RankStacks>& ranks) {
-    for (size_t i = 0; i < ranks.size() && i < local_ranks.size(); ++i)
-      signatures_[local_ranks[i]] = ranks[i].signature();
-  });
+  stacks_.Begin(std::move(places), /*native=*/false,
+                [this, local_ranks](const std::vector<pb::RankStacks>& ranks) {
+                  for (size_t i = 0; i < ranks.size() && i < local_ranks.size(); ++i)
+                    signatures_[local_ranks[i]] = ranks[i].signature();
+                });
 }
 
 }  // namespace dslaunch

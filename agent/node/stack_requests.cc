@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-void StackRequests::Begin(std::vector<RankPlace> places, Done done) {
+void StackRequests::Begin(std::vector<RankPlace> places, bool native, Done done) {
   if (places.empty()) return done({});
   const uint64_t id = ++last_request_;
   Request& request = requests_.try_emplace(id, loop_, std::move(done)).first->second;
@@ -23,6 +23,7 @@ void StackRequests::Begin(std::vector<RankPlace> places, Done done) {
     message.mutable_look()->set_number(last_number_);
     message.mutable_look()->set_local_rank(place.local_rank);
     message.mutable_look()->set_full(true);
+    message.mutable_look()->set_native(native);
     send_(message);
   }
   request.timer.expires_after(kLimit);

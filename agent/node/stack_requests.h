@@ -26,8 +26,8 @@ class StackRequests {
   StackRequests(asio::io_context& loop, Send send) : loop_(loop), send_(std::move(send)) {}
 
   // Calls `done` once, with the stacks of each of `places` in the same order; at once if there are
-  // none, otherwise never from inside this call.
-  void Begin(std::vector<RankPlace> places, Done done);
+  // none, otherwise never from inside this call. `native`: Look.native.
+  void Begin(std::vector<RankPlace> places, bool native, Done done);
 
   // Bounds the answer and checks its numbers; ignores one that was not asked for.
   void OnLooked(pb::Looked& looked);

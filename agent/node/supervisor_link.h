@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "agent/core/agent_action.h"
+#include "agent/flight/flight_requests.h"
+#include "agent/flight/ras_client.h"
 #include "agent/node/node_output.h"
 #include "agent/node/stack_requests.h"
 #include "proto/agent.pb.h"
@@ -27,18 +29,24 @@ class SupervisorLink {
   void GetStacks(const pb::StacksRequest& request, std::function<void(pb::StacksReply)> done);
 
   void Do(agent_action::SendToSupervisor& action) { Send(action.request); }
-  void Do(agent_action::InspectWorker& action) { Inspect(std::move(action), {}); }
+  void Do(agent_action::InspectWorker& action);
 
  private:
   void OnMessage(std::string_view bytes);
   void OnGone();
   // Looks at a rank again until action.looks are `seen`.
   void Inspect(agent_action::InspectWorker action, std::vector<pb::RankStacks> seen);
+  // Reads what a rank's Flight Recorder holds, and for the first rank what NCCL's RAS reports.
+  void ReadFlight(const agent_action::InspectWorker& action);
+  void ReadRas(pb::Inspected inspected);
+  void SendInspected(pb::Inspected inspected);
 
   asio::io_context& loop_;
   NodeOutput& out_;
   FramedSocket socket_;
   StackRequests stacks_;
+  FlightRequests flights_;
+  RasClient ras_;
 };
 
 }  // namespace dslaunch

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "agent/accelerators/visible_devices.h"
+#include "agent/flight/flight_requests.h"
 #include "net/addresses.h"
+#include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
 #include "proto/wire/framed_socket.h"
 
@@ -172,6 +174,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPla
   for (const std::string& argument : program.argv) spawn.add_argv(argument);
   spawn.set_own_argv_at(static_cast<uint32_t>(program.local_rank_at));
   std::vector<WorkerEnv> workers;  // indexed by slot
+  std::optional<bool> takes_pipes;
   const bool by_routes = plan.network_interface && plan.network_interface->empty();
   const std::optional<std::string> interface =
       !by_routes
@@ -187,6 +190,8 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPla
     worker.rank_socket = place.rank_socket;
     worker.error_file = rank_folder + "/error.json";
     worker.rank_dir = rank_folder;
+    if (!takes_pipes) takes_pipes = TakesPipes(rank_folder);
+    if (*takes_pipes) worker.flight_prefix = rank_folder + "/" + kFlightPrefix;
     const RankBinding binding =
         plan.bindings.empty() ? RankBinding() : plan.bindings.at(local_rank);
 

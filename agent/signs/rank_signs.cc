@@ -148,6 +148,8 @@ std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& child
     signs.file_bytes += bytes.value_or(0);
   }
   if (signs.processes == 0) return std::nullopt;
+  // What Flight Recorder writes when it is asked for is no sign of life.
+  signs.file_bytes -= std::min(signs.file_bytes, SizeOf(rank.flight_dump));
   signs.output_bytes = SizeOf(rank.folder + "/stdout.log") + SizeOf(rank.folder + "/stderr.log");
   return signs;
 }

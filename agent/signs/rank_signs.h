@@ -14,6 +14,8 @@ namespace dslaunch {
 struct RankProcess {
   pid_t pid = 0;       // 0: it does not run
   std::string folder;  // folder of stdout.log and stderr.log
+  std::string flight_dump =
+      {};  // file of Flight Recorder, whose size is subtracted from file_bytes
 };
 
 // Returns the signs of each rank's process and its descendants. nullopt for a rank that does not

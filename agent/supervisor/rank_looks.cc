@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -14,10 +15,22 @@ namespace {
 
 constexpr size_t kMaxQueued = 4096;  // looks; the ranks of a node are fewer
 constexpr std::chrono::milliseconds kMostDelay{100};
+constexpr int kMaxHelpers = 4;  // processes of a rank whose frames of C and C++ are read
 
 uint64_t Combine(uint64_t hash, uint64_t value) {
   constexpr uint64_t kPrime = 0x100000001b3;
   return (hash ^ value) * kPrime + (hash >> 32);
+}
+
+// Gives the threads of a process the frames that were read of them.
+void AddFrames(pb::ProcessStacks& frames, pb::ProcessStacks& process) {
+  process.set_no_native(frames.no_native());
+  for (pb::ThreadStack& read : *frames.mutable_threads()) {
+    const auto thread =
+        std::ranges::find(*process.mutable_threads(), read.tid(), &pb::ThreadStack::tid);
+    if (thread != process.mutable_threads()->end())
+      thread->mutable_frames()->Swap(read.mutable_frames());
+  }
 }
 
 }  // namespace
@@ -64,13 +77,17 @@ void RankLooks::Begin(const pb::Look& look, std::optional<pid_t> pid) {
     });
     return;
   }
-  queue_.push_back({.look = look, .pid = pid, .left = {}, .stacks = {}});
+  queue_.push_back(
+      std::make_shared<Running>(Running{.look = look, .pid = pid, .left = {}, .stacks = {}}));
   PostTurn();
 }
 
 void RankLooks::FinishQueued() {
   const auto end = std::chrono::steady_clock::now() + kMostDelay;
   while (!queue_.empty() && std::chrono::steady_clock::now() < end) Turn();
+  for (const std::weak_ptr<Running>& awaited : std::exchange(awaited_, {})) {
+    if (const std::shared_ptr<Running> running = awaited.lock()) Answer(*running);
+  }
 }
 
 void RankLooks::PostTurn() {
@@ -84,13 +101,14 @@ void RankLooks::PostTurn() {
 }
 
 void RankLooks::Turn() {
-  Running& running = queue_.front();
-  if (!running.left)
-    List(running);
-  else if (!running.left->empty())
-    ReadNext(running);
-  else
-    Finish();
+  const std::shared_ptr<Running> running = queue_.front();
+  if (!running->left) return List(*running);
+  if (!running->left->empty()) return ReadNext(running);
+  queue_.pop_front();
+  if (queue_.empty()) reader_.ForgetEnded();
+  if (running->helpers == 0) return Answer(*running);
+  std::erase_if(awaited_, [](const std::weak_ptr<Running>& entry) { return entry.expired(); });
+  awaited_.push_back(running);
 }
 
 void RankLooks::List(Running& running) {
@@ -110,23 +128,40 @@ void RankLooks::List(Running& running) {
   }
 }
 
-void RankLooks::ReadNext(Running& running) {
-  const ProcessInfo process = std::move(running.left->front());
-  running.left->pop_front();
+void RankLooks::ReadNext(const std::shared_ptr<Running>& running) {
+  const ProcessInfo process = std::move(running->left->front());
+  running->left->pop_front();
   const std::optional<ProcessStacks> stacks = reader_.Read(process);
   if (!stacks) return;
   for (const ThreadStack& thread : stacks->threads)
-    running.signature = Combine(running.signature, thread.signature);
-  if (running.look.full()) {
-    static const long ticks_per_s = sysconf(_SC_CLK_TCK);
-    *running.stacks.add_processes() = ToMessage(*stacks, ticks_per_s);
-  }
+    running->signature = Combine(running->signature, thread.signature);
+  if (!running->look.full()) return;
+  static const long ticks_per_s = sysconf(_SC_CLK_TCK);
+  *running->stacks.add_processes() = ToMessage(*stacks, ticks_per_s);
+  if (running->look.native() && running->helpers < kMaxHelpers && stacks->python.empty() &&
+      stacks->no_python.empty())
+    ReadFrames(running);
 }
 
-void RankLooks::Finish() {
-  Running running = std::move(queue_.front());
-  queue_.pop_front();
-  if (queue_.empty()) reader_.ForgetEnded();
+void RankLooks::ReadFrames(const std::shared_ptr<Running>& running) {
+  const int index = running->stacks.processes_size() - 1;
+  const pb::ProcessStacks& process = running->stacks.processes(index);
+  std::vector<pid_t> tids;
+  for (const pb::ThreadStack& thread : process.threads()) {
+    if (thread.state() == "S" || thread.state() == "R") tids.push_back(thread.tid());
+  }
+  if (tids.empty()) return;  // a process that is stopped or waits for its memory
+  ++running->helpers;
+  frames_.Begin(process.pid(), std::move(tids), [this, running, index](pb::ProcessStacks frames) {
+    if (running->answered) return;
+    AddFrames(frames, *running->stacks.mutable_processes(index));
+    const bool is_queued = std::ranges::count(queue_, running) > 0;
+    if (--running->helpers == 0 && !is_queued) Answer(*running);
+  });
+}
+
+void RankLooks::Answer(Running& running) {
+  if (std::exchange(running.answered, true)) return;
   pb::SupervisorEvent event;
   pb::Looked& looked = *event.mutable_looked();
   looked.set_number(running.look.number());

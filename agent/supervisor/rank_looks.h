@@ -7,9 +7,11 @@
 #include <asio/io_context.hpp>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "agent/frames/frame_helper.h"
 #include "agent/stacks/process_stacks.h"
 #include "base/os/process_tree.h"
 #include "proto/supervisor.pb.h"
@@ -21,19 +23,21 @@ namespace dslaunch {
 pb::ProcessStacks ToMessage(const ProcessStacks& stacks, long ticks_per_s);
 
 // Reads one process in each turn of the loop, so that the supervisor's other work is not delayed by
-// more than a few milliseconds. On the loop's thread.
+// more than a few milliseconds. The frames of C and C++ are read by child processes meanwhile. On
+// the loop's thread.
 class RankLooks {
  public:
   using OnLooked = std::function<void(const pb::SupervisorEvent&)>;
 
   RankLooks(asio::io_context& loop, OnLooked on_looked)
-      : loop_(loop), on_looked_(std::move(on_looked)) {}
+      : loop_(loop), on_looked_(std::move(on_looked)), frames_(loop) {}
 
   // Queues a look at the worker whose process is `pid`; nullopt: it does not run. on_looked follows
   // once, never from inside this call.
   void Begin(const pb::Look& look, std::optional<pid_t> pid);
   // Answers the queued looks at once, for at most 100 ms; call it before the workers get a signal,
-  // after which they would not be where they were. Calls on_looked.
+  // after which they would not be where they were. Frames of C and C++ that are not read yet are
+  // left out. Calls on_looked.
   void FinishQueued();
 
  private:
@@ -43,19 +47,25 @@ class RankLooks {
     std::optional<std::deque<ProcessInfo>> left;  // processes to read; nullopt: not listed yet
     pb::RankStacks stacks;
     uint64_t signature = 0;
+    int helpers = 0;  // processes whose frames are being read
+    bool answered = false;
   };
 
   void PostTurn();
   void Turn();  // precondition: a look is queued
   void List(Running& running);
-  void ReadNext(Running& running);
-  void Finish();
+  void ReadNext(const std::shared_ptr<Running>& running);
+  // Has the frames of C and C++ of the process that was read last added to its threads.
+  void ReadFrames(const std::shared_ptr<Running>& running);
+  void Answer(Running& running);
 
   asio::io_context& loop_;
   const OnLooked on_looked_;
   StackReader reader_;
-  std::deque<Running> queue_;
-  bool is_posted_ = false;  // a turn
+  FrameHelper frames_;
+  std::deque<std::shared_ptr<Running>> queue_;
+  std::vector<std::weak_ptr<Running>> awaited_;  // whose frames are being read
+  bool is_posted_ = false;                       // a turn
 };
 
 }  // namespace dslaunch

@@ -69,7 +69,8 @@ ArgumentSpec Job() {
 constexpr char kStacksDetails[] =
     "Prints the Python stacks of CPython 3.8 to 3.14, read from outside: also of ranks that are "
     "stopped, hold the GIL in C code or wait in the kernel, and of their child processes; of other "
-    "programs the system call. Ranks at the same place are shown once. JOB is a job id, a part of "
+    "programs the system call and the frames of C and C++. Ranks at the same place are shown once. "
+    "JOB is a job id, a part of "
     "only one, or 'last'.";
 
 constexpr char kJobDetails[] = "JOB is a job id, a part of only one, or 'last'.";

@@ -71,6 +71,7 @@ json RankJson(const std::string& node, const pb::RankStacks& stacks) {
                          {"command", process.command()},
                          {"python", or_null(process.python())},
                          {"no_python", or_null(process.no_python())},
+                         {"no_native", or_null(process.no_native())},
                          {"torn", process.torn()},
                          {"cut", process.cut()},
                          {"threads", threads}});

@@ -43,5 +43,7 @@ inline constexpr char kMetricsFileName[] = "metrics.jsonl";
 inline constexpr char kRunInfoName[] = "run.json";
 inline constexpr char kProfileFileName[] = "profile.json";
 inline constexpr char kTraceFileName[] = "trace.json";
+// PyTorch's Flight Recorder: its dump is this and the rank, its pipe that and ".pipe".
+inline constexpr char kFlightPrefix[] = "flight_";
 
 }  // namespace dslaunch

@@ -57,6 +57,8 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"OMP_NUM_THREADS", "default: the node's cores divided by its ranks"},
     {"PYTHONUNBUFFERED", "default 1"},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "default 1"},
+    {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE, TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+     "default: beginning of paths in the rank's folder, by which the cause of a hang is asked for"},
     {"GLOO_SOCKET_IFNAME",
      "default: the interface towards rank 0's node, or towards --master_addr if that has an "
      "address"},

@@ -99,6 +99,11 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
       {"PYTHONUNBUFFERED", "1"},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
   };
+  if (!flight_prefix.empty()) {
+    env.emplace_back("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", flight_prefix);
+    env.emplace_back("TORCH_FR_DUMP_TEMP_FILE", flight_prefix);
+    env.emplace_back("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", flight_prefix);  // PyTorch before 2.9
+  }
   if (socket_ifname) {
     for (const std::string& name : ifname_variables) env.emplace_back(name, *socket_ifname);
   }

@@ -48,9 +48,10 @@ struct WorkerEnv {
   int status_fd = -1;         // -1: no status pipe
   int memory_checkpoint = 0;  // steps between two copies of the state in memory; 0: none
   std::optional<std::pair<int, int>> memory_fds;  // value of kMemoryFdsVariable, read only
-  int store_fd = -1;        // value of kStoreFdVariable, read only; -1: rank 0 listens itself
-  std::string error_file;   // file for the error.json of torchelastic's @record
-  std::string rank_dir;     // folder for the files of dslaunch report (rank_files.h); empty: none
+  int store_fd = -1;          // value of kStoreFdVariable, read only; -1: rank 0 listens itself
+  std::string error_file;     // file for the error.json of torchelastic's @record
+  std::string rank_dir;       // folder for the files of dslaunch report (rank_files.h); empty: none
+  std::string flight_prefix;  // path of Flight Recorder's pipe and dump, without rank; empty: none
   std::string rank_socket;  // socket for connections to other ranks (rank_link.h); empty: no agent
                             // provides any
   // Variables that choose the devices which the rank sees. Empty: keep the inherited values.

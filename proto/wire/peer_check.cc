@@ -377,6 +377,12 @@ Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limi
     case pb::AgentMessage::kInspected:
       rules.Below("rank", message.inspected().stacks().rank(), limits.ranks);
       CutRankStacks(*message.mutable_inspected()->mutable_stacks());
+      if (message.inspected().has_flight())
+        CutFlightRecord(*message.mutable_inspected()->mutable_flight());
+      for (const uint32_t rank : message.inspected().ras().behind())
+        rules.Below("rank", rank, limits.ranks);
+      for (const uint32_t rank : message.inspected().ras().missing())
+        rules.Below("rank", rank, limits.ranks);
       break;
     case pb::AgentMessage::kStop:
       CheckCause(rules, message.stop().cause(), limits);

@@ -40,6 +40,7 @@ void CutProcess(pb::ProcessStacks& process) {
   CutText(process.mutable_command());
   CutText(process.mutable_python());
   CutText(process.mutable_no_python());
+  CutText(process.mutable_no_native());
   if (CutList(process.mutable_threads(), kMaxStackThreads)) process.set_cut(true);
   for (pb::ThreadStack& thread : *process.mutable_threads()) {
     CutText(thread.mutable_name());
@@ -198,11 +199,48 @@ void CutRankStacks(pb::RankStacks& stacks) {
   CutBytes(stacks);
 }
 
-const pb::ThreadStack* ShownThread(const pb::RankStacks& stacks) {
-  for (const pb::ProcessStacks& process : stacks.processes()) {
-    for (const pb::ThreadStack& thread : process.threads())
-      if (thread.frames_size() > 0) return &thread;
+void CutFlightRecord(pb::FlightRecord& record) {
+  record.DiscardUnknownFields();
+  CutText(record.mutable_trouble());
+  if (CutList(record.mutable_groups(), kMaxFlightGroups)) record.set_whole(false);
+  constexpr int kFewFrames = 4;
+  for (const int most : {kMaxFlightFrames, kFewFrames}) {
+    for (pb::FlightGroup& group : *record.mutable_groups()) {
+      CutText(group.mutable_name());
+      CutText(group.mutable_description());
+      CutList(group.mutable_operations(), kMaxFlightOperations);
+      for (pb::FlightOperation& operation : *group.mutable_operations()) {
+        CutText(operation.mutable_name());
+        CutText(operation.mutable_input_sizes());
+        CutText(operation.mutable_output_sizes());
+        CutText(operation.mutable_dtypes());
+        CutText(operation.mutable_state());
+        CutList(operation.mutable_frames(), most);
+        for (pb::StackFrame& frame : *operation.mutable_frames()) {
+          CutText(frame.mutable_function());
+          CutFile(frame.mutable_file());
+        }
+      }
+    }
+    if (record.ByteSizeLong() <= kMaxRankStackBytes) return;
   }
+  while (record.groups_size() > 0 && record.ByteSizeLong() > kMaxRankStackBytes) {
+    record.mutable_groups()->RemoveLast();
+    record.set_whole(false);
+  }
+}
+
+const pb::ThreadStack* ShownThread(const pb::RankStacks& stacks) {
+  const pb::ThreadStack* native = nullptr;
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    for (const pb::ThreadStack& thread : process.threads()) {
+      if (thread.frames_size() == 0) continue;
+      if (!process.python().empty()) return &thread;
+      native = &thread;
+      break;
+    }
+  }
+  if (native != nullptr) return native;
   for (const pb::ProcessStacks& process : stacks.processes())
     if (process.threads_size() > 0) return &process.threads(0);
   return nullptr;
@@ -288,6 +326,7 @@ std::string ListStacks(const pb::RankStacks& stacks) {
       add(1, process->command() + " (pid " + std::to_string(process->pid()) +
                  (process->python().empty() ? "" : ", CPython " + process->python()) + ")" +
                  (process->no_python().empty() ? "" : ": " + process->no_python()) +
+                 (process->no_native().empty() ? "" : ": no frames: " + process->no_native()) +
                  (process->torn() ? ", changed while it was read" : "") +
                  (process->cut() ? ", not all is shown" : ""));
     }

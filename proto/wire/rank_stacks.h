@@ -21,8 +21,18 @@ inline constexpr size_t kMaxRankStackBytes = 256 << 10;  // bytes of the whole m
 // message is at most kMaxRankStackBytes long; sets `cut` where something was dropped.
 void CutRankStacks(pb::RankStacks& stacks);
 
+inline constexpr int kMaxFlightGroups = 64;
+inline constexpr int kMaxFlightOperations = 16;  // of a group; the oldest are kept
+inline constexpr int kMaxFlightFrames = 16;      // of an operation; the innermost are kept
+
+// Cuts texts and lists to these limits, and drops outer frames and then the last groups until the
+// message is at most kMaxRankStackBytes long; `whole` is false where a group was dropped.
+void CutFlightRecord(pb::FlightRecord& record);
+
 // Returns the thread that shows best what the rank does: the main thread of its own process if that
-// has Python frames, or of the first process that has; nullptr if no thread is known.
+// has Python frames, or of the first process that has; else the main thread of the last process
+// with frames of C or C++, which is the program that a shell waits for; else the rank's main
+// thread. nullptr if no thread is known.
 const pb::ThreadStack* ShownThread(const pb::RankStacks& stacks);
 
 // Returns "load (data.py:41) < train (train.py:88) < <module> (train.py:120)", innermost first,

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/core/rank_progress.h"
+#include "agent/flight/flight_record.h"
 #include "agent/host/failure_evidence.h"
 #include "agent/host/interpreter.h"
 #include "agent/host/logout.h"
@@ -44,6 +45,8 @@
 #include "proto/contract/status_line.h"
 #include "proto/wire/framed_socket.h"
 #include "proto/wire/job_result.h"
+#include "proto/wire/rank_stacks.h"
+#include "rendezvous/flight_judgement.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
@@ -473,6 +476,18 @@ bool ReadsProgramHead(const std::string& bytes) {
   Require(!interpreter->path.empty() && bytes.find(interpreter->path) != std::string::npos,
           "an interpreter is made up");
   Require(interpreter->path.find('\0') == std::string::npos, "a path has a zero byte");
+  return true;
+}
+
+bool ReadsFlightRecord(const std::string& bytes) {
+  Result<pb::FlightRecord> record = ReadFlightRecord(bytes);
+  if (!record.ok()) return false;
+  Require(record->ByteSizeLong() <= kMaxRankStackBytes, "a record is small");
+  pb::FlightRecord other = *record;
+  record->set_rank(0);
+  other.set_rank(1);
+  const auto verdict = JudgeFlight({&*record, &other}, 2);
+  Require(!verdict || verdict->ranks.size() <= 2, "only ranks of the job are named");
   return true;
 }
 

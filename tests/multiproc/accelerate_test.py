@@ -21,7 +21,8 @@ BAD_INPUT, NOT_FOUND = 65, 127
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "CROSS_", "MASTER_", "TORCHELASTIC_", "DSLAUNCH_", "REPORT", "_",
          "OLDPWD", "SHLVL", "PWD", "PMI_", "PMIX_", "MPI_LOCAL", "OMPI_MCA_")
 # Variables that dslaunch or torchrun set in every rank, without accelerate.
-OTHERS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}
+OTHERS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
+          "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}
 REPORT = """import json, multiprocessing, os, signal, sys
 
 def main_file(queue):

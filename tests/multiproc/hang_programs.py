@@ -145,7 +145,16 @@ def load_batch():
     begins()
     dist.barrier()  # HERE
 ''',
+    "endless loop": '''
+def load_batch():
+    begins()
+    number = 0
+    while number >= 0:
+        number += 1  # HERE
+''',
 }
+# Only CPU time is seen of these, so they are judged after five times the limit.
+COMPUTING = {"endless loop"}
 # Needs PyTorch.
 TORCH_HANGS = {
     "stuck loader worker": '''
@@ -161,6 +170,61 @@ class Data(torch.utils.data.Dataset):
 
 def load_batch():
     next(iter(torch.utils.data.DataLoader(Data(), num_workers=1)))
+''',
+}
+
+TORCH_HANGS["store wait"] = '''
+def load_batch():
+    begins()
+    dist.distributed_c10d._get_default_store().wait(["never"])  # HERE
+'''
+
+# Ranks of PyTorch with Gloo that write what Flight Recorder holds, as NCCL's monitor thread does when its pipe is written to.
+FLIGHT_MONITOR = '''
+def watch_pipe():
+    path = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + str(rank) + ".pipe"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    import torch
+    while True:
+        time.sleep(0.2)
+        try:
+            asked = os.read(pipe, 128)
+        except BlockingIOError:
+            continue
+        if asked:
+            with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank), "wb") as file:
+                file.write(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
+
+def main():
+    dist.init_process_group("gloo")
+    threading.Thread(target=watch_pipe, daemon=True).start()
+    for step in range(3):
+        dist.all_reduce(tensor())
+    begins()
+    exchange()
+
+'''
+# name -> the exchange after which the stacks do not show the cause: all ranks wait.
+FLIGHT_HANGS = {
+    "skipped exchange": '''
+def exchange():
+    works = [dist.all_reduce(tensor(), async_op=True) for step in range(1 if rank == 1 else 2)]
+    for work in works:
+        work.wait()
+    threading.Event().wait()
+''',
+    "crossed groups": '''
+def exchange():
+    groups = [dist.new_group(list(range(dist.get_world_size()))) for number in range(2)]
+    for group in groups if rank == 1 else reversed(groups):
+        dist.barrier(group=group)
+''',
+    "another operation": '''
+def exchange():
+    work = dist.broadcast(tensor(), 0, async_op=True) if rank == 1 else dist.all_reduce(tensor(), async_op=True)
+    work.wait()
+    threading.Event().wait()
 ''',
 }
 
@@ -310,3 +374,72 @@ def hang_program(name):
 
 def healthy_program(name, seconds):
     return BEGIN + HEALTHY[name].replace("SECONDS", str(seconds))
+
+
+def flight_program(name):
+    return BEGIN + FLIGHT_MONITOR + FLIGHT_HANGS[name] + "\nif __name__ == '__main__':\n    main()\n"
+
+
+# A program in C with MPI, whose waiting ranks spin. The last line that is marked `// HERE` is where rank 1 is.
+MPI_PROGRAM = r"""
+#include <fcntl.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int rank;
+static volatile unsigned long counter;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void begins(void) {
+  char name[32];
+  snprintf(name, sizeof name, "hangs.%d", rank);
+  fclose(fopen(name, "w"));
+}
+
+BODY
+
+__attribute__((noinline)) void train(void) {
+  for (int step = 0; step < 3; ++step) MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 1) load_batch();
+  MPI_Barrier(MPI_COMM_WORLD);
+  ++counter;
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (chdir(getenv("FOLDER")) != 0) return 1;
+  train();
+  return MPI_Finalize();
+}
+"""
+# name -> what rank 1 does.
+MPI_HANGS = {
+    "sleeping loader": "  begins();\n  sleep(3600);  // HERE",
+    "FIFO without a writer": "  mkfifo(\"fifo\", 0600);\n  begins();\n  open(\"fifo\", O_RDONLY);  // HERE",
+    "full pipe": "  int ends[2];\n  static char bytes[1 << 20];\n  pipe(ends);\n  begins();\n"
+                 "  write(ends[1], bytes, sizeof bytes);  // HERE",
+    "deadlocked fork": "  pthread_mutex_lock(&mutex);\n  begins();\n  pid_t child = fork();\n"
+                       "  if (child == 0) pthread_mutex_lock(&mutex);\n  waitpid(child, NULL, 0);  // HERE",
+    "lock in a thread": "  pthread_mutex_lock(&mutex);\n  begins();\n  pthread_mutex_lock(&mutex);  // HERE",
+    "wait for a dead process": "  int ends[2];\n  char byte;\n  pipe(ends);\n  if (fork() == 0) _exit(0);\n  wait(NULL);\n"
+                               "  begins();\n  read(ends[0], &byte, 1);  // HERE",
+    "stuck child": "  begins();\n  system(\"sleep 3600\");  // HERE",
+    "stopped": "  begins();\n  raise(SIGSTOP);",
+    "endless loop": "  begins();\n  for (;;) ++counter;  // HERE",
+}
+
+
+def mpi_program(name):
+    """Returns (text, line) as hang_program does."""
+    body = "__attribute__((noinline)) void load_batch(void) {\n" + MPI_HANGS[name] + "\n  ++counter;\n}"
+    text = MPI_PROGRAM.replace("BODY", body)
+    marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("// HERE")]
+    return text, marked[-1] if marked else None

@@ -13,7 +13,8 @@ import time
 import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hang_programs import HANGS, HEALTHY, NATIVE_HANG, TORCH_HANGS, hang_program, healthy_program, write_standin  # noqa: E402
+from hang_programs import (COMPUTING, HANGS, HEALTHY, MPI_HANGS, NATIVE_HANG, TORCH_HANGS, flight_program,  # noqa: E402
+                           hang_program, healthy_program, mpi_program, write_standin)
 from launcher_case import FASHION_MNIST, ROOT, TRAIN, LauncherCase, bash, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
@@ -26,6 +27,11 @@ HANG_S = 2
 # From the limit to the verdict: a look, a heartbeat and the stacks of all ranks. More than the 2 s that it takes on an idle
 # machine, because tests share theirs.
 VERDICT_WITHIN_S = 6
+
+
+# Only CPU time is seen of a rank that computes, which counts as no sign of life for so many times the limit.
+COMPUTE_FACTOR = 5
+MPI_COMPILER = shutil.which("mpicc.openmpi") or shutil.which("mpicc")
 
 
 def shape(text):
@@ -67,7 +73,7 @@ class Hangs(LauncherCase):
         if line is not None:
             self.assert_prints(job, rf"\(train\.py:{line}\)")
         self.assert_prints(job, r"  rank(s 0, 2-3 wait| 0 waits) ", r"all_reduce \(distributed_c10d\.py:")
-        self.assertLess(seconds, HANG_S + VERDICT_WITHIN_S)
+        self.assertLess(seconds, (COMPUTE_FACTOR if name in COMPUTING else 1) * HANG_S + VERDICT_WITHIN_S)
 
     def test_names_rank_and_line_of_sleeping_loader(self):
         self.check_hang("sleeping loader", ranks=4)
@@ -92,6 +98,23 @@ class Hangs(LauncherCase):
         documented = re.search(r"```text\n(.*?)```", page, re.DOTALL).group(1)
         printed = job.stderr[job.stderr.index("dslaunch: no rank"):]
         self.assertEqual(shape(documented), shape(printed))
+
+    def flight_hang(self, name):
+        job, _ = self.hang(flight_program(name), ranks=3, python=ORACLE)
+        return job
+
+    @unittest.skipUnless(HAS_TORCH, f"{ORACLE} is missing; packaging/fetch-oracle")
+    def test_names_rank_that_skipped_exchange_by_flight_recorder(self):
+        job = self.flight_hang("skipped exchange")
+        self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) has not called all_reduce \(collective 5 of group default_pg\):",
+                           r"    ranks 0, 2 wait in all_reduce \(collective 5 of group default_pg\) at <listcomp>|"
+                           r"    ranks 0, 2 wait in all_reduce \(collective 5 of group default_pg\) at exchange")
+
+    @unittest.skipUnless(FULL and HAS_TORCH, "set DSLAUNCH_TEST_FULL=1")
+    def test_names_rank_with_other_operation_by_flight_recorder(self):
+        job = self.flight_hang("another operation")
+        self.assert_prints(job, r"  the operations of collective 4 of group default_pg differ, probably because of rank 1 \(localhost",
+                           r"    rank 1 called broadcast \[\[4\]\]", r"    ranks 0, 2 called all_reduce \[\[4\]\]")
 
     def test_reports_hang_and_continues(self):
         text, line = hang_program("sleeping loader")
@@ -125,6 +148,40 @@ class Hangs(LauncherCase):
         self.assert_code(TIMED_OUT, code, job)
         self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) is not where the others are:",
                            r"    program: .*in read\b.* FIFO", r"  rank 0 waits for it in recvfrom\(\):")
+
+    def mpi_hang(self, name):
+        """Runs a program whose ranks wait in MPI, which spins; checks rank, line and time of the verdict."""
+        text, line = mpi_program(name)
+        (self.folder / "program.c").write_text(text)
+        subprocess.run([MPI_COMPILER, "-w", "-g", "-O1", "-o", "program", "program.c", "-lpthread"], cwd=self.folder, check=True,
+                       timeout=60)
+        job = self.start(LOCAL, "--num_gpus", "2", "--hang_s", HANG_S, "--on_hang", "kill", "--no_python", "./program",
+                         env={"FOLDER": str(self.folder)})
+        self.wait_for_output(job, "no rank has moved for", timeout_s=60)
+        seconds = time.time() - (self.folder / "hangs.1").stat().st_mtime
+        self.assert_code(TIMED_OUT, self.wait(job), job)
+        self.assert_prints(job, r"  (probably )?rank 1 \(localhost, local rank 1\) is (not where the others are|stopped)",
+                           r"  rank 0 waits for it in MPI_Barrier", r"PMPI_Barrier \(\S+\) < train \(program\.c:\d+\)")
+        if line is not None:
+            self.assert_prints(job, rf"load_batch \(program\.c:{line}\)")
+        # Three looks at the ranks that spin, each of which has its frames read.
+        self.assertLess(seconds, (COMPUTE_FACTOR if name in COMPUTING else 1) * HANG_S + 2 * VERDICT_WITHIN_S)
+
+    @unittest.skipUnless(MPI_COMPILER, "no MPI")
+    def test_names_rank_and_line_while_others_spin_in_mpi(self):
+        self.mpi_hang("sleeping loader")
+
+    @unittest.skipUnless(MPI_COMPILER and FULL, "set DSLAUNCH_TEST_FULL=1")
+    def test_names_culprit_of_each_planted_hang_with_mpi(self):
+        for name in MPI_HANGS:
+            with self.subTest(hang=name):
+                for old in self.folder.glob("*"):
+                    if not old.is_dir():
+                        old.unlink()
+                self.mpi_hang(name)
+
+    def test_names_rank_in_endless_loop(self):
+        self.check_hang("endless loop", python=sys.executable)
 
     def test_kills_sleeping_shells(self):
         code, job = self.run_job(LOCAL, "--num_gpus", "2", "--hang_s", "2", "--on_hang", "kill", "--json",

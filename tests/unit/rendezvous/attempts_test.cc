@@ -715,6 +715,35 @@ class StandstillOfJobTest : public ElasticTest {
   }
 };
 
+TEST_F(StandstillOfJobTest, AsksForFlightRecordsUnlessSure) {
+  StartWith(pb::Policy::REPORT);
+  const uint64_t look = To(1, BeatStill(60), Case::kInspect).inspect().look();
+  const uint32_t none = 99;  // all ranks wait
+  Answer(0, look, none);
+  Answer(1, look, none);
+  const std::vector<Outgoing> asked = Answer(2, look, none);
+  EXPECT_EQ(Notices(asked), "");
+  ASSERT_TRUE(To(1, asked, Case::kInspect).inspect().flight());
+  std::vector<Outgoing> sent;
+  for (uint32_t rank = 0; rank < 6; ++rank) {
+    pb::AgentMessage message = From(rank / 2);
+    pb::Inspected& inspected = *message.mutable_inspected();
+    inspected.set_look(look);
+    inspected.mutable_stacks()->set_rank(rank);
+    pb::FlightGroup& group = *inspected.mutable_flight()->add_groups();
+    group.set_name("0");
+    group.set_description("default_pg");
+    group.set_enqueued(rank == 4 ? 6 : 7);
+    if (rank != 4) {
+      group.add_operations()->set_number(7);
+      group.mutable_operations(0)->set_name("all_reduce");
+    }
+    sent = Log(message);
+  }
+  EXPECT_THAT(Notices(sent), HasSubstr("rank 4 (node2, local rank 0) has not called all_reduce "
+                                       "(collective 7 of group default_pg)"));
+}
+
 TEST_F(StandstillOfJobTest, NamesCulpritOnceAllHaveAnswered) {
   StartWith(pb::Policy::REPORT);
   EXPECT_THAT(BeatStill(59), IsEmpty());
@@ -739,7 +768,9 @@ TEST_F(StandstillOfJobTest, JudgesWithoutNodeThatDoesNotAnswer) {
   Answer(0, look, 3);
   Answer(1, look, 3);
   Pass(1'000);
-  EXPECT_THAT(Notices(BeatStill(61)), HasSubstr("rank 3 (node1, local rank 1)"));
+  EXPECT_TRUE(To(1, BeatStill(61), Case::kInspect).inspect().flight());
+  Pass(8'000);
+  EXPECT_THAT(Notices(BeatStill(69)), HasSubstr("rank 3 (node1, local rank 1)"));
 }
 
 TEST_F(StandstillOfJobTest, DropsInquiryAfterSignOfLife) {

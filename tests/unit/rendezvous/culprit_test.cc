@@ -347,5 +347,65 @@ TEST(WaitPlaceTest, TakesReportedExchange) {
   EXPECT_EQ(place.call, "all_reduce of 4.2 MB (step 12)");
 }
 
+pb::RankStacks Mpi(const char* program_function, const char* state) {
+  pb::RankStacks stacks = Native("", "", state);
+  pb::ThreadStack& thread = *stacks.mutable_processes(0)->mutable_threads(0);
+  const auto add = [&](const char* function, const char* file, int line) {
+    pb::StackFrame& frame = *thread.add_frames();
+    frame.set_function(function);
+    frame.set_file(file);
+    frame.set_line(line);
+  };
+  if (program_function == nullptr) {
+    add("opal_progress", "/usr/lib/libopen-pal.so", 0);
+    add("PMPI_Barrier", "/usr/lib/libmpi.so", 0);
+    add("train", "train.cc", 16);
+  } else {
+    add("clock_nanosleep", "/usr/lib/libc.so.6", 0);
+    add(program_function, "train.cc", 11);
+  }
+  return stacks;
+}
+
+TEST_F(CulpritTest, NamesRankOutsideOfMpiWhileOthersSpin) {
+  Add(Mpi(nullptr, "R")).uses_cpu = true;
+  Add(Mpi("load_batch", "S"));
+  const Culprit culprit = Judge(ranks_);
+  EXPECT_EQ(culprit.rule, Rule::kOutside);
+  EXPECT_THAT(culprit.ranks, ElementsAre(1));
+  EXPECT_THAT(TextOf(culprit), HasSubstr("load_batch (train.cc:11)"));
+  EXPECT_THAT(TextOf(culprit), HasSubstr("rank 0 waits for it in MPI_Barrier"));
+  EXPECT_THAT(TextOf(culprit), HasSubstr("PMPI_Barrier (libmpi.so) < train (train.cc:16)"));
+}
+
+TEST_F(CulpritTest, JudgesComputingRankOnlyAfterLongTime) {
+  Add(AllReduce());
+  RankEvidence& computes = Add(Loader());
+  computes.uses_cpu = true;
+  EXPECT_EQ(Judge(ranks_).rule, Rule::kNoneWaits);
+  computes.computes_long = true;
+  const Culprit culprit = Judge(ranks_);
+  EXPECT_THAT(culprit.ranks, ElementsAre(1));
+  EXPECT_FALSE(culprit.sure);
+}
+
+TEST_F(CulpritTest, NamesRankThatRasCountsBehind) {
+  for (int i = 0; i < 3; ++i) Add(AllReduce()).has_gpu = true;
+  pb::RasReport ras;
+  EXPECT_THAT(Judge(ranks_, &ras).ranks, IsEmpty());
+  ras.add_behind(2);
+  ras.set_operation("AllReduce");
+  ras.set_behind_count(6);
+  ras.set_most_count(7);
+  const Culprit culprit = Judge(ranks_, &ras);
+  EXPECT_EQ(culprit.rule, Rule::kRas);
+  EXPECT_THAT(culprit.ranks, ElementsAre(2));
+  EXPECT_THAT(culprit.summary, HasSubstr("probably rank 2 (node1, local rank 0) has launched 6 "
+                                         "operations AllReduce of NCCL, the others 7"));
+  ras.add_missing(0);
+  EXPECT_THAT(Judge(ranks_, &ras).summary,
+              HasSubstr("rank 0 (node0, local rank 0) does not answer"));
+}
+
 }  // namespace
 }  // namespace dslaunch::culprit_test

@@ -1,0 +1,50 @@
+// Asks a rank's process for a dump of PyTorch's Flight Recorder, through the named pipe that NCCL's
+// process group watches. A program without that process group has no pipe and is not waited for.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/stacks.pb.h"
+
+namespace dslaunch {
+
+// The pipe and the dump of a rank; PyTorch appends the rank to both prefixes.
+struct FlightFiles {
+  std::string pipe;
+  std::string dump;
+};
+// Returns the files for the variables that WorkerEnv::Defaults() sets for `rank_folder`. Pure.
+FlightFiles FlightFilesIn(const std::string& rank_folder, uint32_t rank);
+
+// Returns whether named pipes can be made in a folder. PyTorch ends a process that cannot make its
+// pipe, so such a folder is not offered.
+bool TakesPipes(const std::string& folder);
+
+// On the loop's thread.
+class FlightRequests {
+ public:
+  // Time for the process to write its dump. It looks at its pipe once a second.
+  static constexpr milliseconds kLimit{4'000};
+
+  using Done = std::function<void(pb::FlightRecord)>;
+
+  explicit FlightRequests(asio::io_context& loop) : loop_(loop) {}
+
+  // Calls `done` once, never from inside this call: with the rank's record, or with `trouble`.
+  void Begin(uint32_t rank, const std::string& rank_folder, Done done);
+
+ private:
+  struct Request;
+
+  void Poll(std::shared_ptr<Request> request);
+
+  asio::io_context& loop_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,25 @@
+// Reads the status that NCCL's RAS subsystem reports of a job (NCCL 2.24 and later), as JSON or as
+// text. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/error.h"
+#include "proto/stacks.pb.h"
+
+namespace dslaunch {
+
+inline constexpr size_t kMaxRasBytes = size_t{16} << 20;
+
+// Returns which ranks have launched fewer operations than others, and which do not answer. Only
+// communicators of `world_size` ranks count, because only their ranks are known to be those of the
+// job. kBadInput if the status is neither form.
+Result<pb::RasReport> ReadRasReport(std::string_view status, uint32_t world_size);
+
+// Returns a digest of all counts of operations in a status as JSON; 0 for text, which has none
+// unless they differ. Two equal digests mean that no rank has launched an operation in between.
+uint64_t DigestOfOperations(std::string_view status);
+
+}  // namespace dslaunch

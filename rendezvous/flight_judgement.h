@@ -1,0 +1,34 @@
+// Names the ranks for which others wait, from what PyTorch's Flight Recorder holds in each. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/stacks.pb.h"
+
+namespace dslaunch {
+
+struct FlightVerdict {
+  enum class Kind {
+    kNotEntered,      // `ranks` have not called an exchange in which the others wait
+    kOtherOrder,      // `ranks` wait for each other in different exchanges
+    kOtherOperation,  // exchanges of the same number have other operations, sizes or types
+    kNotStarted,      // the exchange of `ranks` has not begun on its device, that of others has
+  };
+  Kind kind = Kind::kNotEntered;
+  bool sure = false;            // every rank of the exchange has a record
+  std::vector<uint32_t> ranks;  // ascending; empty: kOtherOperation without a minority
+  std::string what;  // "all_reduce (collective 3 of group default_pg)"; for kOtherOperation "the
+                     // operations of collective 3 of group default_pg differ"
+  std::vector<std::string> lines;  // evidence, sanitized: one line for each exchange and its ranks
+};
+
+// Judges by the records of an attempt's ranks; one with `trouble` counts as missing. An exchange
+// is compared only between ranks that are known to belong to its group. Exchanges between two
+// ranks count if both sides are known. nullopt if the records show no difference.
+std::optional<FlightVerdict> JudgeFlight(const std::vector<const pb::FlightRecord*>& records,
+                                         uint32_t world_size);
+
+}  // namespace dslaunch

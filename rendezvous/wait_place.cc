@@ -1,0 +1,196 @@
+#include "rendezvous/wait_place.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "base/text/sanitize.h"
+#include "proto/wire/rank_stacks.h"
+
+namespace dslaunch {
+namespace {
+
+using Kind = WaitPlace::Kind;
+
+// Functions in which a rank waits for other ranks. An empty function: all of the file.
+struct KnownPlace {
+  std::string_view file_end;
+  std::string_view function;
+};
+constexpr KnownPlace kKnownPlaces[] = {
+    {"torch/cuda/__init__.py", "synchronize"}, {"torch/cuda/streams.py", "synchronize"},
+    {"torch/nn/parallel/distributed.py", ""},  {"deepspeed/comm/comm.py", ""},
+    {"deepspeed/comm/torch.py", ""},           {"horovod/torch/mpi_ops.py", ""},
+    {"horovod/tensorflow/mpi_ops.py", ""},
+};
+constexpr std::string_view kTorchDistributed = "torch/distributed/";
+
+// torchrun, which waits for its own children.
+constexpr std::string_view kTorchrun = "torch/distributed/elastic/";
+
+// Logs the calls of torch.distributed, as a decorator of each function.
+constexpr std::string_view kDecorators = "torch/distributed/c10d_logger.py";
+
+// Folders of libraries, which the program's own code calls.
+constexpr std::string_view kLibraries[] = {"-packages/torch/", "-packages/deepspeed/",
+                                           "-packages/horovod/", "-packages/mpi4py/",
+                                           "-packages/accelerate/"};
+
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// Returns the last component of a qualified name.
+std::string_view ShortName(std::string_view function) {
+  return function.substr(function.rfind('.') + 1);
+}
+
+bool IsKnownPlace(const pb::StackFrame& frame) {
+  const std::string_view file = frame.file();
+  if (Contains(file, kTorchDistributed))
+    return !file.ends_with(kDecorators) && !Contains(file, kTorchrun);
+  return std::ranges::any_of(kKnownPlaces, [&](const KnownPlace& place) {
+    return file.ends_with(place.file_end) &&
+           (place.function.empty() || ShortName(frame.function()) == place.function);
+  });
+}
+
+bool IsLibrary(const pb::StackFrame& frame) {
+  return IsKnownPlace(frame) || std::ranges::any_of(kLibraries, [&](std::string_view library) {
+           return Contains(frame.file(), library);
+         });
+}
+
+// Gradients are exchanged inside the backward pass, which runs without Python frames.
+bool IsBackward(const pb::StackFrame& frame) {
+  return ShortName(frame.function()) == "_engine_run_backward" ||
+         std::string_view(frame.file()).ends_with("torch/autograd/__init__.py");
+}
+
+// Returns whether the thread's system call may belong to an exchange: a wait for another thread,
+// or a read from a socket.
+bool MayWaitForPeer(const pb::ThreadStack& thread) {
+  constexpr std::string_view kReads[] = {"read", "readv", "recvfrom", "recvmsg"};
+  if (thread.state() == "R") return false;
+  return thread.call() == "futex" ||
+         (std::ranges::count(kReads, thread.call()) > 0 && Contains(thread.target(), "socket"));
+}
+
+std::string SiteText(const pb::StackFrame& frame) {
+  pb::ThreadStack one;
+  *one.add_frames() = frame;
+  return FramesText(one, 1);
+}
+
+// Returns where a thread with Python frames waits.
+WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
+  WaitPlace place;
+  const auto& frames = thread.frames();
+  const auto site = std::ranges::find_if_not(frames, &IsLibrary);
+  if (site != frames.end()) place.site = SiteText(*site);
+  const auto known = std::find_if(frames.begin(), site, &IsKnownPlace);
+  if (known != site) {
+    place.kind = Kind::kKnown;
+    place.call = SanitizeForTerminal(ShortName(known->function()));
+  }
+  if (place.kind == Kind::kKnown || !is_main || frames.empty() || !MayWaitForPeer(thread))
+    return place;
+  const pb::StackFrame& innermost = frames[0];
+  if (IsBackward(innermost)) {
+    place.kind = Kind::kKnown;
+    place.call = "backward";
+  } else if (!std::string_view(innermost.file()).ends_with("threading.py") && !thread.has_gil()) {
+    place.kind = Kind::kMaybe;  // such as Work.wait(), which has no frame of its own
+  }
+  return place;
+}
+
+// Returns whether a function of C or C++ waits for other ranks: any of MPI but its clock.
+bool IsNativeExchange(std::string_view function) {
+  if (function.starts_with('P')) function.remove_prefix(1);
+  return (function.starts_with("MPI_") && function != "MPI_Wtime") ||
+         function.starts_with("c10d::ProcessGroup") || function.starts_with("gloo::");
+}
+
+// Returns whether a frame is of the program: libraries of the system have no lines.
+bool IsOwnNative(const pb::StackFrame& frame) {
+  return frame.line() > 0 && !IsNativeExchange(frame.function());
+}
+
+// Returns where a thread of a program without Python waits, from its frames and its system call. A
+// waiting MPI runs all the time.
+WaitPlace NativePlace(const pb::ThreadStack& thread) {
+  WaitPlace place;
+  const auto& frames = thread.frames();
+  const auto exchange =
+      std::find_if(frames.rbegin(), frames.rend(),
+                   [](const pb::StackFrame& frame) { return IsNativeExchange(frame.function()); });
+  if (exchange != frames.rend()) {
+    place.kind = Kind::kKnown;
+    std::string_view call = exchange->function();
+    if (call.starts_with("PMPI_")) call.remove_prefix(1);
+    place.call = SanitizeForTerminal(call);
+    if (exchange != frames.rbegin()) place.site = SiteText(*std::prev(exchange));
+    return place;
+  }
+  if (thread.state() == "R") return place;
+  const bool waits_for_thread = thread.call() == "futex";
+  if (MayWaitForPeer(thread) && !waits_for_thread) {
+    place.kind = Kind::kKnown;
+    place.call = thread.call() + "()";
+  } else if (waits_for_thread || thread.call() == "poll" || thread.call() == "epoll_wait") {
+    place.kind = Kind::kMaybe;
+  }
+  return place;
+}
+
+}  // namespace
+
+bool HasPython(const pb::RankStacks& stacks) {
+  return std::ranges::any_of(stacks.processes(), [](const pb::ProcessStacks& process) {
+    return !process.python().empty() || !process.no_python().empty();
+  });
+}
+
+pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread, bool is_native) {
+  const auto& frames = thread.frames();
+  auto own = is_native ? std::ranges::find_if(frames, &IsOwnNative)
+                       : std::ranges::find_if_not(frames, [](const pb::StackFrame& frame) {
+                           return IsLibrary(frame) || Contains(frame.file(), "/lib/python3");
+                         });
+  if (own == frames.end()) own = frames.begin();
+  pb::ThreadStack shown = thread;
+  shown.clear_frames();
+  if (own != frames.begin()) {
+    const auto exchange = std::find_if(frames.begin(), own, [](const pb::StackFrame& frame) {
+      return IsNativeExchange(frame.function());
+    });
+    *shown.add_frames() = is_native && exchange != own ? *exchange : frames[0];
+  }
+  for (; own != frames.end(); ++own) *shown.add_frames() = *own;
+  return shown;
+}
+
+WaitPlace FindWaitPlace(const pb::RankStacks& stacks) {
+  if (!stacks.exchange().empty()) return {Kind::kKnown, SanitizeForTerminal(stacks.exchange()), ""};
+  const pb::ThreadStack* const shown = ShownThread(stacks);
+  if (shown == nullptr) return {};
+  WaitPlace best;
+  if (!HasPython(stacks)) {
+    // A shell waits for its child, so the program that counts is the last one.
+    const pb::ProcessStacks& last = *stacks.processes().rbegin();
+    return last.threads().empty() ? best : NativePlace(last.threads(0));
+  }
+  best = PythonPlace(*shown, /*is_main=*/true);
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    for (const pb::ThreadStack& thread : process.threads()) {
+      if (best.kind == Kind::kKnown) return best;
+      if (&thread == shown) continue;
+      const WaitPlace place = PythonPlace(thread, /*is_main=*/false);
+      if (place.kind == Kind::kKnown) best = place;
+    }
+  }
+  return best;
+}
+
+}  // namespace dslaunch

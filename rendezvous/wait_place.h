@@ -1,0 +1,35 @@
+// Finds out from the stacks of a rank whether it waits for other ranks, and where. Pure.
+#pragma once
+
+#include <string>
+
+#include "proto/stacks.pb.h"
+
+namespace dslaunch {
+
+// Where a rank waits for others, as far as its stacks show it.
+struct WaitPlace {
+  enum class Kind {
+    kNone,   // it waits for no rank: in the program's own code, in a read of a file, asleep
+    kMaybe,  // in a native call that may be an exchange
+    kKnown,  // in an exchange between ranks
+  };
+  Kind kind = Kind::kNone;
+  std::string call;  // the exchange: "all_reduce"; empty: unknown
+  std::string site;  // the program's line that began it, "train (train.py:92)"; empty: unknown
+};
+
+// Finds the exchange in which a rank waits: a function of torch.distributed, DeepSpeed, Horovod or
+// torch.cuda, an exchange that the rank has reported, or, in a program without Python, a system
+// call that reads from a socket.
+WaitPlace FindWaitPlace(const pb::RankStacks& stacks);
+
+// Returns whether a process of the rank is an interpreter of Python.
+bool HasPython(const pb::RankStacks& stacks);
+
+// Returns the thread with its innermost frame and all frames from the program's own code on,
+// because the frames of libraries between would hide the program's line. Of C and
+// C++, the call of MPI stands for the frames inside of it.
+pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread, bool is_native);
+
+}  // namespace dslaunch
