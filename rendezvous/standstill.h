@@ -33,7 +33,7 @@ struct StandstillOptions {
   milliseconds hang{0};       // shortest time afterwards; 0: never
   milliseconds freshness{0};  // oldest report that is used
   uint32_t world_size = 0;
-  bool ignore_cpu = false;  // CPU time of a rank's own process is no sign of life
+  bool ignore_cpu = false;  // the CPU time of a rank's own process does not count
 };
 
 struct StandstillDecision {

@@ -66,7 +66,7 @@ class RankStillness {
   bool connected_ = false;  // bytes were seen on connections between ranks
   bool ended_ = false;
   Stillness any_;
-  Stillness without_cpu_;  // CPU time is no sign of life
+  Stillness without_cpu_;  // without the CPU time of its own process
 };
 
 }  // namespace dslaunch

@@ -124,7 +124,7 @@ void FlightRequests::Poll(std::shared_ptr<Request> request) {
     if (error) return;
     const std::optional<FileVersion> version = VersionAt(request->files.dump);
     pb::FlightRecord record;
-    // While the process writes, the file grows between two polls, or is no whole pickle.
+    // While the process writes, the file grows between two polls, or its pickle is incomplete.
     const bool is_new = version && version->size > 0 && version != request->before;
     if (is_new && version == std::exchange(request->last, version)) {
       Result<pb::FlightRecord> read = ReadFlightRecord(ReadDump(request->files.dump).value_or(""));

@@ -95,7 +95,7 @@ std::optional<uint64_t> TakeCount(std::string_view text, std::string_view before
   return number;
 }
 
-// Returns how many operations a line says that ranks have launched.
+// Returns the number of launched operations in a line.
 std::optional<uint64_t> LaunchedIn(std::string_view line) {
   if (line.find("not launched any operations") != std::string_view::npos) return 0;
   return TakeCount(line, "launched up to operation ");

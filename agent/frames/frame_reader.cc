@@ -31,8 +31,8 @@ std::vector<std::vector<NativeFrame>> ReadNativeFrames(pid_t, const std::string&
 #else
 namespace {
 
-// What the callbacks of libdwfl get. libdwfl has no argument for find_elf, so it is a global; the
-// process reads one other process only.
+// The argument of the callbacks of libdwfl. libdwfl has no argument for find_elf, so it is a
+// global; the process reads one other process only.
 struct Target {
   pid_t pid = 0;
   const std::vector<StackSnapshot>* snapshots = nullptr;

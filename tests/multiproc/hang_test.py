@@ -104,14 +104,14 @@ class Hangs(LauncherCase):
         return job
 
     @unittest.skipUnless(HAS_TORCH, f"{ORACLE} is missing; packaging/fetch-oracle")
-    def test_names_rank_that_skipped_exchange_by_flight_recorder(self):
+    def test_names_rank_that_skipped_exchange(self):
         job = self.flight_hang("skipped exchange")
         self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) has not called all_reduce \(collective 5 of group default_pg\):",
                            r"    ranks 0, 2 wait in all_reduce \(collective 5 of group default_pg\) at <listcomp>|"
                            r"    ranks 0, 2 wait in all_reduce \(collective 5 of group default_pg\) at exchange")
 
     @unittest.skipUnless(FULL and HAS_TORCH, "set DSLAUNCH_TEST_FULL=1")
-    def test_names_rank_with_other_operation_by_flight_recorder(self):
+    def test_names_rank_with_other_operation(self):
         job = self.flight_hang("another operation")
         self.assert_prints(job, r"  the operations of collective 4 of group default_pg differ, probably because of rank 1 \(localhost",
                            r"    rank 1 called broadcast \[\[4\]\]", r"    ranks 0, 2 called all_reduce \[\[4\]\]")
