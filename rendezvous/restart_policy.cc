@@ -47,6 +47,18 @@ std::string WhyHopeless(const pb::Cause& cause) {
   return "";
 }
 
+// Returns why policy.restart_on allows no restart, or an empty string if it does.
+std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
+  const pb::Cause::Restart verdict = RestartVerdictOf(cause);
+  if (policy.restart_on().empty() || std::ranges::count(policy.restart_on(), verdict) > 0)
+    return "";
+  const std::string option = ", and --restart_on allows no restart after such a failure";
+  if (verdict == pb::Cause::RESTART_CANNOT_HELP)
+    return "a restart cannot help (" + cause.restart_reason() + ")" + option;
+  if (verdict == pb::Cause::RESTART_CAN_HELP) return "a restart could help" + option;
+  return "it is not known whether a restart can help" + option;
+}
+
 bool Failed(const EndedAttempt& attempt) { return !IsSuccess(attempt.cause); }
 
 // Returns whether the last two failed attempts made no progress. Sets `best` to the highest step of
@@ -95,6 +107,18 @@ std::string WhyAside(const std::vector<EndedAttempt>& ended, uint32_t node,
 
 }  // namespace
 
+pb::Cause::Restart RestartVerdictOf(const pb::Cause& cause) {
+  switch (cause.kind()) {
+    case pb::Cause::NODE_LOST:
+    case pb::Cause::NODE_LEFT:
+    case pb::Cause::HANG:
+    case pb::Cause::TIMED_OUT:
+      return pb::Cause::RESTART_CAN_HELP;
+    default:
+      return cause.restart();
+  }
+}
+
 uint32_t CountFailed(const std::vector<EndedAttempt>& ended) {
   return static_cast<uint32_t>(std::count_if(ended.begin(), ended.end(), Failed));
 }
@@ -138,6 +162,8 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
     decision.reason = "no restarts are allowed (--max_restarts)";
     return decision;
   }
+  decision.reason = WhyNotAllowed(cause, policy);
+  if (!decision.reason.empty()) return decision;
   const uint32_t restart = CountFailed(ended);
   if (restart > policy.max_restarts()) {
     decision.reason = "restart " + std::to_string(policy.max_restarts()) + " of " +

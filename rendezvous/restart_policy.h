@@ -25,6 +25,10 @@ struct RestartDecision {
   std::vector<uint32_t> set_aside;  // nodes that should get no ranks now
 };
 
+// Returns whether another start can help after `cause`: the verdict on the text of a program's
+// failure; for the loss of a node, a hang and a timeout, that it can.
+pb::Cause::Restart RestartVerdictOf(const pb::Cause& cause);
+
 // Decides what follows the attempt that `cause` ended, which is the last of `ended` (oldest first).
 // `nodes` are all nodes of the job.
 // - A restart needs one of policy.max_restarts and a cause that may not recur: not a request of the

@@ -32,6 +32,9 @@ pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
   cause.set_peer_fault(ended.peer_fault());
   cause.set_evidence(ended.evidence());
   cause.set_log_path(ended.log_path());
+  cause.set_restart(ended.restart());
+  cause.set_restart_reason(ended.restart_reason());
+  cause.set_restart_line(ended.restart_line());
   return cause;
 }
 

@@ -9,6 +9,7 @@
 
 #include "agent/host/failure_evidence.h"
 #include "agent/host/oom.h"
+#include "agent/host/restart_verdict.h"
 #include "agent/host/shared_memory.h"
 #include "agent/logs/log_space.h"
 #include "agent/logs/log_tail.h"
@@ -79,6 +80,15 @@ std::string WithInterpreter(std::string evidence, const std::string& python) {
   return evidence + " (it was run by " + python + ")";
 }
 
+void AddRestartVerdict(const FailureEvidence& said, pb::WorkerEnded& ended) {
+  if (ended.out_of_memory()) return;
+  RestartVerdict verdict = JudgeRestart(ended.stopping() ? 0 : ended.signal(), ended.last_lines(),
+                                        said.line, said.victim);
+  ended.set_restart(verdict.restart);
+  ended.set_restart_reason(std::move(verdict.reason));
+  ended.set_restart_line(std::move(verdict.line));
+}
+
 }  // namespace
 
 WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
@@ -99,6 +109,7 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
       ended.set_failed_before_stop(true);
       ended.set_evidence(*std::move(error));
       end.failed = true;
+      AddRestartVerdict({.line = ended.evidence()}, ended);
     } else {
       ended.clear_last_lines();
     }
@@ -128,6 +139,7 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
   }
   if (ended.core_dumped() && ended.evidence().empty())
     ended.set_evidence("its core dump is " + PlaceOfCoreDump(worker.pid, life.cwd));
+  AddRestartVerdict(said, ended);
   return end;
 }
 

@@ -63,6 +63,18 @@ void HangLimits(const FlagValue& given, ParsedFlags& flags) {
   if (setup_ms) options.setup_hang_ms = *setup_ms;
 }
 
+void RestartClasses(const FlagValue& given, ParsedFlags& flags) {
+  flags.options.restart_on.clear();
+  for (const std::string& part : ReadList(given.text)) {
+    flags.options.restart_on.push_back(
+        ReadChoice<RestartOn>(given.name, part,
+                              {{"any", RestartOn::kAny},
+                               {"transient", RestartOn::kTransient},
+                               {"unknown", RestartOn::kUnknown},
+                               {"permanent", RestartOn::kPermanent}}));
+  }
+}
+
 void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
   if (given.text == "xpu") {
     throw ValidationError(given.name +
@@ -668,6 +680,13 @@ OptionTable MakeTable() {
        .help = "delay before the first restart; doubles up to 30",
        .target = kSeconds<&LaunchOptions::restart_delay_ms, 0, kMaxRestartDelayMs / 1000>,
        .default_value = "1"},
+      {.names = "--restart_on",
+       .value = "CLASS[,CLASS]",
+       .group = Group::kFailure,
+       .help = "restart only after such failures: transient (network, lost node, hang, GPU fault), "
+               "permanent (a missing module, a wrong shape, a full disk), unknown, or any; default "
+               "any",
+       .target = {&RestartClasses, ValueKind::kText}},
       {.names = "--on_join",
        .group = Group::kFailure,
        .help = "when a node joins late or returns: give it ranks at the next restart, or restart "

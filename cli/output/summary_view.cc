@@ -202,6 +202,23 @@ std::vector<std::string_view> LastLines(std::string_view text, size_t most) {
   return lines;
 }
 
+namespace {
+
+// Returns the verdict on a restart. Its line is left out where it is shown already.
+std::string RestartLine(const EndCause& cause, bool lines_are_shown) {
+  if (cause.restart == EndCause::Restart::kUnknown) return "";
+  const bool is_known = cause.restart_line == cause.evidence ||
+                        (lines_are_shown && HasLine(cause.last_lines, cause.restart_line));
+  return std::string("  a restart ") +
+         (cause.restart == EndCause::Restart::kCanHelp ? "can" : "cannot") +
+         " help: " + cause.restart_reason +
+         (is_known || cause.restart_line.empty() ? ""
+                                                 : " (" + MessageText(cause.restart_line) + ")") +
+         "\n";
+}
+
+}  // namespace
+
 std::string SummaryText(const JobSummary& summary) {
   const std::string restarts =
       summary.restarts == 0 ? "" : " with " + Count(summary.restarts, "restart");
@@ -229,6 +246,7 @@ std::string SummaryText(const JobSummary& summary) {
   if (!cause.evidence.empty() && (last_lines.empty() || !HasLine(cause.last_lines, cause.evidence)))
     text += "  " + MessageText(cause.evidence) + "\n";
   text += last_lines;
+  text += RestartLine(cause, !last_lines.empty());
   if (!summary.hint.empty()) text += "  " + summary.hint + "\n";
   if (!cause.log_path.empty()) {
     text += "  its log: " + PathOnNode(summary, cause.node, cause.log_path) + "\n";

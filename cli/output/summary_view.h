@@ -37,6 +37,11 @@ struct EndCause {
   bool out_of_memory = false;
   bool victim = false;     // its error is about another rank, and no rank left an error of its own
   bool timed_out = false;  // the victim timed out waiting for another rank
+  // Whether another start of the program can help, by the text of the failure.
+  enum class Restart { kUnknown, kCanHelp, kCannotHelp };
+  Restart restart = Restart::kUnknown;
+  std::string restart_reason;  // a clause; empty if unknown
+  std::string restart_line;    // the line that shows it; empty if unknown
   // Text that shows the cause, or the program's own error; empty if there is none.
   std::string evidence;
   // One sentence; the first line of the summary for all kinds except the worker ones.

@@ -24,6 +24,15 @@ pb::Policy::OnHang ToProto(OnHang on_hang) {
   return pb::Policy::REPORT;
 }
 
+void AddRestartOn(const std::vector<RestartOn>& classes, pb::Policy& policy) {
+  for (const RestartOn one : classes) {
+    if (one == RestartOn::kAny) return policy.clear_restart_on();
+    policy.add_restart_on(one == RestartOn::kTransient   ? pb::Cause::RESTART_CAN_HELP
+                          : one == RestartOn::kPermanent ? pb::Cause::RESTART_CANNOT_HELP
+                                                         : pb::Cause::RESTART_UNKNOWN);
+  }
+}
+
 // Returns why stdin is not read by default, as a clause; empty: it is read.
 std::string HeldBack(const UserStdin& input) {
   if (input.offset > 0)
@@ -53,6 +62,7 @@ Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& pl
   }
   policy.set_on_join(options.on_join == OnJoin::kNow ? pb::Policy::AT_ONCE
                                                      : pb::Policy::AT_RESTART);
+  AddRestartOn(options.restart_on, policy);
   policy.set_on_hang(ToProto(options.on_hang));
   policy.set_hang_ms(static_cast<uint32_t>(options.hang_ms));
   policy.set_setup_hang_ms(static_cast<uint32_t>(options.setup_hang_ms));

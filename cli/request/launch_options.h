@@ -75,6 +75,9 @@ enum class OnJoin { kNextRestart, kNow };
 // What happens when a rank's steps stop.
 enum class OnHang { kReport, kKill, kRestart };
 
+// Failures after which the ranks are started again, by whether a restart can help.
+enum class RestartOn { kAny, kTransient, kUnknown, kPermanent };
+
 inline constexpr int64_t kMaxRestartDelayMs = 30'000;
 
 // Options of `train` and `predict` for the embedded trainer, besides the recipe.
@@ -244,12 +247,13 @@ struct LaunchOptions {
   std::string log_dir;    // empty: the user's state folder on each node
   int log_max_mb = 1024;  // limit of each log file; 0: no limit
   bool json = false;      // the closing block on stdout too
-  bool detach = false;    // the job continues without its front end once all ranks run
+  bool detach = false;  // the job continues without its front end once all ranks run
   int64_t connect_timeout_ms = 20'000;
 
   std::optional<int> max_restarts;   // nullopt: MakePolicy chooses
   int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
   OnJoin on_join = OnJoin::kNextRestart;
+  std::vector<RestartOn> restart_on;  // empty: any
   OnHang on_hang = OnHang::kReport;
   int64_t hang_ms = 60'000;  // without a step; 0: hangs are not detected
   // Without a sign of life, before the ranks have exchanged bytes and after; 0: not detected.

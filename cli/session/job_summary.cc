@@ -105,6 +105,11 @@ EndCause EndCauseOf(const pb::Cause& cause, const std::string& node) {
   end.victim = cause.victim();
   end.timed_out = cause.victim() && cause.peer_fault() == pb::Cause::LATE;
   end.evidence = cause.evidence();
+  end.restart = cause.restart() == pb::Cause::RESTART_CAN_HELP      ? EndCause::Restart::kCanHelp
+                : cause.restart() == pb::Cause::RESTART_CANNOT_HELP ? EndCause::Restart::kCannotHelp
+                                                                    : EndCause::Restart::kUnknown;
+  end.restart_reason = cause.restart_reason();
+  end.restart_line = cause.restart_line();
   return end;
 }
 

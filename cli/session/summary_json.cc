@@ -20,6 +20,18 @@ Json SignalJson(int signal_number) {
   return signal_number == 0 ? Json(nullptr) : Json(SignalName(signal_number));
 }
 
+constexpr const char* kRestartNames[] = {"unknown", "can_help", "cannot_help"};
+
+const char* RestartName(EndCause::Restart restart) {
+  return kRestartNames[static_cast<size_t>(restart)];
+}
+
+EndCause::Restart ReadRestart(const std::string& name) {
+  return name == kRestartNames[1]   ? EndCause::Restart::kCanHelp
+         : name == kRestartNames[2] ? EndCause::Restart::kCannotHelp
+                                    : EndCause::Restart::kUnknown;
+}
+
 Json CauseJson(const JobSummary& summary) {
   const EndCause& cause = summary.cause;
   if (cause.kind == EndCause::Kind::kNone) return nullptr;
@@ -39,6 +51,9 @@ Json CauseJson(const JobSummary& summary) {
           {"timed_out", cause.timed_out},
           {"out_of_memory", cause.out_of_memory},
           {"core_dumped", cause.core_dumped},
+          {"restart", RestartName(cause.restart)},
+          {"restart_reason", cause.restart_reason},
+          {"restart_line", cause.restart_line},
           {"last_lines", std::move(lines)},
           {"log", cause.log_path}};
 }
@@ -135,6 +150,10 @@ EndCause ReadCause(const nlohmann::json& json) {
   cause.timed_out = json.value("timed_out", false);  // records of earlier versions have none
   cause.out_of_memory = json.at("out_of_memory");
   cause.core_dumped = json.at("core_dumped");
+  // Records of earlier versions have none of these.
+  cause.restart = ReadRestart(json.value("restart", ""));
+  cause.restart_reason = json.value("restart_reason", "");
+  cause.restart_line = json.value("restart_line", "");
   for (const nlohmann::json& line : json.at("last_lines"))
     cause.last_lines += line.get<std::string>() + "\n";
   cause.log_path = json.at("log");

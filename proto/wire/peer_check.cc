@@ -150,6 +150,7 @@ void CheckEndpoints(Rules& rules, const google::protobuf::RepeatedPtrField<std::
 void CheckCause(Rules& rules, const pb::Cause& cause, const PeerLimits& limits) {
   rules.Holds(pb::Cause::Kind_IsValid(cause.kind()), "a cause of an unknown kind");
   rules.Holds(pb::Cause::PeerFault_IsValid(cause.peer_fault()), "an unknown fault of a peer");
+  rules.Holds(pb::Cause::Restart_IsValid(cause.restart()), "an unknown verdict on a restart");
   const bool failed = cause.kind() != pb::Cause::NONE;
   rules.InRange("exit code of a failure", cause.exit_code(), failed ? 1 : 0, kMaxExitCode);
   rules.InRange("signal", cause.signal(), 0, kMaxSignal);

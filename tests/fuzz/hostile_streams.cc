@@ -20,6 +20,7 @@
 #include "agent/host/interpreter.h"
 #include "agent/host/logout.h"
 #include "agent/host/oom.h"
+#include "agent/host/restart_verdict.h"
 #include "agent/host/script_options.h"
 #include "agent/host/shell_environment.h"
 #include "agent/logs/job_logs.h"
@@ -458,6 +459,11 @@ bool ReadsErrorFile(const std::string& bytes) {
       Require(evidence.line == SanitizeForTerminal(evidence.line),
               "evidence could steer a terminal");
       Require(!evidence.victim || signal != 9, "a killed rank is a victim");
+      const RestartVerdict verdict = JudgeRestart(signal, bytes, evidence.line, evidence.victim);
+      Require(verdict.line == SanitizeForTerminal(verdict.line),
+              "the line of a verdict could steer a terminal");
+      Require(verdict.reason.empty() == (verdict.restart == pb::Cause::RESTART_UNKNOWN),
+              "a verdict without a reason");
     }
   }
   return message.has_value();

@@ -174,5 +174,34 @@ TEST(RestartPolicyTest, SetsAsideNodeThatIsCauseOfTwoHangs) {
   EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
 }
 
+TEST(RestartPolicyTest, ObeysRestartOn) {
+  const auto decide = [](pb::Cause::Restart verdict, const pb::Policy& policy) {
+    std::vector<EndedAttempt> ended = Attempts({{}});
+    ended.back().cause.set_restart(verdict);
+    ended.back().cause.set_restart_reason("a module is missing");
+    return Decide(ended, policy);
+  };
+  pb::Policy policy = Restarts(3);
+  EXPECT_TRUE(decide(pb::Cause::RESTART_CANNOT_HELP, policy).restart) << "any by default";
+  policy.add_restart_on(pb::Cause::RESTART_CAN_HELP);
+  EXPECT_TRUE(decide(pb::Cause::RESTART_CAN_HELP, policy).restart);
+  EXPECT_FALSE(decide(pb::Cause::RESTART_UNKNOWN, policy).restart);
+  const RestartDecision permanent = decide(pb::Cause::RESTART_CANNOT_HELP, policy);
+  EXPECT_FALSE(permanent.restart);
+  EXPECT_EQ(permanent.reason,
+            "a restart cannot help (a module is missing), and --restart_on allows no restart after "
+            "such a failure");
+  policy.add_restart_on(pb::Cause::RESTART_UNKNOWN);
+  EXPECT_TRUE(decide(pb::Cause::RESTART_UNKNOWN, policy).restart);
+}
+
+TEST(RestartPolicyTest, RestartCanHelpAfterLossAndHang) {
+  for (const pb::Cause::Kind kind : {pb::Cause::NODE_LOST, pb::Cause::HANG, pb::Cause::TIMED_OUT}) {
+    pb::Cause cause;
+    cause.set_kind(kind);
+    EXPECT_EQ(RestartVerdictOf(cause), pb::Cause::RESTART_CAN_HELP);
+  }
+}
+
 }  // namespace
 }  // namespace dslaunch::restart_policy_test

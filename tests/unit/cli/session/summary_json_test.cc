@@ -40,7 +40,7 @@ TEST(SummaryJsonTest, HasFactsOfClosingBlock) {
               "signal": 9, "signal_name": "SIGKILL",
               "message": "rank 1 (node1, local rank 1) was killed by SIGKILL, out of memory, after 1.5 s",
               "evidence": "oom_kill 1", "victim": false, "timed_out": false,
-              "out_of_memory": true, "core_dumped": false,
+              "out_of_memory": true, "core_dumped": false, "restart": "unknown", "restart_reason": "", "restart_line": "",
               "last_lines": ["a", "\ufffd\"b\""], "log": "/logs/1/stderr.log"},
     "victims": [0],
     "ranks": [{"rank": 0, "reported": true, "exit_code": 1, "signal_name": null, "stopped": false,
