@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "base/os/subprocess.h"
-#include "cli/commands/slurm_job.h"
 #include "cli/commands/version.h"
 #include "cli/plan/job_spec.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/python_environment.h"
 #include "cli/plan/safe_variables.h"
+#include "cli/slurm_job.h"
 #include "proto/contract/cuda_plugin.h"
 
 namespace dslaunch {

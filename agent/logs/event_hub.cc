@@ -29,7 +29,7 @@ void EventHub::AddViewer(const pb::AttachRequest& request, std::shared_ptr<Event
   viewer.sink = sink;
   viewer.selection = RankSelection(request.shown());
   viewer.stream = std::make_unique<EventStream>(loop_);
-  for (const auto& event : {started_, running_, standstill_, outcome_}) {
+  for (const auto& event : {started_, running_, standstill_, outcome_, goodput_}) {
     if (event) viewer.stream->Emit(*event);
   }
   for (const auto& [rank, line] : newest_status_) viewer.stream->EmitStatus(rank, line);
@@ -102,6 +102,9 @@ void EventHub::Remember(const pb::NodeEvent& event) {
       break;
     case pb::NodeEvent::kRunning:
       running_ = event;
+      break;
+    case pb::NodeEvent::kGoodput:
+      goodput_ = event;
       break;
     case pb::NodeEvent::kRestarting:
       started_.reset();

@@ -76,6 +76,7 @@ class EventHub {
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;
+  std::optional<pb::NodeEvent> goodput_;
   std::optional<pb::NodeEvent> standstill_;  // set while the job stands still
   // Newest status line by rank, without evaluations.
   std::map<uint32_t, std::string> newest_status_;

@@ -21,6 +21,7 @@
 #include "cli/commands/job_end.h"
 #include "cli/commands/job_view.h"
 #include "cli/commands/logs_session.h"
+#include "cli/commands/metrics_scrape.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/commands/report_collect.h"
 #include "cli/core/call_times.h"
@@ -200,6 +201,21 @@ int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& te
   Print(terminal,
         command.json ? JobsJson(views) : JobTable(views, UnixMs(), Columns(STDOUT_FILENO)));
   return ToInt(ExitCode::kOk);
+}
+
+// Prints the metrics of the jobs that run, or of the one that was named.
+Result<int> PrintMetrics(const JobCommand& command, std::vector<JobRecord> records,
+                         const AgentBinary& agent, Terminal& terminal) {
+  if (!command.job.empty() && records.front().ended_unix_ms != 0)
+    return Error{ExitCode::kUnavailable, "job " + records.front().job_id + " has ended"};
+  std::erase_if(records, [](const JobRecord& record) { return record.ended_unix_ms != 0; });
+  size_t nodes = 0;
+  for (const JobRecord& record : records) nodes += record.nodes.size();
+  DSL_TRY(CheckOpenFiles(nodes, ReadOpenFiles()));
+  const ScrapedMetrics scraped = ScrapeMetrics(records, agent, Deadline::After(kAskTimeout));
+  for (const std::string& trouble : scraped.troubles) terminal.Err("dslaunch: " + trouble);
+  Print(terminal, scraped.text);
+  return ToInt(scraped.troubles.empty() ? ExitCode::kOk : ExitCode::kUnavailable);
 }
 
 // Removes a job's folders from its nodes and then from this machine.
@@ -414,6 +430,12 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
     record.exec_command.clear();
   }
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  if (command.kind == JobCommand::Kind::kPs && !command.job.empty()) {
+    DSL_TRY_ASSIGN(JobRecord named, FindJob(records, command.job));
+    records = {std::move(named)};
+  }
+  if (command.kind == JobCommand::Kind::kPs && command.openmetrics)
+    return PrintMetrics(command, std::move(records), agent, terminal);
   if (command.kind == JobCommand::Kind::kPs) {
     size_t nodes = 0;
     for (const JobRecord& record : records) nodes += NeedsNodes(record) ? record.nodes.size() : 0;

@@ -8,6 +8,7 @@
 #include "cli/output/shown_output.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/request/launch_options.h"
+#include "cli/request/metrics_places.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/line_tag.h"
 
@@ -31,6 +32,7 @@ struct SessionOptions {
   std::string own_address;   // address by which other nodes reach this machine; empty for any
   std::string error_file;    // file that also gets the first cause of a failure; may be empty
   bool json = false;         // the closing block on stdout too
+  MetricsPlaces metrics;     // the nodes send samples if any is set
   std::string stdin_notice;  // notice if stdin has unread bytes; may be empty
   // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
   // empty: neither is kept.

@@ -12,6 +12,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr uint32_t kMetricsSampleMs = 5'000;
+
 constexpr milliseconds kNameOthersToo(2'000);
 // Most bytes of requests to prepare that are under way at once, so that thousands of large ones do
 // not fill the memory; and as many requests as may be under way however large they are.
@@ -155,6 +157,7 @@ void StartCore::RunAll() {
           NameList({run.rendezvous_endpoints().begin(), run.rendezvous_endpoints().end()}, ", "));
   if (!options_.job.detachable()) *run.mutable_shown() = options_.shown.ToProto();
   run.set_device(device->device);
+  if (options_.metrics.any()) run.mutable_samples()->set_every_ms(kMetricsSampleMs);
   nodes_.RunAll(std::move(run));
   out_.Ask(session_request::BeginWatch{});
 }

@@ -79,6 +79,7 @@ const OptionTable& PsOptions() {
   static const OptionTable table = {
       Flag("--all", "also list jobs that have ended", kFlag<&JobCommand::all>),
       Flag("--json", "print JSON, for programs", kFlag<&JobCommand::json>),
+      Flag("--openmetrics", "print metrics, for Prometheus", kFlag<&JobCommand::openmetrics>),
       Flag("--prune", "remove the folders of ended jobs, here and on their nodes",
            kFlag<&JobCommand::prune>),
       Option("--older_than", "DAYS|12h",
@@ -338,7 +339,9 @@ std::vector<CommandSpec> MakeCommands() {
                      "what 1.2 GB of gradients would take at 1 GB/s"}}},
       {.name = "ps",
        .help = "lists this user's running jobs that were started from this machine",
+       .arguments = {{"JOB", kText<&JobCommand::job>, nullptr, {"last"}, Offers::kJobs}},
        .options = &PsOptions(),
+       .exclusions = {{"--openmetrics", "--json"}},
        .requirements = {{"--older_than", "--prune",
                          "limits which jobs --prune removes; add --prune"}},
        .examples = {{"dslaunch ps", "jobs that run"},

@@ -21,8 +21,9 @@ struct JobCommand {
   std::vector<std::string> ssh_command;  // replaces the ssh command of the job; empty keeps it
 
   // Options of `ps`:
-  bool all = false;   // includes jobs that have ended
-  bool json = false;  // also an option of `stacks`
+  bool all = false;          // includes jobs that have ended
+  bool json = false;         // also an option of `stacks`
+  bool openmetrics = false;  // metrics of running jobs, or of `job`
   bool prune = false;
   int64_t older_than_ms = 0;  // minimum time since the end of a job, for prune
 

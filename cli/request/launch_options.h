@@ -247,6 +247,11 @@ struct LaunchOptions {
   std::string log_dir;    // empty: the user's state folder on each node
   int log_max_mb = 1024;  // limit of each log file; 0: no limit
   bool json = false;      // the closing block on stdout too
+  // Metrics while the job runs (cli/metrics). Empty and 0: not asked for.
+  std::string metrics_file;
+  std::string metrics_socket;
+  int metrics_port = 0;  // on loopback; needs a token
+  std::string metrics_token_file;
   bool detach = false;  // the job continues without its front end once all ranks run
   int64_t connect_timeout_ms = 20'000;
 

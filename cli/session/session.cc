@@ -67,10 +67,26 @@ void LaunchSession::OpenLog() {
   if (!opened.ok()) Log(LogLevel::kWarning, opened.error().message);
 }
 
+Result<void> LaunchSession::OpenMetrics() {
+  if (!options_.metrics.any()) return {};
+  metrics_.emplace(options_.job.job_id(), core_.nodes().names(), UnixMs());
+  metrics_server_ = std::make_unique<MetricsServer>(
+      loop_,
+      [this](MetricsFormat format) { return MetricsText({&*metrics_}, format, Clock::now()); },
+      [this](const std::string& text) { Log(LogLevel::kWarning, text); });
+  return metrics_server_->Open(options_.metrics);
+}
+
 int LaunchSession::Run() {
   for (const int signal_number : HandledSignals()) signals_.add(signal_number);
   AwaitSignals();
   OpenLog();
+  if (const Result<void> opened = OpenMetrics(); !opened.ok()) {
+    Log(LogLevel::kError, opened.error().message);
+    signals_.clear();
+    output_.Drain();
+    return ToInt(opened.error().code);
+  }
   stdin_.Open(options_.job.rank_stdin().from_front_end(), output_);
   events_.Planned(options_.job.job_id(), options_.plan, options_.job.ranks().program());
   // A rank may write before its node has reported the start.
@@ -90,6 +106,7 @@ int LaunchSession::Run() {
   if (const Result<void> made = links_.MakeKeys(); !made.ok())
     Carry(core_.OnCannotStart(made.error(), Clock::now()));
   loop_.run();
+  metrics_server_.reset();
   const int exit_code = Conclude();
   // The job succeeded before the session could detach: its id is printed all the same.
   if (options_.job.detachable() && !detached_ && exit_code == 0)
@@ -129,6 +146,7 @@ void LaunchSession::Carry(SessionCore::Actions actions) {
 }
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
+  if (metrics_) metrics_->OnEvent(index, event, Clock::now());
   if (event.has_status()) {
     evaluation_.OnStatus(event.status());
     progress_.OnStatus(event.status());

@@ -8,11 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/log/log_file.h"
 #include "cli/core/session_core.h"
 #include "cli/core/session_options.h"
+#include "cli/metrics/job_metrics.h"
+#include "cli/metrics/metrics_server.h"
 #include "cli/output/job_output.h"
 #include "cli/session/event_log.h"
 #include "cli/session/job_summary.h"
@@ -55,6 +58,8 @@ class LaunchSession {
   using Timers = std::map<SessionTimer, asio::steady_timer>;
 
   void OpenLog();
+  // Returns an error if a place for metrics cannot be opened.
+  Result<void> OpenMetrics();
   void AwaitSignals();
   void OnEvent(size_t index, const pb::NodeEvent& event);
 
@@ -92,6 +97,8 @@ class LaunchSession {
   NewestEvaluation evaluation_;
   EventLog events_;  // may complain to log_ from its constructor on
   SessionStdin stdin_;
+  std::optional<JobMetrics> metrics_;  // nullopt if none were asked for
+  std::unique_ptr<MetricsServer> metrics_server_;
   asio::signal_set signals_;
   Timers timers_;
   SessionLinks links_;  // last: its end handles what is still posted

@@ -17,6 +17,7 @@ nodes (election_rows.py).
 import argparse
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import queue
@@ -404,7 +405,7 @@ class CellRun:
             self.slow_exec = SlowExec(slow, EXEC_S)
             program = [str(slow)]
         self.older_logs = self.front_end_logs()
-        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", *options, *program,
+        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", "--json", *options, *program,
                 "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
         if self.user == "root" and find_cgroup_root():
             argv.append("wipe")
@@ -548,6 +549,7 @@ class CellRun:
         if expected.code is not None and result.code != expected.code:
             result.problems.append(f"exit code {result.code}, not {expected.code}")
         self.judge_cause()
+        self.judge_goodput()
         if expected.known_s != "never":
             self.measure_known(known_s)
 
@@ -557,6 +559,16 @@ class CellRun:
 
     def left(self):
         return [seen for seen in self.watch.now if not self.is_exempt(seen)]
+
+    def judge_goodput(self):
+        """Whatever dies, the time of every rank is accounted for."""
+        last = self.job.stdout.splitlines()[-1:]
+        goodput = json.loads(last[0])["goodput"] if last and last[0].startswith("{") else None
+        if goodput is None:
+            return  # it was killed, or no rank was started
+        whole, counted = goodput["wall_s"] * goodput["ranks"], sum(goodput["seconds"].values())
+        if goodput["ranks"] != 4 or abs(whole - counted) > 0.01 * whole:
+            self.result.problems.append(f"{counted:.1f} s of {whole:.1f} s are in the goodput")
 
     def judge_cause(self):
         pattern = self.cell.expected.cause

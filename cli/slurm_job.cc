@@ -1,4 +1,4 @@
-#include "cli/commands/slurm_job.h"
+#include "cli/slurm_job.h"
 
 #include "base/deadline.h"
 #include "base/os/subprocess.h"

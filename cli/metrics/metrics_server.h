@@ -1,0 +1,61 @@
+// Where the metrics of a running job are read: a file, a Unix socket, and a port on loopback.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "cli/metrics/metrics_text.h"
+#include "cli/request/metrics_places.h"
+
+namespace dslaunch {
+
+inline constexpr int kMetricsFileIntervalS = 10;  // between two writes of the file
+
+// Returns the token in a file that only this user can read. kBadInput for any other file, and for a
+// token below 16 or above 512 bytes; messages begin with the option that names the file.
+Result<std::string> ReadMetricsToken(const std::string& path);
+
+// On the loop's thread. The destructor removes the socket and the file.
+class MetricsServer {
+ public:
+  using Render = std::function<std::string(MetricsFormat)>;
+
+  // `complain` gets one sentence, once, when the file cannot be written.
+  MetricsServer(asio::io_context& loop, Render render,
+                std::function<void(const std::string&)> complain);
+  ~MetricsServer();
+  MetricsServer(const MetricsServer&) = delete;
+
+  // Begins to serve. kUsage if something is in the way, kIo if a place cannot be opened.
+  Result<void> Open(const MetricsPlaces& places);
+
+ private:
+  template <class Socket>
+  class Connection;
+
+  Result<void> OpenSocket(const std::string& path);
+  Result<void> OpenPort(int port);
+  template <class Acceptor>
+  void Accept(Acceptor& acceptor, std::string token);
+  Result<void> WriteFile();
+  void ArmFile();
+
+  const Render render_;
+  const std::function<void(const std::string&)> complain_;
+  std::string file_;
+  bool complained_ = false;
+  asio::steady_timer file_timer_;
+  asio::local::stream_protocol::acceptor local_;
+  std::string socket_path_;  // empty: none is open
+  asio::ip::tcp::acceptor tcp_;
+  std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);  // connections
+};
+
+}  // namespace dslaunch

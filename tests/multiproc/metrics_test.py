@@ -1,0 +1,196 @@
+"""Metrics and goodput of a running job: files, sockets, ps --openmetrics, and what Prometheus' own readers make of them."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import ROOT, TWO_BY_TWO, LauncherCase, main  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+DASHBOARD = ROOT / "docs" / "grafana-dashboard.json"
+QUICK = ["--heartbeat_s", "0.2", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
+
+# Steps of 50 ms; attempt 1 ends after step 20, and attempt 2 repeats half of them.
+STEPS = """
+import dslaunch, os, signal, time
+job = dslaunch.current_job()
+reporter = dslaunch.Reporter()
+time.sleep(0.3)
+reporter.ready()
+time.sleep(0.5)
+for step in range(1 if job.attempt == 1 else 11, 41):
+    time.sleep(0.15)
+    reporter.step(step, total_steps=40, loss=1 / step, samples_per_s=64)
+    if step == 15:
+        with reporter.saving(step):
+            time.sleep(0.3)
+    if step == 20 and job.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL) if job.rank == 1 else time.sleep(60)
+"""
+
+
+def promtool_accepts(text):
+    """Returns what promtool has against the text; empty: nothing, or there is no promtool."""
+    if not shutil.which("promtool"):
+        return ""
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=20)
+    return checked.stdout + checked.stderr if checked.returncode else ""
+
+
+def openmetrics_families(text):
+    """Returns the families by name, as prometheus-client reads them; None if it is not installed."""
+    try:
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families
+    except ImportError:
+        return None
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+class Metrics(LauncherCase):
+    def start_steps(self, *options):
+        script = self.folder / "steps.py"
+        script.write_text(STEPS)
+        return self.start(TWO_BY_TWO, QUICK, "--max_restarts", "1", "--json", *options, script,
+                          env={"PYTHONPATH": str(ROOT / "python")})
+
+    def ask(self, path, accept="application/openmetrics-text"):
+        """Returns the status and body of GET /metrics at a Unix socket."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(str(path))
+            connection.sendall(f"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n".encode())
+            response = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, body = response.split(b"\r\n\r\n", 1)
+        return int(head.split()[1]), body.decode()
+
+    def test_readers_accept_file_and_socket(self):
+        file, place = self.folder / "job.prom", self.folder / "metrics"
+        job = self.start_steps("--metrics_file", file, "--metrics_socket", place)
+        wait_until(lambda: place.exists() and "dslaunch_rank_loss{" in self.ask(place)[1], 30)
+        status, text = self.ask(place)
+        self.assertEqual(200, status)
+        self.assertTrue(text.endswith("# EOF\n"))
+        families = openmetrics_families(text)
+        if families is not None:
+            ranks = {sample.labels["rank"] for sample in families["dslaunch_rank_step"].samples}
+            self.assertEqual({"0", "1", "2", "3"}, ranks)
+            self.assertEqual(11, len({sample.labels["bucket"]
+                                      for sample in families["dslaunch_rank_goodput_seconds"].samples}))
+        self.assertEqual("", promtool_accepts(self.ask(place, accept="*/*")[1]))
+        self.assertEqual("", promtool_accepts(file.read_text()))
+        self.assert_code(0, self.wait(job), job)
+        self.assertFalse(file.exists() or place.exists(), "they end with the job")
+        self.assert_nothing_left()
+
+    def test_goodput_adds_up_and_finds_repeated_steps(self):
+        job = self.start_steps()
+        self.assert_code(0, self.wait(job), job)
+        goodput = json.loads(job.stdout.splitlines()[-1])["goodput"]
+        seconds = goodput["seconds"]
+        self.assertAlmostEqual(goodput["wall_s"] * 4, sum(seconds.values()), delta=0.01 * goodput["wall_s"] * 4)
+        # Steps 2 to 20 and 21 to 40 are new, 12 to 20 are made again, each 0.15 s on four ranks. (The first step of an
+        # attempt is "first_step".)
+        self.assertAlmostEqual(4 * 0.15 * 9, seconds["recomputed"], delta=3)
+        self.assertAlmostEqual(4 * 0.15 * 39, seconds["productive"] + seconds["waiting"] + seconds["hang"], delta=12)
+        self.assertAlmostEqual(2 * 4 * 0.3, seconds["save"], delta=1.5)
+        self.assertGreater(seconds["first_step"], 2 * 4 * 0.6)
+        self.assertEqual(0, seconds["lost"])
+        (job_id,) = (path.name for path in (self.folder / "state/dslaunch/jobs").iterdir())
+        code, described = self.run_job("describe", job_id)
+        self.assert_code(0, code, described)
+        self.assertRegex(described.stdout, r"goodput +\d+\.\d % productive of 4 ranks")
+
+    def test_killed_agent_leaves_no_time_uncounted(self):
+        job = self.start(TWO_BY_TWO, QUICK, "--json", "sleep", "60")
+        wait_until(lambda: len([one for one in self.leftovers() if one.name == "sleep"]) == 4, 20)
+        agents = [one for one in self.leftovers() if one.name.startswith(("dslaunch-agent", "agent-"))]
+        os.kill(agents[-1].pid, 9)
+        self.wait(job)
+        goodput = json.loads(job.stdout.splitlines()[-1])["goodput"]
+        self.assertAlmostEqual(goodput["wall_s"] * 4, sum(goodput["seconds"].values()), delta=0.04 * goodput["wall_s"])
+
+    def test_port_and_token_file_belong_together(self):
+        for options in (["--metrics_port", "9464"], ["--metrics_token_file", "x"]):
+            code, job = self.run_job(options, "true")
+            self.assert_code(64, code, job)
+            self.assert_prints(job, "belong together")
+
+    def test_detached_job_has_no_places(self):
+        code, job = self.run_job("--detach", "--metrics_file", "x.prom", "true")
+        self.assert_code(64, code, job)
+        self.assert_prints(job, "ps --openmetrics")
+
+    def test_verdict_is_printed_and_obeyed(self):
+        script = self.folder / "fails.py"
+        script.write_text("import no_such_module_of_ours\n")
+        code, job = self.run_job("--launcher", "local", "--num_gpus", "1", "--max_restarts", "3", "--restart_delay_s", "0",
+                                 "--restart_on", "transient,unknown", "--json", script)
+        self.assert_code(1, code, job)
+        self.assert_prints(job, "a restart cannot help: the installed software does not fit",
+                           "no restart: a restart cannot help .*--restart_on allows no restart")
+        end = json.loads(job.stdout.splitlines()[-1])
+        self.assertEqual((1, "cannot_help"), (end["attempts"], end["cause"]["restart"]))
+
+    def test_dashboard_uses_metrics_that_exist(self):
+        source = (ROOT / "cli/metrics/job_metrics.cc").read_text()
+        counters = {name for name in re.findall(r'\{"(dslaunch_\w+)", kCounter', source)}
+        names = {name + "_total" if name in counters else name for name in re.findall(r'"(dslaunch_\w+)"', source)}
+        dashboard = json.loads(DASHBOARD.read_text())
+        used = set()
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", []):
+                self.assertTrue(target["expr"], panel["title"])
+                used |= set(re.findall(r"dslaunch_\w+", target["expr"]))
+        self.assertTrue(used)
+        self.assertEqual(set(), used - names)
+
+    def test_promtool_parses_dashboard(self):
+        if not shutil.which("promtool"):
+            self.skipTest("needs promtool (Debian's package prometheus)")
+        rules = []
+        for panel in json.loads(DASHBOARD.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                expression = target["expr"].replace("$job", ".*").replace("$__rate_interval", "1m")
+                rules.append({"record": f"test:rule{len(rules)}", "expr": expression})
+        file = self.folder / "rules.json"  # JSON is YAML
+        file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+        checked = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, timeout=20)
+        self.assertEqual(0, checked.returncode, checked.stdout + checked.stderr)
+
+
+class LogMetrics(LauncherCase):
+    """examples/python/log_metrics.py, with modules in place of MLflow and W&B that write down how they are called."""
+
+    FAKE = "calls = open({path!r}, 'a')\n" \
+           "def __getattr__(name):\n" \
+           "    return lambda *args, **named: calls.write(repr((name, args, named)) + '\\n') and calls.flush()\n"
+
+    def log(self, service):
+        lines = [{"step": 1, "attempt": 1, "loss": 0.5, "lr": 0.1, "memory": {"parameters": 7}},
+                 {"step": 2, "attempt": 1, "eval": {"loss": 0.25, "accuracy": 0.9}}]
+        metrics = self.folder / "metrics.jsonl"
+        metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "lo')
+        calls = self.folder / "calls"
+        (self.folder / f"{service}.py").write_text(self.FAKE.format(path=str(calls)))
+        done = subprocess.run([sys.executable, ROOT / "examples/python/log_metrics.py", service, metrics],
+                              env={**os.environ, "PYTHONPATH": str(self.folder)}, capture_output=True, text=True, timeout=20)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return calls.read_text()
+
+    def test_logs_to_mlflow(self):
+        calls = self.log("mlflow")
+        self.assertIn("('log_metrics', ({'loss': 0.5, 'lr': 0.1, 'memory/parameters': 7.0},), {'step': 1})", calls)
+        self.assertIn("('log_metrics', ({'eval/loss': 0.25, 'eval/accuracy': 0.9},), {'step': 2})", calls)
+
+    def test_logs_to_wandb(self):
+        calls = self.log("wandb")
+        self.assertIn("('log', ({'loss': 0.5, 'lr': 0.1, 'memory/parameters': 7.0},), {'step': 1})", calls)
+
+
+if __name__ == "__main__":
+    main()
