@@ -1,4 +1,4 @@
-// What the time of this node's ranks is used for.
+// Counts the time of this node's ranks by its use.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ class GoodputCore {
   // Why the attempt, or this node's part of it, ends.
   void OnCause(const pb::Cause& cause) { hung_ = cause.kind() == pb::Cause::HANG; }
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
-  // Of the rendezvous, which reports on all ranks.
+  // Takes the report of the rendezvous on all ranks.
   void OnHeartbeat(const pb::Heartbeat& heartbeat);
   // How long the ranks here have shown no sign of life.
   void OnStillness(const std::vector<pb::Stillness>& ranks, Clock::time_point now);
@@ -43,7 +43,7 @@ class GoodputCore {
 
   const NodeJob& job_;
   const WorkersCore& workers_;
-  std::vector<SlotLedger> slots_;  // by local rank
+  std::vector<SlotLedger> slots_;  // indexed by local rank
   bool had_ranks_ = false;
   bool hung_ = false;
   bool job_stands_still_ = false;

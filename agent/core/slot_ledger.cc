@@ -9,8 +9,8 @@ namespace {
 using std::chrono::microseconds;
 using enum GoodputBucket;
 
-constexpr uint32_t kLooks = 6;       // as many as a standstill needs
-constexpr uint64_t kUsualSteps = 5;  // as many as a hang needs
+constexpr uint32_t kLooks = 6;       // a standstill needs as many
+constexpr uint64_t kUsualSteps = 5;  // a hang takes as many
 
 // Moves as much of `most` as there is. Returns how much.
 uint64_t Move(GoodputTimes& times, GoodputBucket from, GoodputBucket to, uint64_t most) {
@@ -27,7 +27,7 @@ void MoveAll(GoodputTimes& times, GoodputBucket from, GoodputBucket to) {
 }  // namespace
 
 void SlotLedger::Close(Clock::time_point now) {
-  // What is below a microsecond is counted next time.
+  // Less than a microsecond is left for the next call.
   const auto passed = std::chrono::duration_cast<microseconds>(now - since_);
   if (passed.count() <= 0) return;
   open_[bucket_] += static_cast<uint64_t>(passed.count());
@@ -143,7 +143,7 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
 void SlotLedger::OnSucceeded(Clock::time_point now) {
   Enter(kWaiting, now);
   Settle(Judge(open_, step_.value_or(0), 0));
-  // How long the others still take is no hang of this rank.
+  // The time that the others still take does not count as a hang.
   best_step_ = std::max(best_step_, step_.value_or(0));
   step_.reset();
 }

@@ -1,4 +1,4 @@
-// What the time of one slot of a node was used for, from its agent's start on. Pure: a function of
+// Counts the time of one slot of a node by its use, from its agent's start on. Pure: a function of
 // the attempt's events, the rank's status lines and its signs of life.
 #pragma once
 
@@ -77,13 +77,13 @@ class SlotLedger {
   GoodputBucket before_ = GoodputBucket::kStart;  // bucket to which a wait or a save returns
   Clock::time_point since_;                       // time that is counted already
 
-  uint64_t best_step_ = 0;  // of earlier attempts
+  uint64_t best_step_ = 0;  // highest step of earlier attempts
   milliseconds hang_{0};
   std::chrono::microseconds exchange_{0};
   bool reports_ = false;          // has sent a status line in this attempt
   std::optional<uint64_t> step_;  // newest step in this attempt
   RollingMedian step_us_;
-  uint64_t compute_us_ = 0;  // of the newest step; 0: unknown
+  uint64_t compute_us_ = 0;  // own work in the newest step; 0: unknown
   bool evaluated_ = false;   // since the last step, which excuses a long time without one
   uint64_t still_us_ = 0;    // part of `open_` that counts as still
   GoodputBucket still_as_ = GoodputBucket::kWaiting;

@@ -30,7 +30,7 @@ void EventStream::Detach() {
 void EventStream::Emit(pb::NodeEvent event) {
   if (detached_) return;
   if (event.has_goodput())
-    newest_goodput_ = std::move(event);  // the newest says all
+    newest_goodput_ = std::move(event);  // replaces what was not sent yet
   else
     events_.push_back(std::move(event));
   Pump();

@@ -48,6 +48,12 @@ std::string CommandText(const JobRecord& record) {
   return command;
 }
 
+std::string StrayText(const std::string& node, const pb::JobSight& sight) {
+  std::string text = node + " has processes of it without an agent:";
+  for (const int pid : sight.pids()) text += " " + std::to_string(pid);
+  return text;
+}
+
 std::string Cut(std::string text, size_t most) {
   constexpr std::string_view kCut = "...";
   if (text.size() <= most) return text;
@@ -131,10 +137,8 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
       goodput.push_back(&answer.sight->result().done().goodput());
       result_nodes.push_back(i);
     }
-    if (answer.sight->state() == pb::JobSight::STRAY) {
-      stray = record.nodes[i].name + " has processes of it without an agent:";
-      for (const int pid : answer.sight->pids()) stray += " " + std::to_string(pid);
-    }
+    if (answer.sight->state() == pb::JobSight::STRAY)
+      stray = StrayText(record.nodes[i].name, *answer.sight);
   }
   view.goodput = SumOfNodes(goodput);
   const pb::JobResult* const result = ChooseResult(results);

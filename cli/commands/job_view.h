@@ -33,11 +33,12 @@ struct JobView {
   std::string detail;  // a sentence that explains the state; often empty
   int exit_code = 0;
   int64_t ended_unix_ms = 0;
-  int ranks = 0;                        // 0 if unknown
-  int64_t step = -1;                    // -1 if none was reported
-  int64_t total_steps = 0;              // 0 if unknown
-  int64_t stop_within_ms = 0;           // maximum time of a stop; 0 if unknown
-  std::optional<Goodput> goodput = {};  // of a detached job, as far as its nodes could be asked
+  int ranks = 0;               // 0 if unknown
+  int64_t step = -1;           // -1 if none was reported
+  int64_t total_steps = 0;     // 0 if unknown
+  int64_t stop_within_ms = 0;  // maximum time of a stop; 0 if unknown
+  std::optional<Goodput> goodput =
+      {};  // goodput of a detached job; nodes that did not answer are missing
   // For kEnded, if the nodes were asked: the record of a node, and the index of that node.
   std::optional<pb::JobResult> result = {};
   size_t result_node = 0;

@@ -74,7 +74,7 @@ void JobGoodput::OnStarted(size_t index, const pb::Started& started, Clock::time
   }
   Node& node = nodes_[index];
   if (!node.counts) {
-    // It was a spare, or comes back. Its earlier times are settled, or nobody's.
+    // It was a spare, or comes back. Its earlier times are settled or belong to no rank.
     node.counts = node.reported = true;
     node.since = now;
     for (Slot& slot : node.slots) slot = {};

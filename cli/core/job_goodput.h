@@ -1,4 +1,4 @@
-// What the time of all ranks of a job was used for, from the nodes' reports. Pure.
+// Sums up the time of all ranks of a job by its use, from the nodes' reports. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace dslaunch {
 
 // A node's agent counts the times of its slots from its own start. This adds the time before that
-// (connect), the time after it was lost and that of ranks without a node (lost), and the wait for
+// (connect), the time after its loss and the time of ranks without a node (lost), and the wait for
 // the other nodes' teardown.
 class JobGoodput {
  public:
@@ -26,14 +26,14 @@ class JobGoodput {
 
  private:
   struct Slot {
-    GoodputTimes before;  // of earlier agents, and before the agent's first report
-    GoodputTimes base;    // of this agent, when the slot began to count
-    GoodputTimes newest;  // of this agent
+    GoodputTimes before;  // times of earlier agents, and before the agent's first report
+    GoodputTimes base;    // times of this agent when the slot began to count
+    GoodputTimes newest;  // newest times of this agent
   };
   struct Node {
     std::vector<Slot> slots;
     bool counts = false;    // it has ranks, or will get some at the start
-    bool reported = false;  // an agent of it
+    bool reported = false;  // an agent of it has reported
     bool is_over = false;   // no process is left, and it reports no more
     Clock::time_point since;
   };
@@ -45,7 +45,7 @@ class JobGoodput {
 
   const Clock::time_point started_at_;
   std::vector<Node> nodes_;
-  GoodputTimes settled_;  // of nodes that no longer count
+  GoodputTimes settled_;  // times of nodes that no longer count
   uint64_t attempt_ = 0;
   uint32_t ranks_ = 0;  // most at once; 0 before the first attempt
   const uint32_t planned_ranks_;

@@ -1,4 +1,4 @@
-// What the time of a job's ranks was used for, as users and programs see it. Pure.
+// Describes the use of the ranks' time to users and programs. Pure.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ struct JobSummary {
   uint64_t restarts = 0;
   std::string logs;  // log folder of the first node, as PathOnNode; empty if unknown
   std::vector<std::string> remarks;  // further failures, such as other lost nodes
-  // What the time of all ranks was used for; nullopt if no rank was started.
+  // Use of the ranks' time; nullopt if no rank was started.
   std::optional<Goodput> goodput;
   // The last evaluation: "step" and the values that the program measured. nullopt if none was
   // reported.

@@ -101,11 +101,11 @@ struct RankFiles {
   uint64_t trace_bytes = 0;
 };
 
-// What the time of the job's ranks was used for.
+// The time of the job's ranks by its use.
 struct ReportedGoodput {
   double wall_s = 0;
   double ranks = 0;
-  NamedNumbers seconds;  // of all ranks together, in the order of GoodputBucket
+  NamedNumbers seconds;  // sums of all ranks, in the order of GoodputBucket
 };
 
 // The content of events.jsonl, which the front end writes.

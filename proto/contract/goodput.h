@@ -1,4 +1,4 @@
-// What the time of a rank is used for.
+// Names for the uses of a rank's time.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// Every moment of a rank is in one bucket. The order is that of RankGoodput.us.
+// Every moment of a rank is in one bucket. The values are indexes into RankGoodput.us.
 enum class GoodputBucket : uint8_t {
   kConnect,     // its node is being reached and prepared
   kRendezvous,  // its node has no rank: it waits for the other nodes, or for the next attempt

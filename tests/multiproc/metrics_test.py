@@ -71,7 +71,7 @@ class Metrics(LauncherCase):
     def test_readers_accept_file_and_socket(self):
         file, place = self.folder / "job.prom", self.folder / "metrics"
         job = self.start_steps("--metrics_file", file, "--metrics_socket", place)
-        wait_until(lambda: place.exists() and "dslaunch_rank_loss{" in self.ask(place)[1], 30)
+        wait_until(lambda: place.exists() and self.ask(place)[1].count("\ndslaunch_rank_loss{") == 4, 30)
         status, text = self.ask(place)
         self.assertEqual(200, status)
         self.assertTrue(text.endswith("# EOF\n"))
@@ -104,15 +104,6 @@ class Metrics(LauncherCase):
         code, described = self.run_job("describe", job_id)
         self.assert_code(0, code, described)
         self.assertRegex(described.stdout, r"goodput +\d+\.\d % productive of 4 ranks")
-
-    def test_killed_agent_leaves_no_time_uncounted(self):
-        job = self.start(TWO_BY_TWO, QUICK, "--json", "sleep", "60")
-        wait_until(lambda: len([one for one in self.leftovers() if one.name == "sleep"]) == 4, 20)
-        agents = [one for one in self.leftovers() if one.name.startswith(("dslaunch-agent", "agent-"))]
-        os.kill(agents[-1].pid, 9)
-        self.wait(job)
-        goodput = json.loads(job.stdout.splitlines()[-1])["goodput"]
-        self.assertAlmostEqual(goodput["wall_s"] * 4, sum(goodput["seconds"].values()), delta=0.04 * goodput["wall_s"])
 
     def test_port_and_token_file_belong_together(self):
         for options in (["--metrics_port", "9464"], ["--metrics_token_file", "x"]):

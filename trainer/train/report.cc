@@ -65,14 +65,11 @@ void StatusPipe::Evaluated(int64_t step, const EvaluationResults& results) {
 }
 
 void StatusPipe::Saving(int64_t step) {
-  Write(StatusLine{.event = StatusLine::Event::kSave, .step = step}
-            .Format());
+  Write(StatusLine{.event = StatusLine::Event::kSave, .step = step}.Format());
 }
 
 void StatusPipe::Saved(int64_t step) {
-  Write(
-      StatusLine{.event = StatusLine::Event::kSaved, .step = step}
-          .Format());
+  Write(StatusLine{.event = StatusLine::Event::kSaved, .step = step}.Format());
 }
 
 // A line is far below PIPE_BUF, so it is written whole or not at all.
