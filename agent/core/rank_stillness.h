@@ -10,6 +10,15 @@
 
 namespace dslaunch {
 
+// Resources that the processes of a rank use, for users. ShowsLife ignores them.
+struct RankUse {
+  uint64_t memory_bytes = 0;     // resident; pages shared by several processes count for each
+  uint64_t peer_sent_bytes = 0;  // the parts of RankSigns::peer_bytes
+  uint64_t peer_received_bytes = 0;
+  uint64_t disk_read_bytes = 0;  // from storage, not from caches
+  uint64_t disk_written_bytes = 0;
+};
+
 // Counters of the work of a rank's processes, and their state. Counters are sums over the rank's
 // process and its descendants.
 struct RankSigns {
@@ -24,6 +33,7 @@ struct RankSigns {
   bool has_gpu = false;       // has a GPU open, so waiting may use CPU time
   bool stopped = false;       // one of its processes is stopped by a signal or a debugger
   uint64_t unread_bytes = 0;  // received from other ranks, and not read by the program
+  RankUse use;
 };
 
 // Returns whether a rank did anything between two looks, `gap` apart, the second of which is number

@@ -19,15 +19,23 @@ uint64_t SizeOf(const std::string& path) {
 
 }  // namespace
 
-void EventHub::Attach(RankSelection selection, std::shared_ptr<EventSink> sink) {
+void EventHub::Attach(RankSelection selection, std::shared_ptr<EventSink> sink,
+                      const pb::SampleRequest& samples) {
   front_end_selection_ = std::move(selection);
+  front_end_samples_ = samples;
   front_end_.Attach(std::move(sink));
+}
+
+void EventHub::Detach() {
+  front_end_samples_.Clear();
+  front_end_.Detach();
 }
 
 void EventHub::AddViewer(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink) {
   Viewer viewer;
   viewer.sink = sink;
   viewer.selection = RankSelection(request.shown());
+  viewer.samples = request.samples();
   viewer.stream = std::make_unique<EventStream>(loop_);
   for (const auto& event : {started_, running_, standstill_, outcome_, goodput_}) {
     if (event) viewer.stream->Emit(*event);
@@ -132,6 +140,24 @@ void EventHub::EmitStatus(uint32_t rank, std::string line, bool is_evaluation) {
   for (Viewer& viewer : viewers_) viewer.stream->EmitStatus(rank, line, is_evaluation);
   front_end_.EmitStatus(rank, line, is_evaluation);
   if (!is_evaluation) newest_status_.insert_or_assign(rank, std::move(line));
+}
+
+void EventHub::EmitSample(const pb::NodeSample& sample) {
+  if (front_end_samples_.every_ms() > 0) front_end_.EmitSample(sample);
+  for (Viewer& viewer : viewers_) {
+    if (viewer.samples.every_ms() > 0) viewer.stream->EmitSample(sample);
+  }
+}
+
+pb::SampleRequest EventHub::WantedSamples() const {
+  pb::SampleRequest wanted = front_end_samples_;
+  for (const Viewer& viewer : viewers_) {
+    const uint32_t every_ms = viewer.samples.every_ms();
+    if (every_ms == 0) continue;
+    wanted.set_every_ms(wanted.every_ms() == 0 ? every_ms : std::min(wanted.every_ms(), every_ms));
+    wanted.set_last_lines(wanted.last_lines() || viewer.samples.last_lines());
+  }
+  return wanted;
 }
 
 void EventHub::EndAttempt() {

@@ -21,10 +21,11 @@ class EventHub {
  public:
   explicit EventHub(asio::io_context& loop) : loop_(loop), front_end_(loop) {}
 
-  // Connects the front end, which then receives all events since the start.
-  void Attach(RankSelection selection, std::shared_ptr<EventSink> sink);
+  // Connects the front end, which then receives all events since the start, and `samples`.
+  void Attach(RankSelection selection, std::shared_ptr<EventSink> sink,
+              const pb::SampleRequest& samples = {});
   // Disconnects the front end; nothing more is sent to it.
-  void Detach() { front_end_.Detach(); }
+  void Detach();
   void OnWritten(bool ok) { front_end_.OnWritten(ok); }
   // Returns whether the last event has been sent to the front end.
   bool ended() const { return front_end_.ended(); }
@@ -42,6 +43,11 @@ class EventHub {
   // Sends a heartbeat to all viewers, and to the front end if `to_front_end`.
   void EmitAlive(bool to_front_end);
   void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
+  // Sends a sample to those that asked for samples.
+  void EmitSample(const pb::NodeSample& sample);
+  // Returns the samples that serve all receivers: the shortest interval that one asked for (0 if
+  // none did), and last lines if one asked for them.
+  pb::SampleRequest WantedSamples() const;
   // Reports that the ranks followed so far have written all their output.
   void EndAttempt();
   // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank for the receivers that selected it.
@@ -59,6 +65,7 @@ class EventHub {
   struct Viewer {
     std::shared_ptr<EventSink> sink;
     RankSelection selection;
+    pb::SampleRequest samples;
     std::unique_ptr<EventStream> stream;
   };
 
@@ -68,6 +75,7 @@ class EventHub {
   asio::io_context& loop_;
   EventStream front_end_;
   RankSelection front_end_selection_;
+  pb::SampleRequest front_end_samples_;
   std::vector<Viewer> viewers_;
 
   // The state of the job for viewers that attach later.

@@ -25,6 +25,7 @@ void EventStream::Detach() {
   sink_.reset();
   events_.clear();
   newest_status_.clear();
+  newest_sample_.reset();
 }
 
 void EventStream::Emit(pb::NodeEvent event) {
@@ -48,6 +49,12 @@ void EventStream::EmitStatus(uint32_t rank, std::string line, bool is_evaluation
   event.mutable_status()->set_rank(rank);
   event.mutable_status()->set_line(std::move(line));
   newest_status_.insert_or_assign({rank, is_evaluation}, std::move(event));
+  Pump();
+}
+
+void EventStream::EmitSample(const pb::NodeSample& sample) {
+  if (detached_) return;
+  *newest_sample_.emplace().mutable_sample() = sample;
   Pump();
 }
 
@@ -95,6 +102,7 @@ std::optional<pb::NodeEvent> EventStream::Next() {
   if (!newest_status_.empty()) {
     return std::move(newest_status_.extract(newest_status_.begin()).mapped());
   }
+  if (newest_sample_) return std::exchange(newest_sample_, std::nullopt);
   next = NextLog();
   if (next || !end_) return next;
   next.emplace();

@@ -51,6 +51,8 @@ class EventStream {
   // Sends a rank's status line. While the receiver lags, only each rank's newest line and its
   // newest evaluation are kept.
   void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
+  // Sends a sample. While the receiver lags, only the newest one is kept.
+  void EmitSample(const pb::NodeSample& sample);
   // Reports that the ranks followed so far have written all their output. It is sent before the
   // output of files followed later.
   void EndAttempt() { log_tail_.RetireFiles(); }
@@ -100,6 +102,7 @@ class EventStream {
   std::optional<pb::NodeEvent> newest_goodput_;  // not sent yet
   // Newest status, by rank and is_evaluation.
   std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;
+  std::optional<pb::NodeEvent> newest_sample_;
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;
   asio::steady_timer standstill_timer_;

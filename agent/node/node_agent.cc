@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/host/logout.h"
+#include "agent/host/nvidia_smi.h"
 #include "agent/node/kept_result.h"
 #include "agent/supervisor/orphan_sweep.h"
 #include "rendezvous/majority.h"
@@ -34,7 +35,11 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
       tick_timer_(loop),
       output_(loop, [this](AgentActions actions) { CarryOut(std::move(actions)); }),
       supervisor_(loop, control_fd, output_),
-      ranks_(loop, output_, rendezvous_, supervisor_.stacks(), sockets_fd, pmix_server),
+      sampler_(
+          loop, [this]() -> const AttemptWorkers& { return core().workers().ranks(); },
+          [this](const pb::NodeSample& sample) { output_.events().EmitSample(sample); },
+          FindNvidiaSmi),
+      ranks_(loop, output_, rendezvous_, supervisor_.stacks(), sampler_, sockets_fd, pmix_server),
       rendezvous_(loop, output_),
       serve_(std::move(serve)) {
   Tick();
@@ -54,6 +59,7 @@ void NodeAgent::CarryOut(AgentActions actions) {
       Do(action);
   };
   if (!actions_.CarryOut(std::move(actions), carry_out)) return;
+  sampler_.Want(output_.events().WantedSamples());
   ranks_.CheckMpi();
   if (core().workers().phase() == WorkersCore::Phase::kTornDown && !ended_at_)
     ended_at_ = std::chrono::system_clock::now();
@@ -114,7 +120,7 @@ Result<void> NodeAgent::OpenAttachSocket() {
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   ranks_.OnRun(request);
-  output_.events().Attach(RankSelection(request.shown()), std::move(sink));
+  output_.events().Attach(RankSelection(request.shown()), std::move(sink), request.samples());
   const pb::FilteredLogs& filtered = core().job().spec().ranks().filtered();
   if (filtered.stdout_texts_size() + filtered.stderr_texts_size() > 0)
     output_.OpenFilteredLog(filtered);
@@ -171,6 +177,8 @@ Result<std::string> NodeAgent::Detach() {
 
 void NodeAgent::Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink) {
   output_.events().AddViewer(request, std::move(sink));
+  sampler_.Want(output_.events().WantedSamples());
+  sampler_.Hasten();
 }
 
 void NodeAgent::OnViewerOver(const EventSink* sink) {
@@ -297,6 +305,7 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
 }
 
 void NodeAgent::Do(agent_action::Quit&) {
+  sampler_.Want({});
   ranks_.EndMpi();
   ranks_.CloseStdin();
   attach_socket_.reset();

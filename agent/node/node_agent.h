@@ -22,6 +22,7 @@
 #include "agent/node/node_ranks.h"
 #include "agent/node/node_rendezvous.h"
 #include "agent/node/supervisor_link.h"
+#include "agent/samples/node_sampler.h"
 #include "base/error.h"
 #include "proto/agent.pb.h"
 
@@ -76,6 +77,7 @@ class NodeAgent {
   NodeOutput output_;
   AgentActionQueue actions_;
   SupervisorLink supervisor_;
+  NodeSampler sampler_;
   NodeRanks ranks_;
   NodeRendezvous rendezvous_;
   std::optional<PidFile> pid_file_;

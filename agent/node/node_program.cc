@@ -113,6 +113,7 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
   DSL_TRY_ASSIGN(planned.specs,
                  MakeWorkerSpecs(prepare.job(), plan, program_, environment_, folder));
   *planned.specs.mutable_shell_limits() = shell_limits_;
+  if (place.device == pb::DEVICE_CUDA) planned.devices = plan.devices;
   const uint32_t ranks_here = prepare.job().local() ? place.assignment.world_size() : plan.slots;
   planned.specs.set_share_cores(ranks_here > static_cast<uint32_t>(plan.cores));
   return planned;

@@ -19,6 +19,8 @@ namespace dslaunch {
 struct PlannedWorkers {
   pb::SpawnWorkers specs;
   std::vector<std::string> notices;  // notices for the user
+  // NVIDIA devices of the ranks by local rank, as in CUDA_VISIBLE_DEVICES; empty if they have none.
+  std::vector<std::string> devices = {};
 };
 
 // How a program runs on this node, before a rank's place is added.

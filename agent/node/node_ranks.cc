@@ -50,11 +50,13 @@ void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
 }  // namespace
 
 NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
-                     StackRequests& stacks, int sockets_fd, std::string_view pmix_server)
+                     StackRequests& stacks, NodeSampler& sampler, int sockets_fd,
+                     std::string_view pmix_server)
     : loop_(loop),
       out_(out),
       core_(out.core()),
       rendezvous_(rendezvous),
+      sampler_(sampler),
       sockets_(sockets_fd),
       pmix_server_(pmix_server),
       master_port_timer_(loop),
@@ -343,6 +345,7 @@ void NodeRanks::Do(agent_action::PlanWorkers& action) {
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
   if (planned.ok()) {
+    sampler_.SetDevices(std::move(planned->devices));
     for (std::string& notice : planned->notices) out_.Notify(std::move(notice));
   }
   out_.Feed(

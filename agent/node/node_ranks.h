@@ -20,6 +20,7 @@
 #include "agent/node/rank_stdin.h"
 #include "agent/node/rank_watch.h"
 #include "agent/node/worker_end.h"
+#include "agent/samples/node_sampler.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
 #include "proto/agent.pb.h"
@@ -30,10 +31,11 @@ namespace dslaunch {
 // On the loop's thread.
 class NodeRanks {
  public:
-  // `sockets_fd`: the supervisor reads sockets for workers there. `pmix_server`: the content of the
-  // program dslaunch-pmix; empty: there is none.
+  // `sampler` learns the devices of the ranks. `sockets_fd`: the supervisor reads sockets for
+  // workers there. `pmix_server`: the content of the program dslaunch-pmix; empty: there is none.
   NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
-            StackRequests& stacks, int sockets_fd, std::string_view pmix_server);
+            StackRequests& stacks, NodeSampler& sampler, int sockets_fd,
+            std::string_view pmix_server);
   ~NodeRanks() { CloseStdin(); }
 
   // Resolves the program and makes the node's folder with the agent's log. Precondition for all
@@ -89,6 +91,7 @@ class NodeRanks {
   NodeOutput& out_;
   AgentCore& core_;
   const NodeRendezvous& rendezvous_;
+  NodeSampler& sampler_;
   const UniqueFd sockets_;  // socket to the supervisor
   const std::string_view pmix_server_;
   std::optional<NodeProgram> program_;

@@ -36,13 +36,14 @@ std::optional<Sockets> ReadSockets() {
   return sockets;
 }
 
-// CPU times of a process in ms.
-struct CpuTimes {
-  uint64_t own = 0;
-  uint64_t reaped = 0;  // CPU time of children that it has waited for
+// CPU times of a process in ms, and its resident memory.
+struct ProcessUse {
+  uint64_t own_ms = 0;
+  uint64_t reaped_ms = 0;  // CPU time of children that it has waited for
+  uint64_t memory_bytes = 0;
 };
 
-std::optional<CpuTimes> ReadCpuTimes(const std::string& folder) {
+std::optional<ProcessUse> ReadProcessUse(const std::string& folder) {
   const std::optional<std::string> stat = ReadWhole(folder + "stat");
   if (!stat || stat->rfind(')') == std::string::npos) return std::nullopt;
   std::string_view rest = std::string_view(*stat).substr(stat->rfind(')') + 1);
@@ -50,24 +51,30 @@ std::optional<CpuTimes> ReadCpuTimes(const std::string& folder) {
   for (int i = 0; i < kFieldsToTimes; ++i) TakeWord(rest);
   static const uint64_t ms_per_tick =
       1000 / static_cast<uint64_t>(std::max(1L, ::sysconf(_SC_CLK_TCK)));
-  CpuTimes times;
-  times.own = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
-  times.reaped = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
-  return times;
+  ProcessUse use;
+  use.own_ms = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
+  use.reaped_ms = (TakeNumber(rest) + TakeNumber(rest)) * ms_per_tick;
+  constexpr int kFieldsToMemory = 6;  // from the priority to the size of the address space
+  for (int i = 0; i < kFieldsToMemory; ++i) TakeWord(rest);
+  static const uint64_t page_bytes = static_cast<uint64_t>(std::max(1L, ::sysconf(_SC_PAGESIZE)));
+  use.memory_bytes = TakeNumber(rest) * page_bytes;
+  return use;
 }
 
-// Returns the bytes that the process has read and written, through any descriptor.
-std::optional<uint64_t> ReadFileBytes(const std::string& folder) {
+// Adds the bytes that the process has read and written, through any descriptor and on storage.
+// Returns false if they cannot be read.
+bool AddFileBytes(const std::string& folder, RankSigns& signs) {
   const std::optional<std::string> io = ReadWhole(folder + "io");
-  if (!io) return std::nullopt;
-  uint64_t bytes = 0;
+  if (!io) return false;
   std::string_view rest = *io;
   while (!rest.empty()) {
     std::string_view line = TakeLine(rest);
     const std::string_view name = TakeWord(line);
-    if (name == "rchar:" || name == "wchar:") bytes += TakeNumber(line);
+    if (name == "rchar:" || name == "wchar:") signs.file_bytes += TakeNumber(line);
+    if (name == "read_bytes:") signs.use.disk_read_bytes += TakeNumber(line);
+    if (name == "write_bytes:") signs.use.disk_written_bytes += TakeNumber(line);
   }
-  return bytes;
+  return true;
 }
 
 uint64_t SizeOf(const std::string& path) {
@@ -101,6 +108,8 @@ bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store
       signs.store_bytes += bytes;
     } else {
       signs.peer_bytes += bytes;
+      signs.use.peer_sent_bytes += tcp.sent_bytes;
+      signs.use.peer_received_bytes += tcp.received_bytes;
       signs.unread_bytes += tcp.unread_bytes;
     }
   }
@@ -131,21 +140,21 @@ std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& child
   for (const ProcessInfo& process : TreeOf(rank.pid, children)) {
     const bool is_root = process.id.pid == rank.pid;
     const std::string folder = "/proc/" + std::to_string(process.id.pid) + "/";
-    const std::optional<CpuTimes> times = ReadCpuTimes(folder);
-    if (!times) {
+    const std::optional<ProcessUse> use = ReadProcessUse(folder);
+    if (!use) {
       if (is_root) return std::nullopt;
       continue;
     }
-    (is_root ? signs.own_cpu_ms : signs.child_cpu_ms) += times->own;
-    signs.child_cpu_ms += times->reaped;
+    (is_root ? signs.own_cpu_ms : signs.child_cpu_ms) += use->own_ms;
+    signs.child_cpu_ms += use->reaped_ms;
+    signs.use.memory_bytes += use->memory_bytes;
     signs.processes = signs.processes * 1'000'003 + process.id.start_ticks +
                       static_cast<uint64_t>(process.id.pid);
     signs.stopped = signs.stopped || process.state == 'T' || process.state == 't';
     if (process.ended) continue;
-    const std::optional<uint64_t> bytes = ReadFileBytes(folder);
-    const bool readable = bytes && AddDescriptors(folder, sockets, store_port, seen, signs);
+    const bool readable =
+        AddFileBytes(folder, signs) && AddDescriptors(folder, sockets, store_port, seen, signs);
     if (!readable && is_root) return std::nullopt;
-    signs.file_bytes += bytes.value_or(0);
   }
   if (signs.processes == 0) return std::nullopt;
   // What Flight Recorder writes when it is asked for is no sign of life.

@@ -18,6 +18,12 @@ pb::NodeEvent Started(uint64_t attempt) {
   return event;
 }
 
+pb::NodeSample SampleAt(uint64_t clock_us) {
+  pb::NodeSample sample;
+  sample.set_clock_us(clock_us);
+  return sample;
+}
+
 std::string Word(const pb::NodeEvent& event) {
   if (event.has_notice()) return event.notice().message();
   if (event.has_started()) return "started " + std::to_string(event.started().attempt());
@@ -197,6 +203,47 @@ TEST_F(EventHubTest, EndReachesEarlyAndLateViewers) {
   EXPECT_TRUE(hub_.HasViewers());
   hub_.RemoveViewer(late.get());
   EXPECT_FALSE(hub_.HasViewers());
+}
+
+TEST_F(EventHubTest, SendsSamplesOnlyToViewersThatAskForThem) {
+  pb::AttachRequest asks;
+  asks.mutable_samples()->set_every_ms(2000);
+  const auto asking = View(asks);
+  const auto other = View({});
+  hub_.EmitSample(SampleAt(1));
+  ASSERT_EQ(asking->events.size(), 1u);
+  EXPECT_EQ(asking->events[0].sample().clock_us(), 1u);
+  EXPECT_THAT(other->events, IsEmpty());
+}
+
+TEST_F(EventHubTest, KeepsNewestSampleForSlowViewer) {
+  pb::AttachRequest asks;
+  asks.mutable_samples()->set_every_ms(2000);
+  const auto viewer = View(asks);
+  for (uint64_t i = 1; i <= 1000; ++i) hub_.EmitSample(SampleAt(i));
+  for (int i = 0; i < 3; ++i) hub_.OnViewerWritten(viewer.get(), true);
+  ASSERT_EQ(viewer->events.size(), 2u);
+  EXPECT_EQ(viewer->events[1].sample().clock_us(), 1000u);
+}
+
+TEST_F(EventHubTest, WantsShortestIntervalOfAllReceivers) {
+  EXPECT_EQ(hub_.WantedSamples().every_ms(), 0u);
+  pb::SampleRequest front_end;
+  front_end.set_every_ms(15'000);
+  hub_.Attach(RankSelection(pb::RankChoice()), std::make_shared<FakeSink>(), front_end);
+  EXPECT_EQ(hub_.WantedSamples().every_ms(), 15'000u);
+  pb::AttachRequest asks;
+  asks.mutable_samples()->set_every_ms(2000);
+  asks.mutable_samples()->set_last_lines(true);
+  const auto viewer = View(asks);
+  View({});
+  EXPECT_EQ(hub_.WantedSamples().every_ms(), 2000u);
+  EXPECT_TRUE(hub_.WantedSamples().last_lines());
+  hub_.RemoveViewer(viewer.get());
+  EXPECT_EQ(hub_.WantedSamples().every_ms(), 15'000u);
+  EXPECT_FALSE(hub_.WantedSamples().last_lines());
+  hub_.Detach();
+  EXPECT_EQ(hub_.WantedSamples().every_ms(), 0u);
 }
 
 }  // namespace

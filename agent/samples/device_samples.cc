@@ -1,0 +1,120 @@
+#include "agent/samples/device_samples.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+
+#include "base/text/sanitize.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr double kMebibyte = 1 << 20;
+constexpr double kMostMebibytes = 1 << 30;  // a pebibyte
+constexpr double kMostWatts = 1e6;
+constexpr double kMostCount = 1e15;  // exact in a double
+
+// The name is the last field because it may contain a comma.
+constexpr std::string_view kFields[] = {
+    "index",
+    "uuid",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+    "utilization.gpu",
+    "memory.total",
+    "memory.used",
+    "clocks.sm",
+    "ecc.errors.corrected.volatile.total",
+    "ecc.errors.uncorrected.volatile.total",
+};
+// Renamed in driver 535, which knows both names.
+constexpr std::array<std::string_view, kDeviceQueries> kThrottleField = {
+    "clocks_throttle_reasons.active", "clocks_event_reasons.active", ""};
+
+std::string_view TakeField(std::string_view& line) {
+  const size_t end = line.find(", ");
+  const std::string_view field = line.substr(0, end);
+  line.remove_prefix(end == std::string_view::npos ? line.size() : end + 2);
+  return field;
+}
+
+std::optional<double> NumberOf(std::string_view field, double most) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), number);
+  if (error != std::errc() || end != field.data() + field.size()) return std::nullopt;
+  if (!std::isfinite(number) || number < 0 || number > most) return std::nullopt;
+  return number;
+}
+
+std::optional<uint64_t> MaskOf(std::string_view field) {
+  if (!field.starts_with("0x")) return std::nullopt;
+  field.remove_prefix(2);
+  uint64_t mask = 0;
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), mask, 16);
+  if (error != std::errc() || end != field.data() + field.size()) return std::nullopt;
+  return mask;
+}
+
+}  // namespace
+
+std::string DeviceQuery(size_t query) {
+  std::string names;
+  for (const std::string_view field : kFields) names.append(field).append(",");
+  if (!kThrottleField[query].empty()) names.append(kThrottleField[query]).append(",");
+  return names + "name";
+}
+
+std::optional<pb::DeviceSample> ParseDeviceLine(std::string_view line, size_t query) {
+  constexpr double kMostIndex = 4096;
+  constexpr double kMostCelsius = 1000;
+  constexpr double kMostMegahertz = 1e6;
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+  pb::DeviceSample device;
+  const auto index = NumberOf(TakeField(line), kMostIndex);
+  const std::string_view uuid = TakeField(line);
+  if (!index || !(uuid.starts_with("GPU-") || uuid.starts_with("MIG-"))) return std::nullopt;
+  device.set_index(static_cast<uint32_t>(*index));
+  device.set_uuid(Truncate(uuid));
+  if (const auto watts = NumberOf(TakeField(line), kMostWatts)) device.set_power_w(*watts);
+  if (const auto watts = NumberOf(TakeField(line), kMostWatts)) device.set_power_limit_w(*watts);
+  if (const auto celsius = NumberOf(TakeField(line), kMostCelsius))
+    device.set_temperature_c(static_cast<uint32_t>(*celsius));
+  if (const auto percent = NumberOf(TakeField(line), 100))
+    device.set_utilization_percent(static_cast<uint32_t>(*percent));
+  if (const auto total = NumberOf(TakeField(line), kMostMebibytes))
+    device.set_memory_bytes(static_cast<uint64_t>(*total * kMebibyte));
+  if (const auto used = NumberOf(TakeField(line), kMostMebibytes))
+    device.set_memory_used_bytes(static_cast<uint64_t>(*used * kMebibyte));
+  if (const auto clock = NumberOf(TakeField(line), kMostMegahertz))
+    device.set_sm_clock_mhz(static_cast<uint32_t>(*clock));
+  if (const auto errors = NumberOf(TakeField(line), kMostCount))
+    device.set_ecc_corrected(static_cast<uint64_t>(*errors));
+  if (const auto errors = NumberOf(TakeField(line), kMostCount))
+    device.set_ecc_uncorrected(static_cast<uint64_t>(*errors));
+  if (!kThrottleField[query].empty()) {
+    if (const auto reasons = MaskOf(TakeField(line))) device.set_throttle_reasons(*reasons);
+  }
+  device.set_name(Truncate(line));
+  if (device.name().empty()) return std::nullopt;
+  return device;
+}
+
+bool IsUnknownField(std::string_view line) {
+  return line.find("is not a valid field to query") != std::string_view::npos;
+}
+
+std::vector<uint32_t> DevicesNamed(std::string_view name,
+                                   const std::vector<pb::DeviceSample>& devices) {
+  std::vector<uint32_t> named;
+  if (name.empty()) return named;
+  for (const pb::DeviceSample& device : devices) {
+    if (std::to_string(device.index()) == name ||
+        (name.starts_with("GPU-") && device.uuid().starts_with(name)))
+      named.push_back(device.index());
+  }
+  return named;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,17 @@
+// The last line of a rank's output, for users.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+// Returns the last line of `text` that is not blank, cut to 200 bytes. Carriage returns end lines
+// too, because progress bars use them. Pure.
+std::string LastLineOf(std::string_view text);
+
+// Returns the last line of FOLDER/stdout.log or FOLDER/stderr.log, whichever changed last. Reads
+// 4 KiB at most.
+std::string ReadLastLine(const std::string& folder);
+
+}  // namespace dslaunch
