@@ -8,6 +8,8 @@ namespace {
 
 constexpr double kMostNotices = 200;
 constexpr double kNoticesPerSecond = 10;
+constexpr double kMostSamples = 20;
+constexpr double kSamplesPerSecond = 5;  // a node takes four at most
 
 // No node starts and ends its ranks more often than this, each with an event and a few of its own.
 constexpr double kMostAttemptsPerSecond = 20;
@@ -32,12 +34,14 @@ bool RateLimit::Take(Clock::time_point now) {
 EventGate::EventGate(const PeerLimits& limits)
     : limits_(limits),
       notices_(kMostNotices, kNoticesPerSecond),
+      samples_(kMostSamples, kSamplesPerSecond),
       events_(EventsOf(limits, kMostAttemptsAtOnce), EventsOf(limits, kMostAttemptsPerSecond)) {}
 
 Result<EventGate::Verdict> EventGate::OnEvent(pb::NodeEvent& event, Clock::time_point now) {
   DSL_TRY(CheckNodeEvent(event, limits_));
   if (event.has_log() || event.has_alive() || event.has_status() || event.has_goodput())
     return Verdict::kTake;
+  if (event.has_sample()) return samples_.Take(now) ? Verdict::kTake : Verdict::kLeaveOut;
   if (event.has_notice()) return OnNotice(*event.mutable_notice(), now);
   bytes_ += event.ByteSizeLong();
   if (bytes_ > kMaxBytes || !events_.Take(now))

@@ -28,7 +28,8 @@ class RateLimit {
 
 class EventGate {
  public:
-  // Bytes of all events of a node except output, heartbeats and status lines. More end the job.
+  // Bytes of all events of a node except output, heartbeats, status lines and samples. More end the
+  // job.
   static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
   // Bytes of its notices. More are left out.
   static constexpr uint64_t kMaxNoticeBytes = uint64_t{8} << 20;
@@ -38,8 +39,8 @@ class EventGate {
   explicit EventGate(const PeerLimits& limits = {});
 
   // Cuts texts that are too long. If notices arrive too fast, replaces the first by a sentence
-  // about it and leaves the others out. An error names the rule that the node has broken, and
-  // continues "its agent sent".
+  // about it and leaves the others out. Samples that arrive too fast are left out. An error names
+  // the rule that the node has broken, and continues "its agent sent".
   Result<Verdict> OnEvent(pb::NodeEvent& event, Clock::time_point now);
 
  private:
@@ -47,6 +48,7 @@ class EventGate {
 
   const PeerLimits limits_;
   RateLimit notices_;
+  RateLimit samples_;
   RateLimit events_;  // limit of events that change the state of the job
   uint64_t bytes_ = 0;
   uint64_t notice_bytes_ = 0;

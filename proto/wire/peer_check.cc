@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -275,6 +276,21 @@ Result<void> CheckFailoverReply(pb::FailoverReply& reply) {
   return rules.result();
 }
 
+// Ranks and devices must ascend, so that none is sent twice.
+void CheckSample(Rules& rules, const pb::NodeSample& sample, const PeerLimits& limits) {
+  rules.AtMost("attempt", sample.attempt(), limits.attempts);
+  rules.AtMost("number of ranks", static_cast<uint64_t>(sample.ranks_size()), limits.slots);
+  rules.AtMost("number of GPUs", static_cast<uint64_t>(sample.devices_size()), kMaxGpus);
+  for (int i = 0; i < sample.ranks_size(); ++i) {
+    rules.Below("rank", sample.ranks(i).rank(), limits.ranks);
+    rules.Holds(i == 0 || sample.ranks(i - 1).rank() < sample.ranks(i).rank(), "ranks in no order");
+  }
+  for (const pb::DeviceSample& device : sample.devices()) {
+    rules.Holds(std::isfinite(device.power_w()) && std::isfinite(device.power_limit_w()),
+                "a power that is not finite");
+  }
+}
+
 Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
   Rules rules;
   if (!event.has_log()) CutTexts(event);
@@ -299,6 +315,9 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
     case pb::NodeEvent::kStatus:
       rules.Below("rank", event.status().rank(), limits.ranks);
       rules.AtMost("bytes of a status line", event.status().line().size(), kMaxStatusLineBytes);
+      break;
+    case pb::NodeEvent::kSample:
+      CheckSample(rules, event.sample(), limits);
       break;
     case pb::NodeEvent::kOutcome:
       rules.AtMost("attempt", event.outcome().attempt(), limits.attempts);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 namespace dslaunch::event_gate_test {
@@ -100,6 +101,40 @@ TEST_F(EventGateTest, AcceptsAnyAmountOfOutputAndHeartbeats) {
     event.mutable_log()->set_data("x");
     EXPECT_TRUE(gate_.OnEvent(event, now_).ok());
   }
+}
+
+TEST_F(EventGateTest, LeavesOutSamplesThatArriveTooFast) {
+  int taken = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    pb::NodeEvent event;
+    event.mutable_sample()->set_clock_us(1);
+    const Result<Verdict> verdict = gate_.OnEvent(event, now_);
+    ASSERT_TRUE(verdict.ok());
+    if (*verdict == Verdict::kTake) ++taken;
+  }
+  EXPECT_EQ(taken, 20);
+}
+
+TEST_F(EventGateTest, AcceptsSamplesForAsLongAsJobRuns) {
+  for (int i = 0; i < 100'000; ++i) {
+    now_ += milliseconds(250);
+    pb::NodeEvent event;
+    event.mutable_sample()->set_device_trouble(std::string(4'000, 'x'));
+    const Result<Verdict> verdict = gate_.OnEvent(event, now_);
+    ASSERT_TRUE(verdict.ok() && *verdict == Verdict::kTake);
+  }
+}
+
+TEST_F(EventGateTest, SampleOfUnknownRanksBreaksTheRules) {
+  pb::NodeEvent event;
+  event.mutable_sample()->add_ranks()->set_rank(4);  // the job has four
+  EXPECT_FALSE(gate_.OnEvent(event, now_).ok());
+  event.mutable_sample()->clear_ranks();
+  for (int i = 0; i < 2; ++i) event.mutable_sample()->add_ranks()->set_rank(1);
+  EXPECT_FALSE(gate_.OnEvent(event, now_).ok());
+  event.mutable_sample()->clear_ranks();
+  event.mutable_sample()->add_devices()->set_power_w(NAN);
+  EXPECT_FALSE(gate_.OnEvent(event, now_).ok());
 }
 
 TEST_F(EventGateTest, InvalidEventBreaksTheRules) {
