@@ -26,7 +26,8 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const LaunchPla
   for (const std::string& notice : recipe.notices) {
     if (options.log_level >= LogLevel::kInfo) terminal.Err("dslaunch: " + notice);
   }
-  return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
+  return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json,
+                        MemoryCheckpointOf(recipe)};
 }
 
 // Asks Slurm for facts that the allocation's variables lack. If it does not answer, the plan

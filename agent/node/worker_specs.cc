@@ -16,6 +16,11 @@
 namespace dslaunch {
 namespace {
 
+// Variables that only some ranks get. If the node's environment has them, this job was started by a
+// rank of another one, whose descriptors are not open here.
+constexpr std::string_view kOwnDescriptors[] = {kStoreFdVariable, kMemoryFdsVariable,
+                                                kMemoryCheckpointVariable};
+
 void Set(Environment& environment, const std::string& name, const std::string& value,
          bool keep_existing) {
   const std::string prefix = name + "=";
@@ -79,10 +84,12 @@ void SetEnvironments(const Environment& environment, const std::vector<WorkerEnv
   }
   Environment of_places;
   for (const std::string& entry : environment) {
-    if (names.contains(entry.substr(0, entry.find('='))))
+    const std::string name = entry.substr(0, entry.find('='));
+    if (names.contains(name)) {
       of_places.push_back(entry);
-    else
+    } else if (std::ranges::find(kOwnDescriptors, name) == std::end(kOwnDescriptors)) {
       spawn.add_env(entry);
+    }
   }
   for (size_t i = 0; i < workers.size(); ++i) {
     for (std::string& entry : WithPlace(of_places, workers[i]))
@@ -146,6 +153,8 @@ Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
     worker.role_world_size = static_cast<int>(assignment.role_world_size());
   }
   worker.run_id = options.run_id();
+  worker.memory_checkpoint = static_cast<int>(
+      std::min<uint32_t>(job.ranks().program().memory_checkpoint(), kMaxMemoryCheckpoint));
   worker.mpi_env = options.mpi_env();
   worker.rank = static_cast<int>(assignment.first_rank() + local_rank);
   worker.local_rank = options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
@@ -172,6 +181,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPla
   pb::SpawnWorkers spawn;
   spawn.set_cwd(program.cwd);
   for (const std::string& argument : program.argv) spawn.add_argv(argument);
+  spawn.set_memory_files(job.ranks().program().memory_checkpoint() > 0);
   spawn.set_own_argv_at(static_cast<uint32_t>(program.local_rank_at));
   std::vector<WorkerEnv> workers;  // indexed by slot
   std::optional<bool> takes_pipes;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +58,14 @@ UniqueFd ConnectTo(const std::string& path) {
     errno = reason;
   }
   return connection;
+}
+
+// Lets a worker inherit descriptors, whose numbers it gets in the variable `name`.
+void PassFds(const char* name, std::initializer_list<int> fds, SpawnSpec& spawn) {
+  std::string numbers;
+  for (const int fd : fds) numbers += (numbers.empty() ? "" : ",") + std::to_string(fd);
+  spawn.env.push_back(std::string(name) + "=" + numbers);
+  spawn.pass_fds.insert(spawn.pass_fds.end(), fds);
 }
 
 std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
@@ -129,6 +138,11 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
     store = TakeSocket(sockets_);
     if (!store) return {-1, {EBADF, "take the socket at MASTER_PORT"}};
   }
+  std::optional<std::pair<int, int>> memory;
+  if (shared.memory_files()) {
+    memory = memory_files_.Of(spec.local_rank());
+    if (!memory) return {-1, {errno, "create memory for copies of the rank's state"}};
+  }
   spawn.stdin_fd = in.get();
   const bool on_terminal = spec.on_terminal();
   spawn.stdout_file = on_terminal ? spec.stdin_path() : spec.stdout_path();
@@ -141,16 +155,10 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
   spawn.executable = spawn.argv.front();
   spawn.env.assign(spec.env().begin(), spec.env().end());
   spawn.env.insert(spawn.env.end(), shared.env().begin(), shared.env().end());
-  spawn.env.push_back(std::string(kStatusFdVariable) + "=" + std::to_string(status_write.get()));
-  spawn.pass_fds = {status_write.get()};
-  if (store) {
-    spawn.env.push_back(std::string(kStoreFdVariable) + "=" + std::to_string(store.get()));
-    spawn.pass_fds.push_back(store.get());
-  }
-  if (pmi) {
-    spawn.env.push_back("PMI_FD=" + std::to_string(pmi.get()));
-    spawn.pass_fds.push_back(pmi.get());
-  }
+  PassFds(kStatusFdVariable, {status_write.get()}, spawn);
+  if (store) PassFds(kStoreFdVariable, {store.get()}, spawn);
+  if (pmi) PassFds("PMI_FD", {pmi.get()}, spawn);
+  if (memory) PassFds(kMemoryFdsVariable, {memory->first, memory->second}, spawn);
   SetUpProcess(spec, shared, spawn);
   spawn.cgroup_fd = cgroup_fd_.get();
   Spawning spawning(spawn);

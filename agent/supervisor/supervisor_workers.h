@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/supervisor/memory_files.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_status.h"
 #include "base/os/subprocess.h"
@@ -92,6 +93,7 @@ class SupervisorWorkers {
   const UniqueFd sockets_;
   const Callbacks callbacks_;
   std::map<uint32_t, Worker> workers_;
+  MemoryFiles memory_files_;
   std::vector<pid_t> groups_;
   std::string cgroup_;  // empty without a cgroup
   UniqueFd cgroup_fd_;

@@ -7,6 +7,7 @@
 #include "cli/options/option_readers.h"
 #include "cli/options/other_launchers.h"
 #include "hostfiles/hostfile.h"
+#include "proto/contract/worker_env.h"
 
 namespace dslaunch {
 namespace {
@@ -698,7 +699,7 @@ OptionTable MakeTable() {
       {.names = "--restart_delay_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "delay before the first restart; doubles up to 30",
+       .help = "delay before the first restart; doubles up to 30; none after a kill -9 or the like",
        .target = kSeconds<&LaunchOptions::restart_delay_ms, 0, kMaxRestartDelayMs / 1000>,
        .default_value = "1"},
       {.names = "--restart_on",
@@ -708,6 +709,12 @@ OptionTable MakeTable() {
                "permanent (a missing module, a wrong shape, a full disk), unknown, or any; default "
                "any",
        .target = {&RestartClasses, ValueKind::kText}},
+      {.names = "--memory_checkpoint",
+       .value = "K",
+       .group = Group::kFailure,
+       .help = "provide memory for copies of each rank's state, which the program makes every K "
+               "steps and continues from after a restart",
+       .target = kWhole<&LaunchOptions::memory_checkpoint, 1, kMaxMemoryCheckpoint>},
       {.names = "--on_join",
        .group = Group::kFailure,
        .help = "when a node joins late or returns: give it ranks at the next restart, or restart "

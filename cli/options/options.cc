@@ -408,11 +408,14 @@ LaunchOptions ListOfRecipes(const TrainOptions& train) {
   return list;
 }
 
-// A training run ends by itself at the time limit, with a checkpoint.
-void MoveTimeLimitToTrainer(LaunchOptions& options) {
-  if (options.time_limit_ms <= 0) return;
-  const double limit_s = static_cast<double>(std::exchange(options.time_limit_ms, 0)) / 1000;
-  options.train.time_limit_s = options.train.time_limit_s.value_or(limit_s);
+// A training run ends by itself at the time limit, with a checkpoint, and copies its state itself.
+void MoveOptionsToTrainer(LaunchOptions& options) {
+  if (options.time_limit_ms > 0) {
+    const double limit_s = static_cast<double>(std::exchange(options.time_limit_ms, 0)) / 1000;
+    options.train.time_limit_s = options.train.time_limit_s.value_or(limit_s);
+  }
+  const int64_t interval = std::exchange(options.memory_checkpoint, 0);
+  if (interval > 0) options.train.memory_checkpoint = options.train.memory_checkpoint.value_or(interval);
 }
 
 }  // namespace
@@ -459,7 +462,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   NoteIgnoredSections(line, file, path, flags);
   if (!has_word && flags.launch_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    if (first != "predict") MoveTimeLimitToTrainer(options);
+    if (first != "predict") MoveOptionsToTrainer(options);
     DSL_TRY(DecideTask(flags));
     ChooseRecipe(file, path, flags);
     DSL_TRY(DecideTuning(line, arguments, leading.next, flags));

@@ -221,6 +221,8 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   if (trainer == nullptr && !options.runs_trainer) NoteNotCarried(plan, carried, job);
   if (options.venv_script) job.program.set_venv_script(*options.venv_script);
   if (info.accelerate) AddAccelerate(*info.accelerate, options, plan, job);
+  job.program.set_memory_checkpoint(static_cast<uint32_t>(
+      trainer != nullptr ? trainer->memory_checkpoint : options.memory_checkpoint));
   if (trainer != nullptr) {
     job.program.add_argv(trainer->path);
     Add(*job.program.mutable_chosen_env(), kRecipeVariable, trainer->recipe_json);

@@ -44,6 +44,7 @@ struct ProgramInfo {
 struct TrainerProgram {
   std::string path;
   std::string recipe_json;
+  int64_t memory_checkpoint = 0;  // the recipe's run.memory_checkpoint
 };
 
 struct JobProgram {

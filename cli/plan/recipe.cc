@@ -524,6 +524,11 @@ Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
   return recipe;
 }
 
+int64_t MemoryCheckpointOf(const LoadedRecipe& recipe) {
+  const Json run = Json::parse(recipe.json).value("run", Json::object());
+  return run.value("mode", "train") == "train" ? run.value("memory_checkpoint", int64_t{0}) : 0;
+}
+
 Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks,
                           const std::vector<int>& ranks_of_nodes) {
   const std::optional<RecipeProblem> problem = CheckRecipe(recipe.json, ranks, ranks_of_nodes);

@@ -52,6 +52,10 @@ struct LoadedRecipe {
 // Checks only the shape. Errors are kBadInput with file:line:column, or kUsage for a wrong option.
 Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request);
 
+// Returns the recipe's run.memory_checkpoint; 0 if it does not train. Precondition: CheckContent()
+// accepted it.
+int64_t MemoryCheckpointOf(const LoadedRecipe& recipe);
+
 // Whether a recipe's name on the command line can only be a file: a path, or with a suffix. Any
 // other name may be a built-in recipe.
 bool NamesRecipeFile(std::string_view recipe);

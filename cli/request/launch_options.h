@@ -256,6 +256,7 @@ struct LaunchOptions {
   int64_t connect_timeout_ms = 20'000;
 
   std::optional<int> max_restarts;   // nullopt: MakePolicy chooses
+  int64_t memory_checkpoint = 0;     // steps between copies in memory; 0: ranks get no memory
   int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
   OnJoin on_join = OnJoin::kNextRestart;
   std::vector<RestartOn> restart_on;  // empty: any

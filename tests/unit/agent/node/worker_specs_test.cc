@@ -75,6 +75,18 @@ TEST_F(WorkerSpecsTest, SetsRankSocketOfItsOwnAgentOnly) {
   EXPECT_STREQ(FindVariable(Of(0, {}), "DSLAUNCH_RANK_SOCKET"), "/job/ranks.sock");
 }
 
+TEST_F(WorkerSpecsTest, RequestsMemoryOnlyForMemoryCheckpoints) {
+  const Environment of_outer_job = {"DSLAUNCH_MEMORY_FDS=7,8", "DSLAUNCH_MEMORY_CHECKPOINT=5",
+                                    "DSLAUNCH_STORE_FD=9"};
+  const Environment without = Of(0, of_outer_job);
+  for (const char* name :
+       {"DSLAUNCH_MEMORY_FDS", "DSLAUNCH_MEMORY_CHECKPOINT", "DSLAUNCH_STORE_FD"})
+    EXPECT_EQ(FindVariable(without, name), nullptr) << name;
+  job_.mutable_ranks()->mutable_program()->set_memory_checkpoint(20);
+  EXPECT_STREQ(FindVariable(Of(1, of_outer_job), "DSLAUNCH_MEMORY_CHECKPOINT"), "20");
+  EXPECT_EQ(FindVariable(Of(1, of_outer_job), "DSLAUNCH_MEMORY_FDS"), nullptr);
+}
+
 TEST_F(WorkerSpecsTest, KeepsUsersVariablesExceptPlace) {
   const Environment env =
       Of(0, {"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth7", "RANK=99", "HOME=/h"});

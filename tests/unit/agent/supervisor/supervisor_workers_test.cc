@@ -132,6 +132,35 @@ TEST_F(SupervisorWorkersTest, WorkerGetsTheLatestSocketFromTheAgent) {
   EXPECT_EQ(start(2).failure.error_number, EBADF) << "it was for one worker";
 }
 
+TEST_F(SupervisorWorkersTest, RestartedWorkerGetsTheSameMemory) {
+  shared_.set_memory_files(true);
+  const auto run = [&](uint32_t rank, const std::string& script) {
+    pb::WorkerSpec spec;
+    spec.set_local_rank(rank);
+    for (const std::string& arg :
+         {std::string("/bin/sh"), std::string("-c"),
+          "A=${DSLAUNCH_MEMORY_FDS%,*} B=${DSLAUNCH_MEMORY_FDS#*,}; " + script})
+      spec.add_argv(arg);
+    std::filesystem::remove(dir_ / "out");
+    spec.set_stdout_path(dir_ / "out");
+    spec.set_stderr_path(dir_ / "err");
+    started_.clear();
+    const pid_t pid = workers_.Start(spec, shared_).pid;
+    EXPECT_GT(pid, 0);
+    ranks_[pid] = rank;
+    EXPECT_TRUE(AwaitStarts(1));
+    siginfo_t child = {};
+    EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid), &child, WEXITED), 0);
+    workers_.OnChild(child);
+    std::ifstream out(dir_ / "out");
+    return std::string(std::istreambuf_iterator<char>(out), {});
+  };
+  EXPECT_EQ(run(0, "printf one >/proc/self/fd/$A; printf two >/proc/self/fd/$B"), "");
+  EXPECT_EQ(run(0, "cat /proc/self/fd/$A /proc/self/fd/$B"), "onetwo");
+  EXPECT_EQ(run(1, "cat /proc/self/fd/$A /proc/self/fd/$B; stat -L -c %a /proc/self/fd/$A"),
+            "600\n");
+}
+
 // A program on a cold network file system may take seconds to start.
 TEST_F(SupervisorWorkersTest, SlowStartsDelayNeitherEachOtherNorOthers) {
   ASSERT_GT(StartSlowly(0), 0);
