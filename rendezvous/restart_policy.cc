@@ -1,6 +1,8 @@
 #include "rendezvous/restart_policy.h"
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <map>
 #include <utility>
 
@@ -57,6 +59,14 @@ std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
     return "a restart cannot help (" + cause.restart_reason() + ")" + option;
   if (verdict == pb::Cause::RESTART_CAN_HELP) return "a restart could help" + option;
   return "it is not known whether a restart can help" + option;
+}
+
+// Returns whether another process ended the rank by a signal, so that a pause would not help the
+// next attempt. False if memory was exhausted, or for a signal of the program's own error.
+bool IsSignalFromOutside(const pb::Cause& cause) {
+  constexpr std::array kSentByOthers = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  return cause.kind() == pb::Cause::WORKER_EXIT && !cause.out_of_memory() &&
+         std::ranges::find(kSentByOthers, cause.signal()) != kSentByOthers.end();
 }
 
 bool Failed(const EndedAttempt& attempt) { return !IsSuccess(attempt.cause); }
@@ -178,7 +188,7 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
     return decision;
   }
   decision.restart = true;
-  decision.delay = BackOff(restart, policy);
+  if (!IsSignalFromOutside(cause)) decision.delay = BackOff(restart, policy);
   decision.set_aside = NodesSetAside(now, ended, policy);
   decision.reason =
       "restart " + std::to_string(restart) + " of " + std::to_string(policy.max_restarts());

@@ -38,6 +38,8 @@ pb::Cause::Restart RestartVerdictOf(const pb::Cause& cause);
 // - Two consecutive attempts without a step beyond the best of all earlier ones are a loop,
 //   provided
 //   that the program has reported steps. An attempt ended for a joining node is not counted.
+// - The pause doubles with each restart. There is none if a signal from outside ended a rank, which
+//   has no cause that a pause would remove.
 RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
                               const std::vector<EndedAttempt>& ended, const pb::Policy& policy,
                               const std::vector<pb::Node>& nodes);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "proto/wire/cause.h"
 
 namespace dslaunch::restart_policy_test {
@@ -73,6 +75,22 @@ TEST(RestartPolicyTest, BackOffDoublesUpToItsMaximum) {
   ended.resize(90, ended.front());
   EXPECT_EQ(Decide(ended, policy).delay.count(), 5'000);
   EXPECT_THAT(Decide(ended, policy).reason, HasSubstr("restart 90 of 100 in 5 s"));
+}
+
+TEST(RestartPolicyTest, DoesNotPauseAfterSignalFromOutside) {
+  pb::Policy policy = Restarts(100);
+  policy.set_backoff_ms(1'000);
+  policy.set_max_backoff_ms(5'000);
+  const auto pause_after = [&](int signal, bool out_of_memory) {
+    pb::Cause cause = Exit(1, 128 + signal);
+    cause.set_signal(signal);
+    cause.set_out_of_memory(out_of_memory);
+    return Decide({{cause, At(0), {}}}, policy).delay.count();
+  };
+  for (const int signal : {SIGKILL, SIGTERM, SIGHUP}) EXPECT_EQ(pause_after(signal, false), 0);
+  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, 0})
+    EXPECT_EQ(pause_after(signal, false), 1'000) << signal;
+  EXPECT_EQ(pause_after(SIGKILL, true), 1'000);
 }
 
 TEST(RestartPolicyTest, TwoAttemptsWithoutANewStepAreALoop) {
