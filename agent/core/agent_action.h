@@ -12,6 +12,7 @@
 #include "agent/core/attempt_workers.h"
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
+#include "proto/contract/status_line.h"
 #include "proto/inspect.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/supervisor.pb.h"
@@ -30,11 +31,11 @@ struct EmitEvent {
 };
 
 // Sends a rank's status line to the front end and to every viewer. A reader that lags gets only the
-// newest evaluation and the newest other line.
+// newest line of each kind.
 struct EmitStatus {
   uint32_t rank = 0;
   std::string line;
-  bool is_evaluation = false;
+  StatusKind kind = StatusKind::kProgress;
 };
 
 // Sends the last event after the output of the ranks. A second one has no effect.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/core/rank_progress.h"
@@ -69,10 +70,16 @@ class AttemptWorkers {
   bool OnReportedLost(uint32_t rank);
   // Returns true once.
   bool OnGivenUp(uint32_t local_rank);
+  // A worker has reported from which step the attempt continues. Returns true once.
+  bool OnRestored() { return !std::exchange(restored_, true); }
 
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
   // Returns the progress of the workers that report steps, for a heartbeat.
   std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
+
+  // Returns the newest step of which each rank of this node has made a copy in memory, and when;
+  // nullopt if one has made none in this attempt.
+  std::optional<RankProgressTracker::Copy> NewestCopy() const;
 
   // The event for the front end once all are started.
   pb::Started Started() const;
@@ -87,6 +94,7 @@ class AttemptWorkers {
   bool share_cores_ = false;
   std::vector<AttemptWorker> workers_;
   std::set<uint32_t> reported_lost_;
+  bool restored_ = false;
   size_t spawned_ = 0;
   size_t ended_well_ = 0;
   size_t saved_ = 0;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/count.h"
 #include "base/errno_text.h"
 #include "base/os/subprocess.h"
 #include "base/text/signal_name.h"
@@ -46,6 +47,17 @@ ExitCode StartFailureCode(const pb::SpawnFailed& failed) {
     default:
       return ExitCode::kInternal;
   }
+}
+
+// Returns "the ranks continue after step 20, from copies in memory; 3 steps are repeated".
+std::string RestoredText(const StatusLine& line) {
+  std::string text = "the ranks continue after step " + std::to_string(line.step) +
+                     (line.from_memory ? ", from copies in memory" : ", from the disk");
+  if (line.reached_step && *line.reached_step > line.step) {
+    const auto repeated = static_cast<size_t>(*line.reached_step - line.step);
+    text += "; " + Count(repeated, "step") + (repeated == 1 ? " is" : " are") + " repeated";
+  }
+  return text;
 }
 
 }  // namespace
@@ -269,13 +281,15 @@ void WorkersCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now)
     }
     workers_.OnStatus(status.local_rank(), *parsed, now);
     out_.Ask(agent_request::CountStatus{status.local_rank(), *parsed});
+    if (parsed->event == StatusLine::Event::kRestored && workers_.OnRestored())
+      out_.Notify(RestoredText(*parsed));
     // Shown by looks at the rank, and counted in the goodput, only.
     if (parsed->event == StatusLine::Event::kWait || parsed->event == StatusLine::Event::kSave ||
-        parsed->event == StatusLine::Event::kSaved)
+        parsed->event == StatusLine::Event::kSaved ||
+        parsed->event == StatusLine::Event::kRestored)
       continue;
-    out_.Do(agent_action::EmitStatus{.rank = worker->rank,
-                                     .line = std::string(line),
-                                     .is_evaluation = parsed->event == StatusLine::Event::kEval});
+    out_.Do(agent_action::EmitStatus{
+        .rank = worker->rank, .line = std::string(line), .kind = parsed->kind()});
   }
 }
 

@@ -136,10 +136,10 @@ void EventHub::EmitAlive(bool to_front_end) {
   for (Viewer& viewer : viewers_) viewer.stream->EmitAlive();
 }
 
-void EventHub::EmitStatus(uint32_t rank, std::string line, bool is_evaluation) {
-  for (Viewer& viewer : viewers_) viewer.stream->EmitStatus(rank, line, is_evaluation);
-  front_end_.EmitStatus(rank, line, is_evaluation);
-  if (!is_evaluation) newest_status_.insert_or_assign(rank, std::move(line));
+void EventHub::EmitStatus(uint32_t rank, std::string line, StatusKind kind) {
+  for (Viewer& viewer : viewers_) viewer.stream->EmitStatus(rank, line, kind);
+  front_end_.EmitStatus(rank, line, kind);
+  if (kind == StatusKind::kProgress) newest_status_.insert_or_assign(rank, std::move(line));
 }
 
 void EventHub::EmitSample(const pb::NodeSample& sample) {

@@ -13,6 +13,7 @@
 #include "agent/logs/event_stream.h"
 #include "agent/logs/rank_selection.h"
 #include "proto/agent.pb.h"
+#include "proto/contract/status_line.h"
 
 namespace dslaunch {
 
@@ -42,7 +43,7 @@ class EventHub {
   void Emit(pb::NodeEvent event);
   // Sends a heartbeat to all viewers, and to the front end if `to_front_end`.
   void EmitAlive(bool to_front_end);
-  void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
+  void EmitStatus(uint32_t rank, std::string line, StatusKind kind = StatusKind::kProgress);
   // Sends a sample to those that asked for samples.
   void EmitSample(const pb::NodeSample& sample);
   // Returns the samples that serve all receivers: the shortest interval that one asked for (0 if
@@ -86,7 +87,7 @@ class EventHub {
   std::optional<pb::NodeEvent> outcome_;
   std::optional<pb::NodeEvent> goodput_;
   std::optional<pb::NodeEvent> standstill_;  // set while the job stands still
-  // Newest status line by rank, without evaluations.
+  // Newest status line by rank, without evaluations and copies.
   std::map<uint32_t, std::string> newest_status_;
   std::optional<pb::NodeDone> end_;
 };

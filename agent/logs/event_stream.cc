@@ -43,12 +43,12 @@ void EventStream::EmitAlive() {
   Pump();
 }
 
-void EventStream::EmitStatus(uint32_t rank, std::string line, bool is_evaluation) {
+void EventStream::EmitStatus(uint32_t rank, std::string line, StatusKind kind) {
   if (detached_) return;
   pb::NodeEvent event;
   event.mutable_status()->set_rank(rank);
   event.mutable_status()->set_line(std::move(line));
-  newest_status_.insert_or_assign({rank, is_evaluation}, std::move(event));
+  newest_status_.insert_or_assign({rank, kind}, std::move(event));
   Pump();
 }
 

@@ -16,6 +16,7 @@
 
 #include "agent/logs/log_tail.h"
 #include "proto/agent.pb.h"
+#include "proto/contract/status_line.h"
 
 namespace dslaunch {
 
@@ -50,7 +51,7 @@ class EventStream {
   void EmitAlive();
   // Sends a rank's status line. While the receiver lags, only each rank's newest line and its
   // newest evaluation are kept.
-  void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
+  void EmitStatus(uint32_t rank, std::string line, StatusKind kind = StatusKind::kProgress);
   // Sends a sample. While the receiver lags, only the newest one is kept.
   void EmitSample(const pb::NodeSample& sample);
   // Reports that the ranks followed so far have written all their output. It is sent before the
@@ -100,8 +101,7 @@ class EventStream {
   std::deque<pb::NodeEvent> events_;
   bool alive_due_ = false;
   std::optional<pb::NodeEvent> newest_goodput_;  // not sent yet
-  // Newest status, by rank and is_evaluation.
-  std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;
+  std::map<std::pair<uint32_t, StatusKind>, pb::NodeEvent> newest_status_;  // newest of each rank
   std::optional<pb::NodeEvent> newest_sample_;
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;

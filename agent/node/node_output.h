@@ -52,7 +52,7 @@ class NodeOutput {
   void Do(agent_action::Log& action) { Log(action.text); }
   void Do(agent_action::EmitEvent& action);
   void Do(agent_action::EmitStatus& action) {
-    events_.EmitStatus(action.rank, std::move(action.line), action.is_evaluation);
+    events_.EmitStatus(action.rank, std::move(action.line), action.kind);
   }
   void Do(agent_action::EndEvents& action) {
     AddAttempts(action.done);

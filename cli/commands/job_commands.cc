@@ -112,6 +112,7 @@ std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const Ag
     view.ranks = progress.ranks;
     view.step = progress.step;
     view.total_steps = progress.total_steps;
+    view.copy = {progress.copied_step, progress.copied_unix_ms};
   }
   return views;
 }

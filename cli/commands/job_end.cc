@@ -159,6 +159,8 @@ std::string DescribeJob(const JobView& view, const std::optional<JobSummary>& en
                                                 {"state", StateText(view)}};
   if (!ended && !view.detail.empty()) rows.push_back({"", SanitizeForTerminal(view.detail)});
   if (view.step >= 0) rows.push_back({"step", StepText(view)});
+  if (const std::string copy = CopyText(view, now_unix_ms); !copy.empty())
+    rows.push_back({"copy in memory", copy});
   rows.push_back({"nodes", SanitizeForTerminal(NodeList(record))});
   if (view.ranks > 0) rows.push_back({"ranks", std::to_string(view.ranks)});
   rows.push_back({"started", TimeText(record.started_unix_ms)});

@@ -29,6 +29,9 @@ void ApplyStatus(const pb::JobStatus& status, JobView& view) {
     view.step = line->step;
     view.total_steps = line->total_steps;
   }
+  if (status.pids_size() == 0) return;  // a spare
+  const int64_t copied = status.has_copied_step() ? static_cast<int64_t>(status.copied_step()) : -1;
+  if (!view.copy || copied < view.copy->step) view.copy = {copied, status.copied_unix_ms()};
 }
 
 // Returns an age in its largest unit, because seconds do not matter for a job that ended an hour
@@ -128,9 +131,9 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
       continue;
     }
     if (answer.sight->state() == pb::JobSight::RUNNING) {
-      running = true;
       ApplyStatus(answer.sight->status(), view);
       goodput.push_back(&answer.sight->status().goodput());
+      running = true;
     }
     if (answer.sight->state() == pb::JobSight::ENDED) {
       results.push_back(&answer.sight->result());
@@ -189,6 +192,12 @@ std::string StepText(const JobView& view) {
   return view.total_steps > 0 ? step + "/" + std::to_string(view.total_steps) : step;
 }
 
+std::string CopyText(const JobView& view, int64_t now_unix_ms) {
+  if (!view.copy || view.copy->step < 0) return "";
+  return "step " + std::to_string(view.copy->step) + ", " + Age(now_unix_ms - view.copy->unix_ms) +
+         " ago";
+}
+
 std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, size_t width) {
   const std::string command_head = "COMMAND";
   std::vector<std::vector<std::string>> rows = {
@@ -224,12 +233,17 @@ std::string JobsJson(const std::vector<JobView>& views) {
     Json job = {{"job", view.record.job_id},  {"state", kStates[static_cast<size_t>(view.state)]},
                 {"detail", view.detail},      {"nodes", std::move(nodes)},
                 {"ranks", nullptr},           {"step", nullptr},
-                {"total_steps", nullptr},     {"started_unix_ms", view.record.started_unix_ms},
+                {"total_steps", nullptr},     {"copied_step", nullptr},
+                {"copied_unix_ms", nullptr},  {"started_unix_ms", view.record.started_unix_ms},
                 {"ended_unix_ms", nullptr},   {"exit_code", nullptr},
                 {"command", view.record.argv}};
     if (view.ranks > 0) job["ranks"] = view.ranks;
     if (view.step >= 0) job["step"] = view.step;
     if (view.total_steps > 0) job["total_steps"] = view.total_steps;
+    if (view.copy && view.copy->step >= 0) {
+      job["copied_step"] = view.copy->step;
+      job["copied_unix_ms"] = view.copy->unix_ms;
+    }
     if (view.state == JobView::State::kEnded) {
       job["ended_unix_ms"] = view.ended_unix_ms;
       job["exit_code"] = view.exit_code;

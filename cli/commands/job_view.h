@@ -28,17 +28,22 @@ struct JobView {
     kUnreachable,  // no node reports a running job, and not all could be asked
     kLost,         // nothing runs, and no record shows how it ended
   };
+  // A copy of all ranks' states in memory.
+  struct Copy {
+    int64_t step = -1;  // -1 if a rank has made none
+    int64_t unix_ms = 0;
+  };
   JobRecord record;
   State state = State::kLost;
   std::string detail;  // a sentence that explains the state; often empty
   int exit_code = 0;
   int64_t ended_unix_ms = 0;
-  int ranks = 0;               // 0 if unknown
-  int64_t step = -1;           // -1 if none was reported
-  int64_t total_steps = 0;     // 0 if unknown
-  int64_t stop_within_ms = 0;  // maximum time of a stop; 0 if unknown
-  std::optional<Goodput> goodput =
-      {};  // goodput of a detached job; nodes that did not answer are missing
+  int ranks = 0;                        // 0 if unknown
+  int64_t step = -1;                    // -1 if none was reported
+  int64_t total_steps = 0;              // 0 if unknown
+  int64_t stop_within_ms = 0;           // maximum time of a stop; 0 if unknown
+  std::optional<Goodput> goodput = {};  // of a detached job, as far as its nodes could be asked
+  std::optional<Copy> copy = {};        // the newest; nullopt if unknown
   // For kEnded, if the nodes were asked: the record of a node, and the index of that node.
   std::optional<pb::JobResult> result = {};
   size_t result_node = 0;
@@ -65,6 +70,9 @@ std::string WholeDuration(int64_t ms);
 
 // Returns "31/100", or "-" if no step was reported.
 std::string StepText(const JobView& view);
+
+// Returns "step 20, 12 s ago", the newest copy in memory; empty if there is none.
+std::string CopyText(const JobView& view, int64_t now_unix_ms);
 
 // Returns a header and a line for each job, with a newline after each. Commands are cut to fit
 // `width` columns (0 for no limit), but at least kLeastCommandColumns of each are shown.

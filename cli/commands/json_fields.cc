@@ -245,6 +245,8 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"[].ranks", "null: not known"},
            {"[].step", "last step; null: none reported"},
            {"[].total_steps", "null: not known"},
+           {"[].copied_step", "newest step that all ranks have copied into memory; null: none"},
+           {"[].copied_unix_ms", "null: no copy"},
            {"[].started_unix_ms", ""},
            {"[].ended_unix_ms", "null: it has not ended"},
            {"[].exit_code", "null: it has not ended"},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "base/unique_fd.h"
@@ -11,9 +12,11 @@
 namespace dslaunch {
 
 struct JobProgress {
-  int ranks = 0;            // 0: unknown
-  int64_t step = -1;        // -1: none was reported
-  int64_t total_steps = 0;  // 0: unknown
+  int ranks = 0;             // 0: unknown
+  int64_t step = -1;         // -1: none was reported
+  int64_t total_steps = 0;   // 0: unknown
+  int64_t copied_step = -1;  // newest step that all ranks have copied into memory; -1: none
+  int64_t copied_unix_ms = 0;
   bool operator==(const JobProgress&) const = default;
 };
 
@@ -25,15 +28,17 @@ class ProgressFile {
   ProgressFile(const std::string& folder, bool in_log_dir);
 
   void OnRunning(int ranks);
-  // Follows the lowest rank that reports steps.
+  // Follows the lowest rank that reports steps, and the copies of all ranks.
   void OnStatus(const pb::WorkerStatus& status);
 
  private:
+  void OnCopy(uint32_t rank, int64_t step);
   void Write();
 
   UniqueFd file_;
   JobProgress progress_;
   uint32_t leading_rank_ = UINT32_MAX;
+  std::map<uint32_t, int64_t> copied_steps_;  // newest of each rank in this attempt
 };
 
 // Nothing is known where there is no such file, or it is not the user's own.

@@ -725,8 +725,8 @@ TEST_F(AgentCoreTest, EmitsStatusLinesAndCountsThemAsProgress) {
         "{\"event\":\"step\",\"step\":41}\nnonsense\n{\"event\":\"eval\",\"loss\":1}\n");
   });
   ASSERT_EQ(Count<agent_action::EmitStatus>(), 2u);
-  EXPECT_FALSE(All<agent_action::EmitStatus>()[0].is_evaluation);
-  EXPECT_TRUE(All<agent_action::EmitStatus>()[1].is_evaluation);
+  EXPECT_EQ(All<agent_action::EmitStatus>()[0].kind, StatusKind::kProgress);
+  EXPECT_EQ(All<agent_action::EmitStatus>()[1].kind, StatusKind::kEvaluation);
   EXPECT_EQ(All<agent_action::EmitStatus>()[0].rank, 3u);
   const auto progress = core_.workers().ranks().Progress(now_);
   ASSERT_EQ(progress.size(), 1u);

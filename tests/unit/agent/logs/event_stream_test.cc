@@ -60,7 +60,7 @@ TEST_F(EventStreamTest, KeepsOnlyNewestStatusOfEachRankWhileLagging) {
   for (int i = 0; i < 1000; ++i) {
     stream_.EmitStatus(0, "a" + std::to_string(i));
     stream_.EmitStatus(1, "b" + std::to_string(i));
-    if (i == 500) stream_.EmitStatus(0, "an evaluation", /*is_evaluation=*/true);
+    if (i == 500) stream_.EmitStatus(0, "an evaluation", StatusKind::kEvaluation);
   }
   EXPECT_THAT(TakeAll(),
               ElementsAre("first", "status 0a999", "status 0an evaluation", "status 1b999"));

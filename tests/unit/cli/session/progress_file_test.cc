@@ -34,6 +34,28 @@ TEST(ProgressFileTest, ReadsBackNewestStepOfLowestRank) {
   EXPECT_EQ(ReadProgress(folder, false), (JobProgress{3, INT64_MAX, 100}));
 }
 
+TEST(ProgressFileTest, ReadsBackNewestCopyOfAllRanks) {
+  TempDir state;
+  const std::string folder = state / "job";
+  ProgressFile file(folder, false);
+  file.OnRunning(2);
+  const auto copy = [&](uint32_t rank, const std::string& step) {
+    pb::WorkerStatus status;
+    status.set_rank(rank);
+    status.set_line("{\"event\":\"copied\",\"step\":" + step + "}\n");
+    file.OnStatus(status);
+    return ReadProgress(folder, false);
+  };
+  EXPECT_EQ(copy(0, "20").copied_step, -1) << "rank 1 has none";
+  const JobProgress both = copy(1, "20");
+  EXPECT_EQ(both.copied_step, 20);
+  EXPECT_GT(both.copied_unix_ms, 1'600'000'000'000);
+  EXPECT_EQ(copy(1, "40").copied_step, 20);
+  EXPECT_EQ(copy(0, "40").copied_step, 40);
+  file.OnRunning(2);
+  EXPECT_EQ(ReadProgress(folder, false).copied_step, -1);
+}
+
 TEST(ProgressFileTest, WritesNothingWithoutFolder) {
   ProgressFile file("", false);
   file.OnRunning(1);
