@@ -20,7 +20,13 @@ RankLinkAction LinkTo(uint64_t session, RankLinkMessage message, UniqueFd fd) {
   return rank_link_action::Send{session, std::move(message), std::move(fd)};
 }
 
-bool IsOfPmix(const RankLinkMessage& message) { return message.label == kPmixLinkLabel; }
+// Returns the label if only a service uses it, else an empty string.
+std::string_view ServiceOf(const RankLinkMessage& message) {
+  for (const std::string_view service : {kPmixLinkLabel, kMemoryLinkLabel}) {
+    if (message.label == service) return service;
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -56,7 +62,7 @@ RankLinkActions RankLinkCore::OnHello(uint64_t session, const RankLinkMessage& m
         session, "it says that it is rank " + std::to_string(rank) + " of attempt " +
                      std::to_string(message.attempt) + ", which does not run on this node"});
   }
-  const Speaker speaker = {rank, IsOfPmix(message)};
+  const Speaker speaker = {rank, ServiceOf(message)};
   speaker_of_[session] = speaker;
   session_of_[speaker] = session;
   RankLinkMessage welcome;
@@ -68,7 +74,7 @@ RankLinkActions RankLinkCore::OnHello(uint64_t session, const RankLinkMessage& m
   RankLinkActions actions = One(rank_link_action::Send{session, std::move(welcome), UniqueFd()});
   std::deque<Waiting> others;
   for (Waiting& waiting : waiting_) {
-    if (Speaker{waiting.message.to, IsOfPmix(waiting.message)} == speaker &&
+    if (Speaker{waiting.message.to, ServiceOf(waiting.message)} == speaker &&
         waiting.message.attempt == plan_.attempt) {
       actions.push_back(LinkTo(session, std::move(waiting.message), std::move(waiting.fd)));
     } else {
@@ -112,9 +118,9 @@ void RankLinkCore::OnSessionEnd(uint64_t session) {
   speaker_of_.erase(found);
 }
 
-size_t RankLinkCore::pmix_sessions() const {
-  return static_cast<size_t>(
-      std::ranges::count_if(speaker_of_, [](const auto& one) { return one.second.is_pmix; }));
+size_t RankLinkCore::service_sessions() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      speaker_of_, [](const auto& one) { return !one.second.service.empty(); }));
 }
 
 bool RankLinkCore::IsOn(uint32_t node, uint32_t rank) const {
@@ -132,7 +138,7 @@ RankLinkActions RankLinkCore::OnIncoming(const RankLinkMessage& message, uint32_
                                               std::to_string(message.from)});
     }
     if (!IsLocal(message.to)) return {};
-    const auto session = session_of_.find(Speaker{message.to, IsOfPmix(message)});
+    const auto session = session_of_.find(Speaker{message.to, ServiceOf(message)});
     if (session != session_of_.end()) return One(LinkTo(session->second, message, std::move(fd)));
   }
   if (waiting_.size() < kMaxWaiting) waiting_.push_back({message, node, std::move(fd)});

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -77,8 +78,9 @@ class RankLinkCore {
   RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
                             const std::string& endpoints);
   void OnSessionEnd(uint64_t session);
-  // Returns the number of sessions of PMIx servers, which are not ranks.
-  size_t pmix_sessions() const;
+  // Returns the number of sessions of services: of PMIx servers, and of agreements on copies in
+  // memory.
+  size_t service_sessions() const;
 
   // The first message of a connection from node `node`, which its certificate names; this one, if a
   // rank of it dials another.
@@ -94,10 +96,10 @@ class RankLinkCore {
     UniqueFd fd;
   };
 
-  // The process of a session. A rank and the PMIx server of its node differ.
+  // The user of a session.
   struct Speaker {
     uint32_t rank = 0;
-    bool is_pmix = false;
+    std::string_view service;  // label that only this service uses; empty for the rank itself
     auto operator<=>(const Speaker&) const = default;
   };
 

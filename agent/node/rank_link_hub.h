@@ -36,7 +36,7 @@ class RankLinkHub {
   RankLinkHub& operator=(const RankLinkHub&) = delete;
 
   // True while a rank of this node, or what will say so, is connected.
-  bool has_ranks() const { return sessions_.size() > core_.pmix_sessions(); }
+  bool has_ranks() const { return sessions_.size() > core_.service_sessions(); }
   // DSLAUNCH_RANK_SOCKET of this node's ranks.
   const std::string& socket_path() const { return socket_->path(); }
   // Where other nodes' agents connect; 0: none may.

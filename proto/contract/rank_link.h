@@ -17,6 +17,10 @@ inline constexpr char kRankSocketVariable[] = "DSLAUNCH_RANK_SOCKET";
 // connections of ranks: a server sends kHello as the first rank of its node and dials rank 0 with
 // this label.
 inline constexpr char kPmixLinkLabel[] = "pmix";
+// Label with which a Python rank agrees with the others on a copy of their states in memory
+// (python/dslaunch/links.py). It sends kHello with this label, because the process may also have
+// the connections of a rank.
+inline constexpr char kMemoryLinkLabel[] = "memory";
 
 // A message has the fixed size kRankLinkMessageBytes. The dialing rank owns one direction of each
 // connection; `label` states its purpose, and both ranks know it.

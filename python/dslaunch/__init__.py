@@ -27,7 +27,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, NoReturn
 
-__all__ = ["EXIT_SAVED", "Job", "Reporter", "current_job", "exit_saved", "stop_requested"]
+from . import links, memory
+from .memory import MemoryCopy
+
+__all__ = ["EXIT_SAVED", "Job", "MemoryCopy", "Reporter", "current_job", "exit_saved", "stop_requested"]
 
 # The launcher takes a job whose ranks all end with this code for one that has saved its state and is to be started again.
 EXIT_SAVED = 85
@@ -66,7 +69,9 @@ def current_job(environment: Mapping[str, str] = os.environ) -> Job | None:
 
 
 class Reporter:
-    """Progress for the launcher's progress line and for `dslaunch report`. Never blocks, never fails.
+    """Progress for the launcher's progress line and for `dslaunch report`, and copies of the state in memory.
+
+    Reports never block and never fail.
 
     Call step() on every rank: by its steps the launcher sees which rank hangs.
     """
@@ -83,6 +88,8 @@ class Reporter:
         self._told_at = -math.inf
         self._window_at = time.monotonic()
         self._window_step: int | None = None
+        self._copies = _open_copies(self._job) if self._job else None
+        self._reached_step = self._copies.noted_step() if self._copies else None
 
     def ready(self) -> None:
         """The program has set itself up: what follows is training."""
@@ -96,6 +103,8 @@ class Reporter:
         """
         if self._job is None:
             return
+        if self._copies is not None:
+            self._copies.note_step(step)
         now = time.monotonic()
         if now - self._told_at < _MIN_INTERVAL_S and step != total_steps:
             return
@@ -130,6 +139,48 @@ class Reporter:
         self._tell({"event": "eval", "step": step, **numbers})
         self._keep({"step": step, "attempt": self._job.attempt, "eval": numbers})
         self._window_at = time.monotonic()  # the time of an evaluation is none of a step
+
+    def save_in_memory(self, step: int, state: Any) -> bool:
+        """Copies the state after `step` into memory of this node, which outlives this process. Call it on every rank.
+
+        Needs dslaunch --memory_checkpoint K, which asks for a copy every K steps; at another step, and outside of a job, nothing is
+        done. `state` is bytes, or dicts, lists and tuples of numbers, texts, bytes, numpy arrays and torch tensors, as state_dict()
+        gives them; other types raise TypeError. The last two copies are kept, and no call waits for a disk. Returns whether a copy
+        was made: False too if the node has no memory for it, which is printed once.
+        """
+        if self._copies is None or self._job is None or step % _memory_interval() != 0:
+            return False
+        try:
+            why = memory.write_state(self._copies, step, state)
+        except OSError as error:
+            why = f"the memory for a copy cannot be enlarged: {error.strerror}"
+        if why:
+            print(f"dslaunch: rank {self._job.rank}: continuing without memory checkpoints: {why}", file=sys.stderr, flush=True)
+            self._copies = None
+            return False
+        self._tell({"event": "copied", "step": step})
+        return True
+
+    def load_from_memory(self, after_step: int = 0, timeout_s: float = 300) -> MemoryCopy | None:
+        """The newest state beyond `after_step` of which every rank holds a whole copy; None: there is none, so read the disk.
+
+        Collective: call it on every rank, before the first step. A copy of another number of ranks is not taken. In the first attempt
+        of a job it returns None at once. Raises RuntimeError if a rank does not call it within `timeout_s`, or is lost.
+        """
+        if self._job is None or self._job.attempt == 1 or not _memory_interval():
+            return None
+        with links.RankExchange(self._job.rank, self._job.world_size, self._job.attempt, timeout_s) as exchange:
+            agreed = memory.agree(self._copies, exchange, after_step)
+        if isinstance(agreed, str):
+            if self._job.rank == 0:
+                print(f"dslaunch: no copy in memory to continue from: {agreed}", file=sys.stderr, flush=True)
+            return None
+        (step, _), content = agreed
+        copy = MemoryCopy(step, memory.read_state(content))
+        if self._job.rank == 0:
+            reached = {} if self._reached_step is None else {"reached_step": self._reached_step}
+            self._tell({"event": "restored", "step": step, "source": "memory", **reached})
+        return copy
 
     def _tell(self, line: dict[str, Any]) -> None:
         data = json.dumps(line).encode() + b"\n"
@@ -197,6 +248,25 @@ if current_job() is not None:
 def _finite(value: float) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def _memory_interval() -> int:
+    """0: dslaunch was not given --memory_checkpoint."""
+    try:
+        return int(os.environ.get("DSLAUNCH_MEMORY_CHECKPOINT", "0"))
+    except ValueError:
+        return 0
+
+
+def _open_copies(job: Job) -> memory.Copies | None:
+    if not _memory_interval():
+        return None
+    try:
+        first, second = (int(fd) for fd in os.environ["DSLAUNCH_MEMORY_FDS"].split(","))
+        local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+        return memory.Copies((first, second), memory.Place(job.attempt, job.rank, job.world_size, local_world_size))
+    except (KeyError, ValueError, OSError):
+        return None
 
 
 def _open_status() -> int | None:

@@ -189,16 +189,27 @@ TEST_F(RankLinkCoreTest, KeepsPmixServerApartFromRankOfSameNumber) {
   RankLinkMessage of_server = Hello(2);
   of_server.label = kPmixLinkLabel;
   core_.OnMessage(1, of_server, "");
-  EXPECT_EQ(core_.pmix_sessions(), 1u);
+  EXPECT_EQ(core_.service_sessions(), 1u);
   core_.OnMessage(2, Hello(2), "");
-  EXPECT_EQ(core_.pmix_sessions(), 1u);
+  EXPECT_EQ(core_.service_sessions(), 1u);
   RankLinkMessage to_server = From(0, 2);
   to_server.label = kPmixLinkLabel;
   EXPECT_EQ(Only<rank_link_action::Send>(core_.OnIncoming(to_server, 0, SomeFd())).session, 1u);
   EXPECT_EQ(Only<rank_link_action::Send>(core_.OnIncoming(From(0, 2), 0, SomeFd())).session, 2u);
   core_.OnSessionEnd(1);
-  EXPECT_EQ(core_.pmix_sessions(), 0u);
+  EXPECT_EQ(core_.service_sessions(), 0u);
   EXPECT_THAT(core_.OnIncoming(to_server, 0, SomeFd()), IsEmpty()) << "it waits for the server";
+}
+
+TEST_F(RankLinkCoreTest, KeepsAgreementOnCopiesApartFromRank) {
+  RankLinkMessage hello = Hello(2);
+  hello.label = kMemoryLinkLabel;
+  core_.OnMessage(1, hello, "");
+  core_.OnMessage(2, Hello(2), "");
+  EXPECT_EQ(core_.service_sessions(), 1u);
+  RankLinkMessage link = From(0, 2);
+  link.label = kMemoryLinkLabel;
+  EXPECT_EQ(Only<rank_link_action::Send>(core_.OnIncoming(link, 0, SomeFd())).session, 1u);
 }
 
 }  // namespace
