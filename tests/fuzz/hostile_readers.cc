@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
+#include "trainer/base/crc32.h"
 #include "trainer/base/no_target.h"
 #include "trainer/base/train_error.h"
 #include "trainer/chat/chat_encoder.h"
@@ -30,6 +32,8 @@
 #include "trainer/foreign/archive/torch_archive.h"
 #include "trainer/foreign/distributed_metadata.h"
 #include "trainer/foreign/state_dict.h"
+#include "trainer/memory_checkpoint/agreement.h"
+#include "trainer/memory_checkpoint/slot_header.h"
 #include "trainer/program/evaluation_texts.h"
 #include "trainer/text/pattern.h"
 #include "trainer/text/tokenizer.h"
@@ -482,6 +486,39 @@ bool ServesStore(const std::string& bytes) {
   }
   core.OnClientGone(1);
   return any;
+}
+
+// The input is the header, and the copy that follows its page. A header with a wrong checksum is
+// refused, so inputs of a second kind have the right one.
+bool ReadsCopySlot(const std::string& bytes) {
+  const size_t fields = std::min(bytes.size(), kSlotHeaderFields);
+  std::vector<std::byte> slot(kSlotHeaderBytes + bytes.size() - fields);
+  std::memcpy(slot.data(), bytes.data(), fields);
+  std::memcpy(slot.data() + kSlotHeaderBytes, bytes.data() + fields, bytes.size() - fields);
+  const std::optional<SlotHeader> header = DecodeSlotHeader(slot);
+  const uint32_t crc = Crc32(slot.data(), kSlotHeaderFields - sizeof(uint32_t));
+  std::memcpy(slot.data() + kSlotHeaderFields - sizeof crc, &crc, sizeof crc);
+  const std::optional<SlotHeader> repaired = DecodeSlotHeader(slot);
+  Require(!header || header == repaired, "a header with its own checksum is read differently");
+  if (!repaired) return false;
+  Require(repaired->bytes > 0 && repaired->bytes <= slot.size() - kSlotHeaderBytes,
+          "a copy is larger than its slot");
+  Require(repaired->id.step >= 0, "a step is negative");
+  const auto again = EncodeSlotHeader(*repaired);
+  Require(std::equal(again.begin(), again.end(), slot.begin()), "a header changes");
+  return header.has_value();
+}
+
+bool ReadsCopyOffer(const std::string& bytes) {
+  const std::optional<CopyOffer> offer = CopyOffer::FromText(bytes);
+  if (!offer) return false;
+  Require(CopyOffer::FromText(offer->ToText()) == offer, "an offer changes");
+  const CopyChoice alone = ChooseCopy({*offer});
+  Require(alone.copy.has_value() != offer->copies.empty(), "a rank cannot choose its own copy");
+  const CopyChoice with_empty = ChooseCopy({*offer, CopyOffer()});
+  Require(with_empty.is_final && !with_empty.copy, "a copy is chosen that one rank lacks");
+  RequireOneLine(with_empty.why_none);
+  return true;
 }
 
 }  // namespace dslaunch

@@ -121,6 +121,14 @@ EXPECTED = {
                   dataclasses.replace(GOES_ON, why="all ranks start at the same time, and a slow execve is waited for")),
 }
 LOG_DISK = ("frozen log disk", "full log disk")
+# {fault while the ranks write copies of their states into memory: processes that are killed}
+COPYING = {f"{' and '.join(kinds)}, copying": kinds for kinds in
+           (("rank",), ("agent",), ("supervisor",), ("supervisor", "agent"), ("front end",))}
+MEMORY_NAME = "dslaunch-memory-checkpoint"
+
+for name in COPYING:
+    _, places, expected = EXPECTED[name.removesuffix(", copying")]
+    EXPECTED[name] = (("running",), places, expected)
 
 # {hosts that are set up in another way: options of TestHosts}
 SETUPS = {
@@ -367,6 +375,7 @@ class CellRun:
             "frozen log disk": self.freeze_disk,
             "full log disk": lambda: self.disk.fill(),
             "slow exec": lambda: None,  # it is slow from the start
+            **{fault: lambda kinds=kinds: self.kill(*kinds) for fault, kinds in COPYING.items()},
         }
         self.slow_exec = None
 
@@ -398,6 +407,8 @@ class CellRun:
             options += ["--lease_s", str(LEASE_OF_CUTS_S)]
         elif self.cell.fault in LOG_DISK:
             options += ["--log_dir", f"{STATE}/disk/logs"]
+        elif self.cell.fault in COPYING:
+            options += ["--memory_checkpoint", "1"]
         elif self.cell.fault == "slow exec":
             slow = self.folder / "slow"
             slow.write_text('#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
@@ -411,6 +422,8 @@ class CellRun:
             argv.append("wipe")
         if self.cell.fault in LOG_DISK:
             argv.append("lines")
+        if self.cell.fault in COPYING:
+            argv.append("copies")
         self.job = Job(lambda **files: self.hosts.front.popen(argv, stdin=subprocess.DEVNULL, **files), self.folder)
 
     def reach_phase(self):
@@ -542,6 +555,8 @@ class CellRun:
                 self.job.wait(empty_s if is_stopped else 1)
             except subprocess.TimeoutExpired:
                 result.problems.append("dslaunch does not end")
+        if self.cell.fault in COPYING and (holders := holders_of_memory()):
+            result.problems.append(f"processes {holders} still have the memory of copies")
         if not self.job.running():
             result.code = self.job.wait(1)
             result.exit_s = self.job.ended_at - self.fault_at
@@ -613,6 +628,19 @@ class CellRun:
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.disk:
             self.disk.empty()
+
+
+def holders_of_memory():
+    """Returns the processes of all hosts that have the memory of copies open."""
+    holders = set()
+    for pid in all_pids():
+        try:
+            names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue  # it has ended
+        if any(MEMORY_NAME in name for name in names):
+            holders.add(pid)
+    return holders
 
 
 def cause_of(stderr):

@@ -6,7 +6,7 @@ Each rank starts a grandchild in its own session, writes FOLDER/up.RANK, and the
   teardown  every rank for FOLDER/half only; the grandchildren ignore SIGTERM, so the teardown takes the whole grace
 On SIGTERM it writes the time into FOLDER/term.RANK and ends. `wipe` as another argument empties the grandchild's
 environment, so that only a cgroup or its parents show which job it belongs to; with `lines` the rank writes lines all
-the time, and ignores a full disk.
+the time, and ignores a full disk; with `copies` it writes into both files of DSLAUNCH_MEMORY_FDS all the time.
 """
 
 import contextlib
@@ -54,4 +54,8 @@ while not os.path.exists(f"{folder}/{waits_for}"):
     if "lines" in more:
         with contextlib.suppress(OSError):
             os.write(sys.stdout.fileno(), b"a line\n")
-    time.sleep(0.03)
+    if "copies" in more:
+        for fd in os.environ["DSLAUNCH_MEMORY_FDS"].split(","):
+            os.pwrite(int(fd), os.urandom(1 << 20), 0)
+    else:
+        time.sleep(0.03)
