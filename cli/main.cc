@@ -20,6 +20,8 @@
 #include "base/os/process_tree.h"
 #include "base/os/subprocess.h"
 #include "base/text/sanitize.h"
+#include "cli/bench/bench_nodes.h"
+#include "cli/bench/preflight.h"
 #include "cli/commands/doctor.h"
 #include "cli/commands/dry_run.h"
 #include "cli/commands/help_topics.h"
@@ -134,6 +136,36 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
+// Returns the measurements that the options ask for.
+std::function<Bench(const std::vector<BenchNode>&)> BenchFor(const LaunchOptions& options) {
+  BenchRequest bench;
+  bench.health_command = options.health_command;
+  bench.health_timeout = milliseconds(options.health_timeout_ms);
+  bench.gpu_free_timeout = milliseconds(options.gpu_free_timeout_ms);
+  bench.log_dir = options.log_dir;
+  const std::string checkpoints = options.train.checkpoint_dir.value_or("");
+  if (checkpoints.starts_with('/')) bench.checkpoint_dir = checkpoints;
+  if (CheckTrainer(BinaryFolder().string()).ok())
+    bench.trainer = (BinaryFolder() / "dslaunch-train").string();
+  return [bench](const std::vector<BenchNode>& nodes) { return BenchNodes(nodes, bench); };
+}
+
+// Measures the nodes of `plan`. Returns the plan without the nodes that were set aside.
+Result<PreflightResult> Preflight(const LaunchOptions& options, LaunchPlan plan,
+                                  const std::string& cwd, Terminal& terminal) {
+  DoctorRequest request;
+  request.plan = std::move(plan);
+  request.cwd = cwd;
+  request.connect_timeout = milliseconds(options.connect_timeout_ms);
+  request.bench = BenchFor(options);
+  DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
+  agent.node_folder = options.agent_dir;
+  DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(options.ssh_command));
+  DSL_TRY_ASSIGN(request.device,
+                 DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
+  return RunPreflight(request, agent, options.log_level, terminal);
+}
+
 Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& session) {
   DryRunRequest request;
   request.session = session;
@@ -245,7 +277,12 @@ Result<SessionOptions> MakeSession(const LaunchOptions& options, const std::stri
                                    std::optional<AccelerateConfig> accelerate,
                                    const std::vector<std::string>& arguments, Terminal& terminal) {
   SessionOptions session;
-  if (per_node) {
+  if (options.preflight && !options.dry_run) {
+    DSL_TRY_ASSIGN(LaunchPlan plan, MakePlan(options));
+    DSL_TRY_ASSIGN(PreflightResult preflight, Preflight(options, std::move(plan), cwd, terminal));
+    session.plan = std::move(preflight.plan);
+    session.preflight = std::move(preflight.json);
+  } else if (per_node) {
     DSL_TRY_ASSIGN(session.plan, DraftPerNodePlan(options, *per_node));
   } else {
     DSL_TRY_ASSIGN(session.plan, MakePlan(options));
@@ -403,6 +440,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
     request.python_folder =
         FindFrontPython(CurrentEnvironment(), OwnPythonFolder(called_as)).folder;
   }
+  if (command.launch.preflight) request.bench = BenchFor(command.launch);
   request.json = command.launch.json;
   request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
   request.bin_dir = BinaryFolder().string();

@@ -19,6 +19,7 @@
 #include "agent/logs/rank_files.h"
 #include "agent/node/attach_socket.h"
 #include "agent/node/kept_result.h"
+#include "agent/probe/node_probe.h"
 #include "base/deadline.h"
 #include "base/os/process_tree.h"
 #include "proto/agent.grpc.pb.h"
@@ -69,6 +70,20 @@ int64_t UnixUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+// Answers by `answer`, which blocks, on a thread that may outlive the service and uses nothing of
+// it.
+template <class Request, class Reply>
+grpc::ServerUnaryReactor* AnswerOnThread(grpc::CallbackServerContext* context,
+                                         const Request* request, Reply* reply,
+                                         Reply (*answer)(const Request&)) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::thread([request, reply, reactor, answer] {
+    *reply = answer(*request);
+    reactor->Finish(grpc::Status::OK);
+  }).detach();
+  return reactor;
 }
 
 }  // namespace
@@ -287,12 +302,30 @@ grpc::ServerUnaryReactor* InspectService::Listen(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* InspectService::Reach(grpc::CallbackServerContext* context,
                                                 const pb::ReachRequest* request,
                                                 pb::ReachReply* reply) {
+  return AnswerOnThread(context, request, reply, ProbeReachability);
+}
+
+grpc::ServerUnaryReactor* InspectService::MeasureNode(grpc::CallbackServerContext* context,
+                                                      const pb::MeasureRequest* request,
+                                                      pb::NodeMeasurement* reply) {
+  return AnswerOnThread(context, request, reply, dslaunch::MeasureNode);
+}
+
+grpc::ServerUnaryReactor* InspectService::ServeLink(grpc::CallbackServerContext* context,
+                                                    const pb::ServeLinkRequest* request,
+                                                    pb::ServeLinkReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  std::thread([request, reply, reactor] {
-    *reply = ProbeReachability(*request);
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = links_.Start(*request);
     reactor->Finish(grpc::Status::OK);
-  }).detach();
+  });
   return reactor;
+}
+
+grpc::ServerUnaryReactor* InspectService::MeasureLink(grpc::CallbackServerContext* context,
+                                                      const pb::MeasureLinkRequest* request,
+                                                      pb::LinkMeasurement* reply) {
+  return AnswerOnThread(context, request, reply, dslaunch::MeasureLink);
 }
 
 }  // namespace dslaunch

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/inspect/reachability_probe.h"
+#include "agent/probe/link_probe.h"
 #include "proto/inspect.grpc.pb.h"
 
 namespace dslaunch {
@@ -23,7 +24,10 @@ class InspectService final : public pb::Inspection::CallbackService {
 
   // Removes everything that the inspection has created on the node, at its end. Call it on the
   // loop's thread, or after the loop has stopped.
-  void StopProbe() { probe_.Stop(); }
+  void StopProbe() {
+    probe_.Stop();
+    links_.Stop();
+  }
 
   grpc::ServerUnaryReactor* Look(grpc::CallbackServerContext* context, const pb::JobPlace* request,
                                  pb::JobSight* reply) override;
@@ -41,6 +45,15 @@ class InspectService final : public pb::Inspection::CallbackService {
                                    pb::ListenReply* reply) override;
   grpc::ServerUnaryReactor* Reach(grpc::CallbackServerContext* context,
                                   const pb::ReachRequest* request, pb::ReachReply* reply) override;
+  grpc::ServerUnaryReactor* MeasureNode(grpc::CallbackServerContext* context,
+                                        const pb::MeasureRequest* request,
+                                        pb::NodeMeasurement* reply) override;
+  grpc::ServerUnaryReactor* ServeLink(grpc::CallbackServerContext* context,
+                                      const pb::ServeLinkRequest* request,
+                                      pb::ServeLinkReply* reply) override;
+  grpc::ServerUnaryReactor* MeasureLink(grpc::CallbackServerContext* context,
+                                        const pb::MeasureLinkRequest* request,
+                                        pb::LinkMeasurement* reply) override;
 
  private:
   class Reading;
@@ -48,6 +61,7 @@ class InspectService final : public pb::Inspection::CallbackService {
   asio::io_context& loop_;
   std::vector<std::shared_ptr<Reading>> readings_;
   ReachabilityProbe probe_;
+  LinkServer links_;
 };
 
 // Returns the state of the job on this node.

@@ -55,7 +55,7 @@ struct Patient {
 // Indexed by node; null if the node was not reached.
 using Inspections = std::vector<std::shared_ptr<NodeInspection>>;
 
-struct NodeAnswer {
+struct PatientAnswer {
   std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
   std::optional<pb::NodeInfo> report;
   int64_t clock_ahead_us = 0;
@@ -64,9 +64,9 @@ struct NodeAnswer {
   bool failed_to_answer = false;  // the node was reached but did not answer
 };
 
-NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
-                      const pb::NodeInfoRequest& request, Deadline connected) {
-  NodeAnswer answer;
+PatientAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
+                         const pb::NodeInfoRequest& request, Deadline connected) {
+  PatientAnswer answer;
   Result<std::unique_ptr<NodeInspection>> inspection =
       NodeInspection::Open(patient.way, agent, connected);
   if (!inspection.ok()) {
@@ -92,7 +92,7 @@ NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
   return answer;
 }
 
-void AddSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
+void AddSteps(const StepLog& log, const PatientAnswer& answer, DoctorNode& node) {
   std::vector<ConnectStep> begun = log.Begun();
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
@@ -192,7 +192,23 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   return info;
 }
 
-DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agent) {
+// Returns the nodes to measure; those without a report are not reached.
+std::vector<BenchNode> NodesToBench(const DoctorInfo& info, const Inspections& able) {
+  const bool wants_gpus = info.device != DeviceChoice::kCpu &&
+                          std::ranges::any_of(info.nodes, [](const DoctorNode& node) {
+                            return node.report && node.report->gpus().visible() > 0;
+                          });
+  std::vector<BenchNode> nodes;
+  for (size_t i = 0; i < able.size(); ++i) {
+    const auto slots = static_cast<uint32_t>(std::max(info.nodes[i].slots, 1));
+    nodes.push_back({info.nodes[i].name, able[i], slots, wants_gpus ? slots : 0});
+  }
+  return nodes;
+}
+
+}  // namespace
+
+DoctorInfo ExamineNodes(const DoctorRequest& request, const AgentBinary& agent) {
   DoctorInfo info = InfoBefore(request, agent);
   const std::map<std::string, SlurmShare>& shares = request.plan.slurm_shares;
   std::vector<Patient> patients(info.nodes.size());
@@ -211,7 +227,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
   for (size_t i = 0; request.program && i < patients.size(); ++i)
     *questions[i].mutable_program() = ProgramOn(request.plan.nodes[i], *request.program);
   const Deadline connected = Deadline::After(request.connect_timeout);
-  const auto answers = AskAll<NodeAnswer>(
+  const auto answers = AskAll<PatientAnswer>(
       patients.size(), Deadline::At(connected.when() + kNodeInfoTimeout + kSlack),
       [patients, agent, questions, connected](size_t i) {
         return AskPatient(patients[i], agent, questions[i], connected);
@@ -219,9 +235,9 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
 
   Inspections inspections(patients.size());
   for (size_t i = 0; i < patients.size(); ++i) {
-    NodeAnswer late;
+    PatientAnswer late;
     late.failure = "it did not answer in time; check that the node is not overloaded";
-    const NodeAnswer& answer = answers[i] ? *answers[i] : late;
+    const PatientAnswer& answer = answers[i] ? *answers[i] : late;
     DoctorNode& node = info.nodes[i];
     node.report = answer.report;
     node.failure = answer.failure;
@@ -235,16 +251,15 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
     if (!info.nodes[i].report) able[i] = nullptr;
   }
   if (info.launcher == Launcher::kSsh) TryNetwork(request, able, info);
+  if (request.bench) info.bench = request.bench(NodesToBench(info, able));
   EndInspections(inspections);
   return info;
 }
 
-}  // namespace
-
 int RunDoctor(const DoctorRequest& request, const AgentBinary& agent, Terminal& terminal) {
   terminal.SetLive({"dslaunch doctor: looking at " + Count(request.plan.nodes.size(), "node")});
   terminal.Flush();
-  const DoctorInfo info = CollectNodeInfo(request, agent);
+  const DoctorInfo info = ExamineNodes(request, agent);
   terminal.SetLive({});
   const std::vector<Finding> findings = Diagnose(info);
   const std::string text = request.json ? DoctorJson(info, findings) : DoctorTable(info, findings);

@@ -1,17 +1,31 @@
-// `dslaunch doctor`: examines all nodes at once and prints the findings.
+// `dslaunch doctor`: examines all nodes at once and prints the findings. --preflight examines them
+// in the same way before a job (cli/bench/preflight.h).
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "cli/commands/doctor_report.h"
+#include "cli/commands/node_inspection.h"
 #include "cli/output/terminal.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/ssh/ssh_session.h"
 
 namespace dslaunch {
+
+// A node to measure.
+struct BenchNode {
+  std::string name;
+  std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
+  uint32_t threads = 1;                        // number of threads that compute at the same time
+  uint32_t gpus = 0;                           // number of GPUs that must be free
+};
 
 struct DoctorRequest {
   LaunchPlan plan;
@@ -21,14 +35,18 @@ struct DoctorRequest {
   std::optional<pb::Program> program;  // program of the planned job
   bool json = false;
   milliseconds connect_timeout{20'000};
-  std::string bin_dir;  // folder of dslaunch and its trainer
+  std::string bin_dir;  // folder of dslaunch and its trainer; empty: not examined
   std::string cwd;
   std::string python_folder;  // Python environment that nodes must have; empty if none
+  // Measures the nodes (cli/bench/bench_nodes.h); empty: nothing is measured.
+  std::function<Bench(const std::vector<BenchNode>&)> bench;
 };
 
-// Blocks for the connect time-out plus about 30 s at most. Returns the exit code, 69 if a check
-// fails. The process must then end by _exit, because threads may still wait for nodes that do not
-// answer.
+// Examines all nodes. Blocks for the connect time-out plus about 30 s at most, and for the
+// measurements. Late threads may still use the connections, so the process must end by _exit.
+DoctorInfo ExamineNodes(const DoctorRequest& request, const AgentBinary& agent);
+
+// Prints the findings of ExamineNodes(). Returns the exit code, 69 if a check fails.
 int RunDoctor(const DoctorRequest& request, const AgentBinary& agent, Terminal& terminal);
 
 }  // namespace dslaunch

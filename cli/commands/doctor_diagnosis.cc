@@ -112,19 +112,25 @@ class Diagnosis {
     node_ = nullptr;
     CheckThisClock();
     CheckFolders();
+    AddBench();
     return std::move(findings_);
   }
 
  private:
   void Add(Level level, std::string check, std::string seen, std::string hint) {
-    findings_.push_back({node_ == nullptr ? "" : node_->name, std::move(check), level,
-                         SanitizeForTerminal(seen), SanitizeForTerminal(hint)});
+    findings_.push_back({.node = node_ == nullptr ? "" : node_->name,
+                         .check = std::move(check),
+                         .level = level,
+                         .seen = SanitizeForTerminal(seen),
+                         .hint = SanitizeForTerminal(hint)});
   }
   void Ok(std::string check, std::string seen) {
     Add(Level::kOk, std::move(check), std::move(seen), "");
   }
-  void Warn(std::string check, std::string seen, std::string hint) {
+  // `measured`: the node is slow, or its clock wrong.
+  void Warn(std::string check, std::string seen, std::string hint, bool measured = false) {
     Add(Level::kWarning, std::move(check), std::move(seen), std::move(hint));
+    findings_.back().measured = measured;
   }
   void Fail(std::string check, std::string seen, std::string hint) {
     Add(Level::kFailure, std::move(check), std::move(seen), std::move(hint));
@@ -335,7 +341,7 @@ class Diagnosis {
     if (surely_us > kFatalSkewUs)
       Fail("clock", seen + ": the job's certificates do not hold there", hint);
     else if (surely_us > kSkewUs)
-      Warn("clock", seen, hint);
+      Warn("clock", seen, hint, /*measured=*/true);
     else
       Ok("clock", SignedTime(ahead_us));
   }
@@ -481,6 +487,25 @@ class Diagnosis {
               : sharing.empty() ? "each node has its own"
                                 : "shared by " + host + ", " + NameList(sharing, ", ") +
                                       "; not by " + NameList(separate, ", "));
+  }
+
+  void AddBench() {
+    if (!info_.bench) return;
+    for (size_t i = 0; i < info_.bench->nodes.size(); ++i) {
+      const std::string& failure = info_.bench->nodes[i].failure;
+      node_ = &info_.nodes[i];
+      if (!failure.empty() && node_->report)
+        Fail("measurement", failure, "run doctor --bench again");
+    }
+    for (BenchFinding& finding : JudgeBench(*info_.bench)) {
+      node_ = &info_.nodes[finding.node];
+      if (finding.fails)
+        Fail(std::move(finding.check), std::move(finding.seen), std::move(finding.hint));
+      else
+        Warn(std::move(finding.check), std::move(finding.seen), std::move(finding.hint),
+             /*measured=*/true);
+    }
+    node_ = nullptr;
   }
 
   const DoctorInfo& info_;

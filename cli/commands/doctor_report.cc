@@ -148,6 +148,22 @@ Json NodeJson(const DoctorNode& node) {
   return json;
 }
 
+// The figures of one node, or an empty list.
+Json FiguresJson(const DoctorInfo& info, const DoctorNode& node) {
+  Json figures = Json::array();
+  if (!info.bench) return figures;
+  const auto index = static_cast<size_t>(&node - info.nodes.data());
+  for (const Figure& figure : info.bench->figures) {
+    if (figure.node != index) continue;
+    figures.push_back({{"figure", KindName(figure.kind)},
+                       {"part", figure.part},
+                       {"value", figure.value},
+                       {"median", MedianOf(info.bench->figures, figure.kind)},
+                       {"text", FigureText(figure.kind, figure.value)}});
+  }
+  return figures;
+}
+
 }  // namespace
 
 bool AnyFails(const std::vector<Finding>& findings) {
@@ -194,6 +210,7 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
     text += row.node + std::string(name_width - row.node.size() + 2, ' ') + row.level +
             std::string(6 - row.level.size(), ' ') + row.text + "\n";
   }
+  if (info.bench) text += BenchTable(*info.bench, "  ");
   const std::string nodes = Count(info.nodes.size(), "node");
   text += failing_nodes > 0 ? std::to_string(failing_nodes) + " of " + nodes +
                                   (failing_nodes == 1 ? " fails" : " fail")
@@ -207,7 +224,9 @@ std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findi
   Json json = {{"ok", !AnyFails(findings)}, {"version", info.version},
                {"build_id", info.build_id}, {"launcher", RowOf(info.launcher).name},
                {"directory", info.cwd},     {"rendezvous", nullptr},
-               {"nodes", Json::array()},    {"findings", Json::array()}};
+               {"nodes", Json::array()},    {"findings", Json::array()},
+               {"bench_ms", nullptr}};
+  if (info.bench) json["bench_ms"] = info.bench->took_ms;
   if (info.rendezvous) {
     json["rendezvous"] = {{"node", info.nodes[*info.rendezvous].name},
                           {"endpoints", Json::array()}};
@@ -216,7 +235,10 @@ std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findi
         json["rendezvous"]["endpoints"].push_back(endpoint);
     }
   }
-  for (const DoctorNode& node : info.nodes) json["nodes"].push_back(NodeJson(node));
+  for (const DoctorNode& node : info.nodes) {
+    json["nodes"].push_back(NodeJson(node));
+    json["nodes"].back()["figures"] = FiguresJson(info, node);
+  }
   for (const Finding& finding : findings) {
     constexpr const char* kLevels[] = {"ok", "warn", "fail"};
     json["findings"].push_back({{"node", finding.node},

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/options/options.h"
+#include "cli/preflight/findings.h"
 #include "proto/inspect.pb.h"
 
 namespace dslaunch {
@@ -49,6 +50,7 @@ struct DoctorInfo {
   std::vector<DoctorNode> nodes;
   std::optional<size_t> rendezvous;  // index of the node that listened for the others
   std::optional<pb::ListenReply> listen;
+  std::optional<Bench> bench;  // its nodes are `nodes`; nullopt: nothing was measured
 };
 
 struct Finding {
@@ -57,7 +59,8 @@ struct Finding {
   std::string check;  // one or two words
   Level level = Level::kOk;
   std::string seen;
-  std::string hint;  // empty for kOk
+  std::string hint;       // empty for kOk
+  bool measured = false;  // a warning that a node is slow or its clock wrong
 };
 
 // Returns the results of all possible checks, in the order of the nodes; checks of all nodes are

@@ -171,4 +171,29 @@ Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::stri
       [&](auto... arguments) { stub->async()->Reach(arguments...); });
 }
 
+Result<pb::NodeMeasurement> MeasureOnNode(NodeInspection& inspection, const std::string& node,
+                                          const pb::MeasureRequest& request, Deadline deadline) {
+  const auto stub = pb::Inspection::NewStub(inspection.channel());
+  return CallWithin<pb::MeasureRequest, pb::NodeMeasurement>(
+      inspection, node, request, deadline,
+      [&](auto... arguments) { stub->async()->MeasureNode(arguments...); });
+}
+
+Result<pb::ServeLinkReply> ServeLinkOnNode(NodeInspection& inspection, const std::string& node,
+                                           const pb::ServeLinkRequest& request, Deadline deadline) {
+  const auto stub = pb::Inspection::NewStub(inspection.channel());
+  return CallWithin<pb::ServeLinkRequest, pb::ServeLinkReply>(
+      inspection, node, request, deadline,
+      [&](auto... arguments) { stub->async()->ServeLink(arguments...); });
+}
+
+Result<pb::LinkMeasurement> MeasureLinkFromNode(NodeInspection& inspection, const std::string& node,
+                                                const pb::MeasureLinkRequest& request,
+                                                Deadline deadline) {
+  const auto stub = pb::Inspection::NewStub(inspection.channel());
+  return CallWithin<pb::MeasureLinkRequest, pb::LinkMeasurement>(
+      inspection, node, request, deadline,
+      [&](auto... arguments) { stub->async()->MeasureLink(arguments...); });
+}
+
 }  // namespace dslaunch

@@ -103,6 +103,13 @@ Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::stri
                                      const pb::ListenRequest& request, Deadline deadline);
 Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::string& node,
                                      const pb::ReachRequest& request, Deadline deadline);
+Result<pb::NodeMeasurement> MeasureOnNode(NodeInspection& inspection, const std::string& node,
+                                          const pb::MeasureRequest& request, Deadline deadline);
+Result<pb::ServeLinkReply> ServeLinkOnNode(NodeInspection& inspection, const std::string& node,
+                                           const pb::ServeLinkRequest& request, Deadline deadline);
+Result<pb::LinkMeasurement> MeasureLinkFromNode(NodeInspection& inspection, const std::string& node,
+                                                const pb::MeasureLinkRequest& request,
+                                                Deadline deadline);
 
 // How long AskAll waits for other answers after a deciding one.
 inline constexpr milliseconds kLateAnswers(2'000);

@@ -18,6 +18,8 @@ struct CopyList;  // cli/session/copy_list.h
 
 // In the job's folder at the front end.
 inline constexpr const char* kFrontEndLogName = "dslaunch.log";
+// The measurements of --preflight, in the same folder.
+inline constexpr const char* kPreflightName = "preflight.json";
 
 // The job's specification and what only the front end uses.
 struct SessionOptions {
@@ -37,6 +39,7 @@ struct SessionOptions {
   // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
   // empty: neither is kept.
   std::string job_folder;
+  std::string preflight;  // content of kPreflightName; may be empty
   milliseconds connect_timeout{20'000};
   milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
 };

@@ -256,7 +256,7 @@ std::vector<Requirement> PromptRequirements() {
 
 constexpr char kDoctorDetails[] =
     R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node. Launch options are those of dslaunch --help.
-SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), interpreter, script and folder of PROGRAM, clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
+SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), interpreter, script and folder of PROGRAM, clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous. --bench also measures the nodes and the network between them.
 --json prints everything that was found. Exit code: 0 when no check fails (warnings are possible), 69 when one fails; each failing line has a hint below it.)";
 
 constexpr char kCompletionDetails[] =

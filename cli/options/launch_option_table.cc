@@ -681,6 +681,35 @@ OptionTable MakeTable() {
        .target = kFlag<&LaunchOptions::save_pid>,
        .deepspeed = true},
 
+      {.names = "--preflight,--bench",
+       .group = Group::kFailure,
+       .help = "measure all nodes and the network between them first, and set slow ones aside if "
+               "there are spares; doctor --bench measures only",
+       .target = kFlag<&LaunchOptions::preflight>,
+       .common = true},
+      {.names = "--health_command",
+       .value = "'PROGRAM ...'",
+       .group = Group::kFailure,
+       .help = "preflight in which each node also runs this program; a node where it does not end "
+               "with 0 cannot be used. Words are split as in a shell, but none runs",
+       .target =
+           [](const FlagValue& given, ParsedFlags& flags) {
+             ReadCommand<&LaunchOptions::health_command>(given, flags);
+             flags.options.preflight = true;
+           },
+       .needs_trust = kRunsCode},
+      {.names = "--health_timeout",
+       .value = "S",
+       .group = Group::kFailure,
+       .help = "seconds for the health command",
+       .target = kSeconds<&LaunchOptions::health_timeout_ms, 100>,
+       .default_value = "30"},
+      {.names = "--gpu_free_timeout",
+       .value = "S",
+       .group = Group::kFailure,
+       .help = "seconds that preflight waits for GPUs that other programs use",
+       .target = kSeconds<&LaunchOptions::gpu_free_timeout_ms, 0>,
+       .default_value = "60"},
       {.names = "--max_restarts",
        .value = "N",
        .group = Group::kFailure,
@@ -1159,9 +1188,10 @@ const std::vector<Exclusion>& LaunchExclusions() {
                             "--slurm_args", "--force_multi", "--fanout"}) {
       all.push_back({"--exec_command", ssh, "it is the way to the nodes, in place of SSH"});
     }
-    for (const char* ssh : {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args",
-                            "--exec_command", "--slurm_args", "--agent_dir", "--force_multi",
-                            "--fanout", "--include", "--exclude", "--detach"}) {
+    for (const char* ssh :
+         {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--exec_command",
+          "--slurm_args", "--agent_dir", "--force_multi", "--fanout", "--include", "--exclude",
+          "--detach", "--preflight", "--health_command"}) {
       all.push_back({"--no_ssh", ssh, kWhyNoSsh});
     }
     return all;

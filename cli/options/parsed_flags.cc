@@ -164,9 +164,10 @@ Result<void> ApplySingleNode(ParsedFlags& flags) {
 
 Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   LaunchOptions& options = flags.options;
-  if (const char* other = FirstGiven(
-          flags, {"--include", "--exclude", "--ssh_port", "--ssh_command", "--launcher_args",
-                  "--exec_command", "--slurm_args", "--force_multi", "--detach"})) {
+  if (const char* other =
+          FirstGiven(flags, {"--include", "--exclude", "--ssh_port", "--ssh_command",
+                             "--launcher_args", "--exec_command", "--slurm_args", "--force_multi",
+                             "--detach", "--preflight", "--health_command"})) {
     return WrongUse(std::string(other) + " is for a job that is started over SSH, and " +
                     FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
                     " makes this command one node of a job; leave one of them out");

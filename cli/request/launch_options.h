@@ -254,6 +254,10 @@ struct LaunchOptions {
   std::string metrics_token_file;
   bool detach = false;  // the job continues without its front end once all ranks run
   int64_t connect_timeout_ms = 20'000;
+  bool preflight = false;                   // measure the nodes first; doctor measures them only
+  std::vector<std::string> health_command;  // words of a program for each node; empty: none
+  int64_t health_timeout_ms = 30'000;
+  int64_t gpu_free_timeout_ms = 60'000;  // how long to wait for GPUs that other programs use
 
   std::optional<int> max_restarts;   // nullopt: MakePolicy chooses
   int64_t memory_checkpoint = 0;     // steps between copies in memory; 0: ranks get no memory

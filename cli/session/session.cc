@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/count.h"
+#include "base/os/put_file.h"
 #include "base/text/size_text.h"
 #include "cli/session/handled_signals.h"
 #include "cli/session/job_record.h"
@@ -65,6 +66,10 @@ void LaunchSession::OpenLog() {
   if (!folder.ok()) return Log(LogLevel::kWarning, "no log is kept: " + folder.error().message);
   const Result<void> opened = log_.Open(options_.job_folder + "/" + kFrontEndLogName);
   if (!opened.ok()) Log(LogLevel::kWarning, opened.error().message);
+  if (options_.preflight.empty()) return;
+  const Result<void> kept = PutFile(options_.job_folder + "/" + kPreflightName, options_.preflight,
+                                    /*overwrite=*/true);
+  if (!kept.ok()) Log(LogLevel::kWarning, kept.error().message);
 }
 
 Result<void> LaunchSession::OpenMetrics() {

@@ -26,6 +26,8 @@
 #include "agent/logs/job_logs.h"
 #include "agent/logs/log_keeping.h"
 #include "agent/logs/log_tail.h"
+#include "agent/probe/device_bench.h"
+#include "agent/probe/gpu_health.h"
 #include "agent/stacks/python_stack.h"
 #include "agent/stacks/thread_states.h"
 #include "agent/supervisor/cgroup.h"
@@ -467,6 +469,21 @@ bool ReadsErrorFile(const std::string& bytes) {
     }
   }
   return message.has_value();
+}
+
+bool ReadsGpuTools(const std::string& bytes) {
+  const size_t first = std::min(bytes.find('\0'), bytes.size());
+  const size_t second = std::min(bytes.find('\0', std::min(first + 1, bytes.size())), bytes.size());
+  const std::string_view text = bytes;
+  const std::string_view apps = text.substr(std::min(first + 1, second), second - first);
+  const std::vector<pb::GpuHealth> gpus = ParseGpuHealth(text.substr(0, first), apps);
+  for (const pb::GpuHealth& gpu : gpus) {
+    Require(gpu.holder() == SanitizeForTerminal(gpu.holder()), "a holder could steer a terminal");
+    Require(gpu.uuid() == SanitizeForTerminal(gpu.uuid()), "a UUID could steer a terminal");
+  }
+  const std::vector<pb::DeviceSpeed> speeds = ParseDeviceSpeeds(text.substr(second));
+  Require(speeds.size() <= 64, "there are too many devices");
+  return !gpus.empty() || !speeds.empty();
 }
 
 bool ReadsScript(const std::string& bytes) {

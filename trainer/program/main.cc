@@ -3,6 +3,7 @@
 // dslaunch-train checkpoint ...: what `dslaunch checkpoint` runs (checkpoint/checkpoint_tool.h).
 // dslaunch-train data ...: what `dslaunch data` runs (program/data_tool.h).
 // dslaunch-train bench comm ...: one rank of `dslaunch bench comm` (bench/measure.h).
+// dslaunch-train bench devices: what agents run to measure GPUs (bench/devices.h).
 // dslaunch-train --version: by which `dslaunch doctor` sees that it starts.
 #include <torch/version.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
+#include "trainer/bench/devices.h"
 #include "trainer/bench/measure.h"
 #include "trainer/program/checkpoint_tool.h"
 #include "trainer/program/data_tool.h"
@@ -101,6 +103,9 @@ int main(int argc, char** argv) {
   }
   if (argc >= 2 && argv[1] == std::string("data")) {
     return ToolMain("data", dslaunch::RunDataTool, {argv + 2, argv + argc});
+  }
+  if (argc >= 3 && argv[1] == std::string("bench") && argv[2] == std::string("devices")) {
+    return ToolMain("bench devices", dslaunch::RunBenchDevices, {argv + 3, argv + argc});
   }
   if (argc == 2 && argv[1] == std::string("--version")) {
     PrintLine("dslaunch-train " DSLAUNCH_VERSION ", LibTorch " TORCH_VERSION);

@@ -35,6 +35,16 @@ TEST(DoctorCommandTest, ReadsLaunchOptionsInBothSpellings) {
   EXPECT_FALSE(command.trains);
 }
 
+TEST(DoctorCommandTest, ReadsBenchAndHealthCommand) {
+  EXPECT_TRUE(Parsed({"--bench"}).launch.preflight);
+  EXPECT_TRUE(Parsed({"--preflight", "train"}).launch.preflight);
+  EXPECT_FALSE(Parsed({}).launch.preflight);
+  const DoctorCommand command = Parsed({"--health_command", "check --all 'a b; c' $HOME"});
+  EXPECT_TRUE(command.launch.preflight);
+  EXPECT_THAT(command.launch.health_command,
+              ::testing::ElementsAre("check", "--all", "a b; c", "$HOME"));
+}
+
 TEST(DoctorCommandTest, TrainRequiresTheTrainer) {
   EXPECT_TRUE(Parsed({"-H", "hosts", "train"}).trains);
   EXPECT_TRUE(Parsed({"train", "mine.yaml", "--steps", "3"}).trains);

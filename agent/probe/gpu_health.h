@@ -1,0 +1,38 @@
+// The state of NVIDIA's GPUs before a job uses them, as nvidia-smi reports it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "proto/inspect.pb.h"
+
+namespace dslaunch {
+
+// A GPU with more memory in use is not free. The driver itself uses some hundred MB.
+inline constexpr uint64_t kFreeGpuUsesBytes = uint64_t{1} << 30;
+
+struct GpuHealthReport {
+  std::vector<pb::GpuHealth> gpus;
+  std::string trouble;  // why they could not be examined; else empty
+};
+
+// Runs `nvidia_smi`, an absolute path, and asks again until the first `wanted` GPUs are free or
+// `wait` has passed. If the path is empty, returns an empty report. Blocks for `wait` and a few
+// seconds.
+GpuHealthReport ExamineGpus(const std::string& nvidia_smi, uint32_t wanted, milliseconds wait);
+
+// Whether the first `wanted` GPUs are free. Pure.
+bool AreFree(const std::vector<pb::GpuHealth>& gpus, uint32_t wanted);
+
+// Parse nvidia-smi's output, which is not trusted; `gpus` is the answer to kGpuHealthQuery, `apps`
+// that to kGpuAppsQuery. Pure.
+inline constexpr char kGpuHealthQuery[] =
+    "--query-gpu=index,uuid,memory.total,memory.used,ecc.errors.uncorrected.volatile.total,"
+    "retired_pages.pending,clocks_throttle_reasons.hw_thermal_slowdown,"
+    "clocks_throttle_reasons.hw_power_brake_slowdown,clocks.max.sm";
+inline constexpr char kGpuAppsQuery[] = "--query-compute-apps=gpu_uuid,pid,used_memory,name";
+std::vector<pb::GpuHealth> ParseGpuHealth(std::string_view gpus, std::string_view apps);
+
+}  // namespace dslaunch

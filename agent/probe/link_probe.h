@@ -1,0 +1,41 @@
+// The speed of the network between two nodes: one serves, the other measures.
+//
+// A connection begins with the token and a newline, a mode ('P', 'U', 'D' or 'S') and a window of
+// two bytes (milliseconds, big-endian). P: the server returns each byte. U: the client sends, and
+// the server returns what it received, as two numbers of eight bytes (bytes, microseconds;
+// big-endian). D: the server sends until the window is over. S: the server returns how long its
+// thread has waited for a processor (eight bytes, nanoseconds).
+#pragma once
+
+#include <string>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/unique_fd.h"
+#include "proto/inspect.pb.h"
+
+namespace dslaunch {
+
+// Serves one connection at a time on a thread of its own.
+class LinkServer {
+ public:
+  LinkServer() = default;
+  ~LinkServer() { Stop(); }
+  LinkServer(const LinkServer&) = delete;
+
+  // Listens on a free port of all addresses, after stopping an earlier server.
+  pb::ServeLinkReply Start(const pb::ServeLinkRequest& request);
+
+  // Closes the port and the connection.
+  void Stop();
+
+ private:
+  UniqueFd stop_;  // closing it ends the thread
+  std::thread thread_;
+};
+
+// Measures the round trip and both directions at the first endpoint that answers. Blocks for at
+// most the request's patience.
+pb::LinkMeasurement MeasureLink(const pb::MeasureLinkRequest& request);
+
+}  // namespace dslaunch

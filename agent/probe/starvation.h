@@ -1,0 +1,42 @@
+// Whether a thread got the processor while it measured something else.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/deadline.h"
+#include "base/os/proc_text.h"
+
+namespace dslaunch {
+
+// Returns the nanoseconds that the calling thread has waited for a processor since it began; 0 if
+// the kernel does not count them.
+inline uint64_t RunDelayNs() {
+  const std::string text = ReadWhole("/proc/thread-self/schedstat").value_or("");
+  std::string_view rest = text;
+  (void)TakeNumber(rest);
+  return TakeNumber(rest);
+}
+
+// Returns `delay_ns` as a part of `elapsed`, in thousandths.
+inline uint32_t StarvedPermille(uint64_t delay_ns, Clock::duration elapsed) {
+  const auto ns =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  return ns == 0 ? 0 : static_cast<uint32_t>(std::min<uint64_t>(1000, delay_ns * 1000 / ns));
+}
+
+// Measures how long the calling thread waits for a processor.
+class StarvationMeter {
+ public:
+  uint32_t Permille() const {
+    return StarvedPermille(RunDelayNs() - delay_ns_, Clock::now() - begin_);
+  }
+
+ private:
+  uint64_t delay_ns_ = RunDelayNs();
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace dslaunch

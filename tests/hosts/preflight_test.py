@@ -1,0 +1,162 @@
+"""`dslaunch doctor --bench` and --preflight on eight test hosts: a node with a slow network, processor or disk, or with a
+wrong clock, is named with its figure; healthy nodes never are. A spare takes the place of an unfit node."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import AGENT, HostsCase, main  # noqa: E402
+from launcher_case import BUILD  # noqa: E402
+from small_disk import SmallDisk  # noqa: E402
+
+UNAVAILABLE = 69
+NODES = 8
+BAD = 4  # index of the node that a test makes slow
+HEALTHY_RUNS = 100 if os.environ.get("DSLAUNCH_TEST_FULL") else 2
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+class Preflight(HostsCase):
+    host_options = {"count": NODES, "agent": AGENT}
+
+    @property
+    def bad(self):
+        return self.hosts.nodes[BAD]
+
+    def bench(self, *arguments, code=0, timeout_s=90):
+        """Runs doctor --bench; returns its findings as (node, check, level, seen), without those that are fine."""
+        found, job = self.run_job("doctor", "-H", self.hosts.hostfile(slots=1), "--bench", "--json", *arguments,
+                                  timeout_s=timeout_s)
+        self.assert_code(code, found, job)
+        report = json.loads(job.stdout)
+        self.assert_nothing_left(1)
+        return report, [(finding["node"], finding["check"], finding["level"], finding["seen"])
+                        for finding in report["findings"] if finding["level"] != "ok"]
+
+    def names_bad_node(self, checks, *arguments, level="warn", says=""):
+        """Checks that only the bad node is named, and for one of these checks."""
+        report, findings = self.bench(*arguments, code=0 if level == "warn" else UNAVAILABLE)
+        figures = {node["node"]: node["figures"] for node in report["nodes"]}
+        self.assertTrue(findings, f"nothing was found; figures: {figures}")
+        self.assertEqual({self.bad.name}, {node for node, *_ in findings}, f"{findings}; figures: {figures}")
+        self.assertLessEqual({check for _, check, *_ in findings}, set(checks), findings)
+        self.assertRegex(findings[0][3], says)
+
+    def in_cgroup(self, controller, **files):
+        """Puts the bad node's processes, also the later ones, into a cgroup with these settings."""
+        folder = CGROUPS / controller / f"dslaunch-test-preflight-{os.getpid()}"
+        if not (CGROUPS / controller / "cgroup.procs").exists():
+            self.skipTest(f"this machine has no cgroup v1 of {controller}")
+        folder.mkdir()
+        def remove():
+            for pid in (folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (folder.parent / "cgroup.procs").write_text(pid)
+            folder.rmdir()
+        self.addCleanup(remove)
+        for name, value in files.items():
+            (folder / f"{controller}.{name}").write_text(value)
+        for process in self.bad._listening_sshds():
+            (folder / "cgroup.procs").write_text(str(process.pid))
+
+    def test_healthy_nodes_pass(self):
+        for run in range(HEALTHY_RUNS):
+            report, findings = self.bench()
+            self.assertEqual([], findings, f"run {run}: {[node['figures'] for node in report['nodes']]}")
+        self.assertEqual(8, len(report["nodes"][0]["figures"]) + 1)
+
+    def test_names_node_with_limited_rate(self):
+        limit = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "20mbit", "burst", "32kb", "latency", "50ms"]
+        self.assertEqual(0, self.bad.run(limit).returncode)
+        self.addCleanup(self.bad.run, ["tc", "qdisc", "del", "dev", "eth0", "root"])
+        self.names_bad_node(["send", "receive", "round trip"], says=r"\d+\.\d Mbit/s, the median is [\d.]+ [MG]bit/s")
+
+    def test_names_node_with_delay(self):
+        done = self.bad.run(["tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", "20ms"])
+        if done.returncode != 0:
+            self.skipTest(f"this kernel has no netem: {done.stderr.strip()}")
+        self.addCleanup(self.bad.run, ["tc", "qdisc", "del", "dev", "eth0", "root"])
+        self.names_bad_node(["send", "receive", "round trip"], says="ms, the median is 0")
+
+    def test_names_node_with_cpu_quota(self):
+        self.in_cgroup("cpu", cfs_period_us="100000", cfs_quota_us="6000")
+        self.names_bad_node(["CPU share", "core", "memory", "send", "receive", "round trip", "log folder"],
+                            says=r"^\d+ %, the median is \d+ %")
+
+    def test_names_node_with_slow_disk(self):
+        with contextlib.closing(SmallDisk()) as disk:
+            device = os.stat(disk.path).st_dev
+            # Hosts were started before the disk was mounted, so it is mounted in the bad one too.
+            source = next(line.split()[0] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
+                          if line.split()[1] == str(disk.path))
+            logs = self.folder / "logs"
+            logs.mkdir()
+            logs.chmod(0o777)
+            done = self.bad.run(["mount", source, str(logs)])
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.addCleanup(self.bad.run, ["umount", "--lazy", str(logs)])
+            self.bad.run(["chmod", "777", str(logs)])
+            self.in_cgroup("blkio", **{"throttle.write_bps_device": f"{os.major(device)}:{os.minor(device)} 1048576"})
+            self.names_bad_node(["log folder"], "--log_dir", logs, says=r"logs: \d+.* [kM]B/s, the median is")
+
+    def test_names_node_with_wrong_clock(self):
+        for program in BUILD / "bin/dslaunch", BUILD / "tests/wrong_clock/dslaunch-agent":
+            shutil.copy(program, self.folder)
+        popen = self.popen
+        self.popen = lambda argv, *rest, **files: popen([str(self.folder / "dslaunch"), *argv[1:]], *rest, **files)
+        self.bad.write_file(".bashrc", "export WRONG_CLOCK_S=7\n")
+        self.addCleanup(self.bad.write_file, ".bashrc", "")
+        self.names_bad_node(["clock"], says=r"\+[67]\.\d s off")
+
+    def test_names_node_whose_health_command_fails(self):
+        self.bad.write_file("sick", "")
+        self.addCleanup(self.bad.outside_path("sick").unlink)
+        check = self.folder / "check"
+        check.write_text('#!/bin/sh\n[ "$1" = "a b" ] || exit 9\n[ ! -e "$HOME/sick" ] || { echo "fan is broken"; exit 3; }\n')
+        check.chmod(0o755)
+        self.names_bad_node(["health command"], "--health_command", f"{check} 'a b'", level="fail",
+                            says="exit code 3: fan is broken")
+
+    def spares_hostfile(self):
+        return self.hosts.hostfile(text="".join(f"{node.name} slots=1{' spare=true' if node is self.hosts.nodes[-1] else ''}\n"
+                                                for node in self.hosts.nodes))
+
+    def fails_on_bad_node(self):
+        self.bad.write_file("sick", "")
+        self.addCleanup(self.bad.outside_path("sick").unlink)
+        return ["--health_command", "sh -c 'test ! -e $HOME/sick'"]
+
+    def test_spare_replaces_unfit_node(self):
+        code, job = self.run_job("-H", self.spares_hostfile(), *self.fails_on_bad_node(), "--show", "all", "hostname",
+                                 timeout_s=90)
+        self.assert_code(0, code, job)
+        self.assert_prints(job, "preflight: node5: health command: it ended with exit code 1",
+                           "preflight: node5 is set aside; spare node8 gets its ranks")
+        for rank in range(NODES - 1):
+            self.assert_prints(job, f"node{8 if rank == BAD else rank + 1}\n")
+        self.assert_nothing_left(1)
+
+    def test_job_fails_without_replacement(self):
+        code, job = self.run_job("-H", self.hosts.hostfile(slots=1), *self.fails_on_bad_node(), "hostname", timeout_s=90)
+        self.assert_code(UNAVAILABLE, code, job)
+        self.assert_prints(job, "node5 cannot be used, and no spare can replace it")
+        self.assertNotIn("node1\n", job.stdout)
+        self.assert_nothing_left(1)
+
+    def test_keeps_measurements_of_job(self):
+        code, job = self.run_job("-H", self.hosts.hostfile(slots=1), "--preflight", "--log_dir", self.folder, "true",
+                                 timeout_s=90)
+        self.assert_code(0, code, job)
+        self.assert_prints(job, r"preflight: 8 nodes fit, measured in \d")
+        kept, = self.folder.glob("*/preflight.json")
+        self.assertEqual(8, len(json.loads(kept.read_text())["nodes"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+// The speed of this machine's GPUs, for `dslaunch doctor --bench` and --preflight.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+// Runs `dslaunch-train bench devices`, which the agent starts (agent/probe/device_bench.h): prints
+// a line for each visible GPU, "device NUMBER GEMM TO FROM MEMORY", in whole numbers per second:
+// operations of a product of bfloat16 matrices, bytes copied to the device and from it with pinned
+// memory, and bytes copied within its memory. Prints nothing without a GPU. Throws TrainError.
+int RunBenchDevices(const std::vector<std::string>& words);
+
+}  // namespace dslaunch
