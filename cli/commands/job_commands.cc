@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -25,7 +26,9 @@
 #include "cli/commands/node_inspection.h"
 #include "cli/commands/report_collect.h"
 #include "cli/core/call_times.h"
+#include "cli/core/session_options.h"
 #include "cli/output/print_text.h"
+#include "cli/report/report_compare.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
 #include "cli/session/event_log.h"
@@ -117,14 +120,13 @@ std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const Ag
   return views;
 }
 
-// Returns the front end's event log; empty if there is none.
-std::string EventsText(const JobRecord& record) {
+// Returns the beginning of a file in the job's folder at the front end; empty if there is none.
+std::string FrontEndFile(const JobRecord& record, const std::string& name) {
   const std::string path = FrontEndFolder(record);
   const Result<UniqueFd> folder =
       OpenFrontEndFolder(path, !record.log_dir.empty(), IfMissing::kFail);
   if (!folder.ok() || !folder->valid()) return "";
-  const Result<UniqueFd> file =
-      OpenOwnFile(*folder, "events.jsonl", path + "/events.jsonl", ::geteuid());
+  const Result<UniqueFd> file = OpenOwnFile(*folder, name, path + "/" + name, ::geteuid());
   if (!file.ok() || !file->valid()) return "";
   std::string text(kMaxEventsBytes, '\0');
   size_t size = 0;
@@ -136,6 +138,8 @@ std::string EventsText(const JobRecord& record) {
   text.resize(size);
   return text;
 }
+
+std::string EventsText(const JobRecord& record) { return FrontEndFile(record, "events.jsonl"); }
 
 // Returns the last whole lines of a file on this machine; empty if it cannot be read.
 std::string LastBytes(const std::string& path) {
@@ -364,6 +368,7 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
   data.made_unix_ms = UnixMs();
   for (const NodeTarget& node : view.record.nodes) data.nodes.push_back(node.name);
   data.events = ReadJobEvents(EventsText(view.record));
+  data.preflight = ReadPreflight(FrontEndFile(view.record, kPreflightName));
   data.ranks = std::move(files.ranks);
   data.troubles = std::move(files.troubles);
   return data;
@@ -380,6 +385,28 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
       PutFile(path, ReportPage(MakeReportData(view, std::move(collected.files))), command.force));
   terminal.Err("dslaunch: wrote " + path);
   return ToInt(collected.all_answered ? ExitCode::kOk : ExitCode::kUnavailable);
+}
+
+// Prints the differences of two jobs and writes a page about them.
+Result<int> CompareReports(const JobCommand& command, const std::array<JobView, 2>& views,
+                           const AgentBinary& agent, Terminal& terminal) {
+  const std::string path =
+      !command.output.empty() ? command.output
+                              : views[0].record.job_id + "-and-" + views[1].record.job_id + ".html";
+  if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileInTheWay(path);
+  std::array<ReportData, 2> data;
+  bool all_answered = true;
+  for (size_t i = 0; i < 2; ++i) {
+    CollectedFiles collected = CollectRankFiles(views[i].record, agent, kCollectTimeout);
+    for (const std::string& trouble : collected.files.troubles)
+      terminal.Err("dslaunch: " + trouble);
+    all_answered = all_answered && collected.all_answered;
+    data[i] = MakeReportData(views[i], std::move(collected.files));
+  }
+  DSL_TRY(PutFile(path, ComparisonPage(data), command.force));
+  Print(terminal, ComparisonText(data));
+  terminal.Err("dslaunch: wrote " + path);
+  return ToInt(all_answered ? ExitCode::kOk : ExitCode::kUnavailable);
 }
 
 Result<int> Stacks(const JobCommand& command, const JobRecord& record, const AgentBinary& agent,
@@ -453,6 +480,12 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   const JobView view = InspectJobs({record}, agent, kFindTimeout).front();
   StoreEnd(view);
   if (command.kind == JobCommand::Kind::kDescribe) return Describe(view, terminal);
+  if (command.kind == JobCommand::Kind::kReport && !command.compare.empty()) {
+    DSL_TRY_ASSIGN(const JobRecord before, FindJob(records, command.compare));
+    const JobView view_before = InspectJobs({before}, agent, kFindTimeout).front();
+    StoreEnd(view_before);
+    return CompareReports(command, {view_before, view}, agent, terminal);
+  }
   if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);
   return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)
                                                    : Stop(command, view, agent, terminal);

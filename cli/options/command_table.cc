@@ -147,6 +147,8 @@ const OptionTable& ReportOptions() {
   static const OptionTable table = {
       Option("-o,--output", "FILE.html", "output file; default: JOB.html",
              kFile<&JobCommand::output>),
+      Option("--compare", "JOB", "print how the job differs from this one; the page is about both",
+             kText<&JobCommand::compare>),
       Flag("--force", "overwrite the file", kFlag<&JobCommand::force>), JobSsh(), Help()};
   return table;
 }
@@ -393,7 +395,8 @@ std::vector<CommandSpec> MakeCommands() {
                   "a job id, a part of only one, or 'last'.",
        .arguments = {Job()},
        .options = &ReportOptions(),
-       .examples = {{"dslaunch report last -o run.html", "a page about the newest job"}}},
+       .examples = {{"dslaunch report last -o run.html", "a page about the newest job"},
+                    {"dslaunch report --compare 20261121-1 last", "two jobs side by side"}}},
       {.name = "data prepare",
        .help = "tokenizes text for training: the documents in the files IN become PREFIX.bin and "
                "PREFIX.idx, which data.type tokens reads",

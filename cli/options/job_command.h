@@ -37,8 +37,9 @@ struct JobCommand {
   bool now = false;  // stop sends SIGKILL without a grace period
 
   // Options of `report`:
-  std::string output;  // output file; empty for JOB.html
-  bool force = false;  // overwrites the output file if it exists
+  std::string output;   // output file; empty for JOB.html
+  bool force = false;   // overwrites the output file if it exists
+  std::string compare;  // another job, to compare `job` with; empty: none
 };
 
 // Returns whether `word`, the first of a command line, is one of these commands. A program of the

@@ -120,6 +120,7 @@ struct JobEvents {
     uint64_t attempt = 1;  // the attempt that ended
     std::string cause;
     std::string reason;
+    double t = 0;  // Unix time
   };
   std::vector<Start> starts;      // sorted by attempt, one for each
   std::vector<Restart> restarts;  // sorted by attempt, one for each
@@ -127,6 +128,22 @@ struct JobEvents {
   std::optional<ReportedGoodput> goodput;  // nullopt while it runs, and if no rank was started
   std::string evidence;                    // the rank's output that shows the cause; often empty
   size_t bad_lines = 0;
+};
+
+// The content of preflight.json: what --preflight measured before the job.
+struct ReportedPreflight {
+  struct Value {
+    std::string figure;  // "send"
+    std::string text;    // "9.41 Gbit/s"
+    bool slow = false;   // the front end named the node for it
+  };
+  struct Node {
+    std::string name;
+    std::vector<Value> values;  // only the slowest of several devices
+    std::vector<std::string> findings;
+  };
+  std::vector<Node> nodes;
+  double took_s = kNotRecorded;
 };
 
 struct ReportData {
@@ -141,6 +158,7 @@ struct ReportData {
   int64_t made_unix_ms = 0;   // when the report was made
   std::vector<std::string> nodes;
   JobEvents events;
+  std::optional<ReportedPreflight> preflight;
   std::vector<RankFiles> ranks;  // sorted by attempt, then by rank
   // sentences: nodes that did not answer, data that was left out.
   std::vector<std::string> troubles;

@@ -18,6 +18,7 @@ constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxNames = 64;  // limit for categories, kinds, and nodes of one start
 constexpr size_t kMaxOperators = 20'000;
 constexpr size_t kMaxStarts = 1000;
+constexpr size_t kMaxPreflightNodes = 4096;
 constexpr double kMaxNumber = 1e30;
 constexpr double kMaxWhole = 9e15;  // the largest range in which doubles hold all whole numbers
 
@@ -188,6 +189,39 @@ void KeepFirst(T one, std::vector<T>& all) {
   if (place == all.end() || place->attempt != one.attempt) all.insert(place, std::move(one));
 }
 
+// Keeps one value of each figure, the lowest. Only figures of devices have several, and more of
+// them is better.
+std::vector<ReportedPreflight::Value> PreflightValues(const Json& figures) {
+  std::vector<ReportedPreflight::Value> values;
+  std::vector<double> numbers;
+  if (!figures.is_array()) return values;
+  for (const Json& figure : figures) {
+    const ReportedPreflight::Value value = {Text(figure, "figure"), Text(figure, "text")};
+    const double number = AmountOr0(figure, "value");
+    const auto known = std::ranges::find(values, value.figure, &ReportedPreflight::Value::figure);
+    const auto index = static_cast<size_t>(known - values.begin());
+    if (known == values.end() && values.size() < kMaxNames) {
+      values.push_back(value);
+      numbers.push_back(number);
+    } else if (known != values.end() && number < numbers[index]) {
+      *known = value;
+      numbers[index] = number;
+    }
+  }
+  return values;
+}
+
+// Adds a finding that is not "ok" to its node.
+void AddPreflightFinding(const Json& finding, ReportedPreflight& preflight) {
+  const auto node =
+      std::ranges::find(preflight.nodes, Text(finding, "node"), &ReportedPreflight::Node::name);
+  if (Text(finding, "level") == "ok" || node == preflight.nodes.end()) return;
+  const std::string check = Text(finding, "check");
+  for (ReportedPreflight::Value& value : node->values) value.slow |= value.figure == check;
+  if (node->findings.size() < kMaxNames)
+    node->findings.push_back(check + ": " + Text(finding, "seen"));
+}
+
 void AddEvent(const Json& json, JobEvents& events) {
   const std::string event = Text(json, "event");
   const double t = AmountOr0(json, "t");
@@ -196,8 +230,9 @@ void AddEvent(const Json& json, JobEvents& events) {
     KeepFirst(JobEvents::Start{t, attempt, Whole(json, "world_size"), Texts(At(json, "nodes"))},
               events.starts);
   } else if (event == "restarting") {
-    KeepFirst(JobEvents::Restart{attempt, Text(At(json, "cause"), "message"), Text(json, "reason")},
-              events.restarts);
+    KeepFirst(
+        JobEvents::Restart{attempt, Text(At(json, "cause"), "message"), Text(json, "reason"), t},
+        events.restarts);
   } else if (event == "end") {
     events.cause = Text(At(json, "cause"), "message");
     events.evidence = Text(At(json, "cause"), "evidence");
@@ -277,6 +312,23 @@ std::optional<RankProfile> ReadRankProfile(std::string_view text) {
     }
   }
   return profile;
+}
+
+std::optional<ReportedPreflight> ReadPreflight(std::string_view text) {
+  const Json json = ParseObject(text);
+  if (!json.is_object()) return std::nullopt;
+  ReportedPreflight preflight;
+  preflight.took_s = Amount(json, "bench_ms") / 1000;
+  if (const Json& nodes = At(json, "nodes"); nodes.is_array()) {
+    for (const Json& node : nodes) {
+      if (preflight.nodes.size() == kMaxPreflightNodes) break;
+      preflight.nodes.push_back({Text(node, "node"), PreflightValues(At(node, "figures")), {}});
+    }
+  }
+  if (const Json& findings = At(json, "findings"); findings.is_array()) {
+    for (const Json& finding : findings) AddPreflightFinding(finding, preflight);
+  }
+  return preflight;
 }
 
 JobEvents ReadJobEvents(std::string_view text) {

@@ -19,6 +19,9 @@ RankMetrics ReadMetrics(std::string_view text);
 std::optional<ReportedRun> ReadRunInfo(std::string_view text);
 std::optional<RankProfile> ReadRankProfile(std::string_view text);
 
+// Reads preflight.json. Returns nullopt if `text` is not a JSON object.
+std::optional<ReportedPreflight> ReadPreflight(std::string_view text);
+
 // Reads events.jsonl.
 JobEvents ReadJobEvents(std::string_view text);
 

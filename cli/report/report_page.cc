@@ -208,12 +208,13 @@ std::string ReportPage(const ReportData& data) {
       "</style></head>\n<body><main>\n";
   std::string missing;
   for (const std::string& section :
-       {HeaderHtml(data), CauseHtml(data), TilesHtml(TilesOf(data)), TroublesHtml(data),
-        LossSection(data), AccuracySection(data), OtherResultsSection(data),
-        LearningRateSection(data), GradientNormSection(data), LossScaleSection(data),
-        ThroughputSection(data), MfuSection(data), StepTimeSection(data), OperatorsSection(data),
-        CommunicationSection(data), MemorySection(data), GoodputSection(data), StartsSection(data),
-        TracesSection(data)}) {
+       {HeaderHtml(data),          CauseHtml(data),           TilesHtml(TilesOf(data)),
+        TroublesHtml(data),        LossSection(data),         AccuracySection(data),
+        OtherResultsSection(data), LearningRateSection(data), GradientNormSection(data),
+        LossScaleSection(data),    ThroughputSection(data),   MfuSection(data),
+        StepTimeSection(data),     OperatorsSection(data),    CommunicationSection(data),
+        MemorySection(data),       GoodputSection(data),      PreflightSection(data),
+        StartsSection(data),       TracesSection(data)}) {
     if (IsMissing(section))
       missing += section;
     else if (!section.empty())

@@ -28,6 +28,7 @@ std::string OperatorsSection(const ReportData& data);
 std::string CommunicationSection(const ReportData& data);
 std::string MemorySection(const ReportData& data);
 std::string GoodputSection(const ReportData& data);
+std::string PreflightSection(const ReportData& data);
 std::string StartsSection(const ReportData& data);
 std::string TracesSection(const ReportData& data);
 

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMaxOperatorRows = 20;
 constexpr double kSmallShare = 0.001;  // operators below this fraction of the time are not listed
 constexpr size_t kMaxTraceRows = 16;
+constexpr size_t kMaxPreflightRows = 64;
 
 constexpr char kNoProfile[] =
     "No rank was profiled; dslaunch train --profile records a few steps of each.";
@@ -178,6 +179,42 @@ std::string GoodputSection(const ReportData& data) {
                            " went into new steps.";
   return Card("goodput", "Goodput", Escaped(lead),
               BarHtml(bar) + TableHtml({"What for", " Time of a rank", " Share"}, rows),
+              Width::kWhole);
+}
+
+std::string PreflightSection(const ReportData& data) {
+  if (!data.preflight || data.preflight->nodes.empty()) return "";
+  // Nodes with findings first.
+  std::vector<const ReportedPreflight::Node*> nodes;
+  for (const bool found : {true, false}) {
+    for (const ReportedPreflight::Node& node : data.preflight->nodes) {
+      if (node.findings.empty() != found) nodes.push_back(&node);
+    }
+  }
+  std::vector<std::string> columns = {"Node"};
+  for (const ReportedPreflight::Node* node : nodes) {
+    for (const ReportedPreflight::Value& value : node->values) {
+      if (std::ranges::count(columns, " " + value.figure) == 0)
+        columns.push_back(" " + value.figure);
+    }
+  }
+  std::string rows;
+  for (size_t i = 0; i < std::min(nodes.size(), kMaxPreflightRows); ++i) {
+    rows += "<tr>" + Cell(nodes[i]->name, "name");
+    for (size_t column = 1; column < columns.size(); ++column) {
+      const auto value = std::ranges::find(nodes[i]->values, columns[column].substr(1),
+                                           &ReportedPreflight::Value::figure);
+      rows += value == nodes[i]->values.end() ? Cell("")
+                                              : Cell(value->text, value->slow ? "n bad" : "n");
+    }
+    rows += Cell(NameList(nodes[i]->findings, "; "), "name") + "</tr>";
+  }
+  columns.push_back("Found");
+  std::string lead = "What --preflight measured before the job.";
+  if (!std::isnan(data.preflight->took_s))
+    lead += " It took " + ShortSeconds(data.preflight->took_s) + ".";
+  return Card("preflight", "Preflight", Escaped(lead),
+              TableHtml(columns, rows) + MoreText(nodes.size(), kMaxPreflightRows, "node"),
               Width::kWhole);
 }
 

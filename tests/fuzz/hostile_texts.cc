@@ -34,6 +34,7 @@
 #include "cli/plan/recipe.h"
 #include "cli/plan/slurm_allocation.h"
 #include "cli/plan/slurm_node_list.h"
+#include "cli/report/report_compare.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
 #include "cli/session/job_record.h"
@@ -461,10 +462,10 @@ bool DrawsNoNumber(std::string_view page) {
   return false;
 }
 
-// The input is two ranks' metrics, the events, run.json and profile.json.
+// The input is two ranks' metrics, the events, run.json, profile.json and preflight.json.
 bool ReadsRankFiles(const std::string& bytes) {
   std::vector<std::string> files = Words(bytes);
-  files.resize(5);
+  files.resize(6);
   ReportData data;
   data.job_id = "job";
   data.nodes = {"node1"};
@@ -476,10 +477,15 @@ bool ReadsRankFiles(const std::string& bytes) {
   data.events = ReadJobEvents(files[2]);
   data.ranks[0].run = ReadRunInfo(files[3]);
   data.ranks[1].profile = ReadRankProfile(files[4]);
+  data.preflight = ReadPreflight(files[5]);
   const std::string page = ReportPage(data);
   Require(FirstForeignTag(page).empty(), "a page has a tag that is not its own");
   Require(page.ends_with("</html>\n"), "a page ends early");
   Require(!DrawsNoNumber(page), "a page draws what is no number");
+  const std::string comparison = ComparisonPage({data, ReportData()});
+  // The document ends at its own end tag, so a text of a job cannot end it.
+  Require(comparison.find("</script>\n<script>") == comparison.find("</script>"),
+          "a text leaves the document of a comparison");
   return !data.ranks[0].metrics->points.empty() || !data.events.starts.empty() ||
          data.ranks[0].run || data.ranks[1].profile;
 }
