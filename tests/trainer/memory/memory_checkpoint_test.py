@@ -217,9 +217,14 @@ class KillTest(MemoryCheckpoint):
 
 class StartTest(MemoryCheckpoint):
     def killed(self, **keys):
-        run = self.new_run(**keys)
-        self.kill_at(run, 2 * EVERY + 1)
-        return run
+        """Returns a run that was killed between two copies: every rank has the same two whole ones."""
+        for _ in range(20):
+            run = self.new_run(**keys)
+            self.kill_at(run, 2 * EVERY + 1)
+            steps = [set(run.memory.steps(rank)) for rank in range(run.world)]
+            if len(steps[0]) == 2 and all(each == steps[0] for each in steps):
+                return run
+        self.fail("each of 20 kills was in a copy")
 
     def flip_bit(self, run, rank, step, at):
         fd = run.memory.steps(rank)[step]
