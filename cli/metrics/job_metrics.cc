@@ -201,7 +201,7 @@ constexpr SampleMetric kSampleMetrics[] = {
      true},
     {{"dslaunch_rank_output_bytes", kCounter, "bytes", "Bytes in the logs of the rank."},
      [](const pb::RankSample& rank) -> std::optional<double> {
-       return static_cast<double>(rank.output_bytes());
+       return static_cast<double>(rank.stdout_bytes() + rank.stderr_bytes());
      },
      false},
     {{"dslaunch_rank_exchange_wait_seconds", kGauge, "seconds",
