@@ -21,10 +21,9 @@ bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap
   const uint64_t gap_ms = static_cast<uint64_t>(std::max<milliseconds::rep>(0, gap.count()));
   const uint64_t idle_cpu_ms = std::max(kLeastCpuMs, gap_ms / kCpuShare);
   const uint64_t store_bytes = after.store_bytes - std::min(after.store_bytes, before.store_bytes);
-  const bool computes =
-      GrewBeyond(before.child_cpu_ms, after.child_cpu_ms, idle_cpu_ms) ||
-      (cpu_counts && !after.has_gpu &&
-       GrewBeyond(before.own_cpu_ms, after.own_cpu_ms, idle_cpu_ms));
+  const bool computes = GrewBeyond(before.child_cpu_ms, after.child_cpu_ms, idle_cpu_ms) ||
+                        (cpu_counts && !after.has_gpu &&
+                         GrewBeyond(before.own_cpu_ms, after.own_cpu_ms, idle_cpu_ms));
   return computes || after.peer_bytes != before.peer_bytes ||
          after.output_bytes != before.output_bytes || after.processes != before.processes ||
          after.signature != before.signature || after.has_gpu != before.has_gpu ||

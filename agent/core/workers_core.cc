@@ -285,8 +285,7 @@ void WorkersCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now)
       out_.Notify(RestoredText(*parsed));
     // Shown by looks at the rank, and counted in the goodput, only.
     if (parsed->event == StatusLine::Event::kWait || parsed->event == StatusLine::Event::kSave ||
-        parsed->event == StatusLine::Event::kSaved ||
-        parsed->event == StatusLine::Event::kRestored)
+        parsed->event == StatusLine::Event::kSaved || parsed->event == StatusLine::Event::kRestored)
       continue;
     out_.Do(agent_action::EmitStatus{
         .rank = worker->rank, .line = std::string(line), .kind = parsed->kind()});

@@ -100,7 +100,7 @@ class EventStream {
   bool write_in_flight_ = false;
   std::deque<pb::NodeEvent> events_;
   bool alive_due_ = false;
-  std::optional<pb::NodeEvent> newest_goodput_;  // not sent yet
+  std::optional<pb::NodeEvent> newest_goodput_;                             // not sent yet
   std::map<std::pair<uint32_t, StatusKind>, pb::NodeEvent> newest_status_;  // newest of each rank
   std::optional<pb::NodeEvent> newest_sample_;
   std::optional<pb::NodeDone> end_;

@@ -415,7 +415,8 @@ void MoveOptionsToTrainer(LaunchOptions& options) {
     options.train.time_limit_s = options.train.time_limit_s.value_or(limit_s);
   }
   const int64_t interval = std::exchange(options.memory_checkpoint, 0);
-  if (interval > 0) options.train.memory_checkpoint = options.train.memory_checkpoint.value_or(interval);
+  if (interval > 0)
+    options.train.memory_checkpoint = options.train.memory_checkpoint.value_or(interval);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ struct CheckpointSource {
 // Whether `path` is the folder of one checkpoint of dslaunch.
 bool HasManifest(const std::string& path);
 
-// Returns the folder of the checkpoint that the file `latest` in `path` names; `path` itself if that
-// file does not name one of dslaunch.
+// Returns the folder of the checkpoint that the file `latest` in `path` names; `path` itself if
+// that file does not name one of dslaunch.
 std::string LatestIn(const std::string& path);
 
 // Opens the file or folder. Reads names and positions only. Throws kBadInput for anything else and
