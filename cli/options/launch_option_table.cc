@@ -691,7 +691,7 @@ OptionTable MakeTable() {
        .value = "'PROGRAM ...'",
        .group = Group::kFailure,
        .help = "preflight in which each node also runs this program; a node where it does not end "
-               "with 0 cannot be used. Words are split as in a shell, but none runs",
+               "with 0 cannot be used. It is split at blanks; no shell runs",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              ReadCommand<&LaunchOptions::health_command>(given, flags);

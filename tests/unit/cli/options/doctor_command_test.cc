@@ -39,10 +39,10 @@ TEST(DoctorCommandTest, ReadsBenchAndHealthCommand) {
   EXPECT_TRUE(Parsed({"--bench"}).launch.preflight);
   EXPECT_TRUE(Parsed({"--preflight", "train"}).launch.preflight);
   EXPECT_FALSE(Parsed({}).launch.preflight);
-  const DoctorCommand command = Parsed({"--health_command", "check --all 'a b; c' $HOME"});
+  const DoctorCommand command = Parsed({"--health_command", "/opt/check --all 3"});
   EXPECT_TRUE(command.launch.preflight);
-  EXPECT_THAT(command.launch.health_command,
-              ::testing::ElementsAre("check", "--all", "a b; c", "$HOME"));
+  EXPECT_THAT(command.launch.health_command, ::testing::ElementsAre("/opt/check", "--all", "3"));
+  EXPECT_THAT(Refused({"--health_command", "sh -c 'exit 0'"}), HasSubstr("--health_command"));
 }
 
 TEST(DoctorCommandTest, TrainRequiresTheTrainer) {
