@@ -311,6 +311,27 @@ class LinkClient {
   const Deadline deadline_;
 };
 
+// The starvation of the end that waits more for a processor, this thread or the server's.
+class EndsStarvation {
+ public:
+  EndsStarvation(LinkClient& client, const std::string& endpoint)
+      : client_(client), endpoint_(endpoint), server_delay_ns_(client.ServerDelayNs(endpoint)) {}
+
+  uint32_t Permille() {
+    const uint32_t here = here_.Permille();
+    const Clock::duration elapsed = Clock::now() - begin_;
+    const uint64_t now_ns = client_.ServerDelayNs(endpoint_);
+    return std::max(here, StarvedPermille(now_ns - std::min(now_ns, server_delay_ns_), elapsed));
+  }
+
+ private:
+  LinkClient& client_;
+  const std::string& endpoint_;
+  const uint64_t server_delay_ns_;
+  const StarvationMeter here_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
 }  // namespace
 
 pb::ServeLinkReply LinkServer::Start(const pb::ServeLinkRequest& request) {
@@ -356,17 +377,15 @@ pb::LinkMeasurement MeasureLink(const pb::MeasureLinkRequest& request) {
     }
     measured.set_endpoint(endpoint);
     measured.clear_trouble();
-    const StarvationMeter starvation;
-    const uint64_t server_delay = client.ServerDelayNs(endpoint);
-    const Clock::time_point begin = Clock::now();
     measured.set_round_trip_ns(*round_trip);
+    EndsStarvation all(client, endpoint);
+    EndsStarvation sending(client, endpoint);
     measured.set_sent_bytes_per_s(client.SentBytesPerSecond(endpoint));
+    measured.set_sent_starved_permille(sending.Permille());
+    EndsStarvation receiving(client, endpoint);
     measured.set_received_bytes_per_s(client.ReceivedBytesPerSecond(endpoint));
-    const Clock::duration elapsed = Clock::now() - begin;
-    const uint64_t later = client.ServerDelayNs(endpoint);
-    measured.set_starved_permille(
-        std::max(starvation.Permille(),
-                 StarvedPermille(later > server_delay ? later - server_delay : 0, elapsed)));
+    measured.set_received_starved_permille(receiving.Permille());
+    measured.set_starved_permille(all.Permille());
     return measured;
   }
   if (measured.trouble().empty()) measured.set_trouble("the other node has no address");

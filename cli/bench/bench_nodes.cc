@@ -37,8 +37,9 @@ class NodeBench {
       if (nodes_[i].inspection != nullptr) all.push_back(i);
     }
     MeasureNodes(all, /*is_first=*/true);
+    bench_.first = bench_.figures;
     for (int look = 0; look < kSecondLooks; ++look)
-      MeasureNodes(NodesOf(FindSlow(bench_.figures, /*with_disturbed=*/true), /*of_network=*/false),
+      MeasureNodes(NodesOf(FindSlow(bench_.figures, bench_.first), /*of_network=*/false),
                    /*is_first=*/false);
     MeasureNetwork(all);
     bench_.took_ms = std::chrono::duration_cast<milliseconds>(Clock::now() - begin).count();
@@ -111,6 +112,9 @@ class NodeBench {
       for (NodePair& pair : round) pair = {serving[pair.serving], serving[pair.measuring]};
       MeasureRound(round);
     }
+    for (const Figure& figure : bench_.figures) {
+      if (IsOfNetwork(figure.kind)) bench_.first.push_back(figure);
+    }
     for (int look = 0; look < kSecondLooks; ++look) {
       const std::vector<size_t> suspects = Suspects();
       std::vector<size_t> partners;
@@ -122,7 +126,7 @@ class NodeBench {
   // Nodes with a slow network, and those that no partner has reached.
   std::vector<size_t> Suspects() const {
     std::vector<size_t> suspects =
-        NodesOf(FindSlow(bench_.figures, /*with_disturbed=*/true), /*of_network=*/true);
+        NodesOf(FindSlow(bench_.figures, bench_.first), /*of_network=*/true);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const bool reached = std::ranges::any_of(bench_.figures, [&](const Figure& figure) {
         return figure.node == i && IsOfNetwork(figure.kind);

@@ -15,14 +15,11 @@ namespace {
 
 constexpr uint64_t kFreeGpuUsesBytes = uint64_t{1} << 30;  // memory that the driver itself uses
 
-// A thread that waits longer for a processor disturbs its measurement.
-constexpr uint32_t kDisturbedPermille = 50;
-
 void Add(std::vector<Figure>& figures, FigureKind kind, size_t node, uint64_t value,
          const std::string& part = "", double scale = 1, uint32_t starved_permille = 0) {
   if (value == 0) return;
   figures.push_back({kind, node, part, scale * static_cast<double>(value),
-                     starved_permille > kDisturbedPermille});
+                     std::min(starved_permille, 1000u) / 1000.0});
 }
 
 const char* HintOf(FigureKind kind) {
@@ -149,7 +146,7 @@ class Judge {
   }
 
   void AddSlow() {
-    for (const SlowFigure& slow : FindSlow(bench_.figures)) {
+    for (const SlowFigure& slow : FindSlow(bench_.figures, bench_.first)) {
       const Figure& figure = slow.figure;
       findings_.push_back(
           {figure.node, KindName(figure.kind), false,
@@ -192,17 +189,19 @@ std::vector<Figure> FiguresOf(const pb::NodeMeasurement& measured, size_t node) 
 std::vector<Figure> FiguresOf(const pb::LinkMeasurement& measured, const NodePair& pair) {
   std::vector<Figure> figures;
   if (!measured.trouble().empty()) return figures;
-  const uint32_t starved = measured.starved_permille();
   for (const size_t node : {pair.measuring, pair.serving}) {
     const bool measures = node == pair.measuring;
-    const uint64_t sent = measured.sent_bytes_per_s(), received = measured.received_bytes_per_s();
     // A direction in which nothing arrived in time is as slow as can be, not unmeasured.
-    const auto add = [&](FigureKind kind, uint64_t bytes) {
-      Add(figures, kind, node, std::max<uint64_t>(bytes, 1), "", 1, starved);
+    const auto add = [&](FigureKind kind, bool is_sent) {
+      const uint64_t bytes =
+          is_sent ? measured.sent_bytes_per_s() : measured.received_bytes_per_s();
+      Add(figures, kind, node, std::max<uint64_t>(bytes, 1), "", 1,
+          is_sent ? measured.sent_starved_permille() : measured.received_starved_permille());
     };
-    add(FigureKind::kSending, measures ? sent : received);
-    add(FigureKind::kReceiving, measures ? received : sent);
-    Add(figures, FigureKind::kRoundTrip, node, measured.round_trip_ns(), "", 1e-9, starved);
+    add(FigureKind::kSending, measures);
+    add(FigureKind::kReceiving, !measures);
+    Add(figures, FigureKind::kRoundTrip, node, measured.round_trip_ns(), "", 1e-9,
+        measured.starved_permille());
   }
   return figures;
 }

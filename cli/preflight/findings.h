@@ -28,7 +28,9 @@ struct MeasuredLink {
 // All measurements, also the repeated ones of suspects.
 struct Bench {
   std::vector<MeasuredNode> nodes;
-  std::vector<Figure> figures;  // `node`: index into `nodes`
+  std::vector<Figure> figures;  // `node`: index into `nodes`; the best of all looks
+  // Figures of the first look at all nodes, which were measured alike. Their medians count.
+  std::vector<Figure> first;
   std::vector<MeasuredLink> links;
   uint32_t gpus_needed = 0;  // GPUs that must be free on each node
   int64_t took_ms = 0;

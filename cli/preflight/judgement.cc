@@ -11,6 +11,9 @@ namespace {
 constexpr double kLeastShare = 0.1;          // a difference of CPU shares that counts
 constexpr double kLeastRoundTripS = 0.0002;  // a difference of round trips that counts
 
+constexpr double kMostStarved = 0.5;
+constexpr double kMostStarvedRoundTrip = 0.05;
+
 enum class Unit { kFlops, kShare, kBytes, kBits, kTime };
 
 struct KindRow {
@@ -51,10 +54,14 @@ bool IsBetter(FigureKind kind, double one, double other) {
   return kind == FigureKind::kRoundTrip ? one < other : one > other;
 }
 
+// `figure` is starved for at most kMostStarved of the time.
 bool IsSlow(const Figure& figure, double median) {
+  if (figure.kind == FigureKind::kRoundTrip) {
+    return figure.starved <= kMostStarvedRoundTrip && figure.value > median / kSlowPart &&
+           figure.value > median + kLeastRoundTripS;
+  }
   if (figure.kind == FigureKind::kCpuShare && figure.value > median - kLeastShare) return false;
-  if (figure.kind != FigureKind::kRoundTrip) return figure.value < kSlowPart * median;
-  return figure.value > median / kSlowPart && figure.value > median + kLeastRoundTripS;
+  return figure.value / (1 - figure.starved) < kSlowPart * median;
 }
 
 }  // namespace
@@ -94,8 +101,11 @@ void KeepBest(std::vector<Figure>& figures, const std::vector<Figure>& measured)
       figures.push_back(one);
       continue;
     }
-    if (IsBetter(one.kind, one.value, same->value)) same->value = one.value;
-    same->disturbed = same->disturbed && one.disturbed;
+    // The estimate without starvation decides, which is the least certain part of a bad value.
+    if (IsBetter(one.kind, one.value, same->value))
+      *same = one;
+    else if (one.starved < same->starved)
+      same->starved = one.starved;
   }
 }
 
@@ -109,18 +119,19 @@ double MedianOf(const std::vector<Figure>& figures, FigureKind kind) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
-std::vector<SlowFigure> FindSlow(const std::vector<Figure>& figures, bool with_disturbed) {
+std::vector<SlowFigure> FindSlow(const std::vector<Figure>& figures,
+                                 const std::vector<Figure>& reference) {
   std::array<double, kFigureKinds> medians{};
   std::array<std::set<size_t>, kFigureKinds> nodes;
-  for (const Figure& figure : figures) nodes[static_cast<size_t>(figure.kind)].insert(figure.node);
+  for (const Figure& figure : reference)
+    nodes[static_cast<size_t>(figure.kind)].insert(figure.node);
   for (size_t kind = 0; kind < kFigureKinds; ++kind)
-    medians[kind] = MedianOf(figures, static_cast<FigureKind>(kind));
+    medians[kind] = MedianOf(reference, static_cast<FigureKind>(kind));
   std::vector<SlowFigure> slow;
   for (const Figure& figure : figures) {
     const auto kind = static_cast<size_t>(figure.kind);
-    if (figure.disturbed && !with_disturbed) continue;
-    if (nodes[kind].size() >= 2 && IsSlow(figure, medians[kind]))
-      slow.push_back({figure, medians[kind]});
+    if (figure.starved > kMostStarved || nodes[kind].size() < 2) continue;
+    if (IsSlow(figure, medians[kind])) slow.push_back({figure, medians[kind]});
   }
   return slow;
 }

@@ -32,8 +32,9 @@ struct Figure {
   size_t node = 0;
   std::string part = {};  // the device or folder; empty if the node has one such value
   double value = 0;       // positive
-  // The measuring threads waited for a processor, so the node may be better than that.
-  bool disturbed = false;
+  // Part of the time (0 to 1) that the measuring threads waited for a processor. The node may be
+  // better by that.
+  double starved = 0;
 };
 
 // Returns the name for tables: "send", "GEMM".
@@ -43,7 +44,7 @@ const char* KindName(FigureKind kind);
 std::string FigureText(FigureKind kind, double value);
 
 // Adds `measured` to `figures`. Of two values of the same kind, node and part it keeps the better
-// one, because disturbances only make values worse. It is disturbed only if both are.
+// one, because disturbances only make values worse.
 void KeepBest(std::vector<Figure>& figures, const std::vector<Figure>& measured);
 
 // The median of a kind; the mean of the two in the middle. 0 if there is no figure of the kind.
@@ -54,11 +55,13 @@ struct SlowFigure {
   double median = 0;  // median of the figure's kind
 };
 
-// Returns the figures that are worse than kSlowPart of the median of their kind, in the order of
-// `figures`. A round trip must besides be 0.2 ms longer than the median, because shorter
-// differences are the switches', not the node's, and a share of the processor 0.1 below the median.
-// Skips kinds with figures of fewer than two nodes, and disturbed figures unless `with_disturbed`.
-std::vector<SlowFigure> FindSlow(const std::vector<Figure>& figures, bool with_disturbed = false);
+// Returns the figures that are worse than kSlowPart of the median of their kind in `reference`, in
+// the order of `figures`. A round trip must besides be 0.2 ms longer than the median, because
+// shorter differences are the switches', not the node's, and a share of the processor 0.1 below the
+// median. A figure counts as it would be without starvation, and not at all if that was more than
+// half of the time (for a round trip, more than 0.05). Skips kinds of fewer than two nodes.
+std::vector<SlowFigure> FindSlow(const std::vector<Figure>& figures,
+                                 const std::vector<Figure>& reference);
 
 // Returns the nodes of `slow`, ascending, each once; with `of_network`, those whose network is
 // slow, else those with another slow figure.

@@ -48,6 +48,13 @@ class Preflight(HostsCase):
         self.assertLessEqual({check for _, check, *_ in findings}, set(checks), findings)
         self.assertRegex(findings[0][3], says)
 
+    def skip_if_busy(self):
+        """Skips if other programs leave the nodes, which share this machine, less than the quota of a test."""
+        report, _ = self.bench()
+        share, = [figure["median"] for figure in report["nodes"][0]["figures"] if figure["figure"] == "CPU share"]
+        if share < 0.16:
+            self.skipTest(f"other programs leave each node {share:.0%} of a processor")
+
     def in_cgroup(self, controller, **files):
         """Puts the bad node's processes, also the later ones, into a cgroup with these settings."""
         folder = CGROUPS / controller / f"dslaunch-test-preflight-{os.getpid()}"
@@ -69,7 +76,7 @@ class Preflight(HostsCase):
         for run in range(HEALTHY_RUNS):
             report, findings = self.bench()
             self.assertEqual([], findings, f"run {run}: {[node['figures'] for node in report['nodes']]}")
-        self.assertEqual(8, len(report["nodes"][0]["figures"]) + 1)
+        self.assertEqual(7, len(report["nodes"][0]["figures"]))
 
     def test_names_node_with_limited_rate(self):
         limit = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "20mbit", "burst", "32kb", "latency", "50ms"]
@@ -85,6 +92,7 @@ class Preflight(HostsCase):
         self.names_bad_node(["send", "receive", "round trip"], says="ms, the median is 0")
 
     def test_names_node_with_cpu_quota(self):
+        self.skip_if_busy()
         self.in_cgroup("cpu", cfs_period_us="100000", cfs_quota_us="6000")
         self.names_bad_node(["CPU share", "core", "memory", "send", "receive", "round trip", "log folder"],
                             says=r"^\d+ %, the median is \d+ %")
@@ -115,35 +123,35 @@ class Preflight(HostsCase):
         self.names_bad_node(["clock"], says=r"\+[67]\.\d s off")
 
     def test_names_node_whose_health_command_fails(self):
+        self.names_bad_node(["health command"], "--health_command", self.health_check(), level="fail",
+                            says="exit code 3: fan is broken")
+
+    def health_check(self):
+        """Makes the bad node sick; returns a command that notices."""
         self.bad.write_file("sick", "")
         self.addCleanup(self.bad.outside_path("sick").unlink)
         check = self.folder / "check"
-        check.write_text('#!/bin/sh\n[ "$1" = "a b" ] || exit 9\n[ ! -e "$HOME/sick" ] || { echo "fan is broken"; exit 3; }\n')
+        check.write_text('#!/bin/sh\n[ "$1" = --all ] || exit 9\n'
+                         '[ ! -e "$HOME/sick" ] || { echo "fan is broken"; exit 3; }\n')
         check.chmod(0o755)
-        self.names_bad_node(["health command"], "--health_command", f"{check} 'a b'", level="fail",
-                            says="exit code 3: fan is broken")
+        return f"{check} --all"
 
     def spares_hostfile(self):
         return self.hosts.hostfile(text="".join(f"{node.name} slots=1{' spare=true' if node is self.hosts.nodes[-1] else ''}\n"
                                                 for node in self.hosts.nodes))
 
-    def fails_on_bad_node(self):
-        self.bad.write_file("sick", "")
-        self.addCleanup(self.bad.outside_path("sick").unlink)
-        return ["--health_command", "sh -c 'test ! -e $HOME/sick'"]
-
     def test_spare_replaces_unfit_node(self):
-        code, job = self.run_job("-H", self.spares_hostfile(), *self.fails_on_bad_node(), "--show", "all", "hostname",
+        code, job = self.run_job("-H", self.spares_hostfile(), "--health_command", self.health_check(), "--show", "all", "hostname",
                                  timeout_s=90)
         self.assert_code(0, code, job)
-        self.assert_prints(job, "preflight: node5: health command: it ended with exit code 1",
+        self.assert_prints(job, "preflight: node5: health command: it ended with exit code 3",
                            "preflight: node5 is set aside; spare node8 gets its ranks")
         for rank in range(NODES - 1):
             self.assert_prints(job, f"node{8 if rank == BAD else rank + 1}\n")
         self.assert_nothing_left(1)
 
     def test_job_fails_without_replacement(self):
-        code, job = self.run_job("-H", self.hosts.hostfile(slots=1), *self.fails_on_bad_node(), "hostname", timeout_s=90)
+        code, job = self.run_job("-H", self.hosts.hostfile(slots=1), "--health_command", self.health_check(), "hostname", timeout_s=90)
         self.assert_code(UNAVAILABLE, code, job)
         self.assert_prints(job, "node5 cannot be used, and no spare can replace it")
         self.assertNotIn("node1\n", job.stdout)

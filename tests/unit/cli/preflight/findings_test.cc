@@ -34,6 +34,7 @@ Bench Healthy(size_t nodes) {
       bench.links.push_back({pair, ""});
     }
   }
+  bench.first = bench.figures;
   return bench;
 }
 

@@ -24,7 +24,8 @@ std::vector<Figure> Figures(FigureKind kind, const std::vector<double>& values) 
 
 std::vector<size_t> SlowNodes(FigureKind kind, const std::vector<double>& values) {
   std::vector<size_t> nodes;
-  for (const SlowFigure& slow : FindSlow(Figures(kind, values))) nodes.push_back(slow.figure.node);
+  for (const SlowFigure& slow : FindSlow(Figures(kind, values), Figures(kind, values)))
+    nodes.push_back(slow.figure.node);
   return nodes;
 }
 
@@ -32,7 +33,8 @@ TEST(FindSlow, NamesNodesBelowFourFifthsOfMedian) {
   EXPECT_THAT(SlowNodes(FigureKind::kGemm, {100, 79, 100, 101, 81}), ElementsAre(1));
   EXPECT_THAT(SlowNodes(FigureKind::kGemm, {100, 100, 100, 1000}), IsEmpty());
   EXPECT_THAT(SlowNodes(FigureKind::kGemm, {100, 50}), ElementsAre(1));
-  const std::vector<SlowFigure> slow = FindSlow(Figures(FigureKind::kMemory, {90, 10, 110, 100}));
+  const std::vector<SlowFigure> slow = FindSlow(Figures(FigureKind::kMemory, {90, 10, 110, 100}),
+                                                Figures(FigureKind::kMemory, {90, 10, 110, 100}));
   ASSERT_EQ(1u, slow.size());
   EXPECT_EQ(95, slow[0].median);
 }
@@ -50,24 +52,32 @@ TEST(FindSlow, ComparesAllDevicesOfAllNodes) {
     for (const char* gpu : {"GPU 0", "GPU 1"})
       figures.push_back({FigureKind::kGemm, node, gpu, node == 1 && gpu[4] == '1' ? 300.0 : 500.0});
   }
-  const std::vector<SlowFigure> slow = FindSlow(figures);
+  const std::vector<SlowFigure> slow = FindSlow(figures, figures);
   ASSERT_EQ(1u, slow.size());
   EXPECT_EQ("GPU 1", slow[0].figure.part);
   EXPECT_EQ(1u, slow[0].figure.node);
 }
 
 TEST(FindSlow, SkipsKindsOfOneNode) {
-  EXPECT_THAT(FindSlow({{FigureKind::kGemm, 0, "GPU 0", 1}, {FigureKind::kGemm, 0, "GPU 1", 9}}),
-              IsEmpty());
+  const std::vector<Figure> figures = {{FigureKind::kGemm, 0, "GPU 0", 1},
+                                       {FigureKind::kGemm, 0, "GPU 1", 9}};
+  EXPECT_THAT(FindSlow(figures, figures), IsEmpty());
 }
 
-TEST(FindSlow, SkipsDisturbedFigures) {
-  std::vector<Figure> figures = Figures(FigureKind::kSending, {100, 100, 10, 100});
-  figures[2].disturbed = true;
-  EXPECT_THAT(FindSlow(figures), IsEmpty());
-  EXPECT_EQ(1u, FindSlow(figures, /*with_disturbed=*/true).size());
-  KeepBest(figures, {{FigureKind::kSending, 2, "", 9}});  // undisturbed, and no better
-  EXPECT_EQ(1u, FindSlow(figures).size());
+TEST(FindSlow, AllowsForStarvation) {
+  std::vector<Figure> figures = Figures(FigureKind::kSending, {100, 100, 60, 100});
+  EXPECT_EQ(1u, FindSlow(figures, figures).size());
+  figures[2].starved = 0.3;  // without it, 86
+  EXPECT_THAT(FindSlow(figures, figures), IsEmpty());
+  figures[2].value = 20;  // 29
+  EXPECT_EQ(1u, FindSlow(figures, figures).size());
+  figures[2].starved = 0.9;
+  EXPECT_THAT(FindSlow(figures, figures), IsEmpty());
+}
+
+TEST(FindSlow, ComparesWithMediansOfFirstLook) {
+  const std::vector<Figure> first = Figures(FigureKind::kMemory, {50, 50, 30, 50});
+  EXPECT_THAT(FindSlow(Figures(FigureKind::kMemory, {100, 100, 45, 100}), first), IsEmpty());
 }
 
 TEST(FindSlow, IgnoresSmallDifferencesOfCpuShare) {
@@ -106,13 +116,13 @@ class NetworkModel {
   std::vector<size_t> SlowNodes() {
     std::vector<Figure> figures;
     for (const PairRound& round : PlanRounds(speeds_.size())) Measure(round, figures);
-    const std::vector<size_t> suspects = NodesOf(FindSlow(figures), true);
+    const std::vector<size_t> suspects = NodesOf(FindSlow(figures, figures), true);
     std::vector<size_t> partners;
     for (size_t i = 0; i < speeds_.size(); ++i) {
       if (std::ranges::count(suspects, i) == 0) partners.push_back(i);
     }
     for (const PairRound& round : PlanConfirmation(suspects, partners)) Measure(round, figures);
-    return NodesOf(FindSlow(figures), true);
+    return NodesOf(FindSlow(figures, figures), true);
   }
 
  private:
@@ -165,7 +175,7 @@ TEST(FindSlow, NamesNoNodeOfHealthyClusters) {
       for (size_t node = 0; node < nodes; ++node)
         figures.push_back({static_cast<FigureKind>(kind), node, "", 1e9 * part(random)});
     }
-    EXPECT_THAT(FindSlow(figures), IsEmpty()) << "seed " << seed << ", turn " << turn;
+    EXPECT_THAT(FindSlow(figures, figures), IsEmpty()) << "seed " << seed << ", turn " << turn;
   }
 }
 
