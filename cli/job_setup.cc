@@ -5,6 +5,7 @@
 
 #include "base/os/subprocess.h"
 #include "cli/commands/version.h"
+#include "cli/metrics/metrics_server.h"
 #include "cli/plan/job_spec.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/python_environment.h"
@@ -133,6 +134,22 @@ Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
             "LibTorch with CUDA (dslaunch help training), or leave --device out to train on CPUs"};
   }
   return DeviceChoice::kCpu;
+}
+
+Result<MetricsPlaces> MetricsFor(const LaunchOptions& options) {
+  if ((options.metrics_port != 0) != !options.metrics_token_file.empty()) {
+    return Error{ExitCode::kUsage,
+                 "--metrics_port and --metrics_token_file belong together: every user of this "
+                 "machine can reach the port; --metrics_socket needs no token"};
+  }
+  MetricsPlaces metrics = {.file = options.metrics_file,
+                           .socket = options.metrics_socket,
+                           .port = options.metrics_port,
+                           .token = {}};
+  if (options.metrics_port != 0) {
+    DSL_TRY_ASSIGN(metrics.token, ReadMetricsToken(options.metrics_token_file));
+  }
+  return metrics;
 }
 
 }  // namespace dslaunch

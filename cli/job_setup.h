@@ -14,6 +14,7 @@
 #include "cli/plan/job_program.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/recipe.h"
+#include "cli/request/metrics_places.h"
 
 namespace dslaunch {
 
@@ -44,5 +45,9 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
 // Returns the device to use: a trainer without CUDA must not claim to train on GPUs. Returns kUsage
 // if such a trainer is asked for CUDA.
 Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked);
+
+// Returns where the job's metrics go. Reads the token's file. Returns kUsage if a port has no token
+// or a token no port.
+Result<MetricsPlaces> MetricsFor(const LaunchOptions& options);
 
 }  // namespace dslaunch

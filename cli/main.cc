@@ -31,7 +31,6 @@
 #include "cli/commands/transport_choice.h"
 #include "cli/commands/version.h"
 #include "cli/job_setup.h"
-#include "cli/metrics/metrics_server.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/data_command.h"
@@ -317,18 +316,7 @@ Result<SessionOptions> MakeSession(const LaunchOptions& options, const std::stri
   session.log_level = options.log_level;
   session.own_address = options.local_addr.value_or("");
   session.json = options.json;
-  session.metrics = {.file = options.metrics_file,
-                     .socket = options.metrics_socket,
-                     .port = options.metrics_port,
-                     .token = {}};
-  if ((options.metrics_port != 0) != !options.metrics_token_file.empty()) {
-    return Error{ExitCode::kUsage,
-                 "--metrics_port and --metrics_token_file belong together: every user of this "
-                 "machine can reach the port; --metrics_socket needs no token"};
-  }
-  if (options.metrics_port != 0) {
-    DSL_TRY_ASSIGN(session.metrics.token, ReadMetricsToken(options.metrics_token_file));
-  }
+  DSL_TRY_ASSIGN(session.metrics, MetricsFor(options));
   session.error_file = FromEnvironment("TORCHELASTIC_ERROR_FILE");
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
   return session;

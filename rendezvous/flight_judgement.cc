@@ -223,7 +223,8 @@ class Judgement {
 
   // Ranks wait for each other in a circle.
   std::optional<FlightVerdict> OtherOrder() const {
-    std::map<uint32_t, std::pair<Call, uint32_t>> waits;  // by rank: its call, and for whom
+    std::map<uint32_t, std::pair<Call, uint32_t>>
+        waits;  // call of each rank, and rank that it waits for
     for (const auto& [key, exchange] : exchanges_) {
       if (exchange.missing.empty()) continue;
       for (const Call& call : exchange.calls)
@@ -288,7 +289,7 @@ class Judgement {
     return verdict;
   }
 
-  // The device of some ranks has begun an exchange, that of others has not.
+  // Devices of some ranks have begun an exchange, and devices of others have not.
   std::optional<FlightVerdict> NotStarted() const {
     for (const auto& [key, exchange] : exchanges_) {
       std::vector<Call> late;

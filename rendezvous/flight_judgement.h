@@ -15,7 +15,7 @@ struct FlightVerdict {
     kNotEntered,      // `ranks` have not called an exchange in which the others wait
     kOtherOrder,      // `ranks` wait for each other in different exchanges
     kOtherOperation,  // exchanges of the same number have other operations, sizes or types
-    kNotStarted,      // the exchange of `ranks` has not begun on its device, that of others has
+    kNotStarted,      // devices of `ranks` have not begun an exchange, and devices of others have
   };
   Kind kind = Kind::kNotEntered;
   bool sure = false;            // every rank of the exchange has a record

@@ -16,6 +16,15 @@ namespace {
 constexpr milliseconds kDefaultTick(500);
 constexpr int kLoopPatience = 5;  // times dead_ms, or the lease; as disks may take
 
+pb::Cause StepSignalCause(const NodeJob& job, int signal_number) {
+  pb::Cause cause = job.Cause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
+                              "Slurm sent " + SignalName(signal_number) + " to the job's step on " +
+                                  job.node_name() + "; scontrol show job says why");
+  cause.set_exit_code(ExitCodeForSignal(signal_number));
+  cause.set_signal(signal_number);
+  return cause;
+}
+
 }  // namespace
 
 AgentCore::AgentCore(const AgentCoreOptions& options, BootClock::time_point now)
@@ -32,19 +41,8 @@ AgentActions AgentCore::Take(Clock::time_point now) {
   Settle(now);
   majority_.UpdateLeaseCounts();
   goodput_.Update(now);
-  for (AgentAction& action : actions_) AddGoodput(action, now);
+  for (AgentAction& action : actions_) goodput_.AddTo(action, now);
   return std::exchange(actions_, {});
-}
-
-void AgentCore::AddGoodput(AgentAction& action, Clock::time_point now) const {
-  if (auto* const emit = std::get_if<agent_action::EmitEvent>(&action)) {
-    if (emit->event.has_started())
-      *emit->event.mutable_started()->mutable_goodput() = goodput_.Report(now);
-  } else if (auto* const end = std::get_if<agent_action::EndEvents>(&action)) {
-    *end->done.mutable_goodput() = goodput_.Report(now);
-  } else if (auto* const write = std::get_if<agent_action::WriteResult>(&action)) {
-    *write->result.mutable_done()->mutable_goodput() = goodput_.Report(now);
-  }
 }
 
 void AgentCore::Settle(Clock::time_point now) {
@@ -217,22 +215,12 @@ void AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_
     case pb::SupervisorEvent::kFrontEndConnection:
       return front_end_.OnConnection(event.front_end_connection().is_broken());
     case pb::SupervisorEvent::kStepSignal:
-      return OnStepSignal(event.step_signal().signal());
+      // Every node of the job gets it, and mostly the front end too: the first report counts.
+      if (!job_.prepared() || workers_.stopping()) return;
+      return out_.StopJob(StepSignalCause(job_, event.step_signal().signal()));
     default:
       return workers_.OnSupervisorEvent(event, now);
   }
-}
-
-// Every node of the job gets it, and mostly the front end too: the first report counts.
-void AgentCore::OnStepSignal(int signal_number) {
-  if (!job_.prepared() || workers_.stopping()) return;
-  pb::Cause cause =
-      job_.Cause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
-                 "Slurm sent " + SignalName(signal_number) + " to the job's step on " +
-                     job_.node_name() + "; scontrol show job says why");
-  cause.set_exit_code(ExitCodeForSignal(signal_number));
-  cause.set_signal(signal_number);
-  out_.StopJob(cause);
 }
 
 void AgentCore::OnSupervisorGone(Clock::time_point now) {

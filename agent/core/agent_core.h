@@ -101,10 +101,8 @@ class AgentCore {
   void CarryOut(AgentRequest request, Clock::time_point now);
   void OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now);
   void OnDrain(uint64_t attempt, const pb::Drain& drain);
-  void OnStepSignal(int signal_number);
   void DrainRanks();
   void Stop(const pb::Cause& cause, bool kill_now);
-  void AddGoodput(AgentAction& action, Clock::time_point now) const;
 
   const bool plant_early_drained_;
   AgentOutbox out_;

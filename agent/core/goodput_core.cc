@@ -90,6 +90,16 @@ pb::NodeGoodput GoodputCore::Report(Clock::time_point now) const {
   return report;
 }
 
+void GoodputCore::AddTo(AgentAction& action, Clock::time_point now) const {
+  if (auto* const emit = std::get_if<agent_action::EmitEvent>(&action)) {
+    if (emit->event.has_started()) *emit->event.mutable_started()->mutable_goodput() = Report(now);
+  } else if (auto* const end = std::get_if<agent_action::EndEvents>(&action)) {
+    *end->done.mutable_goodput() = Report(now);
+  } else if (auto* const write = std::get_if<agent_action::WriteResult>(&action)) {
+    *write->result.mutable_done()->mutable_goodput() = Report(now);
+  }
+}
+
 bool GoodputCore::IsReportDue(Clock::time_point now) {
   if (!had_ranks_ || (reported_at_ && now - *reported_at_ < kReportEvery)) return false;
   reported_at_ = now;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "agent/core/agent_action.h"
 #include "agent/core/node_job.h"
 #include "agent/core/slot_ledger.h"
 #include "agent/core/workers_core.h"
@@ -35,6 +36,8 @@ class GoodputCore {
   // once the job is prepared.
   void Update(Clock::time_point now);
   pb::NodeGoodput Report(Clock::time_point now) const;
+  // Adds the report to what begins an attempt or ends this node's part of the job.
+  void AddTo(AgentAction& action, Clock::time_point now) const;
   // Returns whether it is time to report to the front end; then not for some seconds again.
   bool IsReportDue(Clock::time_point now);
 

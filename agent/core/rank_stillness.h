@@ -41,7 +41,7 @@ struct RankSigns {
 // 256 bytes for each look that are read from event descriptors, besides as many bytes as the
 // store's connections carried. With a GPU open, the CPU time of the rank's own process does not
 // count of life, because waiting for a GPU uses it. Without `cpu_counts` it never
-// counts; that of its descendants always does.
+// counts; CPU time of its descendants always does.
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
                uint32_t looks = 1, bool cpu_counts = true);
 

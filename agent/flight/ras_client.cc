@@ -37,7 +37,7 @@ struct RasClient::Session {
   asio::steady_timer timer;
   Done done;  // empty once it was called
   size_t next_command = 0;
-  std::string status;  // what was read and not used
+  std::string status;  // bytes that were read and not used
   std::array<char, 1 << 14> buffer = {};
 };
 

@@ -14,8 +14,8 @@ namespace dslaunch {
 inline constexpr size_t kMaxRasBytes = size_t{16} << 20;
 
 // Returns which ranks have launched fewer operations than others, and which do not answer. Only
-// communicators of `world_size` ranks count, because only their ranks are known to be those of the
-// job. kBadInput if the status is neither form.
+// communicators of `world_size` ranks count, because only their ranks are certainly the ranks
+// of the job. kBadInput if the status is neither form.
 Result<pb::RasReport> ReadRasReport(std::string_view status, uint32_t world_size);
 
 // Returns a digest of all counts of operations in a status as JSON; 0 for text, which has none

@@ -29,8 +29,8 @@ class FrameHelper {
 
   explicit FrameHelper(asio::io_context& loop) : loop_(loop) {}
 
-  // Copies the stacks of the waiting ones of `tids` and starts the child, which copies those of the
-  // others. Calls `done` once, never from inside this call.
+  // Copies the stacks of the waiting threads of `tids` and starts the child, which copies the other
+  // stacks. Calls `done` once, never from inside this call.
   void Begin(pid_t pid, std::vector<pid_t> tids, Done done);
 
  private:

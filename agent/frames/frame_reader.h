@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxNativeFrames = 64;  // of a thread; the innermost are kept
+inline constexpr size_t kMaxNativeFrames = 64;  // limit of a thread; the innermost are kept
 
 struct NativeFrame {
   std::string function;  // demangled, without parameters; empty: no symbol

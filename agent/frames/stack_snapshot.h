@@ -16,7 +16,7 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;  // of each stack, from its top
+inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;  // bytes of each stack, from its top
 
 // Registers by their numbers in DWARF; nullopt: not known.
 inline constexpr size_t kRegisters = 33;

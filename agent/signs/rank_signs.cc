@@ -157,7 +157,7 @@ std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& child
     if (!readable && is_root) return std::nullopt;
   }
   if (signs.processes == 0) return std::nullopt;
-  // What Flight Recorder writes when it is asked for is no sign of life.
+  // A dump of Flight Recorder, written on request, does not show life.
   signs.file_bytes -= std::min(signs.file_bytes, SizeOf(rank.flight_dump));
   signs.output_bytes = SizeOf(rank.folder + "/stdout.log") + SizeOf(rank.folder + "/stderr.log");
   return signs;

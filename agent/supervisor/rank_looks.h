@@ -64,7 +64,7 @@ class RankLooks {
   StackReader reader_;
   FrameHelper frames_;
   std::deque<std::shared_ptr<Running>> queue_;
-  std::vector<std::weak_ptr<Running>> awaited_;  // whose frames are being read
+  std::vector<std::weak_ptr<Running>> awaited_;  // looks that wait for frames
   bool is_posted_ = false;                       // a turn
 };
 

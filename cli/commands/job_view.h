@@ -42,7 +42,7 @@ struct JobView {
   int64_t step = -1;                    // -1 if none was reported
   int64_t total_steps = 0;              // 0 if unknown
   int64_t stop_within_ms = 0;           // maximum time of a stop; 0 if unknown
-  std::optional<Goodput> goodput = {};  // of a detached job, as far as its nodes could be asked
+  std::optional<Goodput> goodput = {};  // detached jobs: sum of the nodes that answered
   std::optional<Copy> copy = {};        // the newest; nullopt if unknown
   // For kEnded, if the nodes were asked: the record of a node, and the index of that node.
   std::optional<pb::JobResult> result = {};

@@ -32,7 +32,6 @@ OptionSpec JobSsh() {
 }
 
 // Returns the --rank option of logs and attach.
-
 OptionSpec Rank() {
   return Option(
       "--rank", "R", "show the output of this rank only",
@@ -70,11 +69,9 @@ constexpr char kStacksDetails[] =
     "Prints the Python stacks of CPython 3.8 to 3.14, read from outside: also of ranks that are "
     "stopped, hold the GIL in C code or wait in the kernel, and of their child processes; of other "
     "programs the system call and the frames of C and C++. Ranks at the same place are shown once. "
-    "JOB is a job id, a part of "
-    "only one, or 'last'.";
+    "JOB is a job id, a part of only one, or 'last'.";
 
 constexpr char kJobDetails[] = "JOB is a job id, a part of only one, or 'last'.";
-
 const OptionTable& PsOptions() {
   static const OptionTable table = {
       Flag("--all", "also list jobs that have ended", kFlag<&JobCommand::all>),
@@ -86,12 +83,11 @@ const OptionTable& PsOptions() {
              "with --prune: only of jobs that ended at least so many days ago",
              [](const FlagValue& given, ParsedFlags& flags) {
                constexpr int kMostDays = 36'500;
-               const bool is_number =
-                   given.text.find_first_not_of("0123456789") == std::string::npos;
+               const std::string &name = given.name, &text = given.text;
+               const bool in_days = text.find_first_not_of("0123456789") == std::string::npos;
                flags.job.older_than_ms =
-                   is_number
-                       ? int64_t{ReadWhole<int>(given.name, given.text, 0, kMostDays)} * kDayMs
-                       : ReadSecondsAsMs(given.name, given.text, 0, kMostDays * 86'400.0);
+                   in_days ? int64_t{ReadWhole<int>(name, text, 0, kMostDays)} * kDayMs
+                           : ReadSecondsAsMs(name, text, 0, kMostDays * 86'400.0);
              }),
       JobSsh(),
       Help()};

@@ -22,8 +22,8 @@ inline constexpr size_t kMaxRankStackBytes = 256 << 10;  // bytes of the whole m
 void CutRankStacks(pb::RankStacks& stacks);
 
 inline constexpr int kMaxFlightGroups = 64;
-inline constexpr int kMaxFlightOperations = 16;  // of a group; the oldest are kept
-inline constexpr int kMaxFlightFrames = 16;      // of an operation; the innermost are kept
+inline constexpr int kMaxFlightOperations = 16;  // limit of a group; the oldest are kept
+inline constexpr int kMaxFlightFrames = 16;      // limit of an operation; the innermost are kept
 
 // Cuts texts and lists to these limits, and drops outer frames and then the last groups until the
 // message is at most kMaxRankStackBytes long; `whole` is false where a group was dropped.

@@ -28,6 +28,13 @@
 namespace dslaunch {
 namespace {
 
+// Reports where this attempt continues, unless copies in memory have reported it.
+void ReportRestore(Progress& progress, const RunCheckpoints& checkpoints, int64_t first_step) {
+  if (checkpoints.copy() != nullptr) return;
+  const MemoryCopies* const memory = checkpoints.memory();
+  progress.RestoredFromDisk(first_step, memory == nullptr ? std::nullopt : memory->reached_step());
+}
+
 // Whether the same command would go back to the checkpoint that its --resume names.
 bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
@@ -232,12 +239,8 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
                   .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready(/*loss_tolerated=*/only_trains);
-  if (env.attempt > 1 && env.rank == 0 && checkpoints.copy() == nullptr &&
-      schedule.first_step > 0) {
-    const MemoryCopies* const memory = checkpoints.memory();
-    progress_.RestoredFromDisk(schedule.first_step,
-                               memory == nullptr ? std::nullopt : memory->reached_step());
-  }
+  if (env.attempt > 1 && env.rank == 0 && schedule.first_step > 0)
+    ReportRestore(progress_, checkpoints, schedule.first_step);
   Announce(run);
 
   const int64_t last = TrainAll(run);

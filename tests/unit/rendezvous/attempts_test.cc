@@ -715,7 +715,7 @@ class StandstillOfJobTest : public ElasticTest {
   }
 };
 
-TEST_F(StandstillOfJobTest, AsksForFlightRecordsUnlessSure) {
+TEST_F(StandstillOfJobTest, RequestsFlightRecordsIfNotSure) {
   StartWith(pb::Policy::REPORT);
   const uint64_t look = To(1, BeatStill(60), Case::kInspect).inspect().look();
   const uint32_t none = 99;  // all ranks wait

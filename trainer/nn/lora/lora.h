@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 // How a linear layer is divided over a tensor-parallel group: in its outputs, in its inputs, or not
-// at all. `dim` of a cut is that of the layer's weight.
+// at all. `dim` of a cut is a dimension of the layer's weight.
 struct LinearDivision {
   TensorParallel tensor;
   std::optional<Cut> outputs;

@@ -91,7 +91,7 @@ class FrameHelperTest : public ::testing::Test {
 
 #ifdef DSLAUNCH_HAS_DWFL
 
-// Reads until the frames of all threads are those of the wait: the looks may be slow at first.
+// Reads until all threads have frames of the wait: the looks may be slow at first.
 TEST_F(FrameHelperTest, ReadsFunctionsAndLinesOfWaitingThreads) {
   const Program program(nullptr);
   pb::ProcessStacks frames;
