@@ -100,11 +100,11 @@ class ProfileTest(unittest.TestCase):
     def file(self, *names):
         return os.path.join(self.folder, *names)
 
-    def run_gpt2(self, world=2, run=None, engine=None, code=0):
+    def run_gpt2(self, world=2, run=None, engine=None, code=0, model=GPT2):
         """Returns rank 0's output; each rank has its own folder."""
         wanted = recipe(run=dict({"steps": 6, "seed": 1}, **(run or {})),
                         engine=dict({"train_batch_size": BATCH}, **(engine or {})))
-        wanted.update(model=GPT2, data={"type": "text", "path": self.file("text")})
+        wanted.update(model=model, data={"type": "text", "path": self.file("text"), "block_size": BLOCK})
         env = {}
         for rank in range(world):
             env[rank] = {"DSLAUNCH_RANK_DIR": self.file("rank_%d" % rank)}
@@ -273,6 +273,21 @@ class ProfileTest(unittest.TestCase):
         row = next(line for line in text.splitlines() if line.strip().startswith("attn"))
         attention = 2 * tokens * 256 * (768 + 256) + 2 * 2 * tokens * 64 * 256
         self.assertIn("%.2f MFLOP" % (attention / 1e6), row)
+
+    def test_flops_profiler_assigns_products_to_layers(self):
+        decoder = {"type": "decoder", "model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 160,
+                   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": BLOCK}
+        outputs = {"q_proj": 64, "k_proj": 32, "v_proj": 32, "o_proj": 64, "gate_proj": 160, "up_proj": 160}
+        for precision in "fp32", "bf16":
+            self.run_gpt2(world=1, model=decoder, engine={
+                **({"bf16": {"enabled": True}} if precision == "bf16" else {}), "flops_profiler": {"enabled": True, "profile_step": 2,
+                                                                 "output_file": self.file(precision)}})
+            with open(self.file(precision)) as stream:
+                rows = [line.split() for line in stream]
+            found = [(row[0], row[4:6]) for row in rows if row and row[0] in outputs]
+            self.assertEqual([name for name, _ in found], 2 * list(outputs))
+            for name, flops in found:
+                self.assertEqual(flops[0], "%.2f" % (2 * BATCH * BLOCK * 64 * outputs[name] / 1e6), (precision, name))
 
     def test_compares_precisions(self):
         out = self.run_gpt2(run={"mode": "compare_precision", "steps": 3})

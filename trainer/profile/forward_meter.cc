@@ -27,8 +27,8 @@ std::pair<const void*, int64_t> PlaceOf(const at::Tensor& tensor) {
 struct ForwardMeter::Hooks {
   struct Context : at::ObserverContext {
     OperatorCall call;
-    bool counts = false;  // its formula counts, so operators that it calls do not
-    bool converts = false;
+    bool counts = false;                   // its formula counts, so operators that it calls do not
+    std::optional<std::string> converted;  // module of the parameter that it converts
     Clock::time_point start;
   };
 
@@ -38,12 +38,13 @@ struct ForwardMeter::Hooks {
     auto context = std::make_unique<Context>();
     const std::string_view name = function.name();
     if (meter.depth_++ == 0) meter.operators_.push_back({});
-    context->converts = name == "aten::_to_copy";
     std::optional<std::string>& module = meter.operators_.back().module;
     for (const c10::IValue& input : function.inputs()) {
       if (!input.isTensor()) continue;
       const auto found = meter.module_of_.find(PlaceOf(input.toTensor()));
-      if (found != meter.module_of_.end()) module = found->second;
+      if (found == meter.module_of_.end()) continue;
+      module = found->second;
+      if (name == "aten::_to_copy") context->converted = found->second;
     }
     if (HasFlopFormula(name) && meter.formula_depth_++ == 0) {
       context->counts = true;
@@ -71,9 +72,8 @@ struct ForwardMeter::Hooks {
       outermost.flops += OperatorFlops(name, context->call);
     }
     // A parameter converted to another dtype still belongs to its module.
-    if (context->converts && outermost.module && !function.outputs().empty() &&
-        function.outputs()[0].isTensor()) {
-      meter.module_of_[PlaceOf(function.outputs()[0].toTensor())] = *outermost.module;
+    if (context->converted && !function.outputs().empty() && function.outputs()[0].isTensor()) {
+      meter.module_of_[PlaceOf(function.outputs()[0].toTensor())] = *context->converted;
     }
     if (--meter.depth_ > 0) return;
     outermost.seconds = std::chrono::duration<double>(Clock::now() - context->start).count();
