@@ -15,7 +15,7 @@
 #include "base/os/build_id.h"
 #include "base/os/exported_symbols.h"
 #include "base/text/cpu_list.h"
-#include "cli/commands/hostfile_sources.h"
+#include "cli/hostfile/hostfile_sources.h"
 #include "cli/launchers/start_all.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"

@@ -1,4 +1,4 @@
-#include "cli/commands/hostfile_sources.h"
+#include "cli/hostfile/hostfile_sources.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "cli/commands/hostfile_report.h"
+#include "cli/hostfile/hostfile_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/commands/hostfile_sources.h"
+#include "cli/hostfile/hostfile_sources.h"
 
 namespace dslaunch::hostfile_report_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/commands/hostfile_commands.h"
+#include "cli/hostfile/hostfile_commands.h"
 
 #include <unistd.h>
 
@@ -7,10 +7,10 @@
 #include "agent/accelerators/accelerators.h"
 #include "base/count.h"
 #include "base/os/put_file.h"
-#include "cli/commands/hostfile_report.h"
-#include "cli/commands/hostfile_sources.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/core/connect_failures.h"
+#include "cli/hostfile/hostfile_report.h"
+#include "cli/hostfile/hostfile_sources.h"
 #include "cli/output/print_text.h"
 #include "cli/plan/plan_info.h"
 #include "cli/transport/agent_binary.h"

@@ -1,4 +1,4 @@
-#include "cli/commands/hostfile_report.h"
+#include "cli/hostfile/hostfile_report.h"
 
 #include <algorithm>
 #include <cctype>
