@@ -25,6 +25,7 @@
 #include "cli/commands/metrics_scrape.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/commands/report_collect.h"
+#include "cli/commands/top_session.h"
 #include "cli/core/call_times.h"
 #include "cli/core/session_options.h"
 #include "cli/output/print_text.h"
@@ -37,6 +38,7 @@
 #include "cli/session/progress_file.h"
 #include "cli/session/summary_json.h"
 #include "cli/stacks/stacks_text.h"
+#include "cli/top/top_json.h"
 #include "cli/transport/agent_binary.h"
 
 namespace dslaunch {
@@ -326,6 +328,39 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
   return exit_code;
 }
 
+// Waits until the front end of a job that has ended has written how. Prints the summary.
+void ShowEndOfTop(const JobRecord& record, const AgentBinary& agent, Terminal& terminal) {
+  const Deadline deadline = Deadline::After(kStopSlack);
+  while (FrontEnd(record) && !deadline.Expired()) std::this_thread::sleep_for(kPoll);
+  if (NeedsNodes(record)) StoreEnd(InspectJobs({record}, agent, kAskTimeout).front());
+  terminal.Err("dslaunch: job " + record.job_id + " has ended");
+  ShowEnd(record, nullptr, terminal);
+}
+
+Result<int> Top(const JobCommand& command, const JobView& view, const AgentBinary& agent,
+                Terminal& terminal) {
+  const bool runs =
+      view.state == JobView::State::kFrontEnd || view.state == JobView::State::kRunning;
+  if (!runs) return NotRunning(view, terminal, false);
+  const JobRecord& record = view.record;
+  TopSession session(record, agent, [record] {
+    const std::optional<ProcessId> front_end = FrontEnd(record);
+    return front_end && SignalProcess(*front_end, SIGTERM);
+  });
+  if (command.once || command.json) {
+    DSL_TRY(session.Measure());
+    const size_t columns = Columns(STDOUT_FILENO);
+    constexpr size_t kColumnsOfText = 120;
+    Print(terminal, command.json ? TopJson(session.model(), record.job_id, Clock::now())
+                                 : TopText(session.model(), session.job(), {Clock::now(), UnixMs()},
+                                           columns > 0 ? columns : kColumnsOfText));
+    return ToInt(ExitCode::kOk);
+  }
+  DSL_TRY_ASSIGN(const TopSession::End end, session.Show());
+  if (end == TopSession::End::kJobEnded) ShowEndOfTop(record, agent, terminal);
+  return ToInt(ExitCode::kOk);
+}
+
 int Describe(const JobView& view, Terminal& terminal) {
   Print(terminal, DescribeJob(view, FindEnd(view.record), FrontEndFolder(view.record), UnixMs()));
   return ToInt(ExitCode::kOk);
@@ -487,6 +522,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
     return CompareReports(command, {view_before, view}, agent, terminal);
   }
   if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);
+  if (command.kind == JobCommand::Kind::kTop) return Top(command, view, agent, terminal);
   return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)
                                                    : Stop(command, view, agent, terminal);
 }

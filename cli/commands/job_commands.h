@@ -1,4 +1,4 @@
-// Runs `dslaunch ps | describe | logs | attach | stop | report`.
+// Runs `dslaunch ps | describe | logs | attach | stacks | top | stop | report`.
 #pragma once
 
 #include "cli/options/job_command.h"

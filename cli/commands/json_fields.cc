@@ -108,6 +108,68 @@ const std::vector<JsonField>& StacksFields() {
   return kFields;
 }
 
+// Fields of dslaunch top --json.
+const std::vector<JsonField>& TopFields() {
+  static const std::vector<JsonField> kFields = {
+      {"job", "its id"},
+      {"state", "starting, running, restarting or ending"},
+      {"attempt", "starts of all ranks so far"},
+      {"restarts", ""},
+      {"world_size", ""},
+      {"stalled", "whether no rank has completed a step for 10 s and five median steps"},
+      {"step", "the most that a rank has reported; null: none reported"},
+      {"total_steps", "null: not known"},
+      {"loss", "null: not reported"},
+      {"samples_per_s", "null: not reported"},
+      {"tokens_per_s", "null: not reported"},
+      {"notice", "newest message about the job that still holds; null: none"},
+      {"outliers", "ranks and nodes that stand out, worst first"},
+      {"outliers[].rank", "null: the whole node"},
+      {"outliers[].node", ""},
+      {"outliers[].why", "for readers"},
+      {"nodes", "in the order of the hostfile"},
+      {"nodes[].name", ""},
+      {"nodes[].state", "connecting, connected, lost or ended"},
+      {"nodes[].trouble", "why it is lost, or its GPUs are not known; null: no trouble"},
+      {"nodes[].cores", "usable ones; null: not known, as in all below"},
+      {"nodes[].cpu_cores", "cores in use by all its processes"},
+      {"nodes[].memory_bytes", "usable memory"},
+      {"nodes[].memory_used_bytes", ""},
+      {"nodes[].network_bytes_per_s", "received and sent, without loopback"},
+      {"nodes[].disk_bytes_per_s", "read and written"},
+      {"nodes[].gpus", "as nvidia-smi reports them; null: the GPU does not report that"},
+      {"nodes[].gpus[].index", ""},
+      {"nodes[].gpus[].uuid", ""},
+      {"nodes[].gpus[].name", ""},
+      {"nodes[].gpus[].power_w", ""},
+      {"nodes[].gpus[].power_limit_w", ""},
+      {"nodes[].gpus[].temperature_c", ""},
+      {"nodes[].gpus[].utilization_percent", ""},
+      {"nodes[].gpus[].memory_bytes", ""},
+      {"nodes[].gpus[].memory_used_bytes", ""},
+      {"nodes[].gpus[].sm_clock_mhz", ""},
+      {"nodes[].gpus[].throttle_reasons", "bits of nvmlClocksThrottleReasons"},
+      {"nodes[].gpus[].ecc_corrected", "errors since the driver was loaded"},
+      {"nodes[].gpus[].ecc_uncorrected", ""},
+      {"nodes[].gpus[].age_s", "time since nvidia-smi reported this"},
+      {"nodes[].ranks", "ascending"},
+      {"nodes[].ranks[].rank", ""},
+      {"nodes[].ranks[].local_rank", ""},
+      {"nodes[].ranks[].end", "how it ended; null: it runs"},
+      {"nodes[].ranks[].step", "null: none reported"},
+      {"nodes[].ranks[].step_s", "median time of a step"},
+      {"nodes[].ranks[].waiting_share", "share of the step in which it waits for other ranks"},
+      {"nodes[].ranks[].exchange", "the exchange in which it has reported to wait; null: none"},
+      {"nodes[].ranks[].cpu_cores", "cores in use by its processes"},
+      {"nodes[].ranks[].memory_bytes", "resident memory of its processes"},
+      {"nodes[].ranks[].network_bytes_per_s", "TCP with other ranks, both directions"},
+      {"nodes[].ranks[].disk_bytes_per_s", "read from and written to storage"},
+      {"nodes[].ranks[].gpus", "indices of the GPUs that it was given"},
+      {"nodes[].ranks[].last_line", "last line that it printed; null: none"},
+  };
+  return kFields;
+}
+
 JsonDocument EventOfCause(const char* name, const char* about, std::vector<JsonField> fields) {
   fields.insert(fields.end(), {
                                   {"cause", "null: none"},
@@ -262,6 +324,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
             "object, as in --json; null: the job has a front end, or no rank was started"},
        }},
       {"dslaunch stacks --json", "Where the threads of a job's ranks are.", StacksFields()},
+      {"dslaunch top --json", "A running job: its nodes, ranks and GPUs.", TopFields()},
       {"dslaunch hostfile check --json",
        "The GPUs, cores and memory of the nodes of a hostfile.",
        {

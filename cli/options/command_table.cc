@@ -71,6 +71,15 @@ constexpr char kStacksDetails[] =
     "programs the system call and the frames of C and C++. Ranks at the same place are shown once. "
     "JOB is a job id, a part of only one, or 'last'.";
 
+constexpr char kTopDetails[] =
+    "Shows step, step time, waiting, memory, CPU, network and disk of nodes and ranks, their "
+    "newest "
+    "output, and power, memory and temperature of NVIDIA GPUs. Nodes and ranks that are alike "
+    "share "
+    "a row; what stands out is named. h lists the keys. The job's nodes measure only while "
+    "somebody "
+    "looks. Leaving does not affect the job. JOB is a job id, a part of only one, or 'last'.";
+
 constexpr char kJobDetails[] = "JOB is a job id, a part of only one, or 'last'.";
 const OptionTable& PsOptions() {
   static const OptionTable table = {
@@ -102,6 +111,14 @@ const OptionTable& StacksOptions() {
               },
               ValueKind::kNumber}),
       Flag("--json", "print JSON, for programs", kFlag<&JobCommand::json>), JobSsh(), Help()};
+  return table;
+}
+
+const OptionTable& TopOptions() {
+  static const OptionTable table = {
+      Flag("--once", "print the state once, as text", kFlag<&JobCommand::once>),
+      Flag("--json", "print the state once, as JSON, for programs", kFlag<&JobCommand::json>),
+      JobSsh(), Help()};
   return table;
 }
 
@@ -146,40 +163,6 @@ const OptionTable& ReportOptions() {
       Option("--compare", "JOB", "print how the job differs from this one; the page is about both",
              kText<&JobCommand::compare>),
       Flag("--force", "overwrite the file", kFlag<&JobCommand::force>), JobSsh(), Help()};
-  return table;
-}
-
-// Forwards an option that `bench comm` of dslaunch-train reads itself (trainer/bench/measure.h).
-void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
-  if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
-  flags.trainer_words.insert(flags.trainer_words.end(), {given.name, given.text});
-}
-
-const OptionTable& BenchCommOptions() {
-  static const OptionTable table = {
-      Option("--exchanges", "all_reduce,...",
-             "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_recv, "
-             "parameter_server; default: all",
-             PassToTrainer),
-      Option("--ranks", "2,4", "numbers of ranks; default: 2, 4, 8 ... and all", PassToTrainer),
-      Option("--min_bytes", "N", "smallest size; default 1024",
-             {PassToTrainer, ValueKind::kNumber}),
-      Option("--max_bytes", "N", "largest size; default 67108864; each is 4 times the one before",
-             {PassToTrainer, ValueKind::kNumber}),
-      Option("--iterations", "N", "exchanges of each size that are timed; default 20",
-             {PassToTrainer, ValueKind::kNumber}),
-      Option("--json_file", "FILE", "output file of rank 0 for programs",
-             {PassToTrainer, ValueKind::kFile}),
-      Option("--svg_file", "FILE", "output file of rank 0 with a plot",
-             {PassToTrainer, ValueKind::kFile}),
-      Option(
-          "--predict", "PARAMETERS",
-          "also print what a ring and a parameter server of 2 to 64 ranks would need for so many "
-          "fp32 gradients, by the measured cost of send_recv",
-          {PassToTrainer, ValueKind::kNumber}),
-      Option("--bandwidth", "GBPS", "with --predict: of links of this many GB/s",
-             {PassToTrainer, ValueKind::kNumber}),
-      Help()};
   return table;
 }
 
@@ -377,6 +360,13 @@ std::vector<CommandSpec> MakeCommands() {
        .options = &StacksOptions(),
        .examples = {{"dslaunch stacks last", "where all ranks of the newest job are"},
                     {"dslaunch stacks 3f2a --rank 3", "all threads of one rank"}}},
+      {.name = "top",
+       .help = "shows a running job live: nodes, ranks and GPUs, and what stands out",
+       .details = kTopDetails,
+       .arguments = {Job()},
+       .options = &TopOptions(),
+       .examples = {{"dslaunch top last", "the newest job"},
+                    {"dslaunch top 3f2a --once", "its state now, as text"}}},
       {.name = "stop",
        .help = "ends a job: SIGTERM, and SIGKILL after its grace; waits until no process is left",
        .details = kJobDetails,

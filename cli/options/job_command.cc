@@ -33,7 +33,7 @@ std::optional<int64_t> ParseTime(const std::string& text) {
 
 bool IsJobCommand(std::string_view word) {
   return word == "ps" || word == "describe" || word == "logs" || word == "attach" ||
-         word == "stacks" || word == "stop" || word == "report";
+         word == "stacks" || word == "top" || word == "stop" || word == "report";
 }
 
 Result<int64_t> ParseSince(const std::string& text, int64_t now_unix_ms) {
@@ -55,6 +55,7 @@ Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_
                    : name == "logs"     ? JobCommand::Kind::kLogs
                    : name == "attach"   ? JobCommand::Kind::kAttach
                    : name == "stacks"   ? JobCommand::Kind::kStacks
+                   : name == "top"      ? JobCommand::Kind::kTop
                    : name == "stop"     ? JobCommand::Kind::kStop
                                         : JobCommand::Kind::kReport;
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand(name, words));

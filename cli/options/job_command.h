@@ -1,5 +1,5 @@
 // The command line of commands for existing jobs: dslaunch ps | describe | logs | attach | stacks |
-// stop | report
+// top | stop | report
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace dslaunch {
 
 struct JobCommand {
-  enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStacks, kStop, kReport };
+  enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStacks, kTop, kStop, kReport };
   Kind kind = Kind::kHelp;
   std::string text;                      // text to print on stdout, for kHelp
   std::string job;                       // part of a job id, or "last"; empty for kPs
@@ -22,7 +22,7 @@ struct JobCommand {
 
   // Options of `ps`:
   bool all = false;          // includes jobs that have ended
-  bool json = false;         // also an option of `stacks`
+  bool json = false;         // also an option of `stacks` and `top`
   bool openmetrics = false;  // metrics of running jobs, or of `job`
   bool prune = false;
   int64_t older_than_ms = 0;  // minimum time since the end of a job, for prune
@@ -33,6 +33,8 @@ struct JobCommand {
   int64_t since_unix_ms = 0;  // Unix time; 0 for the whole output
 
   std::optional<int> only_rank;  // rank of `stacks`; nullopt: all
+
+  bool once = false;  // top prints once instead of drawing
 
   bool now = false;  // stop sends SIGKILL without a grace period
 

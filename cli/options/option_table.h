@@ -126,6 +126,7 @@ const OptionTable& LaunchOptionTable();
 const OptionTable& TrainOptionTable();
 const OptionTable& PredictOptionTable();
 const OptionTable& TuneOptionTable();
+const OptionTable& BenchCommOptions();
 
 // Two options that exclude each other.
 struct Exclusion {

@@ -131,7 +131,7 @@ bool Has(const OptionLayer& layer, std::string_view name) {
 // Rejects programs with the names of planned commands, because a later version would run the
 // command instead.
 Result<void> CheckReserved(const std::string& program, const OptionLayer& line) {
-  constexpr std::string_view kReserved[] = {"top", "import", "convert"};
+  constexpr std::string_view kReserved[] = {"import", "convert"};
   for (const char* form : {"--module", "--no_python", "--run_path"}) {
     if (Has(line, form)) return {};  // the word names a program of the user
   }

@@ -1,4 +1,4 @@
-// The options of `train`, `predict` and `tune`.
+// The options of `train`, `predict`, `tune` and `bench comm`.
 #include "cli/options/option_readers.h"
 
 namespace dslaunch {
@@ -35,6 +35,12 @@ void TopP(const FlagValue& given, ParsedFlags& flags) {
 
 void AddStop(const FlagValue& given, ParsedFlags& flags) {
   flags.options.train.stop.push_back(given.text);
+}
+
+// Forwards an option that `bench comm` of dslaunch-train reads itself (trainer/bench/measure.h).
+void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
+  if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
+  flags.trainer_words.insert(flags.trainer_words.end(), {given.name, given.text});
 }
 
 // Options of several commands.
@@ -332,6 +338,38 @@ const OptionTable& PredictOptionTable() {
        .repeatable = true},
       HelpOption(Group::kOther),
   };
+  return table;
+}
+
+const OptionTable& BenchCommOptions() {
+  static const OptionTable table = {
+      command_options::Option(
+          "--exchanges", "all_reduce,...",
+          "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_recv, "
+          "parameter_server; default: all",
+          PassToTrainer),
+      command_options::Option("--ranks", "2,4", "numbers of ranks; default: 2, 4, 8 ... and all",
+                              PassToTrainer),
+      command_options::Option("--min_bytes", "N", "smallest size; default 1024",
+                              {PassToTrainer, ValueKind::kNumber}),
+      command_options::Option("--max_bytes", "N",
+                              "largest size; default 67108864; each is 4 times the one before",
+                              {PassToTrainer, ValueKind::kNumber}),
+      command_options::Option("--iterations", "N",
+                              "exchanges of each size that are timed; default 20",
+                              {PassToTrainer, ValueKind::kNumber}),
+      command_options::Option("--json_file", "FILE", "output file of rank 0 for programs",
+                              {PassToTrainer, ValueKind::kFile}),
+      command_options::Option("--svg_file", "FILE", "output file of rank 0 with a plot",
+                              {PassToTrainer, ValueKind::kFile}),
+      command_options::Option(
+          "--predict", "PARAMETERS",
+          "also print what a ring and a parameter server of 2 to 64 ranks would need for so many "
+          "fp32 gradients, by the measured cost of send_recv",
+          {PassToTrainer, ValueKind::kNumber}),
+      command_options::Option("--bandwidth", "GBPS", "with --predict: of links of this many GB/s",
+                              {PassToTrainer, ValueKind::kNumber}),
+      command_options::Help()};
   return table;
 }
 

@@ -31,7 +31,7 @@ std::string Padded(std::string text, size_t columns) {
   return has < columns ? text.append(columns - has, ' ') : text;
 }
 
-// Renders links and bold text; code is kept as it is.
+// Renders links, bold text and the descriptions of pictures; code is kept as it is.
 std::string Inline(std::string_view text, const LinkText& link_text) {
   std::string result;
   while (!text.empty()) {
@@ -39,6 +39,14 @@ std::string Inline(std::string_view text, const LinkText& link_text) {
       const size_t end = text.find('`', 1);
       if (end != std::string_view::npos) {
         result += text.substr(1, end - 1);
+        text.remove_prefix(end + 1);
+        continue;
+      }
+    } else if (text.starts_with("![")) {
+      const size_t middle = text.find("](");
+      const size_t end = middle == std::string_view::npos ? middle : text.find(')', middle);
+      if (end != std::string_view::npos) {
+        result += "(picture: " + Inline(text.substr(2, middle - 2), link_text) + ")";
         text.remove_prefix(end + 1);
         continue;
       }

@@ -11,6 +11,8 @@ namespace {
 constexpr double kMicroseconds = 1e6;
 constexpr double kLeastStall_s = 10;
 constexpr double kStallSteps = 5;
+constexpr double kLag_s = 3;
+constexpr double kLeastStep_s = 1e-4;
 constexpr double kLowPower = 0.6;
 constexpr double kSlowWork = 1.25;
 constexpr double kLeastExtraWork_s = 0.01;
@@ -96,7 +98,9 @@ std::string WhyOf(const JobModel& model, const ModelRank& rank, const Medians& m
     return "draws " + BriefNumber(*figures.power_w) + " W, median " +
            BriefNumber(*medians.power_w) + " W, while the job stalls";
   }
-  if (figures.step && medians.step && *figures.step + 1 < *medians.step) {
+  // Samples and status lines of different ranks arrive at different times.
+  const double apart = 1 + kLag_s / std::max(medians.step_s.value_or(1), kLeastStep_s);
+  if (figures.step && medians.step && *figures.step + apart < *medians.step) {
     return "at step " + std::to_string(*rank.step) + ", median " +
            std::to_string(static_cast<uint64_t>(*medians.step));
   }

@@ -12,7 +12,7 @@ from pages import ROOT, split  # noqa: E402
 
 # Lists and objects that are empty or null in this test's jobs.
 MAY_BE_UNSEEN = re.compile(r"nodes\[\]\.left\[\]\.|train\.|nodes\[\]\.reach\[\]\.|rendezvous\.|"
-                           r"ranks\[\]\.processes\[\]\.threads\[\]\.frames\[\]\.|missing\[\]\.")
+                           r"ranks\[\]\.processes\[\]\.threads\[\]\.frames\[\]\.|missing\[\]\.|outliers\[\]\.|nodes\[\]\.gpus\[\]\.")
 
 
 def documents():
@@ -82,6 +82,7 @@ class JsonTest(LauncherCase):
         job = self.start(*TWO_BY_TWO, "--json", "--grace", "1", bash("echo here; sleep 60"))
         self.wait_for_output(job, "here")
         self.check("dslaunch stacks --json", self.json_of("stacks", "last", "--json"))
+        self.check("dslaunch top --json", self.json_of("top", "last", "--json"))
         job.signal(signal.SIGQUIT)
         self.wait_for_output(job, "where the ranks are")
         job.signal(2)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/host/launcher_use.h"
+#include "agent/samples/device_samples.h"
 #include "base/os/build_id.h"
 #include "base/os/exported_symbols.h"
 #include "base/text/cpu_list.h"
@@ -388,6 +389,17 @@ bool ReadsCommandLine(const std::string& bytes) {
   if (options->mode == Mode::kTrain && !options->train.sets.empty())
     IsTaken(ReadRecipe("{}", "/nowhere/recipe.yaml", options->train, "/nowhere"));
   return IsCommandTaken(*options);
+}
+
+bool ReadsDeviceLine(const std::string& bytes) {
+  Input input(bytes);
+  const auto query = static_cast<size_t>(input.Byte()) % kDeviceQueries;
+  const auto device = ParseDeviceLine(input.Rest(), query);
+  if (!device) return false;
+  RequireOneLine(device->name());
+  RequireOneLine(device->uuid());
+  Require(std::isfinite(device->power_w()) && device->power_w() >= 0, "a power cannot be");
+  return true;
 }
 
 bool ReadsCpuList(const std::string& bytes) {

@@ -39,6 +39,10 @@ TEST(MarkdownTest, RendersCodeBoldAndLinksAsText) {
   EXPECT_EQ(Render("open ` and [x] and ** and [y](z", 80), "open ` and [x] and ** and [y](z\n");
 }
 
+TEST(MarkdownTest, DescribesPictures) {
+  EXPECT_EQ(Render("![a job: `top`](top.svg) and text\n"), "(picture: a job: top) and text\n");
+}
+
 TEST(MarkdownTest, AlignsTables) {
   EXPECT_EQ(Render("| a | name |\n| --- | --- |\n| `x\\|y` | 1 |\n| longer | |\n"),
             "a       name\n------  ----\nx|y     1\nlonger\n");
