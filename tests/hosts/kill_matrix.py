@@ -555,7 +555,7 @@ class CellRun:
                 self.job.wait(empty_s if is_stopped else 1)
             except subprocess.TimeoutExpired:
                 result.problems.append("dslaunch does not end")
-        if self.cell.fault in COPYING and (holders := holders_of_memory()):
+        if self.cell.fault in COPYING and (holders := holders_of_memory(self.hosts)):
             result.problems.append(f"processes {holders} still have the memory of copies")
         if not self.job.running():
             result.code = self.job.wait(1)
@@ -630,10 +630,10 @@ class CellRun:
             self.disk.empty()
 
 
-def holders_of_memory():
-    """Returns the processes of all hosts that have the memory of copies open."""
+def holders_of_memory(hosts):
+    """Returns the processes of these hosts that have the memory of copies open."""
     holders = set()
-    for pid in all_pids():
+    for pid in {seen.pid for seen in scan(hosts)}:
         try:
             names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
         except OSError:
