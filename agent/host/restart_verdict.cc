@@ -25,7 +25,7 @@ struct TextRule {
 };
 
 constexpr char kGpuFailed[] = "a GPU or its connection failed";
-constexpr char kNetwork[] = "the network or another rank failed";
+constexpr char kNetwork[] = "a network connection failed";
 constexpr char kService[] = "a service did not answer, or refused for now";
 constexpr char kStorage[] = "the storage failed for a moment";
 constexpr char kPort[] = "a port was in use; the next start gets another";

@@ -37,9 +37,9 @@ class Completion(LauncherCase):
         for line, offered in (("dslaunch --num_", ["--num_proc", "--num_nodes", "--num_machines", "--num_gpus", "--num_accelerators",
                                                    "--num_processes"]),
                               ("dslaunch --rdzv-e", ["--rdzv-endpoint"]),
-                              ("dslaunch --device ", ["auto", "cuda", "cpu"]),
+                              ("dslaunch --device ", ["auto", "cuda", "rocm", "xpu", "npu", "hpu", "mlu", "cpu"]),
                               ("dslaunch --device=c", ["cuda", "cpu"]),
-                              ("dslaunch --device=", ["auto", "cuda", "cpu"]),
+                              ("dslaunch --device=", ["auto", "cuda", "rocm", "xpu", "npu", "hpu", "mlu", "cpu"]),
                               ("dslaunch --num_gpus 2 doc", ["doctor"]),
                               ("dslaunch train --st", ["--steps"]),
                               ("dslaunch --log_dir ", ["logs"]),
@@ -51,7 +51,7 @@ class Completion(LauncherCase):
     def test_fish_completes_options_and_values(self):
         for line, offered in (("dslaunch --num-", ["--num-accelerators", "--num-gpus", "--num-machines", "--num-nodes", "--num-proc",
                                                    "--num-processes"]),
-                              ("dslaunch --device ", ["auto", "cpu", "cuda"]),
+                              ("dslaunch --device ", ["auto", "cpu", "cuda", "hpu", "mlu", "npu", "rocm", "xpu"]),
                               ("dslaunch train --st", ["--steps"]),
                               ("dslaunch completion z", ["zsh"])):
             with self.subTest(line=line):

@@ -222,7 +222,7 @@ class ReportTest(LauncherCase):
         self.report("last", "-o", page)
         for width in 400, 900, 1600:
             seen = self.look(page, width)
-        self.assertEqual({"summary", "cause", "not_recorded"}, set(seen["sections"]))
+        self.assertEqual({"summary", "cause", "goodput", "not_recorded"}, set(seen["sections"]))
         self.assertRegex(seen["sections"]["cause"], "rank 1 .*exited with code 3")
         self.assertIn("No rank has left a metrics.jsonl", seen["sections"]["not_recorded"])
 
