@@ -286,8 +286,7 @@ OptionTable MakeTable() {
        .help = "same as --num_gpus; or count the GPUs or CPUs of each node",
        .target = NprocPerNode,
        .torchrun = true,
-       .pet = true,
-       .common = true},
+       .pet = true},
       {.names = "--launcher",
        .group = Group::kWhere,
        .help = "default: ssh with a hostfile, slurm in an allocation",
@@ -545,8 +544,8 @@ OptionTable MakeTable() {
       {.names = "-t,--tee",
        .value = "STREAMS",
        .group = Group::kOutput,
-       .help = "streams to files and terminal, as torchrun's: 1 stdout, 2 stderr, 3 both, of all "
-               "ranks; or 0:3,1:1 of local ranks",
+       .help = "streams to show too: 1 stdout, 2 stderr, 3 both of all ranks; or 0:3,1:1 of local "
+               "ranks, as torchrun's",
        .target = ReadTeeStreams,
        .torchrun = true,
        .pet = true,
@@ -683,8 +682,7 @@ OptionTable MakeTable() {
 
       {.names = "--preflight,--bench",
        .group = Group::kFailure,
-       .help = "measure all nodes and the network between them first, and set slow ones aside if "
-               "there are spares; doctor --bench measures only",
+       .help = "measure nodes and network first; replace slow nodes by spares",
        .target = kFlag<&LaunchOptions::preflight>,
        .common = true},
       {.names = "--health_command",

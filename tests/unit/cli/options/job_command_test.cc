@@ -35,7 +35,8 @@ TEST(JobCommandTest, ReadsOptionsOfPs) {
   EXPECT_TRUE(command->prune && command->all && command->json);
   EXPECT_EQ(command->older_than_ms, 3 * 86'400'000);
   EXPECT_THAT(Refusal({"ps", "--older_than", "3"}), HasSubstr("prune"));
-  EXPECT_THAT(Refusal({"ps", "job"}), HasSubstr("'job'"));
+  EXPECT_EQ(Parse({"ps", "abc"})->job, "abc");
+  EXPECT_THAT(Refusal({"ps", "abc", "def"}), HasSubstr("'def'"));
 }
 
 TEST(JobCommandTest, ReadsOptionsOfLogsBeforeAndAfterJob) {
