@@ -28,13 +28,6 @@
 namespace dslaunch {
 namespace {
 
-// Reports where this attempt continues, unless copies in memory have reported it.
-void ReportRestore(Progress& progress, const RunCheckpoints& checkpoints, int64_t first_step) {
-  if (checkpoints.copy() != nullptr) return;
-  const MemoryCopies* const memory = checkpoints.memory();
-  progress.RestoredFromDisk(first_step, memory == nullptr ? std::nullopt : memory->reached_step());
-}
-
 // Whether the same command would go back to the checkpoint that its --resume names.
 bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
@@ -111,6 +104,13 @@ class RunCheckpoints {
   std::optional<Checkpointer> own_;
   std::optional<RunStart> other_;
 };
+
+// Reports where this attempt continues, unless copies in memory have reported it.
+void ReportRestore(Progress& progress, RunCheckpoints& checkpoints, int64_t first_step) {
+  if (checkpoints.copy() != nullptr) return;
+  const MemoryCopies* const memory = checkpoints.memory();
+  progress.RestoredFromDisk(first_step, memory == nullptr ? std::nullopt : memory->reached_step());
+}
 
 // Returns the maximum of each category over the ranks, because a pipeline's stages differ.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {

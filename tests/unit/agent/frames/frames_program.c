@@ -1,7 +1,8 @@
 // Waits in read() below known functions, in two threads, or runs: frames_program [run].
 #include <pthread.h>
-#include <stdio.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static volatile unsigned long counter;
@@ -29,6 +30,7 @@ void* background(void* fd) {
 int main(int argc, char** argv) {
   int ends[2];
   pthread_t thread;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (pipe(ends) != 0) return 1;
   pthread_create(&thread, NULL, &background, &ends[0]);
   if (write(STDOUT_FILENO, "up\n", 3) != 3) return 1;
