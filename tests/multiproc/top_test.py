@@ -40,10 +40,17 @@ class Tmux:
 
     def __init__(self, case, columns, rows, environment, *argv):
         self.command = ["tmux", "-L", case.mark, "-f", "/dev/null"]
-        self.run("new-session", "-d", "-x", columns, "-y", rows, "env", "-i",
-                 *[f"{name}={value}" for name, value in environment.items()],
-                 "sh", "-c", '"$@"; echo "exit code $?"; sleep 1000', "sh", *argv)
+        session = [*self.command, "new-session", "-d", "-x", str(columns), "-y", str(rows), "env", "-i",
+                   *[f"{name}={value}" for name, value in environment.items()],
+                   "sh", "-c", '"$@"; echo "exit code $?"; sleep 1000', "sh", *argv]
         case.addCleanup(subprocess.run, [*self.command, "kill-server"], stderr=subprocess.DEVNULL, check=False)
+        # The server of tmux 3.3a sometimes exits while it starts: "server exited unexpectedly".
+        for _ in range(5):
+            started = subprocess.run(session, capture_output=True, text=True, check=False)
+            if started.returncode == 0:
+                return
+            time.sleep(0.2)
+        case.fail("tmux does not start: " + started.stderr)
 
     def run(self, *words):
         return subprocess.run([*self.command, *map(str, words)], capture_output=True, text=True, check=True).stdout
