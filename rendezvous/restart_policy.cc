@@ -65,7 +65,7 @@ std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
 // next attempt. False if memory was exhausted, or for a signal of the program's own error.
 bool IsSignalFromOutside(const pb::Cause& cause) {
   constexpr std::array kSentByOthers = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
-  return cause.kind() == pb::Cause::WORKER_EXIT && !cause.out_of_memory() &&
+  return cause.kind() == pb::Cause::WORKER_SIGNAL && !cause.out_of_memory() &&
          std::ranges::find(kSentByOthers, cause.signal()) != kSentByOthers.end();
 }
 

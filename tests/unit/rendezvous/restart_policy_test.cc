@@ -83,6 +83,7 @@ TEST(RestartPolicyTest, DoesNotPauseAfterSignalFromOutside) {
   policy.set_max_backoff_ms(5'000);
   const auto pause_after = [&](int signal, bool out_of_memory) {
     pb::Cause cause = Exit(1, 128 + signal);
+    if (signal != 0) cause.set_kind(pb::Cause::WORKER_SIGNAL);
     cause.set_signal(signal);
     cause.set_out_of_memory(out_of_memory);
     return Decide({{cause, At(0), {}}}, policy).delay.count();
