@@ -3,9 +3,11 @@
 #include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "agent/host/program.h"
 #include "base/errno_text.h"
+#include "base/exit_code.h"
 #include "base/os/brief_run.h"
 #include "base/os/proc_text.h"
 #include "base/text/sanitize.h"
@@ -15,14 +17,6 @@ namespace dslaunch {
 namespace {
 
 constexpr uint64_t kMebibyte = 1 << 20;
-
-// Removes and returns the next field of a CSV line; the last field extends to the end.
-std::string_view TakeField(std::string_view& line, bool last = false) {
-  const size_t end = last ? std::string_view::npos : line.find(", ");
-  const std::string_view field = line.substr(0, end);
-  line.remove_prefix(end == std::string_view::npos ? line.size() : end + 2);
-  return field;
-}
 
 // Returns 0 for "[N/A]", which GPUs that share the machine's memory report.
 uint64_t BytesOf(std::string_view mebibytes) { return TakeNumber(mebibytes) * kMebibyte; }
@@ -39,28 +33,18 @@ std::string CudaVersion(std::string_view version) {
   return "";
 }
 
-pb::Gpus Trouble(const std::string& why) {
-  pb::Gpus gpus;
-  gpus.set_trouble("nvidia-smi: " + why);
-  return gpus;
-}
-
-pb::Gpus Ask(const std::string& nvidia_smi, Deadline deadline) {
-  const BriefRun run =
-      RunBriefly({nvidia_smi, "--query-gpu=driver_version,memory.total,memory.used,uuid,name",
-                  "--format=csv,noheader,nounits"},
-                 NodeEnvironment(), deadline);
-  if (run.end == BriefRun::End::kNotStarted) return Trouble(ErrnoText(run.number));
-  if (run.end == BriefRun::End::kTimedOut) return Trouble("the driver does not answer");
+Result<std::string> OutputOf(const BriefRun& run) {
+  const auto fail = [](const std::string& why) {
+    return Error{ExitCode::kUnavailable, "nvidia-smi: " + why};
+  };
+  if (run.end == BriefRun::End::kNotStarted) return fail(ErrnoText(run.number));
+  if (run.end == BriefRun::End::kTimedOut) return fail("the driver does not answer");
   if (run.end == BriefRun::End::kSignalled)
-    return Trouble("it was ended by " + SignalName(run.number));
-  if (run.number != 0) {
-    std::string_view rest = run.output;
-    const std::string said = SanitizeForTerminal(TakeLine(rest));
-    return Trouble(said.empty() ? "exit code " + std::to_string(run.number) : said);
-  }
-  const BriefRun version = RunBriefly({nvidia_smi, "--version"}, NodeEnvironment(), deadline);
-  return ParseNvidiaSmi(run.output, version.output);
+    return fail("it was ended by " + SignalName(run.number));
+  if (run.number == 0) return run.output;
+  std::string_view rest = run.output;
+  const std::string said = SanitizeForTerminal(TakeLine(rest));
+  return fail(said.empty() ? "exit code " + std::to_string(run.number) : said);
 }
 
 }  // namespace
@@ -70,18 +54,43 @@ std::string FindNvidiaSmi() {
   return found.ok() ? *found : "";
 }
 
-pb::Gpus ReadGpus(const std::string& nvidia_smi, milliseconds patience) {
-  if (nvidia_smi.empty()) return {};
-  auto promise = std::make_shared<std::promise<pb::Gpus>>();
-  std::future<pb::Gpus> answer = promise->get_future();
-  std::thread([nvidia_smi, promise, deadline = Deadline::After(patience)] {
-    promise->set_value(Ask(nvidia_smi, deadline));
+Result<std::string> AskNvidiaSmi(const std::string& nvidia_smi, std::vector<std::string> arguments,
+                                 milliseconds patience) {
+  arguments.insert(arguments.begin(), nvidia_smi);
+  auto promise = std::make_shared<std::promise<BriefRun>>();
+  std::future<BriefRun> answer = promise->get_future();
+  std::thread([arguments = std::move(arguments), promise, deadline = Deadline::After(patience)] {
+    promise->set_value(RunBriefly(arguments, NodeEnvironment(), deadline));
   }).detach();
   // Waits a little longer than the thread, whose own answer has more detail, but not forever,
   // because the kernel may not let the program end.
   if (answer.wait_for(patience + milliseconds(200)) == std::future_status::ready)
-    return answer.get();
-  return Trouble("the driver does not answer");
+    return OutputOf(answer.get());
+  return OutputOf({BriefRun::End::kTimedOut, 0, ""});
+}
+
+std::string_view TakeCsvField(std::string_view& line, bool last) {
+  const size_t end = last ? std::string_view::npos : line.find(", ");
+  const std::string_view field = line.substr(0, end);
+  line.remove_prefix(end == std::string_view::npos ? line.size() : end + 2);
+  return field;
+}
+
+pb::Gpus ReadGpus(const std::string& nvidia_smi, milliseconds patience) {
+  if (nvidia_smi.empty()) return {};
+  const Deadline deadline = Deadline::After(patience);
+  const Result<std::string> gpus =
+      AskNvidiaSmi(nvidia_smi,
+                   {"--query-gpu=driver_version,memory.total,memory.used,uuid,name",
+                    "--format=csv,noheader,nounits"},
+                   patience);
+  if (!gpus.ok()) {
+    pb::Gpus report;
+    report.set_trouble(gpus.error().message);
+    return report;
+  }
+  const Result<std::string> version = AskNvidiaSmi(nvidia_smi, {"--version"}, deadline.Left());
+  return ParseNvidiaSmi(*gpus, version.ok() ? *version : "");
 }
 
 pb::Gpus ParseNvidiaSmi(std::string_view gpus, std::string_view version) {
@@ -89,9 +98,9 @@ pb::Gpus ParseNvidiaSmi(std::string_view gpus, std::string_view version) {
   parsed.set_cuda(CudaVersion(version));
   while (!gpus.empty()) {
     std::string_view line = TakeLine(gpus);
-    const std::string_view driver = TakeField(line);
-    const std::string_view total = TakeField(line), used = TakeField(line);
-    const std::string_view uuid = TakeField(line), name = TakeField(line, true);
+    const std::string_view driver = TakeCsvField(line);
+    const std::string_view total = TakeCsvField(line), used = TakeCsvField(line);
+    const std::string_view uuid = TakeCsvField(line), name = TakeCsvField(line, true);
     if (name.empty()) continue;
     parsed.set_driver(SanitizeForTerminal(driver));
     pb::Gpu& gpu = *parsed.add_installed();

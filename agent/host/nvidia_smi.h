@@ -4,8 +4,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "proto/inspect.pb.h"
 
 namespace dslaunch {
@@ -14,9 +16,18 @@ namespace dslaunch {
 // machines.
 std::string FindNvidiaSmi();
 
-// Runs `nvidia_smi` and returns its report without `visible`. If the path is empty, returns an
-// empty report without an error. Blocks for at most `patience`: a broken GPU can block the driver
-// and thus the program forever, in a thread that is then abandoned.
+// Runs `nvidia_smi` and returns its output. Errors are sentences that begin with "nvidia-smi: ".
+// Blocks for little longer than `patience`: a broken GPU can block the driver and thus the program
+// forever, in a thread that is then abandoned.
+Result<std::string> AskNvidiaSmi(const std::string& nvidia_smi, std::vector<std::string> arguments,
+                                 milliseconds patience);
+
+// Removes and returns the next field of a line in CSV; the last field extends to the end, because a
+// name may contain a comma.
+std::string_view TakeCsvField(std::string_view& line, bool last = false);
+
+// Returns the report of `nvidia_smi` without `visible`. If the path is empty, returns an empty
+// report without an error. Blocks as AskNvidiaSmi.
 pb::Gpus ReadGpus(const std::string& nvidia_smi, milliseconds patience);
 
 // Parses output of the program, neither of which is trusted: `gpus` of

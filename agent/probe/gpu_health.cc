@@ -6,12 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "agent/host/program.h"
-#include "base/errno_text.h"
-#include "base/os/brief_run.h"
+#include "agent/host/nvidia_smi.h"
 #include "base/os/proc_text.h"
 #include "base/text/sanitize.h"
-#include "base/text/signal_name.h"
 #include "base/text/size_text.h"
 
 namespace dslaunch {
@@ -20,14 +17,6 @@ namespace {
 constexpr uint64_t kMebibyte = 1 << 20;
 constexpr milliseconds kAskAgain(500);
 constexpr milliseconds kAnswer(5'000);
-
-// Removes and returns the next field of a CSV line; the last field extends to the end.
-std::string_view TakeField(std::string_view& line, bool last = false) {
-  const size_t end = last ? std::string_view::npos : line.find(", ");
-  const std::string_view field = line.substr(0, end);
-  line.remove_prefix(end == std::string_view::npos ? line.size() : end + 2);
-  return field;
-}
 
 struct Holder {
   uint64_t bytes = 0;
@@ -39,9 +28,9 @@ std::map<std::string, Holder, std::less<>> ReadHolders(std::string_view apps) {
   std::map<std::string, Holder, std::less<>> holders;
   while (!apps.empty()) {
     std::string_view line = TakeLine(apps);
-    const std::string_view uuid = TakeField(line), pid = TakeField(line);
-    std::string_view used = TakeField(line);
-    const std::string_view path = TakeField(line, true);
+    const std::string_view uuid = TakeCsvField(line), pid = TakeCsvField(line);
+    std::string_view used = TakeCsvField(line);
+    const std::string_view path = TakeCsvField(line, true);
     if (path.empty()) continue;
     const uint64_t bytes = TakeNumber(used) * kMebibyte;
     Holder& holder = holders[std::string(uuid)];
@@ -53,31 +42,20 @@ std::map<std::string, Holder, std::less<>> ReadHolders(std::string_view apps) {
   return holders;
 }
 
-// Returns a program's complete output, or sets `trouble`.
-std::string Ask(const std::string& nvidia_smi, const char* query, std::string& trouble) {
-  const BriefRun run = RunBriefly({nvidia_smi, query, "--format=csv,noheader,nounits"},
-                                  NodeEnvironment(), Deadline::After(kAnswer));
-  if (run.end == BriefRun::End::kExited && run.number == 0) return run.output;
-  std::string_view rest = run.output;
-  const std::string said = SanitizeForTerminal(TakeLine(rest));
-  trouble = "nvidia-smi: ";
-  if (run.end == BriefRun::End::kNotStarted)
-    trouble += ErrnoText(run.number);
-  else if (run.end == BriefRun::End::kTimedOut)
-    trouble += "the driver does not answer";
-  else if (run.end == BriefRun::End::kSignalled)
-    trouble += "it was ended by " + SignalName(run.number);
-  else
-    trouble += said.empty() ? "exit code " + std::to_string(run.number) : said;
-  return "";
+Result<std::string> Ask(const std::string& nvidia_smi, const char* query) {
+  return AskNvidiaSmi(nvidia_smi, {query, "--format=csv,noheader,nounits"}, kAnswer);
 }
 
 GpuHealthReport AskOnce(const std::string& nvidia_smi) {
   GpuHealthReport report;
-  const std::string gpus = Ask(nvidia_smi, kGpuHealthQuery, report.trouble);
-  if (!report.trouble.empty()) return report;
-  std::string ignored;  // without the list of processes, the memory in use is still known
-  report.gpus = ParseGpuHealth(gpus, Ask(nvidia_smi, kGpuAppsQuery, ignored));
+  const Result<std::string> gpus = Ask(nvidia_smi, kGpuHealthQuery);
+  if (!gpus.ok()) {
+    report.trouble = gpus.error().message;
+    return report;
+  }
+  // Without the list of processes, the memory in use is still known.
+  const Result<std::string> apps = Ask(nvidia_smi, kGpuAppsQuery);
+  report.gpus = ParseGpuHealth(*gpus, apps.ok() ? *apps : "");
   return report;
 }
 
@@ -88,12 +66,13 @@ std::vector<pb::GpuHealth> ParseGpuHealth(std::string_view gpus, std::string_vie
   std::vector<pb::GpuHealth> parsed;
   while (!gpus.empty()) {
     std::string_view line = TakeLine(gpus);
-    std::string_view index = TakeField(line);
-    const std::string_view uuid = TakeField(line);
-    std::string_view total = TakeField(line), used = TakeField(line), errors = TakeField(line);
-    const std::string_view pending = TakeField(line), thermal = TakeField(line),
-                           brake = TakeField(line);
-    std::string_view clock = TakeField(line, true);
+    std::string_view index = TakeCsvField(line);
+    const std::string_view uuid = TakeCsvField(line);
+    std::string_view total = TakeCsvField(line), used = TakeCsvField(line),
+                     errors = TakeCsvField(line);
+    const std::string_view pending = TakeCsvField(line), thermal = TakeCsvField(line),
+                           brake = TakeCsvField(line);
+    std::string_view clock = TakeCsvField(line, true);
     if (clock.empty() || index.find_first_not_of("0123456789") != std::string_view::npos) continue;
     pb::GpuHealth gpu;
     gpu.set_index(static_cast<uint32_t>(TakeNumber(index)));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "agent/host/nvidia_smi.h"
 #include "base/text/sanitize.h"
 
 namespace dslaunch {
@@ -32,13 +33,6 @@ constexpr std::string_view kFields[] = {
 // Renamed in driver 535, which knows both names.
 constexpr std::array<std::string_view, kDeviceQueries> kThrottleField = {
     "clocks_throttle_reasons.active", "clocks_event_reasons.active", ""};
-
-std::string_view TakeField(std::string_view& line) {
-  const size_t end = line.find(", ");
-  const std::string_view field = line.substr(0, end);
-  line.remove_prefix(end == std::string_view::npos ? line.size() : end + 2);
-  return field;
-}
 
 std::optional<double> NumberOf(std::string_view field, double most) {
   double number = 0;
@@ -72,29 +66,29 @@ std::optional<pb::DeviceSample> ParseDeviceLine(std::string_view line, size_t qu
   constexpr double kMostMegahertz = 1e6;
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
   pb::DeviceSample device;
-  const auto index = NumberOf(TakeField(line), kMostIndex);
-  const std::string_view uuid = TakeField(line);
+  const auto index = NumberOf(TakeCsvField(line), kMostIndex);
+  const std::string_view uuid = TakeCsvField(line);
   if (!index || !(uuid.starts_with("GPU-") || uuid.starts_with("MIG-"))) return std::nullopt;
   device.set_index(static_cast<uint32_t>(*index));
   device.set_uuid(Truncate(uuid));
-  if (const auto watts = NumberOf(TakeField(line), kMostWatts)) device.set_power_w(*watts);
-  if (const auto watts = NumberOf(TakeField(line), kMostWatts)) device.set_power_limit_w(*watts);
-  if (const auto celsius = NumberOf(TakeField(line), kMostCelsius))
+  if (const auto watts = NumberOf(TakeCsvField(line), kMostWatts)) device.set_power_w(*watts);
+  if (const auto watts = NumberOf(TakeCsvField(line), kMostWatts)) device.set_power_limit_w(*watts);
+  if (const auto celsius = NumberOf(TakeCsvField(line), kMostCelsius))
     device.set_temperature_c(static_cast<uint32_t>(*celsius));
-  if (const auto percent = NumberOf(TakeField(line), 100))
+  if (const auto percent = NumberOf(TakeCsvField(line), 100))
     device.set_utilization_percent(static_cast<uint32_t>(*percent));
-  if (const auto total = NumberOf(TakeField(line), kMostMebibytes))
+  if (const auto total = NumberOf(TakeCsvField(line), kMostMebibytes))
     device.set_memory_bytes(static_cast<uint64_t>(*total * kMebibyte));
-  if (const auto used = NumberOf(TakeField(line), kMostMebibytes))
+  if (const auto used = NumberOf(TakeCsvField(line), kMostMebibytes))
     device.set_memory_used_bytes(static_cast<uint64_t>(*used * kMebibyte));
-  if (const auto clock = NumberOf(TakeField(line), kMostMegahertz))
+  if (const auto clock = NumberOf(TakeCsvField(line), kMostMegahertz))
     device.set_sm_clock_mhz(static_cast<uint32_t>(*clock));
-  if (const auto errors = NumberOf(TakeField(line), kMostCount))
+  if (const auto errors = NumberOf(TakeCsvField(line), kMostCount))
     device.set_ecc_corrected(static_cast<uint64_t>(*errors));
-  if (const auto errors = NumberOf(TakeField(line), kMostCount))
+  if (const auto errors = NumberOf(TakeCsvField(line), kMostCount))
     device.set_ecc_uncorrected(static_cast<uint64_t>(*errors));
   if (!kThrottleField[query].empty()) {
-    if (const auto reasons = MaskOf(TakeField(line))) device.set_throttle_reasons(*reasons);
+    if (const auto reasons = MaskOf(TakeCsvField(line))) device.set_throttle_reasons(*reasons);
   }
   device.set_name(Truncate(line));
   if (device.name().empty()) return std::nullopt;
