@@ -63,7 +63,7 @@ class ParityTest(TensorParallelCase):
             common = {**OPTIMIZERS["adamw_clipped"], **PRECISIONS[precision]}
             layout = {key: cell[key] for key in ("zero", "stages", "micro_batches", "recomputes")}
             engine = {**common, **tensor_parallel(parts, sequence_parallel=cell["sequence_parallel"], **layout)}
-            replicas = 2 if FULL or parts * stages <= 2 else 1
+            replicas = 2 if 2 * parts * stages <= (8 if FULL else 4) else 1
             with self.subTest(cell=cell):
                 print(" ".join(map(str, cell.values())), end=": ", flush=True)
                 steps = 20 if FULL else 8
