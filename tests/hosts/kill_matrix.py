@@ -10,8 +10,8 @@ dslaunch must do, and why (EXPECTED below). The test observes the exit code, how
 got SIGTERM, or were gone), how long until no process was left on any host (from their process tables), and the cause
 that was named. The user is root, with a cgroup for each host (then the grandchildren have emptied their environment),
 or an ordinary user without one. Without --defaults the job runs with a grace of 1 s, and nodes are lost after 2 s of
-silence. Some faults are also injected on hosts that are set up in another way (SETUPS), and in elastic jobs of three
-nodes (election_rows.py).
+silence. Some faults are also injected on hosts that are set up in another way (SETUPS), in training whose ranks divide
+the layers of a model and keep copies in memory (TRAINING), and in elastic jobs of three nodes (election_rows.py).
 """
 
 import argparse
@@ -130,6 +130,21 @@ for name in COPYING:
     _, places, expected = EXPECTED[name.removesuffix(", copying")]
     EXPECTED[name] = (("running",), places, expected)
 
+# {fault while dslaunch train runs, with two ranks of each node in a tensor group: (processes that are killed, places)}
+TRAINING = {"rank, training": (("rank",), NODES), "agent, training": (("agent",), ("node1",)),
+            "supervisor, training": (("supervisor",), ("node2",)),
+            "supervisor and agent, training": (("supervisor", "agent"), ("all",)),
+            "front end, training": (("front end",), ("front",))}
+RECIPE = {
+    "model": {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 256},
+    "data": {"type": "text", "path": f"{STATE}/matrix/{WORKER.name}"},
+    "run": {"steps": 100000, "device": "cpu", "memory_checkpoint": 1},
+    "engine": {"train_batch_size": 4, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
+               "zero_optimization": {"stage": 1}, "tensor_parallel": {"autotp_size": 2}}}
+
+for name, (_, places) in TRAINING.items():
+    EXPECTED[name] = (("running",), places, EXPECTED[name.removesuffix(", training")][2])
+
 # {hosts that are set up in another way: options of TestHosts}
 SETUPS = {
     "MaxSessions 1": {"sshd_options": {"MaxSessions": "1"}},
@@ -232,6 +247,8 @@ def kind_of(process, found):
         return "grandchild", int(process.environ.get("RANK", -1))
     if process.comm == "dslaunch-watch":
         return "watchdog", -1
+    if process.name == "dslaunch-train":
+        return "rank", int(process.environ.get("RANK", -1))
     if is_agent_binary(process):
         _, parent = found.get(process.ppid, (None, None))
         return ("agent" if parent and is_agent_binary(parent) else "supervisor"), -1
@@ -310,7 +327,7 @@ class HostPool:
             self.disk = SmallDisk()
         if self._hosts is None:
             self._setup = setup
-            binds = {f"{STATE}/bin": BUILD / "bin", f"{STATE}/matrix": WORKER.parent}
+            binds = {f"{STATE}/bin": BUILD / "bin", f"{STATE}/lib": BUILD / "lib", f"{STATE}/matrix": WORKER.parent}
             if self.disk:
                 binds[f"{STATE}/disk"] = self.disk.path
             self._hosts = TestHosts(2, user=self._user, binds=binds, roots=self._roots,
@@ -376,6 +393,7 @@ class CellRun:
             "full log disk": lambda: self.disk.fill(),
             "slow exec": lambda: None,  # it is slow from the start
             **{fault: lambda kinds=kinds: self.kill(*kinds) for fault, kinds in COPYING.items()},
+            **{fault: lambda kinds=kinds: self.kill(*kinds) for fault, (kinds, _) in TRAINING.items()},
         }
         self.slow_exec = None
 
@@ -416,19 +434,34 @@ class CellRun:
             self.slow_exec = SlowExec(slow, EXEC_S)
             program = [str(slow)]
         self.older_logs = self.front_end_logs()
-        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", "--json", *options, *program,
-                "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
+        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", "--json", *options]
+        if self.cell.fault in TRAINING:
+            recipe = self.folder / "recipe.json"
+            recipe.write_text(json.dumps(RECIPE))
+            argv += ["train", str(recipe)]
+        else:
+            argv += [*program, "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
+        self.job = Job(lambda **files: self.hosts.front.popen(argv + self.extra_arguments(), stdin=subprocess.DEVNULL, **files),
+                       self.folder)
+
+    def extra_arguments(self):
+        """Returns further arguments of the worker."""
+        if self.cell.fault in TRAINING:
+            return []
+        extra = []
         if self.user == "root" and find_cgroup_root():
-            argv.append("wipe")
+            extra.append("wipe")
         if self.cell.fault in LOG_DISK:
-            argv.append("lines")
+            extra.append("lines")
         if self.cell.fault in COPYING:
-            argv.append("copies")
-        self.job = Job(lambda **files: self.hosts.front.popen(argv, stdin=subprocess.DEVNULL, **files), self.folder)
+            extra.append("copies")
+        return extra
 
     def reach_phase(self):
         if self.cell.phase == "starting":
             return wait_until(self.is_starting, START_S, "the job starts", poll_s=0.001)
+        if self.cell.fault in TRAINING:
+            return self.wait(lambda: len(self.watch.of("rank")) == 4 and "step" in self.job.output, START_S, "it trains")
         self.wait(lambda: len(list(self.folder.glob("up.*"))) == 4 and len(self.watch.of("grandchild")) == 4, START_S,
                   "all ranks are up")
         if self.cell.phase == "running":
@@ -555,7 +588,7 @@ class CellRun:
                 self.job.wait(empty_s if is_stopped else 1)
             except subprocess.TimeoutExpired:
                 result.problems.append("dslaunch does not end")
-        if self.cell.fault in COPYING and (holders := holders_of_memory(self.hosts)):
+        if self.cell.fault in (*COPYING, *TRAINING) and (holders := holders_of_memory(self.hosts)):
             result.problems.append(f"processes {holders} still have the memory of copies")
         if not self.job.running():
             result.code = self.job.wait(1)
