@@ -19,6 +19,8 @@
 namespace dslaunch {
 namespace {
 
+using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
+
 GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
                            const ProcessGroup& group, bool accumulates_whole) {
   GradSyncOptions options = SyncOptions(config, module);
@@ -42,6 +44,36 @@ std::optional<FileTensors> FilesOf(const ZeroConfig::Offload& offload) {
   return FileTensors(offload.nvme_path);
 }
 
+// `dtypes` are the ones that parameters will be cast to.
+std::vector<ShardedParameter> Described(const std::vector<NamedTensor>& parameters,
+                                        const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
+  std::vector<ShardedParameter> described;
+  for (const auto& [name, tensor] : parameters) {
+    const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
+    const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
+    described.push_back({.name = name,
+                         .elements = tensor.numel(),
+                         .dtype = static_cast<int>(dtype),
+                         .trained = tensor.requires_grad(),
+                         .alone = std::ranges::find(tied, name, &TiedGroup::name) != tied.end()});
+  }
+  return described;
+}
+
+// Returns the tensor that the optimizer updates: `shard` itself if it has the right device and
+// dtype. It is on `ranks_device` even if parameters are offloaded, unless the optimizer is too.
+at::Tensor WeightsOf(const at::Tensor& shard, at::ScalarType dtype, c10::Device ranks_device,
+                     const ZeroConfig::Offload& offload, const std::optional<FileTensors>& files) {
+  const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
+  if (files && !is_host_copy) return files->Zeros(shard.sizes(), dtype).copy_(shard);
+  const bool stays = offload.device == OffloadDevice::kNone;
+  const at::TensorOptions options =
+      Offloaded(offload, shard.options().device(stays ? ranks_device : shard.device()))
+          .dtype(dtype);
+  if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
+  return at::empty(shard.sizes(), options).copy_(shard);  // `to` would not pin
+}
+
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
@@ -53,10 +85,14 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
       optimizer_files_(FilesOf(zero_.offload_optimizer)),
       accumulates_whole_(zero_.stage == 1 || passes == Passes::kBatches),
       options_(OptionsFor(config, module, group_, accumulates_whole_)),
-      sum_dtype_(group_.world_size() == 1 ? options_.accumulation_dtype
-                                          : SyncOptions(config, module).communication_dtype),
-      scale_(ScaleOf(options_, group_.world_size())),
       exchange_(group_),
+      gradients_(
+          group_, exchange_,
+          {.sync = options_,
+           .sum_dtype = group_.world_size() == 1 ? options_.accumulation_dtype
+                                                 : SyncOptions(config, module).communication_dtype,
+           .zero = zero_,
+           .accumulates_whole = accumulates_whole_}),
       refreshes_late_(options_.overlap && group_.world_size() > 1 && !group_.device().is_cpu() &&
                       !config.cuda_graph),
       parameters_(Unique(module.named_parameters())),
@@ -86,42 +122,29 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
 
 // `dtypes` are the ones that parameters will be cast to.
 void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
-  std::vector<ShardedParameter> described;
-  for (const auto& [name, tensor] : parameters_) {
-    const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
-    const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
-    described.push_back({.name = name,
-                         .elements = tensor.numel(),
-                         .dtype = static_cast<int>(dtype),
-                         .trained = tensor.requires_grad(),
-                         .alone = std::ranges::find(tied, name, &TiedGroup::name) != tied.end()});
-  }
+  const std::vector<ShardedParameter> described = Described(parameters_, dtypes, tied);
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
   for (FlatParameter& layout :
        CutIntoUnits(described, zero_, BucketElements(zero_, message_bytes), group_.world_size())) {
-    const int dtype = described[layout.parameters[0]].dtype;
-    MakeUnit(std::move(layout), static_cast<at::ScalarType>(dtype));
+    const auto dtype = static_cast<at::ScalarType>(described[layout.parameters[0]].dtype);
+    const at::TensorOptions options = at::TensorOptions(group_.device()).dtype(dtype);
+    const int64_t n = layout.shard_elements;
+    const int64_t all = n * group_.world_size();
+    Unit unit;
+    if (layout.persistent) {
+      unit.flat = at::zeros({all}, options);
+      unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
+    } else {
+      unit.flat = ParameterGatherer::MakeFlat(all, options);
+      unit.shard = parameter_files_ ? parameter_files_->Zeros({n}, dtype)
+                                    : at::zeros({n}, Offloaded(zero_.offload_param, options));
+    }
+    for (size_t i = 0; i < layout.parameters.size(); ++i) {
+      places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};
+    }
+    unit.layout = std::move(layout);
+    units_.push_back(std::move(unit));
   }
-}
-
-void ShardedStates::MakeUnit(FlatParameter layout, at::ScalarType dtype) {
-  Unit unit;
-  const int64_t n = layout.shard_elements;
-  const int64_t all = n * group_.world_size();
-  const at::TensorOptions options = at::TensorOptions(group_.device()).dtype(dtype);
-  if (layout.persistent) {
-    unit.flat = at::zeros({all}, options);
-    unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
-  } else {
-    unit.flat = ParameterGatherer::MakeFlat(all, options);
-    unit.shard = parameter_files_ ? parameter_files_->Zeros({n}, dtype)
-                                  : at::zeros({n}, Offloaded(zero_.offload_param, options));
-  }
-  for (size_t i = 0; i < layout.parameters.size(); ++i) {
-    places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};
-  }
-  unit.layout = std::move(layout);
-  units_.push_back(std::move(unit));
 }
 
 // Makes the tensors that the optimizer updates, and those in which their gradients accumulate.
@@ -134,17 +157,9 @@ void ShardedStates::MakeWeights(bool master_weights) {
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
     if (!unit.layout.trained) continue;
-    trained_units_.push_back(i);
-    unit.weights = WeightsOf(unit.shard, master_weights);
-    const int64_t n = unit.layout.shard_elements;
-    const at::TensorOptions accumulated =
-        unit.flat.options().dtype(AccumulationDtype(options_, unit.flat.scalar_type()));
-    if (zero_.stage == 1) {
-      unit.whole = at::zeros({n * group_.world_size()}, accumulated);
-      unit.gradient = unit.whole.narrow(0, n * group_.rank(), n);
-    } else {
-      unit.gradient = at::zeros({n}, accumulated);
-    }
+    unit.weights = WeightsOf(unit.shard, master_weights ? at::kFloat : unit.shard.scalar_type(),
+                             group_.device(), zero_.offload_optimizer, optimizer_files_);
+    unit.gradients = gradients_.Add(unit.layout, static_cast<int>(i), unit.flat.options());
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
       pieces.push_back({piece, i});
       ++unit.parts;
@@ -158,21 +173,6 @@ void ShardedStates::MakeWeights(bool master_weights) {
         {index, units_[unit].weights.narrow(0, place.at, place.shard.elements()), place.shard});
     gradient_places_.push_back({unit, place.at});
   }
-}
-
-// Returns the tensor that the optimizer updates: `shard` itself if it has the right device and
-// dtype. It is on the ranks' device even if parameters are offloaded, unless the optimizer is too.
-at::Tensor ShardedStates::WeightsOf(const at::Tensor& shard, bool master_weights) const {
-  const at::ScalarType dtype = master_weights ? at::kFloat : shard.scalar_type();
-  const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
-  if (optimizer_files_ && !is_host_copy)
-    return optimizer_files_->Zeros(shard.sizes(), dtype).copy_(shard);
-  const bool stays = zero_.offload_optimizer.device == OffloadDevice::kNone;
-  const c10::Device device = stays ? group_.device() : shard.device();
-  const at::TensorOptions options =
-      Offloaded(zero_.offload_optimizer, shard.options().device(device)).dtype(dtype);
-  if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
-  return at::empty(shard.sizes(), options).copy_(shard);  // `to` would not pin
 }
 
 ZerosBeside ShardedStates::StateZeros() const {
@@ -253,18 +253,9 @@ void ShardedStates::Begin(Pass pass) {
   if (!infers_) {
     pass_ = pass;
     sends_ = false;
-    if (accumulates_whole_) MakeWhole();
+    gradients_.MakeWhole();
   }
   if (gatherer_) gatherer_->Begin(!infers_);
-}
-
-void ShardedStates::MakeWhole() {
-  for (const size_t i : trained_units_) {
-    Unit& unit = units_[i];
-    if (unit.whole.defined()) continue;
-    unit.whole =
-        at::empty({unit.layout.shard_elements * group_.world_size()}, unit.gradient.options());
-  }
 }
 
 void ShardedStates::BeforeBackward(bool last) {
@@ -272,14 +263,9 @@ void ShardedStates::BeforeBackward(bool last) {
   if (gatherer_) gatherer_->Settle();
   sends_ = last || !accumulates_whole_;
   if (!sends_) return;
-  AwaitSent();  // an earlier backward pass since Begin may have sent some
+  gradients_.AwaitSent();  // an earlier backward pass since Begin may have sent some
   arrivals_->ExpectOnce();
-  ExpectAll();
-}
-
-void ShardedStates::ExpectAll() {
-  sent_ = awaited_ = 0;
-  for (const size_t i : trained_units_) units_[i].awaited = units_[i].layout.parameters.size();
+  gradients_.ExpectAll();
 }
 
 void ShardedStates::Accumulate(size_t parameter) {
@@ -294,112 +280,22 @@ void ShardedStates::Accumulate(size_t parameter) {
   has_gradient_[parameter] = accumulates_whole_;
   gradient.reset();
   if (!sends_) return;
-  --units_[places_[parameter].unit].awaited;
-  SendComplete();
+  gradients_.Count(units_[places_[parameter].unit].gradients);
+  gradients_.SendComplete();
 }
 
 // The place into which a gradient is copied when it arrives.
 at::Tensor ShardedStates::GradientPlace(size_t parameter) {
   const at::Tensor& tensor = parameters_[parameter].tensor;
-  return WholeGradient(units_[places_[parameter].unit])
+  return gradients_.Arriving(units_[places_[parameter].unit].gradients)
       .narrow(0, places_[parameter].offset, tensor.numel())
       .view(tensor.sizes());
-}
-
-// [ranks * n]: the tensor into which a unit's gradients are copied when they arrive.
-const at::Tensor& ShardedStates::WholeGradient(Unit& unit) {
-  if (accumulates_whole_) return unit.whole;
-  if (!unit.message.defined()) {
-    unit.message = at::empty({unit.layout.shard_elements * group_.world_size()},
-                             unit.gradient.options().dtype(MessageDtypeOf(unit)));
-    CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
-  }
-  return unit.message;
-}
-
-void ShardedStates::SendComplete() {
-  for (; sent_ < trained_units_.size() && units_[trained_units_[sent_]].awaited == 0; ++sent_) {
-    if (sent_ - awaited_ == kMostUnderWay) Await(units_[trained_units_[awaited_++]]);
-    Send(trained_units_[sent_]);
-    if (!options_.overlap) Await(units_[trained_units_[awaited_++]]);
-  }
-}
-
-void ShardedStates::Send(size_t index) {
-  Unit& unit = units_[index];
-  if (accumulates_whole_) {
-    unit.message = unit.whole.to(MessageDtypeOf(unit));
-    if (!unit.message.is_same(unit.whole)) {
-      CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
-    }
-  }
-  if (scale_.before != 1) unit.message.mul_(scale_.before);
-  // The sum goes straight into its place, unless it is added to that of earlier micro-batches.
-  const bool adds = !accumulates_whole_ && unit.filled;
-  unit.sum = adds ? at::empty_like(unit.gradient) : unit.gradient;
-  if (adds) CountBucket(unit, static_cast<int64_t>(unit.sum.nbytes()));
-  if (!zero_.reduce_scatter) {
-    std::vector<at::Tensor> messages = {unit.message};
-    unit.all_reduce_exchange =
-        group_.desync_detector().Begin("the gradients of " + unit.layout.name);
-    unit.all_reduce = group_.c10d_group()->allreduce(messages);
-    return;
-  }
-  CountBucket(unit, exchange_.ReceivedBytes(unit.message, unit.sum));
-  unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index),
-                                          "the gradients of " + unit.layout.name);
-}
-
-void ShardedStates::AwaitSent() {
-  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
-}
-
-void ShardedStates::Await(Unit& unit) {
-  const at::NoGradGuard no_grad;
-  if (unit.all_reduce) {
-    group_.desync_detector().Wait(unit.all_reduce_exchange, unit.all_reduce);
-    unit.all_reduce.reset();
-    const int64_t n = unit.layout.shard_elements;
-    unit.sum.copy_(unit.message.narrow(0, n * group_.rank(), n));
-  } else {
-    unit.exchange.Wait();
-  }
-  const at::ScalarType sum_dtype = SumDtypeOf(unit);
-  if (sum_dtype != unit.sum.scalar_type()) unit.sum.copy_(unit.sum.to(sum_dtype));
-  if (scale_.after != 1) unit.sum.mul_(scale_.after);
-  if (!accumulates_whole_ && unit.filled) unit.gradient.add_(unit.sum);
-  unit.filled = true;
-  if (zero_.stage > 1) unit.whole.reset();
-  FreeBucket(unit);
-}
-
-void ShardedStates::FreeBucket(Unit& unit) {
-  unit.message.reset();
-  unit.sum.reset();
-  live_bucket_bytes_ -= unit.bucket_bytes;
-  unit.bucket_bytes = 0;
-}
-
-at::ScalarType ShardedStates::MessageDtypeOf(const Unit& unit) const {
-  return MessageDtype(options_, unit.flat.scalar_type());
-}
-
-// Rounds as stage 0 does, which sends the sum back in the message's dtype.
-at::ScalarType ShardedStates::SumDtypeOf(const Unit& unit) const {
-  if (!options_.keeps_parameter_dtype) return sum_dtype_;
-  return at::promote_types(sum_dtype_, unit.flat.scalar_type());
-}
-
-void ShardedStates::CountBucket(Unit& unit, int64_t bytes) {
-  unit.bucket_bytes += bytes;
-  live_bucket_bytes_ += bytes;
-  peak_bucket_bytes_ = std::max(peak_bucket_bytes_, live_bucket_bytes_);
 }
 
 void ShardedStates::AfterBackward() {
   if (!sends_) return;
   FillUnused();
-  SendComplete();
+  gradients_.SendComplete();
 }
 
 void ShardedStates::End() {
@@ -412,11 +308,11 @@ void ShardedStates::End() {
     return;
   }
   if (pass_ == Pass::kSync && !sends_) {  // no backward pass was the last
-    ExpectAll();
+    gradients_.ExpectAll();
     FillUnused();
-    SendComplete();
+    gradients_.SendComplete();
   }
-  AwaitSent();
+  gradients_.AwaitSent();
   sends_ = false;
   pass_ = Pass::kInference;
   if (gatherer_) gatherer_->End();
@@ -428,7 +324,7 @@ void ShardedStates::FillUnused() {
   for (size_t i = 0; i < trained_.size(); ++i) {
     const size_t parameter = trained_[i];
     if (sends_ && arrivals_->arrived(i)) continue;
-    --units_[places_[parameter].unit].awaited;
+    gradients_.Count(units_[places_[parameter].unit].gradients);
     if (!sends_ && has_gradient_[parameter]) continue;
     if (!zero_.ignore_unused_parameters) RefuseWithoutGradient(parameters_[parameter]);
     if (!has_gradient_[parameter]) GradientPlace(parameter).zero_();
@@ -439,8 +335,8 @@ std::vector<at::Tensor> ShardedStates::Gradients() {
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Place& place = gradient_places_[i];
-    gradients.push_back(
-        units_[place.unit].gradient.narrow(0, place.offset, parts_[i].weight.numel()));
+    const at::Tensor& part = gradients_.Part(units_[place.unit].gradients);
+    gradients.push_back(part.narrow(0, place.offset, parts_[i].weight.numel()));
   }
   return gradients;
 }
@@ -462,7 +358,7 @@ void ShardedStates::CopyMasterToModel() {
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
     if (!unit.layout.trained) continue;
-    const bool follows = unit.weights.is_same(unit.shard) || (is_returned && Returns(unit));
+    const bool follows = unit.weights.is_same(unit.shard) || (is_returned && unit.returns());
     if (!follows) unit.shard.copy_(unit.weights);
     if (!unit.layout.persistent || refreshes_late_) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
@@ -482,7 +378,7 @@ void ShardedStates::CopyMasterToModel() {
 
 void ShardedStates::Updated(size_t begin, size_t end) {
   const at::NoGradGuard no_grad;
-  if (std::ranges::none_of(units_, [&](const Unit& unit) { return Returns(unit); })) return;
+  if (std::ranges::none_of(units_, &Unit::returns)) return;
   if (begin == 0) {
     const c10::Device device = group_.device();
     AwaitShardReads();
@@ -493,14 +389,9 @@ void ShardedStates::Updated(size_t begin, size_t end) {
   const c10::StreamGuard beside(*return_stream_);
   for (size_t i = begin; i < end; ++i) {
     Unit& unit = units_[gradient_places_[i].unit];
-    if (++unit.updated == unit.parts && Returns(unit)) CopyLater(unit.shard, unit.weights);
+    if (++unit.updated == unit.parts && unit.returns()) CopyLater(unit.shard, unit.weights);
   }
   is_returned_ = end == parts_.size();
-}
-
-bool ShardedStates::Returns(const Unit& unit) const {
-  return unit.layout.trained && unit.weights.is_cpu() && !group_.device().is_cpu() &&
-         !unit.weights.is_same(unit.shard);
 }
 
 // Called before shards in the host's memory change, because gathering copies from them without
@@ -517,26 +408,17 @@ void ShardedStates::Clear() {
 }
 
 void ShardedStates::DropGradients() {
-  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
+  gradients_.Drop();
   // A hook that has thrown leaves a gradient behind.
   for (const size_t i : trained_) parameters_[i].tensor.mutable_grad().reset();
-  for (Unit& unit : units_) unit.filled = false;
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
 }
 
 void ShardedStates::GiveUp() {
   const at::NoGradGuard no_grad;
-  if (sends_ && sent_ > 0) {
-    for (size_t i = sent_; i < trained_units_.size(); ++i) {
-      Unit& unit = units_[trained_units_[i]];
-      WholeGradient(unit).fill_(std::numeric_limits<double>::quiet_NaN());
-      unit.awaited = 0;
-    }
-    SendComplete();
-    while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
-  }
-  for (const size_t i : trained_units_) FreeBucket(units_[i]);
+  if (sends_) gradients_.GiveUp();
+  gradients_.FreeBuckets();
   infers_ = sends_ = false;
   pass_ = Pass::kInference;
   if (gatherer_) {
@@ -596,13 +478,13 @@ MemoryUse ShardedStates::memory() const {
     const bool has_memory = unit.layout.persistent || gatherer_->live(unit.gathered_index);
     if (has_memory) use.parameters += bytes(unit.flat);
     if (!unit.layout.persistent) use.parameters += bytes(unit.shard);
-    use.gradients += parts * bytes(unit.gradient);
+    if (unit.layout.trained) use.gradients += parts * bytes(gradients_.Part(unit.gradients));
     if (!unit.weights.is_same(unit.shard)) use.optimizer += bytes(unit.weights);
   }
   for (const TensorPart& frozen : Frozen()) {
     if (frozen.replicated) use.parameters += bytes(frozen.tensor);
   }
-  use.buckets = peak_bucket_bytes_;
+  use.buckets = gradients_.peak_bytes();
   return use;
 }
 

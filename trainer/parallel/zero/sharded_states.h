@@ -12,24 +12,22 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/mesh/mesh_groups.h"
 #include "trainer/parallel/gradient_arrivals.h"
-#include "trainer/parallel/gradient_scale.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/shard_exchange.h"
 #include "trainer/parallel/zero/file_tensors.h"
 #include "trainer/parallel/zero/flat_parameter.h"
 #include "trainer/parallel/zero/parameter_gatherer.h"
+#include "trainer/parallel/zero/unit_gradients.h"
 
 namespace dslaunch {
 
 // The parameters of a unit (flat_parameter.h) lie one after the other in one flat tensor, of which
 // each rank's optimizer updates a part.
 //
-// Gradients: as soon as a backward pass has one, it is moved into its unit's flat gradient and
-// freed. At stage 1 that accumulates over the micro-batches of a step, and is reduced on the last
-// one. At stages 2 and 3 it is reduced in every micro-batch, and only this rank's part of the sum
-// accumulates. A unit is sent when it is complete, while the backward pass goes on; without
-// overlap_comm its sum is awaited at once. Units are sent in one order on all ranks. At most
-// kMostUnderWay are on their way, so that buckets take little memory.
+// Gradients: as soon as a backward pass has one, it is moved into its unit's flat gradient
+// (UnitGradients) and freed. At stage 1 that accumulates over the micro-batches of a step, and is
+// reduced on the last one. At stages 2 and 3 it is reduced in every micro-batch, and only this
+// rank's part of the sum accumulates.
 //
 // Over batches (Passes::kBatches) gradients accumulate whole and are reduced once a step at stages
 // 2 and 3 too; what is whole is freed as soon as it is reduced, until the next batch. (Reduced in
@@ -61,7 +59,7 @@ class ShardedStates : public ModelStates {
   void Reshard(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
-  int64_t live_bucket_bytes() const override { return live_bucket_bytes_; }
+  int64_t live_bucket_bytes() const override { return gradients_.live_bytes(); }
   std::vector<TensorPart> Frozen() const override;
 
  private:
@@ -71,19 +69,14 @@ class ShardedStates : public ModelStates {
     at::Tensor flat;     // [ranks * n], model dtype: the parameters; at stage 3 ParameterGatherer's
     at::Tensor shard;    // [n]: this rank's part of it; has its own memory if flat's is released
     at::Tensor weights;  // [n]: updated by the optimizer: fp32 masters, or `shard`
-    at::Tensor whole;    // [ranks * n], accumulation dtype: gradients that accumulate whole
-    at::Tensor gradient;  // [n]: this rank's part, reduced; at stage 1 a part of `whole`
-    bool filled = false;  // whether `gradient` holds anything of this step
-    size_t parts = 0;     // parts() in `weights`
-    size_t updated = 0;   // those that are updated in this step
-    // This reduction:
-    size_t awaited = 0;  // gradients that have not arrived yet
-    at::Tensor message;  // [ranks * n], MessageDtypeOf
-    at::Tensor sum;      // [n], accumulation dtype
-    c10::intrusive_ptr<c10d::Work> all_reduce;
-    Exchange all_reduce_exchange;
-    PendingExchange exchange;
-    int64_t bucket_bytes = 0;  // bytes of `message`, `sum` and the exchange's received parts
+    size_t gradients = 0;  // the unit's number in `gradients_`, if it is trained
+    size_t parts = 0;      // parts() in `weights`
+    size_t updated = 0;    // those that are updated in this step
+
+    // Whether the weights are offloaded from a device, so that updated ones are copied back.
+    bool returns() const {
+      return layout.trained && weights.is_cpu() && !flat.is_cpu() && !weights.is_same(shard);
+    }
   };
   static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
@@ -93,9 +86,7 @@ class ShardedStates : public ModelStates {
   };
 
   void MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied);
-  void MakeUnit(FlatParameter layout, at::ScalarType dtype);
   void MakeWeights(bool master_weights);
-  at::Tensor WeightsOf(const at::Tensor& shard, bool master_weights) const;
   void MakeGatherer();
   void TakeFromModel();
   void TakeFrom(InitRecording& deferred, const Dtypes& dtypes);
@@ -104,20 +95,8 @@ class ShardedStates : public ModelStates {
   std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
   void Accumulate(size_t parameter);  // the hook
   at::Tensor GradientPlace(size_t parameter);
-  const at::Tensor& WholeGradient(Unit& unit);
-  void MakeWhole();
   void AwaitShardReads() const;
-  bool Returns(const Unit& unit) const;  // whether its weights are offloaded from a device
-  void ExpectAll();
   void FillUnused();
-  void SendComplete();
-  void Send(size_t unit);
-  void Await(Unit& unit);
-  void AwaitSent();
-  void CountBucket(Unit& unit, int64_t bytes);
-  at::ScalarType MessageDtypeOf(const Unit& unit) const;
-  at::ScalarType SumDtypeOf(const Unit& unit) const;
-  void FreeBucket(Unit& unit);
 
   const ProcessGroup& group_;
   const std::vector<NamedTensor> buffers_;
@@ -125,9 +104,8 @@ class ShardedStates : public ModelStates {
   const std::optional<FileTensors> parameter_files_, optimizer_files_;  // offloaded to NVMe
   const bool accumulates_whole_;
   const GradSyncOptions options_;
-  const at::ScalarType sum_dtype_;  // sums over the ranks are rounded to it, or a wider one
-  const GradientScale scale_;
   const ShardExchange exchange_;
+  UnitGradients gradients_;
   const bool refreshes_late_;            // persistent units are awaited when they are read
   std::vector<NamedTensor> parameters_;  // all parameters of the module
   std::vector<int64_t> elements_;        // number of elements of each parameter
@@ -135,7 +113,6 @@ class ShardedStates : public ModelStates {
   std::vector<bool> has_gradient_;  // parameters with a gradient in this step, if accumulated whole
   std::vector<Unit> units_;
   std::vector<size_t> trained_;         // indices of trained parameters
-  std::vector<size_t> trained_units_;   // in the order in which they are sent
   std::vector<Place> gradient_places_;  // place of each part in this rank's part of the unit
   std::optional<ParameterGatherer> gatherer_;
 
@@ -144,8 +121,6 @@ class ShardedStates : public ModelStates {
   bool infers_ = false;                       // an inference pass is open
   Pass pass_ = Pass::kInference;              // the training pass that is open
   bool sends_ = false;                        // gradients of this backward pass are sent
-  size_t sent_ = 0, awaited_ = 0;             // numbers of trained_units_, in this reduction
-  int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;
   std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
 };
 
