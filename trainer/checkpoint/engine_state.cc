@@ -249,7 +249,8 @@ CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
 // Returns the parts of `state` that this rank holds and `replica` copies.
 std::vector<TensorPart> ShareOf(const EngineCore& engine, const std::vector<TensorPart>& state,
                                 int replica) {
-  return OwnFile("copy", state, replica, engine.ranks().data().world_size()).parts;
+  return OwnFile("copy", state, replica, engine.ranks().data().world_size(), kMinCopyShareBytes)
+      .parts;
 }
 
 }  // namespace

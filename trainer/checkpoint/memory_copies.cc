@@ -18,6 +18,9 @@
 namespace dslaunch {
 namespace {
 
+// Size of a copy up to which a thread costs more time than the checksum that it would take.
+constexpr uint64_t kNoThreadBytes = uint64_t{1} << 20;
+
 // Keys of the manifest's client_state, which belongs to programs in checkpoints on a disk.
 constexpr char kTagKey[] = "tag";
 constexpr char kTensorsKey[] = "tensors";
@@ -146,7 +149,11 @@ void MemoryCopies::Begin(const EngineCore& engine, const Describe& describe) {
     for (size_t i = 0; i < parts.size(); ++i) {
       TensorAt(bytes.data() + layout.offsets[i], parts[i]->tensor).copy_(parts[i]->tensor);
     }
-    under_way_ = std::async(std::launch::async, [this, step] { memory_.Commit(step); });
+    if (layout.bytes <= kNoThreadBytes) {
+      memory_.Commit(step);
+    } else {
+      under_way_ = std::async(std::launch::async, [this, step] { memory_.Commit(step); });
+    }
     return;
   }
   // The slot is begun only when the device has made the copy: then every rank has made this step,

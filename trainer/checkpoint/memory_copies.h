@@ -55,8 +55,9 @@ class MemoryCopies {
   // checkpoint of the same state.
   using Describe = std::function<void(Manifest& manifest, std::string& tag)>;
   // Begins a copy of the engine's state. Waits for the copy before. On a CPU the state is copied
-  // when this returns; on a device the copy goes on beside the passes that follow, and HoldUpdate()
-  // must be called before the next update of the weights. A thread does the rest.
+  // when this returns; a thread takes the checksum of a large copy. On a device a thread makes the
+  // copy beside the passes that follow, and HoldUpdate() must be called before the next update of
+  // the weights.
   void Begin(const EngineCore& engine, const Describe& describe);
   // Orders the work that the device is given from now on after its part of the copy.
   void HoldUpdate() { beside_.Hold(); }

@@ -106,7 +106,7 @@ const SafetensorsFile& StoredTensors::File(const std::string& name) {
 }
 
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
-                  int world_size) {
+                  int world_size, int64_t min_share_bytes) {
   const auto shared_out = [](const TensorPart& part) {
     return part.is_canonical && part.replicated && !part.rank0_authoritative;
   };
@@ -115,8 +115,9 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
     if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
   // Counted from tensors that all ranks hold, so that all ranks get the same number.
-  const int writers = CountWriters(extents, world_size);
-  const std::vector<std::optional<ElementRange>> shares = ShareOut(extents, rank, writers);
+  const int writers = CountWriters(extents, world_size, min_share_bytes);
+  const std::vector<std::optional<ElementRange>> shares =
+      ShareOut(extents, rank, writers, min_share_bytes);
   auto share = shares.begin();
   int files = writers;
   StateFile own;

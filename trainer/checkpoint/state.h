@@ -10,6 +10,7 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/rank_record.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/write_plan.h"
 
 namespace dslaunch {
 
@@ -26,7 +27,7 @@ struct StateFile {
 // A tensor without elements is in the result of all ranks. `rank` counts within one stage. The
 // file's name begins with `kind`, which differs between stages.
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
-                  int world_size);
+                  int world_size, int64_t min_share_bytes = kMinShareBytes);
 
 // Returns copies in CPU memory, which later steps do not change.
 std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);

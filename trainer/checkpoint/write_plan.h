@@ -21,15 +21,19 @@ struct ElementRange {
 
 // Smaller shares are not worth a file of their own, and smaller tensors are not cut.
 inline constexpr int64_t kMinShareBytes = int64_t{1} << 20;
+// The same for copies in memory: a smaller share costs a broadcast when it is restored.
+inline constexpr int64_t kMinCopyShareBytes = int64_t{1} << 16;
 
 // Returns the number of ranks, counted from rank 0, that write a share: so many that shares are not
-// smaller than kMinShareBytes, but at least one.
-int CountWriters(const std::vector<TensorExtent>& tensors, int world_size);
+// smaller than `min_share_bytes`, but at least one.
+int CountWriters(const std::vector<TensorExtent>& tensors, int world_size,
+                 int64_t min_share_bytes = kMinShareBytes);
 
 // Returns the share of `rank` in each tensor, nullopt if it has none. The shares of all writers
-// have every element once, and their sizes differ by at most kMinShareBytes: all tensors form one
+// have every element once, and their sizes differ by at most min_share_bytes: all tensors form one
 // row, which is cut into equal parts; a cut inside a small tensor moves to its nearer end.
 std::vector<std::optional<ElementRange>> ShareOut(const std::vector<TensorExtent>& tensors,
-                                                  int rank, int writers);
+                                                  int rank, int writers,
+                                                  int64_t min_share_bytes = kMinShareBytes);
 
 }  // namespace dslaunch

@@ -24,7 +24,11 @@ F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 HEADER = 4096  # bytes of a slot before the copy
 STEPS, EVERY = 24, 3
 KILLS = 200 if FULL else 10
-GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 16, "vocab_size": 256}
+MODELS = {
+    "mlp": {"type": "mlp"},
+    "wide mlp": {"type": "mlp", "hidden_size": 512},  # a thread takes the checksum of its copies
+    "gpt2": {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 16, "vocab_size": 256},
+}
 LAYOUTS = {
     "zero 0": (2, {}),
     "zero 1": (2, {"zero_optimization": {"stage": 1}}),
@@ -33,7 +37,7 @@ LAYOUTS = {
     "pipeline and zero 1": (4, {"gradient_accumulation_steps": 2, "pipeline": {"stages": 2},
                                 "zero_optimization": {"stage": 1}}),
 }
-COMBINATIONS = [(model, layout, bf16) for model in ("mlp", "gpt2") for layout in LAYOUTS for bf16 in (False, True)
+COMBINATIONS = [(model, layout, bf16) for model in MODELS for layout in LAYOUTS for bf16 in (False, True)
                 if model == "gpt2" or "pipeline" not in layout]
 
 
@@ -80,8 +84,7 @@ class Run:
             optimizer={"type": "AdamW", "params": {"lr": 0.003}}, data=data,
             engine={"train_batch_size": 16, **engine},
             run={"steps": STEPS, "seed": 5, "memory_checkpoint": EVERY, "metrics_jsonl": self.metrics, **run})
-        if model == "gpt2":
-            self.recipe["model"] = GPT2
+        self.recipe["model"] = MODELS[model]
         self.memory = Memory(world)
 
     def start(self, change=None):

@@ -26,6 +26,7 @@ TEST(WritePlanTest, CutsLargeTensorsOnly) {
   const std::vector<TensorExtent> small = {{1000, 4}, {1000, 4}};
   EXPECT_EQ(ShareOut(small, 0, 2), (Shares{ElementRange{0, 1000}, std::nullopt}));
   EXPECT_EQ(ShareOut(small, 1, 2), (Shares{std::nullopt, ElementRange{0, 1000}}));
+  EXPECT_EQ(ShareOut(small, 0, 4, 4000), (Shares{ElementRange{0, 500}, std::nullopt}));
 }
 
 TEST(WritePlanTest, UsesFewerRanksForSmallShares) {
@@ -33,6 +34,7 @@ TEST(WritePlanTest, UsesFewerRanksForSmallShares) {
   EXPECT_EQ(CountWriters({{10, 4}, {10, 4}}, 8), 1);
   EXPECT_EQ(CountWriters({{kMi, 2}, {kMi, 1}}, 8), 3);
   EXPECT_EQ(CountWriters({{100 * kMi, 4}}, 8), 8);
+  EXPECT_EQ(CountWriters({{10, 4}, {10, 4}}, 8, 20), 4);
   EXPECT_EQ(ShareOut({{10, 4}}, 1, 1), Shares(1));
 }
 
@@ -51,9 +53,10 @@ TEST(WritePlanTest, SharesAreEqualAndHaveEachElementOnce) {
       total_bytes += tensor.elements * tensor.element_bytes;
     }
     const int world_size = static_cast<int>(draw(1, 9));
+    const int64_t min_share_bytes = draw(1, kMi);
     std::vector<int64_t> covered(tensors.size());
     for (int rank = 0; rank < world_size; ++rank) {
-      const Shares shares = ShareOut(tensors, rank, world_size);
+      const Shares shares = ShareOut(tensors, rank, world_size, min_share_bytes);
       ASSERT_EQ(shares.size(), tensors.size());
       int64_t bytes = 0;
       for (size_t i = 0; i < shares.size(); ++i) {
@@ -63,7 +66,7 @@ TEST(WritePlanTest, SharesAreEqualAndHaveEachElementOnce) {
         covered[i] = shares[i]->end;
         bytes += (shares[i]->end - shares[i]->start) * tensors[i].element_bytes;
       }
-      EXPECT_LE(std::abs(bytes - total_bytes / world_size), kMinShareBytes + 16);
+      EXPECT_LE(std::abs(bytes - total_bytes / world_size), min_share_bytes + 16);
     }
     for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(covered[i], tensors[i].elements);
   }
