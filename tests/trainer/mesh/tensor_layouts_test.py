@@ -79,6 +79,16 @@ class ParityTest(TensorParallelCase):
                 self.assert_near(self.metrics({**keys, **tensor_parallel(2, zero=1)}, 4, model=MODELS["llama"]),
                                  self.reference(keys, model=MODELS["llama"]), precision)
 
+    def test_offloaded_states_match_one_process(self):
+        cpu, files = {"device": "cpu"}, {"device": "nvme", "nvme_path": self.folder}
+        for zero, places in ((1, {"offload_optimizer": cpu}), (3, {"offload_optimizer": cpu, "offload_param": cpu}),
+                             (3, {"offload_optimizer": files, "offload_param": files})):
+            engine = {**OPTIMIZERS["adamw_clipped"], **tensor_parallel(2, zero)}
+            engine["zero_optimization"].update(places)
+            with self.subTest(zero=zero, **places):
+                self.assert_near(self.metrics(engine, 4, model=MODELS["llama"]),
+                                 self.reference(OPTIMIZERS["adamw_clipped"], model=MODELS["llama"]))
+
     def test_compares_replicas_and_whole_weights(self):
         self.assert_near(self.metrics(tensor_parallel(2, zero=1), 4, model=MODELS["llama"], check_replicas_every=2),
                          self.reference({}, model=MODELS["llama"]))
