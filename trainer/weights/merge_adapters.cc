@@ -131,13 +131,17 @@ void MergeAdapters(const Checkpoint& checkpoint, const AdapterRecord& record,
     RefuseInput(checkpoint.folder +
                 ": its adapters belong to drawn weights, which no file holds; nothing to merge");
   }
+  std::error_code ignored;
+  if (!fs::exists(record.base, ignored)) {
+    RefuseInput(checkpoint.folder + ": its adapters were trained on the weights in " + record.base +
+                ", which is missing; put them there again (a link is enough)");
+  }
   const Merger merger(checkpoint, record, model);
   const std::vector<TensorHeader> headers = merger.Headers(dtype);
   std::vector<at::ScalarType> dtypes;
   for (const TensorHeader& header : headers) dtypes.push_back(*ScalarTypeOf(header.dtype));
   WeightOutput output = {.folder = out};
   output.on_published = [&] {
-    std::error_code ignored;
     if (fs::is_directory(record.base, ignored)) CopyModelFiles({record.base}, out);
     const bool has_config = fs::exists(out + "/" + kConfigJson, ignored);
     if (dtype || !has_config) WriteConfigJson(model, dtypes, out);

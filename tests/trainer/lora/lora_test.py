@@ -406,7 +406,7 @@ class CheckpointTest(LoraCase):
                 self.assertEqual(set(ours), set(base))
                 self.assertEqual(read_json(merged, "config.json"), read_json(self.bases[name], "config.json"))
 
-    def test_merge_refuses_changed_base(self):
+    def test_merge_refuses_changed_and_missing_base(self):
         changing = os.path.join(self.folder, "changing")
         shutil.copytree(self.bases["llama"], changing)
         folder, _ = self.trained(init_weights=changing)
@@ -417,6 +417,9 @@ class CheckpointTest(LoraCase):
         answer = self.tool("export", os.path.join(folder, "step_000004"), out, "--merge_lora", code=BAD_INPUT)
         self.assertIn("tensor model.norm.weight has changed since the adapters were trained", answer)
         self.assertFalse(os.path.exists(os.path.join(out, "model.safetensors")))
+        shutil.rmtree(changing)
+        answer = self.tool("export", os.path.join(folder, "step_000004"), out, "--merge_lora", code=BAD_INPUT)
+        self.assertIn(f"trained on the weights in {changing}, which is missing", answer)
 
 
 class UseTest(LoraCase):
