@@ -21,7 +21,7 @@ struct ElementRange {
 
 // Smaller shares are not worth a file of their own, and smaller tensors are not cut.
 inline constexpr int64_t kMinShareBytes = int64_t{1} << 20;
-// The same for copies in memory: a smaller share costs a broadcast when it is restored.
+// A smaller share of a copy in memory is not worth the broadcast that restores it.
 inline constexpr int64_t kMinCopyShareBytes = int64_t{1} << 16;
 
 // Returns the number of ranks, counted from rank 0, that write a share: so many that shares are not
