@@ -8,6 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/pickle/pickle.h"
@@ -33,6 +35,7 @@
 #include "trainer/foreign/distributed_metadata.h"
 #include "trainer/foreign/state_dict.h"
 #include "trainer/memory_checkpoint/agreement.h"
+#include "trainer/memory_checkpoint/copy_layout.h"
 #include "trainer/memory_checkpoint/slot_header.h"
 #include "trainer/program/evaluation_texts.h"
 #include "trainer/text/pattern.h"
@@ -507,6 +510,20 @@ bool ReadsCopySlot(const std::string& bytes) {
   const auto again = EncodeSlotHeader(*repaired);
   Require(std::equal(again.begin(), again.end(), slot.begin()), "a header changes");
   return header.has_value();
+}
+
+bool ReadsCopyText(const std::string& bytes) {
+  const auto copy = std::as_bytes(std::span(bytes));
+  const std::optional<std::string_view> text = ReadCopyText(copy);
+  if (!text) return false;
+  Require(text->size() <= bytes.size() - sizeof(uint64_t) &&
+              text->data() == bytes.data() + sizeof(uint64_t),
+          "a text is outside of its copy");
+  std::vector<std::byte> again(sizeof(uint64_t) + text->size());
+  WriteCopyText(*text, again);
+  Require(std::ranges::equal(again, copy.first(again.size())), "a text changes");
+  Require(LayOutCopy(text->size(), {}).bytes >= again.size(), "a copy has no room for its text");
+  return true;
 }
 
 bool ReadsCopyOffer(const std::string& bytes) {
