@@ -68,6 +68,11 @@ struct WorkerEnv {
   bool omp_required = false;  // OMP_NUM_THREADS overrides an inherited value, because it follows
                               // from the rank's cores
 
+  // Returns whether all nodes are one machine: only then is rank 0's address a loopback one.
+  bool nodes_share_machine() const {
+    return master_addr.starts_with("127.") || master_addr == "::1";
+  }
+
   // Return the variables of this worker. Required() overrides what the node or the user has set.
   // Defaults() does not, because a user may have set those variables on purpose (OMP_NUM_THREADS,
   // *_SOCKET_IFNAME, PYTHONUNBUFFERED).

@@ -263,8 +263,10 @@ def _open_copies(job: Job) -> memory.Copies | None:
         return None
     try:
         first, second = (int(fd) for fd in os.environ["DSLAUNCH_MEMORY_FDS"].split(","))
-        local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-        return memory.Copies((first, second), memory.Place(job.attempt, job.rank, job.world_size, local_world_size))
+        # dslaunch gives rank 0 a loopback address only if all nodes are this machine.
+        is_alone = os.environ.get("MASTER_ADDR", "").startswith("127.")
+        ranks_here = job.world_size if is_alone else int(os.environ["LOCAL_WORLD_SIZE"])
+        return memory.Copies((first, second), memory.Place(job.attempt, job.rank, job.world_size, ranks_here))
     except (KeyError, ValueError, OSError):
         return None
 

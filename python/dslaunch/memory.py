@@ -50,7 +50,7 @@ class Place:
     attempt: int
     rank: int
     world_size: int
-    local_world_size: int
+    ranks_here: int  # ranks that share the memory of this machine
 
 
 class _Slot:
@@ -142,7 +142,7 @@ class Copies:
         """Empty: the node has memory for two copies of each of its ranks."""
         if size <= self._largest:
             return ""
-        ranks = self._place.local_world_size
+        ranks = self._place.ranks_here
         available = _available_bytes()
         needed = 2 * size * ranks
         if available and needed > available + sum(slot.size for slot in self._slots) * ranks:

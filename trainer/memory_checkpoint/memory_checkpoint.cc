@@ -34,11 +34,12 @@ namespace {
 
 std::string StepText(const CopyId& copy) { return "step " + std::to_string(copy.step); }
 
-// Returns why the node has no memory for two copies of `bytes` of each of its ranks, or an empty
-// string. `held` is what this rank's copies take already. Every rank of the node asks at about the
-// same time.
+// Returns why this machine has no memory for two copies of `bytes` of each of its ranks, or an
+// empty string. `held` is what this rank's copies take already. Every rank of the machine asks at
+// about the same time.
 std::string WhyNoRoom(const WorkerEnv& env, size_t bytes, size_t held) {
-  const auto ranks = static_cast<uint64_t>(env.local_world_size);
+  const auto ranks =
+      static_cast<uint64_t>(env.nodes_share_machine() ? env.world_size : env.local_world_size);
   const uint64_t needed = 2 * uint64_t{bytes} * ranks;
   const uint64_t available = ReadNodeMemory().available_bytes;
   if (available == 0 || needed <= available + held * ranks) return "";

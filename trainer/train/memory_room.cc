@@ -47,10 +47,12 @@ bool HasRoomForCopies(const TrainRun& run, const WorkerEnv& env) {
       env.attempt > 1
           ? 0
           : copies * static_cast<double>(run.memory->BytesOf(run.training_model.core()));
+  // Local nodes share one machine, and so its memory.
+  const int machine = env.nodes_share_machine() ? 0 : env.node_rank;
   std::vector<RankRoom> ranks;
   bool all_have_memory = true;
   for (const std::vector<double>& rank :
-       GatherNumbers(run.group, {static_cast<double>(env.node_rank), needed,
+       GatherNumbers(run.group, {static_cast<double>(machine), needed,
                                  static_cast<double>(ReadNodeMemory().available_bytes),
                                  run.memory->available() ? 1.0 : 0.0})) {
     ranks.push_back({static_cast<int>(rank[0]), rank[1], rank[2]});
@@ -65,7 +67,7 @@ bool HasRoomForCopies(const TrainRun& run, const WorkerEnv& env) {
   const std::optional<NodeRoom> node = NodeWithoutRoom(ranks);
   if (!node) return true;
   const std::vector<std::string> hosts =
-      GatherTexts(run.group, env.node_rank == node->node ? HostName() : "");
+      GatherTexts(run.group, machine == node->node ? HostName() : "");
   std::string host;
   for (const std::string& name : hosts) host = host.empty() ? name : host;
   run.log.Warning(Format(

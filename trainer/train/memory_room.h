@@ -11,7 +11,7 @@ namespace dslaunch {
 
 // The memory that one rank needs, and that its node has.
 struct RankRoom {
-  int node = 0;          // WorkerEnv::node_rank
+  int node = 0;          // WorkerEnv::node_rank; 0 for all ranks if all nodes are one machine
   double needed = 0;     // bytes
   double available = 0;  // bytes of its node, for all ranks there; 0: not known
 };

@@ -138,6 +138,15 @@ TEST(WorkerEnvTest, ReadsMemoryCheckpoints) {
   EXPECT_EQ(env->memory_checkpoint, 20);
 }
 
+TEST(WorkerEnvTest, NodesShareMachineWithLoopbackAddress) {
+  WorkerEnv env = Example();
+  for (const auto& [address, shared] :
+       {std::pair("127.0.0.1", true), {"127.0.1.1", true}, {"::1", true}, {"10.0.0.1", false}}) {
+    env.master_addr = address;
+    EXPECT_EQ(env.nodes_share_machine(), shared) << address;
+  }
+}
+
 TEST(WorkerEnvTest, NamesTheInvalidVariable) {
   const auto list = Example().Required();
   const Map good(list.begin(), list.end());
