@@ -72,7 +72,8 @@ void WritePieces(const std::vector<CopiesBeside::Piece>& pieces, std::span<std::
 
 }  // namespace
 
-MemoryCopies::MemoryCopies(const Recipe& recipe) : recipe_(recipe), memory_(recipe.identity) {}
+MemoryCopies::MemoryCopies(const Recipe& recipe, const WorkerEnv& env)
+    : recipe_(recipe), reports_(env.status_fd >= 0), memory_(recipe.identity) {}
 
 MemoryCopies::~MemoryCopies() {
   if (under_way_.valid()) under_way_.wait();
@@ -98,9 +99,11 @@ const Checkpoint* MemoryCopies::Find(const ProcessGroup& group, int64_t after_st
 
 std::string MemoryCopies::reason() const {
   const int64_t step = found_->manifest.position.step;
+  const std::string text = "resuming from memory after step " + std::to_string(step);
+  if (reports_) return text;
   const int64_t lost = std::max<int64_t>(reached_step().value_or(step) - step, 0);
-  return "resuming from memory after step " + std::to_string(step) + "; " +
-         Count(static_cast<size_t>(lost), "step") + (lost == 1 ? " is" : " are") + " made again";
+  return text + "; " + Count(static_cast<size_t>(lost), "step") + (lost == 1 ? " is" : " are") +
+         " repeated";
 }
 
 void MemoryCopies::Restore(EngineCore& engine) {

@@ -12,6 +12,7 @@
 #include "dslaunch/engine.h"
 #include "dslaunch/memory_checkpoint.h"
 #include "dslaunch/process_group.h"
+#include "proto/contract/worker_env.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/engine_state.h"
 #include "trainer/config/recipe.h"
@@ -25,7 +26,7 @@ namespace dslaunch {
 class MemoryCopies {
  public:
   // `recipe` must outlive this. Throws kUsage if the launcher's variables are not valid.
-  explicit MemoryCopies(const Recipe& recipe);
+  MemoryCopies(const Recipe& recipe, const WorkerEnv& env);
   // Waits for the copy under way.
   ~MemoryCopies();
   MemoryCopies(const MemoryCopies&) = delete;
@@ -40,7 +41,8 @@ class MemoryCopies {
   const Checkpoint* Find(const ProcessGroup& group, int64_t after_step);
   // Returns what Find returned last.
   const Checkpoint* found() const { return found_ ? &*found_ : nullptr; }
-  // Returns one line about the start from found(), with the number of steps that are lost.
+  // Returns one line about the start from found(), with the number of steps that are repeated if no
+  // launcher prints it.
   std::string reason() const;
   // Returns the last step of earlier attempts that this rank recorded; nullopt if not known.
   std::optional<int64_t> reached_step() const { return memory_.reached_step(); }
@@ -69,6 +71,7 @@ class MemoryCopies {
 
  private:
   const Recipe& recipe_;
+  const bool reports_;  // to a launcher, which prints what is repeated
   MemoryCheckpoint memory_;
   std::optional<Checkpoint> found_;
   std::span<const std::byte> found_bytes_;

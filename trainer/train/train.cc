@@ -40,7 +40,7 @@ class RunCheckpoints {
   // Collective. Throws the errors of Checkpointer and RunStart.
   RunCheckpoints(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                  int64_t train_samples) {
-    if (recipe.run.memory_checkpoint > 0) memory_.emplace(recipe);
+    if (recipe.run.memory_checkpoint > 0) memory_.emplace(recipe, env);
     if (!recipe.run.checkpoint_dir.empty()) {
       own_.emplace(recipe, env, group, train_samples, memory());
     } else if (memory_) {
