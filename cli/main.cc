@@ -432,6 +432,9 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   request.json = command.launch.json;
   request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
   request.bin_dir = BinaryFolder().string();
+  std::vector<std::string> hosts;
+  for (const Host& node : request.plan.nodes) hosts.push_back(node.host);
+  request.jobs = JobsRunningOn(hosts, agent);
   return RunDoctor(request, agent, terminal);
 }
 

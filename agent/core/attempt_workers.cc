@@ -76,16 +76,6 @@ std::vector<pb::RankProgress> AttemptWorkers::Progress(Clock::time_point now) co
   return progress;
 }
 
-std::optional<RankProgressTracker::Copy> AttemptWorkers::NewestCopy() const {
-  std::optional<RankProgressTracker::Copy> oldest;
-  for (const AttemptWorker& worker : workers_) {
-    const std::optional<RankProgressTracker::Copy>& copy = worker.progress.newest_copy();
-    if (!copy) return std::nullopt;
-    if (!oldest || copy->step < oldest->step) oldest = copy;
-  }
-  return oldest;
-}
-
 pb::Started AttemptWorkers::Started() const {
   pb::Started started;
   started.set_attempt(attempt_);

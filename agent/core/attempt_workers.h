@@ -77,10 +77,6 @@ class AttemptWorkers {
   // Returns the progress of the workers that report steps, for a heartbeat.
   std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
 
-  // Returns the newest step of which each rank of this node has made a copy in memory, and when;
-  // nullopt if one has made none in this attempt.
-  std::optional<RankProgressTracker::Copy> NewestCopy() const;
-
   // The event for the front end once all are started.
   pb::Started Started() const;
   // Returns the running ranks, ascending.

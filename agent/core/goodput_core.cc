@@ -1,12 +1,18 @@
 #include "agent/core/goodput_core.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace dslaunch {
 namespace {
 
 // A front end that loses a node knows its times up to so long before.
 constexpr milliseconds kReportEvery(5'000);
+
+uint64_t MicrosecondsSince(Clock::time_point then, Clock::time_point now) {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now - then).count());
+}
 
 }  // namespace
 
@@ -82,12 +88,27 @@ pb::NodeGoodput GoodputCore::Report(Clock::time_point now) const {
     const GoodputTimes times = slot.Times(now);
     rank.mutable_us()->Assign(times.us.begin(), times.us.end());
     rank.set_bucket(static_cast<uint32_t>(slot.bucket()));
-    if (!slot.saved()) continue;
-    rank.set_saved_age_us(static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(now - slot.saved()->at).count()));
-    rank.set_saved_step(static_cast<uint64_t>(slot.saved()->step));
+    if (slot.saved()) {
+      rank.set_saved_age_us(MicrosecondsSince(slot.saved()->at, now));
+      rank.set_saved_step(static_cast<uint64_t>(slot.saved()->step));
+    }
+    if (slot.copied()) {
+      rank.set_copied_age_us(MicrosecondsSince(slot.copied()->at, now));
+      rank.set_copied_step(static_cast<uint64_t>(slot.copied()->step));
+    }
   }
   return report;
+}
+
+std::optional<SlotLedger::Stored> GoodputCore::NewestCopy() const {
+  std::optional<SlotLedger::Stored> oldest;
+  const size_t ranks = std::min(slots_.size(), workers_.ranks().all().size());
+  for (size_t slot = 0; slot < ranks; ++slot) {
+    const std::optional<SlotLedger::Stored>& copy = slots_[slot].copied();
+    if (!copy) return std::nullopt;
+    if (!oldest || copy->step < oldest->step) oldest = copy;
+  }
+  return oldest;
 }
 
 void GoodputCore::AddTo(AgentAction& action, Clock::time_point now) const {

@@ -36,6 +36,8 @@ class GoodputCore {
   // once the job is prepared.
   void Update(Clock::time_point now);
   pb::NodeGoodput Report(Clock::time_point now) const;
+  // Returns the newest copy in memory that each rank of this node has; nullopt if one has none.
+  std::optional<SlotLedger::Stored> NewestCopy() const;
   // Adds the report to what begins an attempt or ends this node's part of the job.
   void AddTo(AgentAction& action, Clock::time_point now) const;
   // Returns whether it is time to report to the front end; then not for some seconds again.

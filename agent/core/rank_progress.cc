@@ -40,7 +40,6 @@ void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now
     return;
   }
   exchange_.clear();
-  if (line.event == StatusLine::Event::kCopied) newest_copy_ = {line.step, now};
   if (line.event != StatusLine::Event::kStep) return;
   if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestS)
     compute_us_.Add(ReportedTimeUs(*line.compute_s));

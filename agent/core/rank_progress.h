@@ -43,14 +43,6 @@ class RankProgressTracker {
   // nullopt for a rank that has not reported a step: a program need not.
   std::optional<pb::RankProgress> Report(uint32_t rank, Clock::time_point now) const;
 
-  // Returns the step of the newest copy that the rank has made in memory in this attempt, and when;
-  // nullopt if it has made none.
-  struct Copy {
-    int64_t step = 0;
-    Clock::time_point at;
-  };
-  const std::optional<Copy>& newest_copy() const { return newest_copy_; }
-
   // nullopt unless the rank has reported that it waits, and nothing since.
   std::optional<RankWait> Wait(Clock::time_point now) const;
 
@@ -60,7 +52,6 @@ class RankProgressTracker {
   RollingMedian step_us_;
   RollingMedian compute_us_;
   bool ended_ = false;
-  std::optional<Copy> newest_copy_;
   std::string exchange_;  // empty: it has not reported to wait
   Clock::time_point waits_since_;
 };

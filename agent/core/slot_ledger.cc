@@ -94,8 +94,11 @@ void SlotLedger::OnStatus(const StatusLine& line, Clock::time_point now) {
       evaluated_ = true;
       bucket_ = before_;
       return;
-    case Event::kLost:
     case Event::kCopied:
+      bucket_ = before_;
+      copied_ = {line.step, now};
+      return;
+    case Event::kLost:
     case Event::kRestored:
       bucket_ = before_;
       return;
@@ -105,6 +108,7 @@ void SlotLedger::OnStatus(const StatusLine& line, Clock::time_point now) {
 void SlotLedger::OnStep(const StatusLine& line) {
   const auto step = static_cast<uint64_t>(line.step);
   bucket_ = before_ = kProductive;
+  if (copied_ && line.step < copied_->step) copied_.reset();
   if (step_ == step) return;
   if (line.compute_s) compute_us_ = ReportedTimeUs(*line.compute_s);
   if (!step_) {

@@ -48,13 +48,16 @@ class SlotLedger {
 
   GoodputTimes Times(Clock::time_point now) const;
   GoodputBucket bucket() const { return bucket_; }
-  // A checkpoint that a rank has reported as saved.
-  struct Saved {
+  // A state that a rank has reported as stored.
+  struct Stored {
     int64_t step = 0;
     Clock::time_point at;
   };
   // Returns the newest checkpoint since the agent's start; nullopt: none was reported.
-  const std::optional<Saved>& saved() const { return saved_; }
+  const std::optional<Stored>& saved() const { return saved_; }
+  // Returns the newest copy in memory, which outlives the attempt; nullopt: none was reported, or
+  // the ranks have restarted from an earlier step.
+  const std::optional<Stored>& copied() const { return copied_; }
 
  private:
   // Counts the time until `now`.
@@ -87,7 +90,8 @@ class SlotLedger {
   bool evaluated_ = false;   // since the last step, which excuses a long time without one
   uint64_t still_us_ = 0;    // part of `open_` that counts as still
   GoodputBucket still_as_ = GoodputBucket::kWaiting;
-  std::optional<Saved> saved_;
+  std::optional<Stored> saved_;
+  std::optional<Stored> copied_;
 };
 
 }  // namespace dslaunch

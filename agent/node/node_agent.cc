@@ -221,7 +221,7 @@ pb::JobStatus NodeAgent::Status() {
     newest.set_line(line);
   }
   *status.mutable_goodput() = core().goodput().Report(Clock::now());
-  if (const auto copy = core().workers().ranks().NewestCopy()) {
+  if (const auto copy = core().goodput().NewestCopy()) {
     status.set_copied_step(static_cast<uint64_t>(copy->step));
     const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - copy->at);
     status.set_copied_unix_ms(UnixMs() - age.count());

@@ -177,6 +177,8 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   info.world_size = request.plan.world_size();
   info.has_trainer = CheckTrainer(request.bin_dir).ok();
   info.trainer_needed = request.trains;
+  info.jobs = request.jobs;
+  info.now_unix_ms = UnixMs();
   for (const Host& planned : request.plan.nodes) {
     DoctorNode node;
     node.name = planned.name;

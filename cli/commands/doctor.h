@@ -11,6 +11,7 @@
 
 #include "base/deadline.h"
 #include "cli/commands/doctor_report.h"
+#include "cli/commands/job_view.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/output/terminal.h"
 #include "cli/plan/launch_plan.h"
@@ -38,6 +39,7 @@ struct DoctorRequest {
   std::string bin_dir;  // folder of dslaunch and its trainer; empty: not examined
   std::string cwd;
   std::string python_folder;  // Python environment that nodes must have; empty if none
+  std::vector<JobView> jobs;  // jobs that run on the nodes
   // Measures the nodes (cli/bench/bench_nodes.h); empty: nothing is measured.
   std::function<Bench(const std::vector<BenchNode>&)> bench;
 };

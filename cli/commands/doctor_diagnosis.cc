@@ -79,6 +79,13 @@ std::string UsualHint(const std::string& step) {
   return "compare with ssh -v";
 }
 
+std::string JobText(const JobView& job, int64_t now_unix_ms) {
+  std::string text = job.record.job_id;
+  if (job.step >= 0) text += ", step " + StepText(job);
+  const std::string copy = CopyText(job, now_unix_ms);
+  return copy.empty() ? text : text + ", copy in memory: " + copy;
+}
+
 class Diagnosis {
  public:
   explicit Diagnosis(const DoctorInfo& info) : info_(info) {
@@ -112,6 +119,7 @@ class Diagnosis {
     node_ = nullptr;
     CheckThisClock();
     CheckFolders();
+    for (const JobView& job : info_.jobs) Ok("running job", JobText(job, info_.now_unix_ms));
     AddBench();
     return std::move(findings_);
   }

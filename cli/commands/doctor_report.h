@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/commands/job_view.h"
 #include "cli/options/options.h"
 #include "cli/preflight/findings.h"
 #include "proto/inspect.pb.h"
@@ -51,6 +52,8 @@ struct DoctorInfo {
   std::optional<size_t> rendezvous;  // index of the node that listened for the others
   std::optional<pb::ListenReply> listen;
   std::optional<Bench> bench;  // its nodes are `nodes`; nullopt: nothing was measured
+  std::vector<JobView> jobs;   // jobs that run on the nodes, at `now_unix_ms`
+  int64_t now_unix_ms = 0;
 };
 
 struct Finding {

@@ -401,6 +401,10 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
   data.started_unix_ms = view.record.started_unix_ms;
   data.ended_unix_ms = view.ended_unix_ms;
   data.made_unix_ms = UnixMs();
+  if (view.copy) {
+    data.copied_step = view.copy->step;
+    data.copied_unix_ms = view.copy->unix_ms;
+  }
   for (const NodeTarget& node : view.record.nodes) data.nodes.push_back(node.name);
   data.events = ReadJobEvents(EventsText(view.record));
   data.preflight = ReadPreflight(FrontEndFile(view.record, kPreflightName));
@@ -525,6 +529,23 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   if (command.kind == JobCommand::Kind::kTop) return Top(command, view, agent, terminal);
   return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)
                                                    : Stop(command, view, agent, terminal);
+}
+
+std::vector<JobView> JobsRunningOn(const std::vector<std::string>& hosts,
+                                   const AgentBinary& agent) {
+  Result<std::vector<JobRecord>> records = ListJobRecords(OwnJobsFolder());
+  if (!records.ok()) return {};
+  std::erase_if(*records, [&](const JobRecord& record) {
+    return record.ended_unix_ms != 0 ||
+           std::ranges::none_of(record.nodes, [&](const NodeTarget& node) {
+             return std::ranges::find(hosts, node.host) != hosts.end();
+           });
+  });
+  std::vector<JobView> views = InspectJobs(*records, agent, kAskTimeout);
+  std::erase_if(views, [](const JobView& view) {
+    return view.state != JobView::State::kFrontEnd && view.state != JobView::State::kRunning;
+  });
+  return views;
 }
 
 }  // namespace dslaunch

@@ -1,13 +1,23 @@
-// Runs `dslaunch ps | describe | logs | attach | stacks | top | stop | report`.
+// Runs `dslaunch ps | describe | logs | attach | stacks | top | stop | report`, and finds the jobs
+// of `dslaunch doctor`.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "cli/commands/job_view.h"
 #include "cli/options/job_command.h"
 #include "cli/output/terminal.h"
+#include "cli/transport/agent_binary.h"
 
 namespace dslaunch {
 
 // Returns the exit code. The process must then end by _exit, because threads may still wait for
 // nodes that do not answer.
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal);
+
+// Returns the jobs that this user started on this machine and that run on one of `hosts`. Asks the
+// nodes of detached jobs for at most 5 s; the process must then end as above.
+std::vector<JobView> JobsRunningOn(const std::vector<std::string>& hosts, const AgentBinary& agent);
 
 }  // namespace dslaunch

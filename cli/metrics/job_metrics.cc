@@ -326,6 +326,11 @@ constexpr MetricsWriter::Family kSavedAge = {
     "Time since the rank reported its newest saved checkpoint."};
 constexpr MetricsWriter::Family kSavedStep = {"dslaunch_rank_checkpoint_step", kGauge, "",
                                               "Step of the newest saved checkpoint."};
+constexpr MetricsWriter::Family kCopiedAge = {
+    "dslaunch_rank_memory_copy_age_seconds", kGauge, "seconds",
+    "Time since the rank reported its newest copy in memory."};
+constexpr MetricsWriter::Family kCopiedStep = {"dslaunch_rank_memory_copy_step", kGauge, "",
+                                               "Step of the newest copy in memory."};
 
 }  // namespace
 
@@ -407,19 +412,25 @@ class JobMetrics::Renderer {
                  Seconds(rank.goodput->us(static_cast<int>(i))));
       }
     }
-    OfSaved(kSavedAge, [](const RankView& rank) {
+    OfStored(kSavedAge, &pb::RankGoodput::has_saved_age_us, [](const RankView& rank) {
       return Seconds(rank.goodput->saved_age_us() + rank.goodput_age_us);
     });
-    OfSaved(kSavedStep,
-            [](const RankView& rank) { return static_cast<double>(rank.goodput->saved_step()); });
+    OfStored(kSavedStep, &pb::RankGoodput::has_saved_age_us,
+             [](const RankView& rank) { return static_cast<double>(rank.goodput->saved_step()); });
+    OfStored(kCopiedAge, &pb::RankGoodput::has_copied_age_us, [](const RankView& rank) {
+      return Seconds(rank.goodput->copied_age_us() + rank.goodput_age_us);
+    });
+    OfStored(kCopiedStep, &pb::RankGoodput::has_copied_age_us,
+             [](const RankView& rank) { return static_cast<double>(rank.goodput->copied_step()); });
   }
 
+  // Adds a sample for each rank that has stored such a state.
   template <class Value>
-  void OfSaved(const MetricsWriter::Family& family, Value value) {
+  void OfStored(const MetricsWriter::Family& family, bool (pb::RankGoodput::*has)() const,
+                Value value) {
     out_.Begin(family);
     for (const RankView& rank : ranks_) {
-      if (rank.goodput != nullptr && rank.goodput->has_saved_age_us())
-        out_.Add(rank.labels, value(rank));
+      if (rank.goodput != nullptr && (rank.goodput->*has)()) out_.Add(rank.labels, value(rank));
     }
   }
 

@@ -154,8 +154,10 @@ struct ReportData {
   bool ended = false;
   int exit_code = 0;  // valid if `ended`
   int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;  // 0 if running or unknown
-  int64_t made_unix_ms = 0;   // when the report was made
+  int64_t ended_unix_ms = 0;   // 0 if running or unknown
+  int64_t made_unix_ms = 0;    // when the report was made
+  int64_t copied_step = -1;    // newest step that all ranks have copied into memory; -1: none
+  int64_t copied_unix_ms = 0;  // when it was
   std::vector<std::string> nodes;
   JobEvents events;
   std::optional<ReportedPreflight> preflight;

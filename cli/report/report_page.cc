@@ -123,6 +123,11 @@ std::vector<Tile> TilesOf(const ReportData& data) {
   std::string note = data.ended ? "" : "until " + TimeText(data.made_unix_ms);
   if (restarts > 0) note += (note.empty() ? "with " : ", with ") + Count(restarts, "restart");
   tiles.push_back({"Duration", DurationText(data), note});
+  if (data.copied_step >= 0) {
+    const auto age_s = static_cast<double>(data.made_unix_ms - data.copied_unix_ms) / 1000;
+    tiles.push_back({"Copy in memory", "step " + std::to_string(data.copied_step),
+                     ShortSeconds(std::max(age_s, 0.0)) + " before this report"});
+  }
   if (const std::optional<Tile> evaluation = EvaluationTile(data)) tiles.push_back(*evaluation);
   const std::vector<MetricsPoint> windows = WindowsOf(data);
   if (!windows.empty()) {

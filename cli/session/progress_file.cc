@@ -39,17 +39,20 @@ void ProgressFile::OnRunning(int ranks) {
   progress_.ranks = ranks;
   leading_rank_ = UINT32_MAX;  // a restart may have gone back, and lost ranks
   copied_steps_.clear();
-  progress_.copied_step = -1;
   Write();
 }
 
 void ProgressFile::OnStatus(const pb::WorkerStatus& status) {
   const std::optional<StatusLine> line = StatusLine::Parse(status.line());
   if (line && line->event == StatusLine::Event::kCopied) return OnCopy(status.rank(), line->step);
+  // The copies of the last attempt are there until the ranks continue from something else.
+  if (line && line->event == StatusLine::Event::kRestored && !line->from_memory)
+    progress_.copied_step = -1;
   if (!line || line->event != StatusLine::Event::kStep || status.rank() > leading_rank_) return;
   leading_rank_ = status.rank();
   progress_.step = line->step;
   progress_.total_steps = line->total_steps;
+  if (line->step < progress_.copied_step) progress_.copied_step = -1;
   Write();
 }
 

@@ -186,6 +186,7 @@ void CheckGoodput(Rules& rules, const pb::NodeGoodput& goodput, const PeerLimits
     for (const uint64_t us : rank.us()) rules.AtMost("time", us, kMostUs);
     rules.Below("state", rank.bucket(), kGoodputBuckets);
     rules.AtMost("age of a checkpoint", rank.saved_age_us(), kMostUs);
+    rules.AtMost("age of a copy in memory", rank.copied_age_us(), kMostUs);
   }
 }
 

@@ -133,8 +133,9 @@ class MemoryCheckpoint(LauncherCase):
         self.assertIn("the ranks continue after step 15, from copies in memory; 5 steps are repeated", job.stderr)
         self.assert_right_end(ranks=1)
 
-    def test_describe_shows_newest_copy(self):
-        job = self.start_loop("--show", "none", kills=[f"1.{rank}.22.wait" for rank in range(4)])
+    def test_age_of_newest_copy_is_shown(self):
+        job = self.start_loop("--show", "none", "--max_restarts", "1",
+                              kills=[f"{attempt}.{rank}.22.wait" for rank in range(4) for attempt in (1, 2)])
         self.wait_for_files(job, "at.1.*.20", 4)
         def described():
             _, described = self.run_job("describe", "last")
@@ -142,6 +143,21 @@ class MemoryCheckpoint(LauncherCase):
         wait_until(described, 10, "no copy of step 20", poll_s=0.2)
         listed = json.loads(self.run_job("ps", "--json")[1].stdout)
         self.assertEqual(20, listed[0]["copied_step"])
+        _, doctor = self.run_job("doctor", "--launcher", "local")
+        self.assertRegex(doctor.stdout, r"(?m)running job: \S+, step \d+/60, copy in memory: step 20, \d+ s ago$")
+        _, metrics = self.run_job("ps", "--openmetrics")
+        self.assertEqual(["20"] * 4, re.findall(r"(?m)^dslaunch_rank_memory_copy_step\{.* (\d+)$", metrics.stdout))
+        ages = re.findall(r"(?m)^dslaunch_rank_memory_copy_age_seconds\{.* ([\d.]+)$", metrics.stdout)
+        self.assertEqual(4, len(ages))
+        self.assertTrue(all(0 <= float(age) < 60 for age in ages), ages)
+        _, report = self.run_job("report", "last", "--output", self.folder / "report.html")
+        self.assertRegex((self.folder / "report.html").read_text(),
+                         r"Copy in memory(<[^>]*>)*step 20(<[^>]*>)*[\d.]+ m?s before this report", report.output)
+        # The next attempt continues from the copy, which is still there.
+        os.kill(next(process.pid for process in self.leftovers() if b"LOCAL_RANK=1" in self.environment_of(process.pid)),
+                signal.SIGKILL)
+        self.wait_for_output(job, "the ranks continue after step 20, from copies in memory; 2 steps are repeated")
+        self.assertTrue(described())
         job.signal(signal.SIGTERM)
         self.wait(job)
 

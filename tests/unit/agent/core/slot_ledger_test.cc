@@ -79,6 +79,33 @@ TEST_F(SlotLedgerTest, DividesAnAttemptByItsStatusLines) {
   EXPECT_EQ(ledger_.saved()->step, 6);
 }
 
+TEST_F(SlotLedgerTest, KeepsNewestCopyOverRestart) {
+  Begin();
+  Tell(Ready());
+  Tell(Step(1));
+  EXPECT_FALSE(ledger_.copied());
+  Tell(Line(StatusLine::Event::kCopied, 1));
+  const Clock::time_point copied_at = now_;
+  Steps(1, 3);
+  ledger_.EndAttempt(/*hung=*/false, now_);
+  ledger_.OnDrained(now_);
+  Begin();
+  ASSERT_TRUE(ledger_.copied());
+  EXPECT_EQ(ledger_.copied()->step, 1);
+  EXPECT_EQ(ledger_.copied()->at, copied_at);
+  EXPECT_FALSE(ledger_.saved());
+}
+
+TEST_F(SlotLedgerTest, DropsCopyAfterRestartFromEarlierStep) {
+  Begin();
+  Tell(Step(20));
+  Tell(Line(StatusLine::Event::kCopied, 20));
+  ledger_.EndAttempt(/*hung=*/false, now_);
+  Begin();
+  Tell(Step(1));
+  EXPECT_FALSE(ledger_.copied());
+}
+
 TEST_F(SlotLedgerTest, CountsSilentProgramAsProductive) {
   Begin();
   Pass(60'000);

@@ -102,6 +102,19 @@ class DoctorReportTest : public ::testing::Test {
   DoctorInfo info_;
 };
 
+TEST_F(DoctorReportTest, ShowsNewestCopyOfRunningJob) {
+  JobView job;
+  job.record.job_id = "20261128-101500-abcdef";
+  job.step = 31;
+  job.total_steps = 100;
+  job.copy = {20, 1'000'000};
+  info_.jobs = {job};
+  info_.now_unix_ms = 1'012'000;
+  EXPECT_THAT(Table(), HasSubstr("all    ok    running job: 20261128-101500-abcdef, step 31/100, "
+                                 "copy in memory: step 20, 12 s ago\n"));
+  EXPECT_EQ(TheBad(), "");
+}
+
 TEST_F(DoctorReportTest, PrintsOneLineForEachHealthyNode) {
   EXPECT_EQ(TheBad(), "");
   EXPECT_FALSE(AnyFails(Diagnose(info_)));

@@ -39,6 +39,8 @@ void AddNode(JobMetrics& job, size_t node, uint32_t first_rank, uint32_t ranks,
     for (uint64_t us = 1; us <= 11; ++us) times.add_us(us * 1'000'000);
     times.set_saved_age_us(2'000'000);
     times.set_saved_step(30);
+    times.set_copied_age_us(1'000'000);
+    times.set_copied_step(31);
     pb::NodeEvent status;
     status.mutable_status()->set_rank(first_rank + i);
     status.mutable_status()->set_line(
@@ -67,6 +69,10 @@ TEST(JobMetricsTest, HasRanksNodesAndDevices) {
         "gpu_uuid=\"GPU-0-0\",bucket=\"productive\"} 5\n",
         "dslaunch_rank_checkpoint_age_seconds{job=\"j1\",node=\"n1\",rank=\"0\",local_rank=\"0\","
         "gpu_uuid=\"GPU-0-0\"} 2.5\n",
+        "dslaunch_rank_memory_copy_age_seconds{job=\"j1\",node=\"n1\",rank=\"0\",local_rank=\"0\","
+        "gpu_uuid=\"GPU-0-0\"} 1.5\n",
+        "dslaunch_rank_memory_copy_step{job=\"j1\",node=\"n1\",rank=\"0\",local_rank=\"0\","
+        "gpu_uuid=\"GPU-0-0\"} 31\n",
         "dslaunch_gpu_power_watts{job=\"j1\",node=\"n1\",rank=\"1\",local_rank=\"1\",gpu=\"1\","
         "gpu_uuid=\"GPU-0-1\"} 412.5\n"}) {
     EXPECT_THAT(text, HasSubstr(line));

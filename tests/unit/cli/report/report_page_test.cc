@@ -76,6 +76,17 @@ TEST(ReportPageTest, ContainsKeyFactsAndAllSections) {
   EXPECT_FALSE(Has(page, "id=\"left_out\""));
 }
 
+TEST(ReportPageTest, ShowsAgeOfNewestCopyInMemory) {
+  ReportData data = Whole();
+  EXPECT_FALSE(Has(ReportPage(data), "Copy in memory"));
+  data.copied_step = 40;
+  data.copied_unix_ms = data.made_unix_ms - 12'000;
+  const std::string page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "Copy in memory"));
+  EXPECT_TRUE(Has(page, "step 40"));
+  EXPECT_TRUE(Has(page, "12 s before this report"));
+}
+
 TEST(ReportPageTest, ShowsResultsOfEvaluations) {
   ReportData data = Whole();
   EXPECT_FALSE(Has(ReportPage(data), "On evaluation data"));

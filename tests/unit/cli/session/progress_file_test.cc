@@ -52,8 +52,29 @@ TEST(ProgressFileTest, ReadsBackNewestCopyOfAllRanks) {
   EXPECT_GT(both.copied_unix_ms, 1'600'000'000'000);
   EXPECT_EQ(copy(1, "40").copied_step, 20);
   EXPECT_EQ(copy(0, "40").copied_step, 40);
-  file.OnRunning(2);
-  EXPECT_EQ(ReadProgress(folder, false).copied_step, -1);
+}
+
+TEST(ProgressFileTest, KeepsCopyUntilRanksContinueFromSomethingElse) {
+  TempDir state;
+  const std::string folder = state / "job";
+  ProgressFile file(folder, false);
+  const auto copied_after = [&](const std::vector<std::string>& lines) {
+    file.OnRunning(1);
+    for (const std::string& line : lines) {
+      pb::WorkerStatus status;
+      status.set_line(line + "\n");
+      file.OnStatus(status);
+    }
+    return ReadProgress(folder, false).copied_step;
+  };
+  const std::string step_21 = R"({"event":"step","step":21})";
+  const std::string copy = R"({"event":"copied","step":20})";
+  EXPECT_EQ(copied_after({copy}), 20);
+  EXPECT_EQ(copied_after({}), 20);
+  EXPECT_EQ(copied_after({R"({"event":"restored","step":20,"source":"memory"})", step_21}), 20);
+  EXPECT_EQ(copied_after({R"({"event":"restored","step":20,"source":"disk"})", step_21}), -1);
+  EXPECT_EQ(copied_after({copy}), 20);
+  EXPECT_EQ(copied_after({R"({"event":"step","step":1})"}), -1);
 }
 
 TEST(ProgressFileTest, WritesNothingWithoutFolder) {
