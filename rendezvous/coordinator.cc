@@ -291,6 +291,11 @@ void Coordinator::OnDrained(Participant& participant, const pb::Drained& drained
   if (participant.drained) return;
   barrier_.Update(participant, [&] { participant.drained = true; });
   participant.member.master_port = drained.master_port();
+  participant.is_unfit = !drained.unfit().empty();
+  if (participant.is_unfit) {
+    roster_.Notify(roster_.NodeName(participant.member.node_index) +
+                   " is unfit for the next attempt: " + drained.unfit());
+  }
   participant.has_left_processes = drained.left_size() > 0;
   if (participant.has_left_processes) {
     roster_.Notify(roster_.NodeName(participant.member.node_index) +

@@ -25,6 +25,14 @@ std::vector<uint32_t> NotExpected(const CoordinatorOptions& options, const Roste
   return indexes;
 }
 
+std::vector<uint32_t> UnfitNodes(const Roster& roster) {
+  std::vector<uint32_t> nodes;
+  for (const Participant& participant : roster.Joined()) {
+    if (participant.is_unfit) nodes.push_back(participant.member.node_index);
+  }
+  return nodes;
+}
+
 // Inspects ranks that have not failed in this attempt. A node skips the ranks that have succeeded,
 // which only it knows.
 void InspectRunning(Roster& roster, const FailureLog& failures) {
@@ -44,6 +52,12 @@ bool AllSaved(const Roster& roster, const pb::Cause& cause) {
          std::ranges::all_of(roster.Joined(), [](const Participant& participant) {
            return !participant.in_attempt || (participant.torn_down && participant.saved);
          });
+}
+
+// Returns why a node that has not drained in time is lost.
+const char* LateToDrain(const pb::Timeouts& timeouts) {
+  return timeouts.check_ms() == 0 ? "it did not end its ranks in time"
+                                  : "it did not end its ranks and check itself in time";
 }
 
 // Returns the first cause among all reports; notifies the user if it differs from `so_far`.
@@ -92,6 +106,7 @@ void Coordinator::TryToForm(Clock::time_point now) {
       }))
     return;
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
+  quorum_options_.unfit = UnfitNodes(roster_);
   quorum_options_.absent = NotExpected(options_, roster_, phase() == Phase::kJoining);
   QuorumDecision decision = DecideQuorum(now, roster_.UsableMembers(), quorum_options_);
   if (decision.verdict == QuorumDecision::Verdict::kForm) return Form(std::move(decision), now);
@@ -174,7 +189,8 @@ void Coordinator::EndAttemptForNode(const std::string& reason, Clock::time_point
 void Coordinator::Drain(const pb::Cause& cause, const std::string& reason, milliseconds delay,
                         Clock::time_point now) {
   delay_ = delay;
-  barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
+  barrier_deadline_ =
+      now + EmptyingLimit(options_.timeouts) + milliseconds(options_.timeouts.check_ms());
   pb::RendezvousMessage message;
   *message.mutable_drain()->mutable_cause() = cause;
   message.mutable_drain()->set_reason(reason);
@@ -287,7 +303,7 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
     for (Participant& participant : roster_.Joined()) {
       if (!participant.IsDrained()) late.push_back(&participant);
     }
-    return Lose(std::move(late), "it did not end its ranks in time", Fence::kYes, now);
+    return Lose(std::move(late), LateToDrain(options_.timeouts), Fence::kYes, now);
   }
   if (phase() != Phase::kStarting) return;
   std::string late;

@@ -83,10 +83,12 @@ std::vector<Member> PickMembers(const std::vector<Member>& members, const Quorum
   };
   const auto spare = [&](uint32_t index) { return options.nodes[index].spare(); };
   const std::vector<bool> aside = Flags(options.set_aside, options.nodes.size());
-  const auto set_aside = [&](uint32_t index) { return aside[index]; };
-  pick(bounds.max, [&](uint32_t index) { return !spare(index) && !set_aside(index); });
-  pick(bounds.max, [&](uint32_t index) { return spare(index) && !set_aside(index); });
-  pick(bounds.min, set_aside);
+  const std::vector<bool> unfit = Flags(options.unfit, options.nodes.size());
+  const auto is_good = [&](uint32_t index) { return !aside[index] && !unfit[index]; };
+  pick(bounds.max, [&](uint32_t index) { return is_good(index) && !spare(index); });
+  pick(bounds.max, [&](uint32_t index) { return is_good(index) && spare(index); });
+  pick(bounds.min, [&](uint32_t index) { return aside[index] && !unfit[index]; });
+  pick(bounds.min, [&](uint32_t index) { return unfit[index]; });
   std::ranges::sort(picked, {}, &Member::node_index);
   return picked;
 }
@@ -119,12 +121,15 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
     decision.reason = JoinNames(taken, options) + (taken.size() == 1 ? " gets" : " get") + " ranks";
     absent.insert(absent.end(), missing.begin(), missing.end());
     if (!absent.empty()) decision.reason += "; without " + JoinNames(absent, options);
-    for (const uint32_t index : options.set_aside) {
-      if (!Contains(picked, index)) continue;
-      decision.reason += "; " + options.nodes[index].name() +
-                         " too, though it failed often: fewer than " + std::to_string(bounds.min) +
-                         " nodes would remain";
-    }
+    const auto name_picked = [&](const std::vector<uint32_t>& indexes, const char* why) {
+      for (const uint32_t index : indexes) {
+        if (!Contains(picked, index)) continue;
+        decision.reason += "; " + options.nodes[index].name() + " too, though it " + why +
+                           ": fewer than " + std::to_string(bounds.min) + " nodes would remain";
+      }
+    };
+    name_picked(options.set_aside, "failed often");
+    name_picked(options.unfit, "is unfit");
     decision.members = std::move(picked);
     return decision;
   }

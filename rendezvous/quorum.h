@@ -36,6 +36,7 @@ struct QuorumOptions {
   uint32_t max_nodes = 0;           // see Policy
   std::vector<uint32_t> absent;     // nodes that are not waited for but may still join
   std::vector<uint32_t> set_aside;  // nodes that failed often
+  std::vector<uint32_t> unfit;      // nodes whose own check failed
 };
 
 struct QuorumDecision {
@@ -57,7 +58,8 @@ NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint
 // Returns the members that get ranks, in hostfile order:
 // 1. regular nodes, in hostfile order, up to the maximum;
 // 2. spares, in hostfile order, up to the maximum;
-// 3. nodes set aside, up to the minimum.
+// 3. nodes set aside, up to the minimum;
+// 4. unfit nodes, likewise.
 std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options);
 
 // Forms the job once all expected nodes have joined: those neither spare nor absent, and spares

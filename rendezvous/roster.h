@@ -37,6 +37,7 @@ struct Participant {
   std::optional<uint64_t> lost_in;        // attempt in which the node was lost
   bool leaving = false;                   // cannot continue, and tears down by itself
   bool front_end_link_is_broken = false;  // its connection to the front end broke
+  bool is_unfit = false;                  // its own check failed before the next attempt
   bool has_left_processes = false;  // processes of it could not be ended, so it gets no new ranks
   bool torn_down = false;
   bool saved = false;   // as reported in TornDown

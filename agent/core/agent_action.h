@@ -128,9 +128,12 @@ struct InspectWorker {
   bool flight = false;
 };
 
-// Reserves a port for rank 0 of the next attempt; the one held so far is released. Answer:
+// Reserves a port for rank 0 of the next attempt; the one held so far is released. With `check`
+// tests what JobSpec.node_check names, too. A later ReservePort replaces this one. Answer:
 // OnPortReserved.
-struct ReservePort {};
+struct ReservePort {
+  bool check = false;
+};
 
 // Ends what the workers had started, because the supervisor is gone. Answer: OnAllReaped.
 struct SweepOrphans {

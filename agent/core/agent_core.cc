@@ -243,9 +243,11 @@ void AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& asked, Wor
   workers_.OnDescribed(asked, std::move(end), round_trip_us, now);
 }
 
-void AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time_point now) {
+void AgentCore::OnPortReserved(const Result<uint32_t>& port, const std::string& unfit,
+                               Clock::time_point now) {
   if (workers_.phase() != WorkersCore::Phase::kDraining) return;
   workers_.OnDrained();
+  if (!unfit.empty()) out_.Log("this node is unfit: " + unfit);
   if (!port.ok()) {
     return out_.StopJob(job_.Cause(pb::Cause::START_FAILED, port.error().code,
                                    job_.node_name() + ": " + port.error().message));
@@ -264,6 +266,7 @@ void AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time_point n
   pb::Drained& drained = *message.mutable_drained();
   *drained.mutable_left() = teardown_.left();
   drained.set_master_port(*port);
+  drained.set_unfit(unfit);
   out_.SendToRendezvous(std::move(message));
 }
 
@@ -280,7 +283,8 @@ void AgentCore::OnAllReaped(const TeardownCore::Left& left, Clock::time_point no
 
 // Before the next attempt, or before another rendezvous is joined.
 void AgentCore::DrainRanks() {
-  if (workers_.phase() > WorkersCore::Phase::kWorking) return;
+  if (workers_.phase() > WorkersCore::Phase::kDraining) return;
+  if (workers_.phase() == WorkersCore::Phase::kDraining) return workers_.BeginDrain();
   mpi_.EndHeld();
   workers_.BeginDrain();
   workers_.Stop();

@@ -85,7 +85,9 @@ class AgentCore {
   // See WorkersCore::OnDescribed.
   void OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
                          uint64_t round_trip_us, Clock::time_point now);
-  void OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
+  // `unfit`: what the node's check has found; empty: nothing.
+  void OnPortReserved(const Result<uint32_t>& port, const std::string& unfit,
+                      Clock::time_point now);
   // No process of the ranks is left except `left`.
   void OnAllReaped(const TeardownCore::Left& left, Clock::time_point now);
 

@@ -27,6 +27,7 @@ Result<void> NodeJob::PutInOwnPart(pb::PrepareRequest& request, const NodeTable&
   pb::JobSpec& job = *request.mutable_job();
   *job.mutable_ranks() = own_->ranks();
   job.clear_copies();
+  job.clear_node_check();
   job.set_detachable(false);
   job.clear_rank_stdin();
   request.clear_devices();

@@ -89,6 +89,7 @@ bool WorkersCore::OnAssignment(const pb::RendezvousMessage& message) {
 bool WorkersCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   if (phase_ > Phase::kWorking || attempt < out_.attempt()) return false;
   phase_ = Phase::kDraining;
+  check_ = job_.spec().has_node_check() ? Check::kWanted : Check::kNo;
   out_.SetAttempt(attempt);
   const bool failed = !IsSuccess(drain.cause());
   out_.Log("attempt " + std::to_string(attempt) +
@@ -313,11 +314,17 @@ void WorkersCore::OnEnded(const pb::WorkerExited& exited, Clock::time_point noti
 void WorkersCore::OnReaped() {
   if (phase_ == Phase::kDraining) {
     out_.Do(agent_action::EndRankOutput{.others_follow = true});
-    out_.Do(agent_action::ReservePort());
+    if (check_ == Check::kWanted) check_ = Check::kRuns;
+    out_.Do(agent_action::ReservePort{.check = check_ == Check::kRuns});
   } else if (phase_ == Phase::kStopping) {
     phase_ = Phase::kTornDown;
     out_.Do(agent_action::EndRankOutput{.others_follow = false});
   }
+}
+
+void WorkersCore::BeginDrain() {
+  phase_ = Phase::kDraining;
+  if (std::exchange(check_, Check::kNo) == Check::kRuns) out_.Do(agent_action::ReservePort());
 }
 
 void WorkersCore::OnSignal(int signal_number) const {

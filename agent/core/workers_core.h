@@ -70,7 +70,8 @@ class WorkersCore {
   void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
   // A worker has ended, as far as the MPI server knows too.
   void OnEnded(const pb::WorkerExited& exited, Clock::time_point noticed);
-  // No process of the ranks is left. A draining node asks for the port of its next attempt.
+  // No process of the ranks is left. A draining node checks itself, if its rendezvous made it
+  // drain and the job wants that, and asks for the port of its next attempt.
   void OnReaped();
   // Precondition: draining.
   void OnDrained() { phase_ = Phase::kIdle; }
@@ -80,8 +81,9 @@ class WorkersCore {
 
   // --- AgentCore ---
 
-  // Begins to drain. Precondition: idle or working.
-  void BeginDrain() { phase_ = Phase::kDraining; }
+  // Drains without a check of the node, because there is no rendezvous that could use its result.
+  // Precondition: not stopping.
+  void BeginDrain();
   void BeginStop() { phase_ = Phase::kStopping; }
   // Ends all ranks. `signal`: the first one; 0: the job's.
   void Stop(bool kill_now = false, int signal = 0) const;
@@ -99,6 +101,8 @@ class WorkersCore {
   AttemptWorkers workers_;
   std::string program_;  // program of the workers
   std::string cgroup_;
+  enum class Check { kNo, kWanted, kRuns };
+  Check check_ = Check::kNo;  // used in kDraining
 };
 
 // Returns the request to send `signal` to one worker.

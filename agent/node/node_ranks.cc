@@ -60,7 +60,8 @@ NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvo
       sockets_(sockets_fd),
       pmix_server_(pmix_server),
       master_port_timer_(loop),
-      watch_(loop, out, stacks) {}
+      watch_(loop, out, stacks),
+      check_(loop) {}
 
 // --- Before the job runs ---
 
@@ -374,11 +375,22 @@ void NodeRanks::Do(agent_action::DescribeWorker& action) {
   });
 }
 
-void NodeRanks::Do(agent_action::ReservePort&) {
+void NodeRanks::Do(agent_action::ReservePort& action) {
+  check_.Cancel();
   const Result<void> reserved = ReserveMasterPort();
   const Result<uint32_t> port =
       reserved.ok() ? Result<uint32_t>(static_cast<uint32_t>(master_port_.port)) : reserved.error();
-  out_.Feed([&](Clock::time_point now) { core_.OnPortReserved(port, now); });
+  const auto answer = [this, port](const std::string& unfit) {
+    out_.Feed([&](Clock::time_point now) { core_.OnPortReserved(port, unfit, now); });
+  };
+  if (!action.check) return answer("");
+  const pb::PrepareRequest& prepare = core_.job().request();
+  pb::MeasureRequest request = prepare.job().node_check();
+  // The check looks at the first GPUs, and chosen ones are others.
+  const bool uses_first_gpus = run_.device() == pb::DEVICE_CUDA && prepare.devices().empty() &&
+                               !LookUpIn(program_->environment())("CUDA_VISIBLE_DEVICES");
+  request.set_gpus(uses_first_gpus ? core_.job().node().slots() : 0);
+  check_.Begin(std::move(request), milliseconds(prepare.job().timeouts().check_ms()), answer);
 }
 
 }  // namespace dslaunch

@@ -20,6 +20,7 @@
 #include "agent/node/rank_stdin.h"
 #include "agent/node/rank_watch.h"
 #include "agent/node/worker_end.h"
+#include "agent/probe/node_check.h"
 #include "agent/samples/node_sampler.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
@@ -67,7 +68,7 @@ class NodeRanks {
   void Do(agent_action::DescribeWorker& action);
   void Do(agent_action::StartMpiServer&);
   void Do(agent_action::AskMpiServer& action);
-  void Do(agent_action::ReservePort&);
+  void Do(agent_action::ReservePort& action);
 
  private:
   // Returns why ranks that speak PMIx cannot be joined here; empty: they can.
@@ -106,6 +107,7 @@ class NodeRanks {
   // Stdin of rank 0, while the rank is on this node and may read.
   std::shared_ptr<RankStdin> stdin_;
   RankWatch watch_;
+  NodeCheck check_;
   WorkerLife workers_life_;  // settings that all workers share
 };
 

@@ -7,7 +7,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "proto/inspect.pb.h"
+#include "proto/measure.pb.h"
 
 namespace dslaunch {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/deadline.h"
-#include "proto/inspect.pb.h"
+#include "proto/measure.pb.h"
 
 namespace dslaunch {
 

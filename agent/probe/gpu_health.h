@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "proto/inspect.pb.h"
+#include "proto/measure.pb.h"
 
 namespace dslaunch {
 

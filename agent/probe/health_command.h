@@ -1,7 +1,7 @@
 // The user's health command (--health_command), run on a node.
 #pragma once
 
-#include "proto/inspect.pb.h"
+#include "proto/measure.pb.h"
 
 namespace dslaunch {
 

@@ -1,7 +1,7 @@
 // Measures a node for `dslaunch doctor --bench` and for --preflight.
 #pragma once
 
-#include "proto/inspect.pb.h"
+#include "proto/measure.pb.h"
 
 namespace dslaunch {
 

@@ -7,6 +7,7 @@ constexpr uint32_t kJoinMs = 30'000;
 constexpr uint32_t kReadyMs = 60'000;  // longer than kSpawnTimeout, whose error names the program
 constexpr uint32_t kTeardownMs = 5'000;
 constexpr int kUsualRestarts = 3;
+constexpr int64_t kCheckSlackMs = 15'000;  // time of folders and nvidia-smi
 
 // A node that fails this often within the cool-down gets no ranks until the cool-down ends.
 constexpr uint32_t kNodeFailures = 3;
@@ -101,6 +102,25 @@ StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& in
   return plan;
 }
 
+std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
+                                                const std::string& log_dir) {
+  if (!options.preflight) return std::nullopt;
+  pb::MeasureRequest check;
+  const auto add_folder = [&](pb::MeasuredFolder::Use use, const std::string& path) {
+    check.add_folders()->set_use(use);
+    check.mutable_folders()->rbegin()->set_path(path);
+  };
+  add_folder(pb::MeasuredFolder::LOGS, log_dir);
+  const std::string checkpoints = options.train.checkpoint_dir.value_or("");
+  if (checkpoints.starts_with('/')) add_folder(pb::MeasuredFolder::CHECKPOINTS, checkpoints);
+  check.set_gpu_wait_ms(static_cast<uint32_t>(options.gpu_free_timeout_ms));
+  if (options.health_command.empty()) return check;
+  check.mutable_health()->mutable_argv()->Assign(options.health_command.begin(),
+                                                 options.health_command.end());
+  check.mutable_health()->set_timeout_ms(static_cast<uint32_t>(options.health_timeout_ms));
+  return check;
+}
+
 pb::Timeouts MakeTimeouts(const LaunchOptions& options) {
   pb::Timeouts timeouts;
   timeouts.set_grace_ms(static_cast<uint32_t>(options.grace_ms));
@@ -112,6 +132,11 @@ pb::Timeouts MakeTimeouts(const LaunchOptions& options) {
   timeouts.set_dead_ms(static_cast<uint32_t>(options.dead_ms));
   timeouts.set_lease_ms(static_cast<uint32_t>(options.lease_ms));
   timeouts.set_time_limit_ms(static_cast<uint64_t>(options.time_limit_ms));
+  if (options.preflight) {
+    const int64_t health_ms = options.health_command.empty() ? 0 : options.health_timeout_ms;
+    const int64_t gpus_ms = options.device == DeviceChoice::kCpu ? 0 : options.gpu_free_timeout_ms;
+    timeouts.set_check_ms(static_cast<uint32_t>(kCheckSlackMs + health_ms + gpus_ms));
+  }
   return timeouts;
 }
 

@@ -1,6 +1,7 @@
 // Turns the options into the policy on failures, rank 0's stdin and the timeouts. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -35,6 +36,12 @@ struct StdinPlan {
 // `ranks`: 0 if the number is not known.
 StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& input,
                     const UserTerminal& terminal);
+
+// Returns what each node tests of itself before another attempt: that it can write to the folders
+// given with absolute paths, that its GPUs are healthy and free, and the health command. nullopt
+// without --preflight. `log_dir` is absolute, or empty.
+std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
+                                                const std::string& log_dir);
 
 pb::Timeouts MakeTimeouts(const LaunchOptions& options);
 

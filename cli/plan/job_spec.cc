@@ -1,6 +1,8 @@
 #include "cli/plan/job_spec.h"
 
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "cli/output/shown_output.h"
 #include "cli/plan/job_policy.h"
@@ -43,6 +45,8 @@ Result<pb::JobSpec> MakeJobSpec(const LaunchOptions& options, const LaunchPlan& 
   *ranks.mutable_filtered() = FilteredLogsOf(options, info.tag_template);
   ranks.set_description(info.description);
   *job.mutable_timeouts() = MakeTimeouts(options);
+  if (std::optional<pb::MeasureRequest> check = MakeNodeCheck(options, ranks.log_dir()))
+    *job.mutable_node_check() = *std::move(check);
   job.set_device(DeviceOf(options.device));
   job.set_only_cuda(options.mode == LaunchOptions::Mode::kTrain);
   const Way way = RowOf(plan.launcher).way;

@@ -5,15 +5,12 @@
 #include <map>
 #include <utility>
 
-#include "base/count.h"
+#include "agent/probe/node_faults.h"
 #include "base/text/sanitize.h"
-#include "base/text/size_text.h"
 #include "base/text/text_table.h"
 
 namespace dslaunch {
 namespace {
-
-constexpr uint64_t kFreeGpuUsesBytes = uint64_t{1} << 30;  // memory that the driver itself uses
 
 void Add(std::vector<Figure>& figures, FigureKind kind, size_t node, uint64_t value,
          const std::string& part = "", double scale = 1, uint32_t starved_permille = 0) {
@@ -54,10 +51,10 @@ class Judge {
   std::vector<BenchFinding> Run() && {
     for (node_ = 0; node_ < bench_.nodes.size(); ++node_) {
       if (!bench_.nodes[node_].measured) continue;
-      const pb::NodeMeasurement& measured = *bench_.nodes[node_].measured;
-      CheckHealth(measured);
-      CheckFolders(measured);
-      CheckGpus(measured);
+      for (NodeFault& fault : FaultsOf(*bench_.nodes[node_].measured, bench_.gpus_needed)) {
+        findings_.push_back(
+            {node_, std::move(fault.check), true, std::move(fault.seen), std::move(fault.hint)});
+      }
       CheckLinks();
     }
     AddSlow();
@@ -69,56 +66,6 @@ class Judge {
   void Fail(std::string check, const std::string& seen, std::string hint) {
     findings_.push_back(
         {node_, std::move(check), true, SanitizeForTerminal(seen), std::move(hint)});
-  }
-
-  void CheckHealth(const pb::NodeMeasurement& measured) {
-    if (!measured.has_health() || measured.health().passed()) return;
-    Fail("health command", measured.health().failure(),
-         "repair the node, or leave it out (--exclude)");
-  }
-
-  void CheckFolders(const pb::NodeMeasurement& measured) {
-    for (const pb::FolderSpeed& folder : measured.folders()) {
-      if (folder.trouble().empty()) continue;
-      Fail(folder.use() == pb::MeasuredFolder::LOGS ? "log folder" : "checkpoint folder",
-           "nothing could be stored in " + folder.path() + ": " + folder.trouble(),
-           "make it writable and make room there, or give another folder");
-    }
-  }
-
-  void CheckGpus(const pb::NodeMeasurement& measured) {
-    if (!measured.gpu_trouble().empty())
-      Fail("gpus", measured.gpu_trouble(), "compare with nvidia-smi there");
-    if (!measured.device_trouble().empty())
-      Fail("gpus", measured.device_trouble(), "run that command there");
-    for (const pb::GpuHealth& gpu : measured.gpus()) {
-      if (gpu.index() < bench_.gpus_needed) CheckGpu(gpu);
-    }
-  }
-
-  void CheckGpu(const pb::GpuHealth& gpu) {
-    const std::string name = "GPU " + std::to_string(gpu.index());
-    if (gpu.memory_used_bytes() >= kFreeGpuUsesBytes) {
-      Fail("gpu memory",
-           name + " has " + SizeText(gpu.memory_used_bytes()) + " of " +
-               SizeText(gpu.memory_bytes()) + " in use" +
-               (gpu.holder().empty() ? "" : ", by " + gpu.holder()),
-           "end that program, or wait longer (--gpu_free_timeout)");
-    }
-    if (gpu.uncorrected_errors() > 0) {
-      Fail("gpu errors",
-           name + " has had " + Count(gpu.uncorrected_errors(), "uncorrected memory error") +
-               " since its driver was loaded",
-           "reset the GPU or restart the node; replace the GPU if they return");
-    }
-    if (gpu.pages_pending()) {
-      Fail("gpu errors", name + " has memory pages that wait to be retired",
-           "reset the GPU or restart the node");
-    }
-    if (!gpu.slowdown().empty()) {
-      Fail("gpu clock", name + " is slowed down by its hardware (" + gpu.slowdown() + ")",
-           "look at its cooling and power (nvidia-smi -q -d PERFORMANCE)");
-    }
   }
 
   // A node that none of its partners reached, while a partner was reached by another node.

@@ -152,6 +152,32 @@ class Preflight(HostsCase):
             self.assert_prints(job, f"node{8 if rank == BAD else rank + 1}\n")
         self.assert_nothing_left(1)
 
+    def test_spare_replaces_node_that_becomes_unfit(self):
+        """node5 becomes sick during the first attempt, in which its rank fails; the second runs on the spare."""
+        check = self.health_check()
+        self.bad.outside_path("sick").unlink()
+        program = (f'if [ "$RANK" = {BAD} ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then touch ~/sick; exit 7; fi; '
+                   'test "$TORCHELASTIC_RESTART_COUNT" = 1 || sleep 60; hostname')
+        code, job = self.run_job("-H", self.spares_hostfile(), "--health_command", check, "--show", "all",
+                                 "sh", "-c", program, timeout_s=90)
+        self.assert_code(0, code, job)
+        self.assert_prints(job, "node5 is unfit for the next attempt: health command: it ended with exit code 3: fan is broken",
+                           "attempt 2: node1, node2, node3, node4, node6, node7, node8 get ranks",
+                           "node8\n")
+        self.assertNotRegex(job.stdout, "node5$")
+        self.assert_nothing_left(1)
+
+    def test_names_unfit_node_without_replacement(self):
+        check = self.health_check()
+        self.bad.outside_path("sick").unlink()
+        program = f'[ "$RANK$TORCHELASTIC_RESTART_COUNT" != {BAD}0 ] || {{ touch ~/sick; exit 7; }}'
+        code, job = self.run_job("-H", self.hosts.hostfile(slots=1), "--max_restarts", 1, "--health_command", check,
+                                 "sh", "-c", program, timeout_s=90)
+        self.assert_code(0, code, job)
+        self.assert_prints(job, "node5 is unfit for the next attempt: health command",
+                           "node5 too, though it is unfit: fewer than 8 nodes would remain")
+        self.assert_nothing_left(1)
+
     def test_job_fails_without_replacement(self):
         code, job = self.run_job("-H", self.hosts.hostfile(slots=1), "--health_command", self.health_check(), "hostname", timeout_s=90)
         self.assert_code(UNAVAILABLE, code, job)

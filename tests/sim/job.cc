@@ -24,6 +24,7 @@ pb::Timeouts DrawTimeouts(Random& random) {
   timeouts.set_suspect_ms(3'000);
   timeouts.set_dead_ms(6'000);
   timeouts.set_lease_ms(random.OneIn(2) ? 30'000 : 15'000);
+  if (random.OneIn(4)) timeouts.set_check_ms(10'000);
   return timeouts;
 }
 
@@ -63,6 +64,7 @@ Job DrawJob(Random& random) {
   }
   *job.prepare.mutable_job()->mutable_nodes() = PackNodes(job.nodes);
   *job.prepare.mutable_job()->mutable_timeouts() = DrawTimeouts(random);
+  if (job.prepare.job().timeouts().check_ms() > 0) job.prepare.mutable_job()->mutable_node_check();
   // Where the first failure ends the job there is little else to see.
   if (!random.OneIn(6)) *job.prepare.mutable_job()->mutable_policy() = DrawPolicy(random, regular);
   const NodeBounds bounds = BoundsOf(job.nodes, job.policy().min_nodes(), job.policy().max_nodes());

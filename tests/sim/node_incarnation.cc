@@ -138,8 +138,17 @@ void NodeIncarnation::Do(agent_action::DescribeWorker& action) {
   });
 }
 
-void NodeIncarnation::Do(agent_action::ReservePort&) {
-  Feed([this](Clock::time_point now) { core_.OnPortReserved(uint32_t{30'000}, now); });
+// A check takes up to its limit.
+void NodeIncarnation::Do(agent_action::ReservePort& action) {
+  const auto answer = [this, number = ++reservations_](const std::string& unfit) {
+    if (number != reservations_) return;
+    Feed([&](Clock::time_point now) { core_.OnPortReserved(uint32_t{30'000}, unfit, now); });
+  };
+  if (!action.check) return answer("");
+  const auto limit = static_cast<int64_t>(core_.job().timeouts().check_ms());
+  world_.timeline.After(world_.random.Between(0, limit), &loop_, [this, answer] {
+    answer(world_.random.OneIn(4) ? "a fan is broken" : "");
+  });
 }
 
 // --- Time ---

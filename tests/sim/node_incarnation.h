@@ -116,7 +116,7 @@ class NodeIncarnation {
   void Do(agent_action::LeaveRendezvous&);
   void Do(agent_action::PlanWorkers& action);
   void Do(agent_action::DescribeWorker& action);
-  void Do(agent_action::ReservePort&);
+  void Do(agent_action::ReservePort& action);
   void Do(agent_action::SweepOrphans&);
   void Do(agent_action::SendVote& action);
   void Do(agent_action::WithdrawVote&) { WithdrawVote(); }
@@ -186,6 +186,7 @@ class NodeIncarnation {
   bool ended_viewers_ = false;            // and so was this node's own command
   Clock::time_point tick_expiry_;
   LoopWatch loop_watch_;
+  uint64_t reservations_ = 0;  // number of ReservePort actions
   milliseconds beat_every_{0};
   uint32_t ticks_per_beat_ = 1;
   uint32_t ticks_ = 0;

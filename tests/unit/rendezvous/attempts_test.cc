@@ -104,6 +104,32 @@ TEST_F(ElasticTest, SpareReplacesLostNodeUntilSuccess) {
   EXPECT_THAT(IndexesOf(closed[0].message.completed().members()), ElementsAre(0, 2, 3));
 }
 
+TEST_F(ElasticTest, SpareReplacesUnfitNodeUntilItsCheckSucceeds) {
+  Start();
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 2, 3}) Drained(node);
+  const std::vector<Outgoing> form = Drained(1, 31'000, "health command: it ended with 3");
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Notices(form),
+              HasSubstr("node1 is unfit for the next attempt: health command: it ended with 3"));
+  for (const uint32_t node : {0, 2, 3}) Ready(node);
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 1, 2}) Drained(node);
+  EXPECT_THAT(Assigned(Drained(3)), ElementsAre(0, 1, 2));
+}
+
+TEST_F(ElasticTest, AllowsTimeOfCheckForDraining) {
+  CoordinatorOptions options = Options();
+  options.timeouts.set_check_ms(40'000);
+  Begin(options);
+  Start();
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 2, 3}) Drained(node);
+  EXPECT_THAT(PassWith(60'500, {0, 1, 2, 3}), IsEmpty());
+  EXPECT_THAT(Notices(PassWith(1'000, {0, 1, 2, 3})),
+              HasSubstr("attempt 2: node0, node2, node3 get ranks; without node1"));
+}
+
 TEST_F(ElasticTest, ContinuesWithFewerNodesWaitsThenFails) {
   Start();
   Vanish(1);

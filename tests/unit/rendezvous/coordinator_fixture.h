@@ -86,9 +86,10 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_torn_down();
     return Log(message);
   }
-  std::vector<Outgoing> Drained(uint32_t node, uint32_t port = 0) {
+  std::vector<Outgoing> Drained(uint32_t node, uint32_t port = 0, const std::string& unfit = "") {
     pb::AgentMessage message = From(node);
     message.mutable_drained()->set_master_port(port);
+    message.mutable_drained()->set_unfit(unfit);
     return Log(message);
   }
   std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false,

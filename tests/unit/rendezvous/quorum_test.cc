@@ -120,6 +120,17 @@ TEST(PickTest, UsesNodesSetAsideAsLastResort) {
   EXPECT_THAT(decision.reason, HasSubstr("node0 too, though it failed often"));
 }
 
+TEST(PickTest, UsesUnfitNodesAfterNodesSetAside) {
+  QuorumOptions options = Elastic();
+  options.unfit = {0, 3};
+  options.set_aside = {1};
+  EXPECT_THAT(Picked({0, 1, 2, 3, 4}, options), ElementsAre(2, 4));
+  EXPECT_THAT(Picked({0, 1, 2}, options), ElementsAre(1, 2));
+  EXPECT_THAT(Picked({0, 2}, options), ElementsAre(0, 2));
+  const QuorumDecision decision = DecideQuorum(At(1000), Members({0, 2}), options);
+  EXPECT_THAT(decision.reason, HasSubstr("node0 too, though it is unfit"));
+}
+
 TEST(QuorumTest, WaitsForSparesOnlyWhenNeeded) {
   QuorumOptions options = Elastic();
   EXPECT_EQ(DecideQuorum(At(0), Members({0, 1, 2}), options).verdict, Verdict::kForm);

@@ -61,8 +61,9 @@ class AgentCoreTest : public ::testing::Test {
   void Answer(AgentAction asked) {
     if (const auto* plan = std::get_if<agent_action::PlanWorkers>(&asked); plan && answers_)
       core_.workers().OnPlanned(plan->attempt, Specs(plan->assignment));
-    if (std::holds_alternative<agent_action::ReservePort>(asked) && answers_)
-      core_.OnPortReserved(kPort, now_);
+    if (const auto* reserve = std::get_if<agent_action::ReservePort>(&asked);
+        reserve && answers_ && !reserve->check)
+      core_.OnPortReserved(kPort, "", now_);
     if (const auto* describe = std::get_if<agent_action::DescribeWorker>(&asked))
       core_.OnWorkerDescribed(*describe, EndOf(describe->exited), 300, now_ + milliseconds(2));
     if (std::holds_alternative<agent_action::SweepOrphans>(asked)) core_.OnAllReaped({}, now_);
@@ -776,12 +777,37 @@ TEST_F(AgentCoreTest, ReportsDrainedAfterRanksAreReapedAndPortIsReserved) {
   EXPECT_TRUE(All<agent_action::EndRankOutput>()[0].others_follow);
   EXPECT_EQ(Count<agent_action::ReservePort>(), 1u);
   EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
-  core_.OnPortReserved(kPort, now_);
+  core_.OnPortReserved(kPort, "", now_);
   Settle();
   EXPECT_EQ(core_.workers().phase(), Phase::kIdle);
   const pb::AgentMessage drained = Sent(pb::AgentMessage::kDrained);
   EXPECT_EQ(drained.attempt(), 1u);
   EXPECT_EQ(drained.drained().master_port(), kPort);
+}
+
+TEST_F(AgentCoreTest, ChecksItselfBeforeReportingDrained) {
+  prepare_.mutable_job()->mutable_node_check();
+  Start();
+  Drain(1);
+  EXPECT_EQ(Count<agent_action::ReservePort>(), 0u);
+  Reaped();
+  ASSERT_EQ(Count<agent_action::ReservePort>(), 1u);
+  EXPECT_TRUE(All<agent_action::ReservePort>()[0].check);
+  core_.OnPortReserved(kPort, "health command: it ended with 3", now_);
+  Settle();
+  EXPECT_EQ(Sent(pb::AgentMessage::kDrained).drained().unfit(), "health command: it ended with 3");
+}
+
+TEST_F(AgentCoreTest, SkipsCheckIfRendezvousIsLost) {
+  prepare_.mutable_job()->mutable_node_check();
+  Start();
+  Drain(1);
+  Reaped();
+  core_.membership().OnEnd("Socket closed", now_);
+  Settle();
+  ASSERT_EQ(Count<agent_action::ReservePort>(), 2u);
+  EXPECT_FALSE(All<agent_action::ReservePort>()[1].check);
+  EXPECT_EQ(core_.workers().phase(), Phase::kIdle);
 }
 
 TEST_F(AgentCoreTest, PlantedBugReportsDrainedBeforeRanksAreReaped) {
@@ -820,7 +846,7 @@ TEST_F(AgentCoreTest, StopsJobIfNoPortIsFreeForNextAttempt) {
   answers_ = false;
   Drain(1);
   Reaped();
-  core_.OnPortReserved(Error{ExitCode::kUnavailable, "no port is free"}, now_);
+  core_.OnPortReserved(Error{ExitCode::kUnavailable, "no port is free"}, "", now_);
   Settle();
   EXPECT_EQ(Sent(pb::AgentMessage::kStop).stop().cause().message(), "node2: no port is free");
   EXPECT_EQ(core_.workers().phase(), Phase::kStopping);
