@@ -29,9 +29,14 @@ inline std::string NameList(const std::vector<std::string>& names, const std::st
 
 // Returns a duration in seconds with no more digits than needed: "1 s", "0.25 s".
 inline std::string Seconds(int64_t ms) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", static_cast<double>(ms) / 1000);
-  return text;
+  std::string text = std::to_string(ms / 1000);
+  if (ms % 1000 != 0) {
+    char rest[16];
+    std::snprintf(rest, sizeof rest, ".%03d", static_cast<int>(ms % 1000));
+    text += rest;
+    text.erase(text.find_last_not_of('0') + 1);
+  }
+  return text + " s";
 }
 
 // Returns a duration rounded down to whole seconds: "6 s".

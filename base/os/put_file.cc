@@ -28,7 +28,7 @@ Result<void> PutFile(const std::string& path, const std::string& text, bool over
   const std::string temporary = path + "." + std::to_string(::getpid());
   const UniqueFd file(
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!file) return CannotWrite(temporary, errno);
+  if (!file) return CannotWrite(errno == EEXIST ? temporary : path, errno);
   const auto give_up = [&](int error_number) {
     ::unlink(temporary.c_str());
     return error_number == EEXIST ? FileInTheWay(path) : CannotWrite(path, error_number);

@@ -57,12 +57,8 @@ OptionSpec Tee() {
   return spec;
 }
 
-ArgumentSpec Job() {
-  return {"JOB",
-          kText<&JobCommand::job>,
-          "which job? Give a part of its id, or 'last'",
-          {"last"},
-          Offers::kJobs};
+ArgumentSpec Job(const char* if_missing = "which job? Give a part of its id, or 'last'") {
+  return {"JOB", kText<&JobCommand::job>, if_missing, {"last"}, Offers::kJobs};
 }
 
 constexpr char kStacksDetails[] =
@@ -379,7 +375,8 @@ std::vector<CommandSpec> MakeCommands() {
                "operators, communication, memory",
        .details = "The job may still be running. A browser shows the page without network. JOB is "
                   "a job id, a part of only one, or 'last'.",
-       .arguments = {Job()},
+       .arguments = {Job("which job? Give a part of its id, or 'last'; --compare names "
+                         "the second one")},
        .options = &ReportOptions(),
        .examples = {{"dslaunch report last -o run.html", "a page about the newest job"},
                     {"dslaunch report --compare 20261121-1 last", "two jobs side by side"}}},

@@ -22,7 +22,7 @@ constexpr int kMaxCore = (1 << 20) - 1;
 
 std::string Number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
+  std::snprintf(text, sizeof text, std::abs(value) >= 1e5 ? "%.0f" : "%g", value);
   return text;
 }
 

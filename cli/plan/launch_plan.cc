@@ -132,6 +132,11 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo
         "SLURM_JOB_NODELIST are not set); get one by salloc -N 2, have dslaunch get one "
         "(--slurm_args '-N 2'), or run this in a script for sbatch");
   }
+  if (options.launcher == Launcher::kPbs && !options.force_multi) {
+    return Usage(
+        "--launcher pbs: this shell is in no job of PBS's (PBS_NODEFILE is not set); get one by "
+        "qsub -I -l nodes=2, or run this in a script for qsub");
+  }
   if (((options.launcher && RowOf(*options.launcher).needs_nodes) ||
        !options.exec_command.empty()) &&
       !options.force_multi) {

@@ -31,7 +31,9 @@ TEST(PutFileTest, OverwritesOnlyOnRequest) {
   EXPECT_EQ(Content(path), "one\n");
   ASSERT_TRUE(PutFile(path, "three\n", true).ok());
   EXPECT_EQ(Content(path), "three\n");
-  EXPECT_EQ(PutFile(dir / "no/folder", "", false).error().code, ExitCode::kIo);
+  const Error missing = PutFile(dir / "no/folder", "", false).error();
+  EXPECT_EQ(missing.code, ExitCode::kIo);
+  EXPECT_EQ(missing.message, "cannot write " + (dir / "no/folder") + ": No such file or directory");
   EXPECT_EQ(PutFile(dir.path(), "", true).error().code, ExitCode::kIo) << "a folder";
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path()))

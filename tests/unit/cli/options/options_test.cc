@@ -524,7 +524,8 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--detach", "tune"}, "tune waits for each of its jobs; leave --detach out"},
       {{"--dry_run", "tune"}, "tune has no single job to show"},
       {{"--autotuning", "run", "predict"}, "--autotuning is for recipes of the built-in trainer"},
-      {{"predict", "--temperature", "-1"}, "--temperature must be a number, 0 to 1e+06, not '-1'"},
+      {{"predict", "--temperature", "-1"},
+       "--temperature must be a number, 0 to 1000000, not '-1'"},
       {{"--env", "s3cret!", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
       {{"--env", "=1", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
       {{"--env", "", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
@@ -580,7 +581,8 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"-q=1", "p"}, "-q (--quiet) takes no value"},
       {{"--num_gpus", "2", "doctor"}, "options of 'doctor' come after it"},
       {{"train", "--time_limit", "0"},
-       "--time_limit must be seconds, 0.001 to 1e+09, or a time such as 90s, 10m, 2h or 1d, not "
+       "--time_limit must be seconds, 0.001 to 1000000000, or a time such as 90s, 10m, 2h or 1d, "
+       "not "
        "'0'"},
       {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},
       {{"train", "--plan_pipeline", "--plan_memory"}, "exclude each other"},
