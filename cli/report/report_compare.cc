@@ -4,26 +4,22 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/count.h"
 #include "base/text/sanitize.h"
 #include "base/text/text_table.h"
-#include "cli/report/report_html.h"
+#include "cli/report/report_document.h"
 #include "cli/report/report_info.h"
-#include "cli/report/report_plot.h"
-#include "cli/report/report_style.h"
+#include "cli/report/report_text.h"
 
 namespace dslaunch {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Jobs = std::array<ReportData, 2>;
 using TextOf = std::function<std::string(const ReportData&)>;
 using NumberOf = std::function<double(const ReportData&)>;
 
-constexpr int kMostPoints = 500;  // limit for one line of a plot
 constexpr size_t kMostNamedNodes = 6;
 
 // Seconds from the command to the first ranks, in attempts, and between attempts.
@@ -156,90 +152,42 @@ std::string LossText(double loss) {
   return text;
 }
 
-// One number of rank 0 of both jobs, as {"title", "unit", "jobs": [pieces, pieces]}.
-Json LinesJson(const Jobs& jobs, const std::string& title, double MetricsPoint::*number) {
-  Json lines = {{"title", title}, {"jobs", Json::array()}};
-  for (const ReportData& data : jobs) {
-    Json pieces = Json::array();
-    for (const std::vector<PlotPoint>& piece : PiecesOf(data, number)) {
-      Json points = Json::array();
-      for (const auto& [x, y] : Thinned(piece, kMostPoints)) points.push_back({x, y});
-      pieces.push_back(std::move(points));
-    }
-    lines["jobs"].push_back(std::move(pieces));
+// Returns one number of rank 0 of both jobs over the steps; null if neither has it.
+Json PlotOf(const Jobs& jobs, const std::string& id, const std::string& title,
+            double MetricsPoint::*number, PlotNumber format) {
+  Plot plot;
+  plot.title = title + " by step";
+  plot.height = 300;
+  plot.number = format;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    Pieces pieces = PiecesOf(jobs[i], number);
+    if (pieces.empty()) continue;
+    plot.lines.push_back(
+        {.name = jobs[i].job_id, .color = static_cast<int>(i), .pieces = std::move(pieces)});
   }
-  return lines;
+  return plot.lines.empty() ? Json() : Card(id, title, "", {PlotPart(plot)}, Width::kWhole);
 }
 
-std::string DocumentOf(const Jobs& jobs) {
-  Json document = {{"jobs", Json::array()}, {"rows", Json::array()}, {"plots", Json::array()}};
+Json DocumentOf(const Jobs& jobs) {
+  Json document = {{"heading", "Two jobs"}, {"about", Json::array()}};
   for (const ReportData& data : jobs)
-    document["jobs"].push_back({{"id", data.job_id}, {"command", data.command}});
+    document["about"].push_back(Json::array({data.job_id + ": ", Code(data.command)}));
+  std::vector<Json> rows;
   for (const ComparedRow& row : CompareJobs(jobs)) {
-    document["rows"].push_back(
-        {{"name", row.name}, {"values", row.values}, {"change", row.change}});
+    Json cells = Json::array({row.name});
+    for (const std::string& value : row.values) cells.push_back(value.empty() ? "–" : value);
+    cells.push_back(row.change);
+    rows.push_back(std::move(cells));
   }
-  document["plots"].push_back(LinesJson(jobs, "Loss", &MetricsPoint::loss));
-  document["plots"].push_back(LinesJson(jobs, "Step time (s)", &MetricsPoint::step_s));
-  std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
-  // Otherwise a text with "</script>" would end the element.
-  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;)
-    text.replace(at, 1, "\\u003c");
-  return text;
+  AddTo(document,
+        Card("rows", "Differences", "",
+             {TablePart({"", jobs[0].job_id, jobs[1].job_id, " Change"}, std::move(rows))},
+             Width::kWhole));
+  AddTo(document, PlotOf(jobs, "loss", "Loss", &MetricsPoint::loss, PlotNumber::kShort));
+  AddTo(document,
+        PlotOf(jobs, "step_time", "Step time", &MetricsPoint::step_s, PlotNumber::kSeconds));
+  return document;
 }
-
-// Draws the document. Texts of the jobs become text nodes only, so they cannot add elements.
-constexpr char kScript[] = R"(
-const doc = JSON.parse(document.getElementById('data').textContent);
-const main = document.querySelector('main');
-const svgName = 'http://www.w3.org/2000/svg';
-function add(parent, tag, text, attributes) {
-  const node = parent.namespaceURI === svgName || tag === 'svg'
-    ? document.createElementNS(svgName, tag) : document.createElement(tag);
-  if (text) node.textContent = text;
-  for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-  return parent.appendChild(node);
-}
-function card(title) {
-  const section = add(main, 'section', '', {class: 'card wide'});
-  add(section, 'h2', title);
-  return section;
-}
-const header = add(main, 'header', '', {class: 'wide'});
-add(header, 'h1', 'Two jobs');
-const legend = add(header, 'ul', '', {class: 'legend'});
-doc.jobs.forEach((job, i) => {
-  const item = add(legend, 'li', '');
-  add(item, 'i', '', {class: 'c' + i});
-  item.appendChild(document.createTextNode(job.id + ': ' + job.command));
-});
-const table = add(add(card('Differences'), 'div', '', {class: 'scroll'}), 'table', '', {id: 'rows'});
-const head = add(add(table, 'thead', ''), 'tr', '');
-for (const name of ['', doc.jobs[0].id, doc.jobs[1].id, 'Change']) add(head, 'th', name);
-const body = add(table, 'tbody', '');
-for (const row of doc.rows) {
-  const line = add(body, 'tr', '');
-  for (const text of [row.name, ...row.values, row.change]) add(line, 'td', text || '–');
-}
-for (const plot of doc.plots) {
-  const points = plot.jobs.flat(2);
-  if (!points.length) continue;
-  const [w, h, left, low] = [1080, 300, 70, 30];
-  const range = axis => [Math.min(...points.map(p => p[axis])), Math.max(...points.map(p => p[axis]))];
-  const [x0, x1] = range(0), [y0, y1] = range(1);
-  const x = v => left + (w - left - 10) * (v - x0) / (x1 - x0 || 1);
-  const y = v => h - low - (h - low - 10) * (v - y0) / (y1 - y0 || 1);
-  const svg = add(card(plot.title), 'svg', '', {class: 'plot', viewBox: `0 0 ${w} ${h}`, role: 'img', 'aria-label': plot.title});
-  for (let i = 0; i <= 4; ++i) {
-    const value = y0 + (y1 - y0) * i / 4, step = x0 + (x1 - x0) * i / 4;
-    add(svg, 'line', '', {class: 'grid', x1: left, x2: w - 10, y1: y(value), y2: y(value)});
-    add(svg, 'text', value.toPrecision(4), {class: 'tick', x: left - 8, y: y(value) + 4, 'text-anchor': 'end'});
-    add(svg, 'text', 'step ' + Math.round(step), {class: 'tick', x: x(step), y: h - 8, 'text-anchor': i < 4 ? 'start' : 'end'});
-  }
-  plot.jobs.forEach((pieces, i) => pieces.forEach(piece => add(svg, 'polyline', '',
-    {class: 'line c' + i, points: piece.map(p => `${x(p[0])},${y(p[1])}`).join(' ')})));
-}
-)";
 
 }  // namespace
 
@@ -307,14 +255,7 @@ std::string ComparisonText(const Jobs& jobs) {
 }
 
 std::string ComparisonPage(const Jobs& jobs) {
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-         "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"
-         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>" +
-         Escaped("dslaunch report: " + jobs[0].job_id + " and " + jobs[1].job_id) +
-         "</title><style>" + kReportStyle + "</style></head>\n<body><main></main>\n" +
-         "<script type=\"application/json\" id=\"data\">" + DocumentOf(jobs) + "</script>\n" +
-         "<script>" + kScript + "</script></body></html>\n";
+  return PageOf("dslaunch report: " + jobs[0].job_id + " and " + jobs[1].job_id, DocumentOf(jobs));
 }
 
 }  // namespace dslaunch

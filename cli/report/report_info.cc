@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "cli/report/report_text.h"
+
 namespace dslaunch {
 namespace {
 

@@ -6,11 +6,10 @@
 #include <optional>
 
 #include "base/count.h"
-#include "cli/report/report_html.h"
+#include "cli/report/report_document.h"
 #include "cli/report/report_info.h"
-#include "cli/report/report_plot.h"
 #include "cli/report/report_sections.h"
-#include "cli/report/report_style.h"
+#include "cli/report/report_text.h"
 
 namespace dslaunch {
 namespace {
@@ -18,20 +17,12 @@ namespace {
 constexpr size_t kMaxNamedNodes = 6;
 constexpr double kNotableSlower = 0.01;  // relative to the median rank
 
+// A number that the page shows in large letters.
 struct Tile {
   std::string label;
   std::string value;
   std::string note;
 };
-
-std::string TilesHtml(const std::vector<Tile>& tiles) {
-  std::string html = "<dl class=\"tiles wide\" id=\"summary\">";
-  for (const Tile& tile : tiles) {
-    html += "<div><dt>" + Escaped(tile.label) + "</dt><dd>" + Escaped(tile.value) +
-            (tile.note.empty() ? "" : "<small>" + Escaped(tile.note) + "</small>") + "</dd></div>";
-  }
-  return html + "</dl>";
-}
 
 std::string DurationText(const ReportData& data) {
   if (data.started_unix_ms == 0) return "?";
@@ -154,34 +145,29 @@ std::vector<Tile> TilesOf(const ReportData& data) {
   return tiles;
 }
 
-std::string HeaderHtml(const ReportData& data) {
-  const ReportedRun* run = RunOf(data);
-  const char* const look = !data.ended ? "busy" : data.exit_code == 0 ? "good" : "bad";
-  const char* const sign = !data.ended ? "● " : data.exit_code == 0 ? "✓ " : "✕ ";
-  const std::string job = "Job " + data.job_id;
-  const std::string trained = run == nullptr ? "" : TrainingText(*run);
+void AddHeader(const ReportData& data, Json& document) {
+  const ReportedRun* const run = RunOf(data);
   const bool has_model = run != nullptr && !run->model.empty();
-  return "<header class=\"wide\"><h1>" + Escaped(has_model ? run->model : job) +
-         "</h1><span class=\"state " + look + "\">" + sign + Escaped(data.state) + "</span><p>" +
-         Escaped((has_model ? job + ", started " : "Started ") + TimeText(data.started_unix_ms)) +
-         "</p>" + (trained.empty() ? "" : "<p>" + Escaped(trained) + "</p>") + "<p><code>" +
-         Escaped(data.command) + "</code></p></header>";
+  const std::string job = "Job " + data.job_id;
+  document["heading"] = has_model ? run->model : job;
+  document["job_id"] = data.job_id;
+  document["state"] = {{"text", data.state},
+                       {"look", !data.ended           ? "busy"
+                                : data.exit_code == 0 ? "good"
+                                                      : "bad"}};
+  document["about"] =
+      Json::array({(has_model ? job + ", started " : "Started ") + TimeText(data.started_unix_ms)});
+  if (const std::string trained = run == nullptr ? "" : TrainingText(*run); !trained.empty())
+    document["about"].push_back(trained);
+  document["command"] = data.command;
+  const std::string& cause = data.events.cause.empty() ? data.detail : data.events.cause;
+  if (cause.empty()) return;
+  document["cause"] = {{"failed", data.ended && data.exit_code != 0},
+                       {"text", cause},
+                       {"evidence", data.events.evidence}};
 }
 
-std::string CauseHtml(const ReportData& data) {
-  std::string cause = data.events.cause;
-  if (cause.empty()) cause = data.detail;
-  if (cause.empty()) return "";
-  const bool failed = data.ended && data.exit_code != 0;
-  return std::string("<section class=\"note wide") + (failed ? "" : " mild") + "\" id=\"cause\">" +
-         (failed ? "<h2>First cause</h2>" : "") + "<p>" + Escaped(cause) + "</p>" +
-         (data.events.evidence.empty()
-              ? ""
-              : "<p><code>" + Escaped(data.events.evidence) + "</code></p>") +
-         "</section>";
-}
-
-std::string TroublesHtml(const ReportData& data) {
+std::vector<std::string> TroublesOf(const ReportData& data) {
   std::vector<std::string> troubles = data.troubles;
   size_t bad_lines = 0;
   for (const RankFiles& files : data.ranks)
@@ -194,42 +180,32 @@ std::string TroublesHtml(const ReportData& data) {
     troubles.push_back(Count(data.events.bad_lines, "line") +
                        " of events.jsonl could not be understood and were left out.");
   }
-  if (troubles.empty()) return "";
-  std::string html =
-      "<section class=\"note mild wide\" id=\"left_out\"><h2>What this page lacks</h2><ul>";
-  for (const std::string& trouble : troubles) html += "<li>" + Escaped(trouble) + "</li>";
-  return html + "</ul></section>";
+  return troubles;
+}
+
+Json DocumentOf(const ReportData& data) {
+  Json document;
+  AddHeader(data, document);
+  for (const Tile& tile : TilesOf(data)) {
+    document["tiles"].push_back(
+        {{"label", tile.label}, {"value", tile.value}, {"note", tile.note}});
+  }
+  if (const std::vector<std::string> troubles = TroublesOf(data); !troubles.empty())
+    document["left_out"] = troubles;
+  for (const auto section : {LossSection, AccuracySection, OtherResultsSection, LearningRateSection,
+                             GradientNormSection, LossScaleSection, ThroughputSection, MfuSection,
+                             StepTimeSection, OperatorsSection, CommunicationSection, MemorySection,
+                             GoodputSection, PreflightSection, StartsSection, TracesSection})
+    AddTo(document, section(data));
+  document["footer"] =
+      Json::array({"Made by ", Code("dslaunch report"), ", " + TimeText(data.made_unix_ms) + "."});
+  return document;
 }
 
 }  // namespace
 
 std::string ReportPage(const ReportData& data) {
-  std::string html =
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-      "style-src 'unsafe-inline'\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>" +
-      Escaped("dslaunch report: " + data.job_id) + "</title><style>" + kReportStyle +
-      "</style></head>\n<body><main>\n";
-  std::string missing;
-  for (const std::string& section :
-       {HeaderHtml(data),          CauseHtml(data),           TilesHtml(TilesOf(data)),
-        TroublesHtml(data),        LossSection(data),         AccuracySection(data),
-        OtherResultsSection(data), LearningRateSection(data), GradientNormSection(data),
-        LossScaleSection(data),    ThroughputSection(data),   MfuSection(data),
-        StepTimeSection(data),     OperatorsSection(data),    CommunicationSection(data),
-        MemorySection(data),       GoodputSection(data),      PreflightSection(data),
-        StartsSection(data),       TracesSection(data)}) {
-    if (IsMissing(section))
-      missing += section;
-    else if (!section.empty())
-      html += section + "\n";
-  }
-  if (!missing.empty())
-    html +=
-        Card("not_recorded", "Not recorded", "", "<ul>" + missing + "</ul>", Width::kWhole) + "\n";
-  return html + "<footer class=\"wide\">Made by <code>dslaunch report</code>, " +
-         Escaped(TimeText(data.made_unix_ms)) + ".</footer>\n</main></body></html>\n";
+  return PageOf("dslaunch report: " + data.job_id, DocumentOf(data));
 }
 
 }  // namespace dslaunch

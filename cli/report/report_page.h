@@ -1,4 +1,5 @@
-// The page of `dslaunch report`: a self-contained HTML file that needs neither network nor scripts.
+// The page of `dslaunch report`: an HTML file with one JSON document and a script that draws it. It
+// needs no network.
 #pragma once
 
 #include <string>

@@ -1,29 +1,19 @@
-// Line plots as SVG text, for a page without scripts. Colours are classes of the page's style sheet
-// (report_page.cc). Pure.
+// Line plots as a part of a page's document, which the page's script draws (report_script.h). Pure.
 #pragma once
 
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace dslaunch {
 
-// Escapes `text` for HTML text and for attributes in double quotes.
-std::string Escaped(std::string_view text);
-
-// Returns "12.3k" or "1.5M" with at most three significant digits; "?" for NaN.
-std::string ShortNumber(double value);
-std::string ShortBytes(double bytes);      // "1.5 GiB"
-std::string ShortSeconds(double seconds);  // "12.3 ms", "1 min 20 s"
-std::string Percent(double part);          // "42%" for 0.42
+using Json = nlohmann::ordered_json;
 
 enum class PlotScale { kLinear, kLog10, kLog2 };
-
-// Returns the positions of an axis' grid lines: round numbers within [low, high], about `wanted`,
-// never many more, and at least one. Returns only `low` if low equals high. Logarithmic scales
-// require both to be positive; if they are close together, the numbers are chosen as for kLinear.
-std::vector<double> AxisTicks(double low, double high, int wanted, PlotScale scale);
+// How the numbers of the y axis and of tooltips are shown.
+enum class PlotNumber { kShort, kWhole, kSeconds, kPercent };
 
 using PlotPoint = std::pair<double, double>;
 
@@ -48,14 +38,13 @@ struct Plot {
     std::string label;  // short; may be empty
     bool strong = false;
   };
-  std::string title;                            // alternative text
-  std::string unit;                             // unit of the y axis; may be empty
-  std::string (*number)(double) = ShortNumber;  // formats values of the y axis and of tooltips
+  std::string title;  // alternative text
+  std::string unit;   // unit of the y axis; may be empty
+  PlotNumber number = PlotNumber::kShort;
   PlotScale scale = PlotScale::kLinear;
   bool from_zero = false;
   double y_limit = 0;  // values above are cut off; 0 for no limit
-  int width = 520;
-  int height = 240;
+  int height = 240;    // pixels, where the plot has its usual width
   std::vector<Line> lines;
   // Pairs of x and the range (low, high) there, drawn below the lines. May be empty.
   std::vector<std::pair<double, std::pair<double, double>>> band;
@@ -63,8 +52,7 @@ struct Plot {
   std::vector<double> crosses;  // x positions of crosses at the lower edge
 };
 
-// Returns an <svg> element; empty if there is no point to draw. Points that a logarithmic axis
-// cannot show are omitted.
-std::string DrawPlot(const Plot& plot);
+// Returns the plot with thinned lines. The script omits points that a logarithmic axis cannot show.
+Json PlotJson(const Plot& plot);
 
 }  // namespace dslaunch

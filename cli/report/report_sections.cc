@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/report/report_html.h"
 #include "cli/report/report_info.h"
+#include "cli/report/report_text.h"
 
 namespace dslaunch {
 namespace {
@@ -14,11 +14,6 @@ namespace {
 constexpr size_t kSmoothFrom = 150;  // number of points from which a line is smoothed
 // Ratio of largest to smallest value from which an axis is logarithmic.
 constexpr double kLogFrom = 50;
-
-std::string WholeNumber(double value) {
-  return value == std::floor(value) && value < 1e9 ? std::to_string(static_cast<int64_t>(value))
-                                                   : ShortNumber(value);
-}
 
 bool HasWindows(const ReportData& data) { return !WindowsOf(data).empty(); }
 
@@ -33,7 +28,6 @@ const std::string& NoMetrics() {
 Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoint::*number) {
   Plot plot;
   plot.title = title + " by step";
-  plot.width = kHalfWidth;
   plot.marks = MarksOf(data);
   Pieces pieces = PiecesOf(data, number);
   if (!pieces.empty()) plot.lines.push_back({.name = title, .pieces = std::move(pieces)});
@@ -81,14 +75,10 @@ bool IsLossScaled(const ReportData& data) {
          });
 }
 
-std::string OneNumberSection(const ReportData& data, const std::string& id,
-                             const std::string& heading, double MetricsPoint::*number,
-                             PlotScale scale, const std::string& missing) {
+Json OneNumberSection(const ReportData& data, const std::string& id, const std::string& heading,
+                      double MetricsPoint::*number, PlotScale scale, const std::string& missing) {
   Plot plot = PlotOf(data, heading, number);
   if (plot.lines.empty()) return Missing(id, heading, missing);
-  // A third of the width leaves room for the loss scale, if there is one.
-  const bool is_third = IsLossScaled(data);
-  if (is_third) plot.width = kThirdWidth;
   plot.scale = scale;
   plot.from_zero = true;
   double most = plot.lines.front().pieces.front().front().second;
@@ -97,19 +87,20 @@ std::string OneNumberSection(const ReportData& data, const std::string& id,
   }
   const std::string lead = "Up to " + ShortNumber(most) + ", at last " +
                            ShortNumber(plot.lines.front().pieces.back().back().second) + ".";
-  return Card(id, heading, Escaped(lead), PlotHtml(plot), is_third ? Width::kThird : Width::kHalf);
+  // A third of the width leaves room for the loss scale, if there is one.
+  return Card(id, heading, lead, {PlotPart(plot)},
+              IsLossScaled(data) ? Width::kThird : Width::kHalf);
 }
 
 }  // namespace
 
-std::string LossSection(const ReportData& data) {
+Json LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
-    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return "";  // there was no training
+    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return nullptr;  // there was no training
     return Missing("loss", "Loss",
                    HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics());
   }
-  plot.width = kWholeWidth;
   plot.height = 300;
   plot.scale = LogWhereWide(plot.lines.front().pieces);
   const std::vector<PlotPoint>& last = plot.lines.front().pieces.back();
@@ -122,26 +113,25 @@ std::string LossSection(const ReportData& data) {
   if (bad > 0) lead += " " + Count(bad, "window") + " had a loss that was not finite.";
   Smooth(plot);
   AddEvaluations(data, &EvalPoint::loss, "On evaluation data", plot);
-  return Card("loss", "Loss", Escaped(lead), PlotHtml(plot), Width::kWhole);
+  return Card("loss", "Loss", lead, {PlotPart(plot)}, Width::kWhole);
 }
 
-std::string AccuracySection(const ReportData& data) {
+Json AccuracySection(const ReportData& data) {
   Plot plot;
   AddEvaluations(data, &EvalPoint::accuracy, "Accuracy", plot);
   // The tile shows a single value.
-  if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return "";
+  if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return nullptr;
   plot.title = "Accuracy by step";
   plot.marks = MarksOf(data);
-  plot.width = kWholeWidth;
-  plot.number = Percent;
+  plot.number = PlotNumber::kPercent;
   const PlotPoint& last = plot.lines.front().pieces.back().back();
   return Card("accuracy", "Accuracy on evaluation data",
-              Escaped(AccuracyText(last.second) + " at step " +
-                      std::to_string(static_cast<int64_t>(last.first)) + "."),
-              PlotHtml(plot), Width::kWhole);
+              AccuracyText(last.second) + " at step " +
+                  std::to_string(static_cast<int64_t>(last.first)) + ".",
+              {PlotPart(plot)}, Width::kWhole);
 }
 
-std::string OtherResultsSection(const ReportData& data) {
+Json OtherResultsSection(const ReportData& data) {
   constexpr size_t kMostPlots = 12;
   std::vector<std::string> names;
   for (const EvalPoint& eval : EvaluationsOf(data)) {
@@ -149,8 +139,8 @@ std::string OtherResultsSection(const ReportData& data) {
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
     }
   }
-  if (names.empty()) return "";
-  std::string rows;
+  if (names.empty()) return nullptr;
+  std::vector<Json> rows;
   std::vector<Plot> plots;
   for (const std::string& name : names) {
     Pieces pieces = OtherResultsOf(data, name);
@@ -164,9 +154,8 @@ std::string OtherResultsSection(const ReportData& data) {
       }
     }
     const auto [step, last] = pieces.back().back();
-    rows += "<tr>" + Cell(name, "name") + Cell(ShortNumber(last)) +
-            Cell(std::to_string(static_cast<int64_t>(step))) + Cell(ShortNumber(low)) +
-            Cell(ShortNumber(high)) + "</tr>";
+    rows.push_back({name, ShortNumber(last), std::to_string(static_cast<int64_t>(step)),
+                    ShortNumber(low), ShortNumber(high)});
     if (points < 2 || plots.size() == kMostPlots) continue;
     Plot plot;
     plot.title = name;
@@ -174,41 +163,39 @@ std::string OtherResultsSection(const ReportData& data) {
     plot.lines.push_back({.name = name, .color = 3, .pieces = std::move(pieces)});
     plots.push_back(std::move(plot));
   }
-  std::string html =
+  Json cards = Json::array();
+  cards.push_back(
       Card("evaluation", "Results on evaluation data", "",
-           TableHtml({"Result", " Last", " At step", " Lowest", " Highest"}, rows), Width::kWhole);
+           {TablePart({"Result", " Last", " At step", " Lowest", " Highest"}, std::move(rows))},
+           Width::kWhole));
   const Width width = plots.size() == 1   ? Width::kWhole
                       : plots.size() == 2 ? Width::kHalf
                                           : Width::kThird;
   for (size_t i = 0; i < plots.size(); ++i) {
-    plots[i].width = width == Width::kWhole  ? kWholeWidth
-                     : width == Width::kHalf ? kHalfWidth
-                                             : kThirdWidth;
-    html += "\n" + Card("evaluation_" + std::to_string(i + 1), plots[i].title + " by step", "",
-                        PlotHtml(plots[i]), width);
+    cards.push_back(Card("evaluation_" + std::to_string(i + 1), plots[i].title + " by step", "",
+                         {PlotPart(plots[i])}, width));
   }
-  return html;
+  return cards;
 }
 
-std::string LearningRateSection(const ReportData& data) {
-  if (!HasWindows(data)) return "";
+Json LearningRateSection(const ReportData& data) {
+  if (!HasWindows(data)) return nullptr;
   return OneNumberSection(data, "lr", "Learning rate", &MetricsPoint::lr, PlotScale::kLinear,
                           "metrics.jsonl of rank 0 contains no lr.");
 }
 
-std::string GradientNormSection(const ReportData& data) {
-  if (!HasWindows(data)) return "";
+Json GradientNormSection(const ReportData& data) {
+  if (!HasWindows(data)) return nullptr;
   return OneNumberSection(data, "grad_norm", "Gradient norm, before clipping",
                           &MetricsPoint::grad_norm, PlotScale::kLog10,
                           "metrics.jsonl of rank 0 contains no grad_norm.");
 }
 
-std::string LossScaleSection(const ReportData& data) {
-  if (!IsLossScaled(data)) return "";
+Json LossScaleSection(const ReportData& data) {
+  if (!IsLossScaled(data)) return nullptr;
   Plot plot = PlotOf(data, "Loss scale", &MetricsPoint::loss_scale);
-  plot.width = kThirdWidth;
   plot.scale = PlotScale::kLog2;
-  plot.number = WholeNumber;
+  plot.number = PlotNumber::kWhole;
   for (const MetricsPoint& window : WindowsOf(data)) {
     if (window.skipped) plot.crosses.push_back(static_cast<double>(window.step));
   }
@@ -216,11 +203,11 @@ std::string LossScaleSection(const ReportData& data) {
   const std::string lead =
       plot.crosses.empty() ? "No step was skipped."
                            : "✕ " + Count(plot.crosses.size(), "window") + " with a skipped step.";
-  return Card("loss_scale", "Loss scale", Escaped(lead), PlotHtml(plot), Width::kThird);
+  return Card("loss_scale", "Loss scale", lead, {PlotPart(plot)}, Width::kThird);
 }
 
-std::string ThroughputSection(const ReportData& data) {
-  if (!HasWindows(data)) return "";
+Json ThroughputSection(const ReportData& data) {
+  if (!HasWindows(data)) return nullptr;
   Plot plot = PlotOf(data, "Throughput", &MetricsPoint::tokens_per_s);
   const auto is_zero = [](const PlotPoint& point) { return point.second == 0; };
   const bool has_tokens =
@@ -234,13 +221,12 @@ std::string ThroughputSection(const ReportData& data) {
   plot.unit = has_tokens ? "tokens/s" : "samples/s";
   plot.lines.front().color = 2;
   const bool is_alone = PiecesOf(data, &MetricsPoint::mfu).empty();
-  if (is_alone) plot.width = kWholeWidth;
-  return Card("throughput", "Throughput of all ranks", "", PlotHtml(plot),
+  return Card("throughput", "Throughput of all ranks", "", {PlotPart(plot)},
               is_alone ? Width::kWhole : Width::kHalf);
 }
 
-std::string MfuSection(const ReportData& data) {
-  if (!HasWindows(data)) return "";
+Json MfuSection(const ReportData& data) {
+  if (!HasWindows(data)) return nullptr;
   Plot plot = PlotOf(data, "MFU", &MetricsPoint::mfu);
   const std::string heading = "Model FLOPs utilization (MFU)";
   if (plot.lines.empty()) {
@@ -249,9 +235,9 @@ std::string MfuSection(const ReportData& data) {
                    "not known; set the peak of one rank with --set run.peak_tflops=T.");
   }
   plot.from_zero = true;
-  plot.number = Percent;
+  plot.number = PlotNumber::kPercent;
   plot.lines.front().color = 5;
-  return Card("mfu", heading, "", PlotHtml(plot), Width::kHalf);
+  return Card("mfu", heading, "", {PlotPart(plot)}, Width::kHalf);
 }
 
 }  // namespace dslaunch

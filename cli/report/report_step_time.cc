@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/report/report_html.h"
 #include "cli/report/report_info.h"
 #include "cli/report/report_sections.h"
+#include "cli/report/report_text.h"
 
 namespace dslaunch {
 namespace {
@@ -18,11 +18,11 @@ constexpr double kBeyond = 1.75;  // windows slower than this times the usual st
 
 std::string NodeOf(const RankPace& pace) { return pace.node.empty() ? "" : " (" + pace.node + ")"; }
 
-std::string PaceLead(const JobPace& pace) {
+Json PaceLead(const JobPace& pace) {
   const std::string what = pace.own_work_known ? "own work" : "step";
   if (pace.ranks.size() < 2) {
-    return Escaped("Only rank " + std::to_string(pace.ranks.front().rank) +
-                   " recorded its times, so there is nothing to compare it with.");
+    return Json::array({"Only rank " + std::to_string(pace.ranks.front().rank) +
+                        " recorded its times, so there is nothing to compare it with."});
   }
   std::vector<std::string> slow;
   for (const RankPace& rank : pace.ranks) {
@@ -34,16 +34,17 @@ std::string PaceLead(const JobPace& pace) {
       "The median rank's " + what + " takes " + ShortSeconds(pace.median_s) + " in each step";
   if (slow.empty()) {
     if (pace.ranks.front().slower > kStragglerSlower) {
-      return Escaped(median + ". Ranks differ, but by less than matters: below " +
-                     ShortSeconds(kLeastStragglerS) + " that is how processes are scheduled.");
+      return Json::array({median + ". Ranks differ, but by less than matters: below " +
+                          ShortSeconds(kLeastStragglerS) +
+                          " that is how processes are scheduled."});
     }
-    return Escaped(median + "; no rank takes " + Percent(kStragglerSlower) + " more.");
+    return Json::array({median + "; no rank takes " + Percent(kStragglerSlower) + " more."});
   }
-  return Escaped(median + ". ") + "<strong>" +
-         Escaped((slow.size() == 1 ? "A straggler: " : "Stragglers: ") + NameList(slow, "; ", 4) +
-                 ".") +
-         "</strong>" +
-         Escaped(pace.own_work_known ? " The others wait for it at the end of each step." : "");
+  return Json::array(
+      {median + ". ",
+       Strong((slow.size() == 1 ? "A straggler: " : "Stragglers: ") + NameList(slow, "; ", 4) +
+              "."),
+       pace.own_work_known ? " The others wait for it at the end of each step." : ""});
 }
 
 // Draws a line for each rank; with many ranks, draws a band for most and lines for the slowest.
@@ -84,48 +85,48 @@ void DrawRanks(const ReportData& data, const JobPace& pace, double MetricsPoint:
   }
 }
 
-std::string PaceTable(const JobPace& pace) {
+Json PaceTable(const JobPace& pace) {
   double longest = 0;
   for (const RankPace& rank : pace.ranks)
     longest = std::max({longest, rank.own_s, std::isnan(rank.step_s) ? 0 : rank.step_s});
-  std::string rows;
+  std::vector<Json> rows;
   for (size_t i = 0; i < std::min(pace.ranks.size(), kMaxRankRows); ++i) {
     const RankPace& rank = pace.ranks[i];
     const double waits = std::isnan(rank.step_s) ? 0 : std::max(rank.step_s - rank.own_s, 0.0);
     const double scale = longest > 0 ? 1 / longest : 0;
-    rows += "<tr><td class=\"name\">" +
-            Escaped("rank " + std::to_string(rank.rank) + NodeOf(rank)) +
-            (rank.straggler ? " <strong class=\"bad\">straggler</strong>" : "") + "</td>" +
-            Cell(ShortSeconds(rank.own_s));
-    if (pace.own_work_known) rows += Cell(std::isnan(rank.step_s) ? "" : ShortSeconds(waits));
-    rows += Cell(SignedPercent(rank.slower)) + "<td class=\"bars\">" +
-            BarHtml({{rank.own_s * scale, rank.straggler ? "c6" : "c0"}, {waits * scale, "grey"}}) +
-            "</td></tr>";
+    const std::string name = "rank " + std::to_string(rank.rank) + NodeOf(rank);
+    Json row = Json::array();
+    row.push_back(rank.straggler ? Json::array({name + " ", Strong("straggler")}) : Json(name));
+    row.push_back(ShortSeconds(rank.own_s));
+    if (pace.own_work_known) row.push_back(std::isnan(rank.step_s) ? "" : ShortSeconds(waits));
+    row.push_back(SignedPercent(rank.slower));
+    row.push_back(
+        BarsCell({{{rank.own_s * scale, rank.straggler ? "c6" : "c0"}, {waits * scale, "grey"}}}));
+    rows.push_back(std::move(row));
   }
   std::vector<std::string> columns = {"Rank", pace.own_work_known ? " Own work" : " Step"};
   if (pace.own_work_known) columns.push_back(" Waits");
   columns.insert(columns.end(), {" Against the median rank", ""});
-  return TableHtml(columns, rows) + MoreText(pace.ranks.size(), kMaxRankRows, "rank");
+  return TablePart(columns, std::move(rows), MoreText(pace.ranks.size(), kMaxRankRows, "rank"));
 }
 
 }  // namespace
 
-std::string StepTimeSection(const ReportData& data) {
+Json StepTimeSection(const ReportData& data) {
   const std::string heading = "Step time by rank";
   const std::optional<JobPace> pace = PaceOf(data);
   if (!pace) {
     return !WindowsOf(data).empty()
                ? Missing("step_time", heading,
                          "No rank recorded step_s or compute_s in its metrics.jsonl.")
-               : "";
+               : Json();
   }
   double MetricsPoint::*const number =
       pace->own_work_known ? &MetricsPoint::compute_s : &MetricsPoint::step_s;
   Plot plot;
   plot.title = heading;
   plot.unit = pace->own_work_known ? "own work in a step" : "a step";
-  plot.number = ShortSeconds;
-  plot.width = kWholeWidth;
+  plot.number = PlotNumber::kSeconds;
   plot.height = 280;
   plot.from_zero = true;
   plot.marks = MarksOf(data);
@@ -141,17 +142,16 @@ std::string StepTimeSection(const ReportData& data) {
       longest = std::max(longest, point.*number);
     }
   }
-  std::string lead = PaceLead(*pace);
+  Json lead = PaceLead(*pace);
   if (beyond > 0 && plot.y_limit > 0) {
-    lead += Escaped(" " + Count(beyond, "window") + " took longer than the plot shows, up to " +
-                    ShortSeconds(longest) + ".");
+    lead.push_back(" " + Count(beyond, "window") + " took longer than the plot shows, up to " +
+                   ShortSeconds(longest) + ".");
   }
-  std::string after;
-  if (data.events.starts.size() > 1)
-    after = "<h3>" + Escaped("Medians since start " + std::to_string(pace->attempt)) + "</h3>";
-  else
-    after = "<h3>Medians over the run</h3>";
-  return Card("step_time", heading, lead, PlotHtml(plot) + after + PaceTable(*pace), Width::kWhole);
+  const std::string over = data.events.starts.size() > 1
+                               ? "Medians since start " + std::to_string(pace->attempt)
+                               : "Medians over the run";
+  return Card("step_time", heading, std::move(lead),
+              {PlotPart(plot), HeadingPart(over), PaceTable(*pace)}, Width::kWhole);
 }
 
 }  // namespace dslaunch

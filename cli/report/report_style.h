@@ -1,4 +1,4 @@
-// The style sheet of a report's page. report_page.cc and report_plot.cc use its classes.
+// The style sheet of a report's page. The page's script uses its classes (report_script.h).
 #pragma once
 
 namespace dslaunch {
@@ -28,7 +28,8 @@ h2{font-size:16px;margin:0 0 2px}
 h3{font-size:13px;margin:18px 0 4px;color:var(--soft);font-weight:600}
 p{margin:0}
 header p{flex-basis:100%;color:var(--soft);overflow-wrap:anywhere}
-code{font:13px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}
+code,pre{font:13px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}
+pre{margin:0}
 .state{font-weight:600;font-size:13px;border:1px solid currentColor;border-radius:99px;padding:2px 11px}
 .good{color:var(--good)}.bad{color:var(--bad)}.busy{color:var(--busy)}
 .card,.tiles,.note{background:var(--card);border:1px solid var(--edge);border-radius:10px}
@@ -72,7 +73,6 @@ td{border-bottom:1px solid var(--grid)}
 tr:last-child td{border-bottom:0}
 .n{text-align:right;white-space:nowrap}
 .name{overflow-wrap:anywhere;min-width:120px}
-.path{overflow-wrap:anywhere;min-width:220px}
 .bars{width:38%;min-width:130px;padding-right:0}
 .bar{display:flex;height:10px;border-radius:3px;overflow:hidden;margin:2px 0}
 .bar i{display:block;background:var(--c)}

@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "base/count.h"
-#include "cli/report/report_html.h"
 #include "cli/report/report_info.h"
 #include "cli/report/report_sections.h"
+#include "cli/report/report_text.h"
 
 namespace dslaunch {
 namespace {
@@ -19,40 +19,39 @@ constexpr char kNoProfile[] =
 
 }  // namespace
 
-std::string OperatorsSection(const ReportData& data) {
+Json OperatorsSection(const ReportData& data) {
   const std::string heading = "Time by operator";
   const std::vector<ReportedOperator> operators = OperatorsOf(data);
   if (operators.empty()) return Missing("operators", heading, kNoProfile);
   double all_s = 0;
   for (const ReportedOperator& row : operators) all_s += row.self_s;
   const double most = std::max(operators.front().self_s, 1e-9);
-  std::string rows;
+  std::vector<Json> rows;
   size_t shown = 0;
   double shown_s = 0;
   for (const ReportedOperator& row : operators) {
     if (shown == kMaxOperatorRows || (row.share < kSmallShare && shown > 0)) break;
     ++shown;
     shown_s += row.self_s;
-    rows += "<tr><td class=\"name\"><code>" + Escaped(row.name) + "</code></td>" +
-            Cell(ShortNumber(row.calls)) + Cell(ShortSeconds(row.self_s)) +
-            Cell(Percent(row.share)) +
-            Cell(std::isnan(row.self_bytes) ? ""
-                 : row.self_bytes < 0       ? "frees " + ShortBytes(-row.self_bytes)
-                                            : ShortBytes(row.self_bytes)) +
-            "<td class=\"bars\">" + BarHtml({{row.self_s / most, "c0"}}) + "</td></tr>";
+    rows.push_back({Code(row.name), ShortNumber(row.calls), ShortSeconds(row.self_s),
+                    Percent(row.share),
+                    std::isnan(row.self_bytes) ? ""
+                    : row.self_bytes < 0       ? "frees " + ShortBytes(-row.self_bytes)
+                                               : ShortBytes(row.self_bytes),
+                    BarsCell({{{row.self_s / most, "c0"}}})});
   }
   return Card(
       "operators", heading,
-      Escaped("Self time, without what an operator calls; in one step, mean of the profiled "
-              "ranks. All operators together: " +
-              ShortSeconds(all_s) + "."),
-      TableHtml({"Operator", " Calls", " Self time", " Share", " Allocates", ""}, rows) +
-          MoreText(operators.size(), shown, "operator",
-                   ShortSeconds(std::max(all_s - shown_s, 0.0))),
+      "Self time, without what an operator calls; in one step, mean of the profiled ranks. All "
+      "operators together: " +
+          ShortSeconds(all_s) + ".",
+      {TablePart({"Operator", " Calls", " Self time", " Share", " Allocates", ""}, std::move(rows),
+                 MoreText(operators.size(), shown, "operator",
+                          ShortSeconds(std::max(all_s - shown_s, 0.0))))},
       Width::kWhole);
 }
 
-std::string CommunicationSection(const ReportData& data) {
+Json CommunicationSection(const ReportData& data) {
   const std::string heading = "Communication";
   const std::optional<CommunicationInfo> info = CommunicationOf(data);
   if (!info) return Missing("communication", heading, kNoProfile);
@@ -64,39 +63,36 @@ std::string CommunicationSection(const ReportData& data) {
           ShortSeconds(info->total_s - info->hidden_s) + " in each step is not.";
   double most = 0;
   for (const CommunicationInfo::Rank& rank : info->ranks) most = std::max(most, rank.total_s);
-  std::string ranks;
+  std::vector<Json> ranks;
   for (size_t i = 0; i < std::min(info->ranks.size(), kMaxRankRows); ++i) {
     const CommunicationInfo::Rank& rank = info->ranks[i];
     const double shown = rank.total_s - rank.hidden_s;
-    ranks += "<tr>" + Cell("rank " + std::to_string(rank.rank), "name") +
-             Cell(ShortSeconds(rank.total_s)) + Cell(ShortSeconds(rank.hidden_s)) +
-             Cell(rank.total_s > 0 ? Percent(rank.hidden_s / rank.total_s) : "") +
-             "<td class=\"bars\">" + BarHtml({{rank.hidden_s / most, "c2"}, {shown / most, "c1"}}) +
-             "</td></tr>";
+    ranks.push_back({"rank " + std::to_string(rank.rank), ShortSeconds(rank.total_s),
+                     ShortSeconds(rank.hidden_s),
+                     rank.total_s > 0 ? Percent(rank.hidden_s / rank.total_s) : "",
+                     BarsCell({{{rank.hidden_s / most, "c2"}, {shown / most, "c1"}}})});
   }
-  std::string kinds;
+  std::vector<Json> kinds;
   for (size_t i = 0; i < std::min(info->kinds.size(), kMaxOperatorRows); ++i) {
     const RankProfile::Communication& kind = info->kinds[i];
-    kinds += "<tr><td class=\"name\"><code>" + Escaped(kind.kind) + "</code></td>" +
-             Cell(ShortNumber(kind.calls)) + Cell(ShortBytes(kind.bytes)) +
-             Cell(ShortSeconds(kind.s)) +
-             Cell(kind.s > 0 && kind.bytes > 0 ? ShortBytes(kind.bytes / kind.s) + "/s" : "") +
-             "<td class=\"bars\">" + BarHtml({{kind.s / info->total_s, "c0"}}) + "</td></tr>";
+    kinds.push_back({Code(kind.kind), ShortNumber(kind.calls), ShortBytes(kind.bytes),
+                     ShortSeconds(kind.s),
+                     kind.s > 0 && kind.bytes > 0 ? ShortBytes(kind.bytes / kind.s) + "/s" : "",
+                     BarsCell({{{kind.s / info->total_s, "c0"}}})});
   }
-  std::string body =
-      "<ul class=\"legend\"><li><i class=\"c2\"></i>hidden behind computation</li>"
-      "<li><i class=\"c1\"></i>the rank waits for it</li></ul>" +
-      TableHtml({"Rank", " In each step", " Hidden", " Share", ""}, ranks) +
-      MoreText(info->ranks.size(), kMaxRankRows, "rank");
+  std::vector<Json> parts = {
+      LegendPart({{"c2", "hidden behind computation"}, {"c1", "the rank waits for it"}}),
+      TablePart({"Rank", " In each step", " Hidden", " Share", ""}, std::move(ranks),
+                MoreText(info->ranks.size(), kMaxRankRows, "rank"))};
   if (!kinds.empty()) {
-    body += "<h3>By kind, in one step, mean of the profiled ranks</h3>" +
-            TableHtml({"Kind", " Calls", " Volume", " Time", " Rate", ""}, kinds) +
-            MoreText(info->kinds.size(), kMaxOperatorRows, "kind");
+    parts.push_back(HeadingPart("By kind, in one step, mean of the profiled ranks"));
+    parts.push_back(TablePart({"Kind", " Calls", " Volume", " Time", " Rate", ""}, std::move(kinds),
+                              MoreText(info->kinds.size(), kMaxOperatorRows, "kind")));
   }
-  return Card("communication", heading, Escaped(lead), body, Width::kWhole);
+  return Card("communication", heading, lead, std::move(parts), Width::kWhole);
 }
 
-std::string MemorySection(const ReportData& data) {
+Json MemorySection(const ReportData& data) {
   const std::string heading = "Memory by category, predicted and measured";
   const MemoryInfo memory = MemoryOf(data);
   if (memory.rows.empty()) {
@@ -119,18 +115,15 @@ std::string MemorySection(const ReportData& data) {
     return SignedPercent(more);
   };
   const auto part = [&](double number) { return std::isnan(number) ? 0 : number / most; };
-  std::string rows;
+  std::vector<Json> rows;
   for (const MemoryRow& row : memory.rows) {
-    rows += "<tr>" + Cell(row.category, "name") + Cell(bytes(row.predicted)) +
-            Cell(bytes(row.measured)) + Cell(against(row.measured, row.predicted)) +
-            "<td class=\"bars\">" + BarHtml({{part(row.predicted), "grey"}}) +
-            BarHtml({{part(row.measured), "c0"}}) + "</td></tr>";
+    rows.push_back({row.category, bytes(row.predicted), bytes(row.measured),
+                    against(row.measured, row.predicted),
+                    BarsCell({{{part(row.predicted), "grey"}}, {{part(row.measured), "c0"}}})});
   }
-  rows += "<tr class=\"total\">" + Cell("all", "name") +
-          Cell(bytes(predicted > 0 ? predicted : kNotRecorded)) +
-          Cell(bytes(measured > 0 ? measured : kNotRecorded)) +
-          Cell(against(measured > 0 ? measured : kNotRecorded, predicted)) +
-          "<td class=\"bars\"></td></tr>";
+  rows.push_back({"all", bytes(predicted > 0 ? predicted : kNotRecorded),
+                  bytes(measured > 0 ? measured : kNotRecorded),
+                  against(measured > 0 ? measured : kNotRecorded, predicted), ""});
   std::string lead = "For each category, the maximum over the ranks.";
   if (std::ranges::any_of(memory.rows, [](const MemoryRow& row) {
         return row.category == "activations" && std::isnan(row.measured);
@@ -139,15 +132,14 @@ std::string MemorySection(const ReportData& data) {
         " Activations are measured with \"memory_breakdown\": true in the engine's configuration.";
   if (predicted == 0) lead += " Nothing was predicted: no rank left a run.json with a memory_plan.";
   if (measured == 0) lead += " Nothing was measured: no rank recorded its memory in metrics.jsonl.";
-  return Card(
-      "memory", heading, Escaped(lead),
-      "<ul class=\"legend\"><li><i class=\"grey\"></i>predicted</li><li><i class=\"c0\"></i>"
-      "measured</li></ul>" +
-          TableHtml({"Category", " Predicted", " Measured", " Difference", ""}, rows),
-      Width::kWhole);
+  return Card("memory", heading, lead,
+              {LegendPart({{"grey", "predicted"}, {"c0", "measured"}}),
+               TablePart({"Category", " Predicted", " Measured", " Difference", ""},
+                         std::move(rows), "", /*has_total=*/true)},
+              Width::kWhole);
 }
 
-std::string GoodputSection(const ReportData& data) {
+Json GoodputSection(const ReportData& data) {
   if (!data.events.goodput) {
     return Missing("goodput", "Goodput",
                    "The end of the job was not recorded here; dslaunch describe has it for a job "
@@ -156,9 +148,9 @@ std::string GoodputSection(const ReportData& data) {
   const ReportedGoodput& goodput = *data.events.goodput;
   double all = 0;
   for (const auto& [name, seconds] : goodput.seconds) all += seconds;
-  if (!(all > 0)) return "";
-  std::vector<std::pair<double, std::string>> bar;
-  std::string rows;
+  if (!(all > 0)) return nullptr;
+  ColoredParts bar;
+  std::vector<Json> rows;
   double productive = 0;
   for (size_t i = 0; i < goodput.seconds.size(); ++i) {
     const auto& [name, seconds] = goodput.seconds[i];
@@ -170,20 +162,19 @@ std::string GoodputSection(const ReportData& data) {
     bar.emplace_back(seconds / all, color);
     std::string words = name;
     std::ranges::replace(words, '_', ' ');
-    rows += "<tr><td class=\"name\"><i class=\"swatch " + color + "\"></i>" + Escaped(words) +
-            "</td>" + Cell(ShortSeconds(seconds / goodput.ranks)) + Cell(Percent(seconds / all)) +
-            "</tr>";
+    rows.push_back(
+        {SwatchCell(color, words), ShortSeconds(seconds / goodput.ranks), Percent(seconds / all)});
   }
   const std::string lead = Percent(productive) + " of the time of " +
                            Count(static_cast<size_t>(goodput.ranks), "rank") +
                            " went into new steps.";
-  return Card("goodput", "Goodput", Escaped(lead),
-              BarHtml(bar) + TableHtml({"What for", " Time of a rank", " Share"}, rows),
+  return Card("goodput", "Goodput", lead,
+              {BarPart(bar), TablePart({"What for", " Time of a rank", " Share"}, std::move(rows))},
               Width::kWhole);
 }
 
-std::string PreflightSection(const ReportData& data) {
-  if (!data.preflight || data.preflight->nodes.empty()) return "";
+Json PreflightSection(const ReportData& data) {
+  if (!data.preflight || data.preflight->nodes.empty()) return nullptr;
   // Nodes with findings first.
   std::vector<const ReportedPreflight::Node*> nodes;
   for (const bool found : {true, false}) {
@@ -198,29 +189,31 @@ std::string PreflightSection(const ReportData& data) {
         columns.push_back(" " + value.figure);
     }
   }
-  std::string rows;
+  std::vector<Json> rows;
   for (size_t i = 0; i < std::min(nodes.size(), kMaxPreflightRows); ++i) {
-    rows += "<tr>" + Cell(nodes[i]->name, "name");
+    Json row = Json::array({nodes[i]->name});
     for (size_t column = 1; column < columns.size(); ++column) {
       const auto value = std::ranges::find(nodes[i]->values, columns[column].substr(1),
                                            &ReportedPreflight::Value::figure);
-      rows += value == nodes[i]->values.end() ? Cell("")
-                                              : Cell(value->text, value->slow ? "n bad" : "n");
+      const bool known = value != nodes[i]->values.end();
+      row.push_back(!known ? Json("") : value->slow ? BadCell(value->text) : Json(value->text));
     }
-    rows += Cell(NameList(nodes[i]->findings, "; "), "name") + "</tr>";
+    row.push_back(NameList(nodes[i]->findings, "; "));
+    rows.push_back(std::move(row));
   }
   columns.push_back("Found");
   std::string lead = "What --preflight measured before the job.";
   if (!std::isnan(data.preflight->took_s))
     lead += " It took " + ShortSeconds(data.preflight->took_s) + ".";
-  return Card("preflight", "Preflight", Escaped(lead),
-              TableHtml(columns, rows) + MoreText(nodes.size(), kMaxPreflightRows, "node"),
-              Width::kWhole);
+  return Card(
+      "preflight", "Preflight", lead,
+      {TablePart(columns, std::move(rows), MoreText(nodes.size(), kMaxPreflightRows, "node"))},
+      Width::kWhole);
 }
 
-std::string StartsSection(const ReportData& data) {
-  if (data.events.starts.size() < 2 && data.events.restarts.empty()) return "";
-  std::string rows;
+Json StartsSection(const ReportData& data) {
+  if (data.events.starts.size() < 2 && data.events.restarts.empty()) return nullptr;
+  std::vector<Json> rows;
   for (const JobEvents::Start& start : data.events.starts) {
     const auto end =
         std::ranges::find(data.events.restarts, start.attempt, &JobEvents::Restart::attempt);
@@ -230,34 +223,30 @@ std::string StartsSection(const ReportData& data) {
     } else if (start.attempt == data.events.starts.back().attempt) {
       why = data.state;
     }
-    rows += "<tr>" + Cell(std::to_string(start.attempt)) +
-            Cell(TimeText(static_cast<int64_t>(start.t * 1000))) +
-            Cell(std::to_string(start.world_size)) + Cell(NameList(start.nodes, ", "), "name") +
-            Cell(why, "name") + "</tr>";
+    rows.push_back({std::to_string(start.attempt), TimeText(static_cast<int64_t>(start.t * 1000)),
+                    std::to_string(start.world_size), NameList(start.nodes, ", "), why});
   }
   return Card("starts", "Starts and restarts", "",
-              TableHtml({" Start", " When", " Ranks", "Nodes", "How it ended"}, rows),
+              {TablePart({" Start", " When", " Ranks", "Nodes", "How it ended"}, std::move(rows))},
               Width::kWhole);
 }
 
-std::string TracesSection(const ReportData& data) {
-  std::string rows;
+Json TracesSection(const ReportData& data) {
+  std::vector<Json> rows;
   size_t traces = 0;
   for (const RankFiles& files : data.ranks) {
     if (files.trace_path.empty() || traces++ >= kMaxTraceRows) continue;
     const std::string node = files.node.empty() ? "" : " (" + files.node + ")";
-    rows += "<tr>" + Cell("rank " + std::to_string(files.rank) + node, "name") +
-            "<td class=\"path\"><code>" + Escaped(files.trace_path) + "</code></td>" +
-            Cell(ShortBytes(static_cast<double>(files.trace_bytes))) + "</tr>";
+    rows.push_back({"rank " + std::to_string(files.rank) + node, Code(files.trace_path),
+                    ShortBytes(static_cast<double>(files.trace_bytes))});
   }
-  if (traces == 0) return "";
-  return Card(
-      "traces", "Traces",
-      "Every operator and message of the profiled steps, for <code>ui.perfetto.dev</code> or "
-      "<code>chrome://tracing</code>.",
-      TableHtml({"Rank", "File on its node", " Size"}, rows) +
-          MoreText(traces, kMaxTraceRows, "trace"),
-      Width::kWhole);
+  if (traces == 0) return nullptr;
+  return Card("traces", "Traces",
+              Json::array({"Every operator and message of the profiled steps, for ",
+                           Code("ui.perfetto.dev"), " or ", Code("chrome://tracing"), "."}),
+              {TablePart({"Rank", "File on its node", " Size"}, std::move(rows),
+                         MoreText(traces, kMaxTraceRows, "trace"))},
+              Width::kWhole);
 }
 
 }  // namespace dslaunch

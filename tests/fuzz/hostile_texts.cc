@@ -52,7 +52,7 @@
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
-#include "tests/support/html_tags.h"
+#include "tests/support/report_document.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch {
@@ -458,20 +458,11 @@ bool ReadsJobRecord(const std::string& bytes) {
   return true;
 }
 
-// Whether an attribute that positions or sizes a shape contains "nan" or "inf". Texts may contain
-// them; their quotes are escaped.
-bool DrawsNoNumber(std::string_view page) {
-  for (const std::string_view name :
-       {" x=\"", " y=\"", " x1=\"", " x2=\"", " y1=\"", " y2=\"", " cx=\"", " cy=\"", " r=\"",
-        " d=\"", " points=\"", " width=\"", " height=\"", " viewBox=\""}) {
-    for (size_t at = page.find(name); at != std::string_view::npos; at = page.find(name, at)) {
-      at += name.size();
-      const std::string_view value = page.substr(at, page.find('"', at) - at);
-      if (value.find("nan") != std::string_view::npos) return true;
-      if (value.find("inf") != std::string_view::npos) return true;
-    }
-  }
-  return false;
+// Whether all points and bars of a report's document are numbers; NaN and infinity are written as
+// null.
+bool HasOnlyNumbers(const nlohmann::json& value) {
+  if (value.is_null()) return false;
+  return !value.is_structured() || std::ranges::all_of(value, HasOnlyNumbers);
 }
 
 // The input is two ranks' metrics, the events, run.json, profile.json and preflight.json.
@@ -490,14 +481,12 @@ bool ReadsRankFiles(const std::string& bytes) {
   data.ranks[0].run = ReadRunInfo(files[3]);
   data.ranks[1].profile = ReadRankProfile(files[4]);
   data.preflight = ReadPreflight(files[5]);
-  const std::string page = ReportPage(data);
-  Require(FirstForeignTag(page).empty(), "a page has a tag that is not its own");
-  Require(page.ends_with("</html>\n"), "a page ends early");
-  Require(!DrawsNoNumber(page), "a page draws what is no number");
-  const std::string comparison = ComparisonPage({data, ReportData()});
-  // The document ends at its own end tag, so a text of a job cannot end it.
-  Require(comparison.find("</script>\n<script>") == comparison.find("</script>"),
-          "a text leaves the document of a comparison");
+  for (const std::string& page : {ReportPage(data), ComparisonPage({data, ReportData()})}) {
+    const nlohmann::json document = DocumentIn(page);
+    Require(document.is_object(), "a text leaves the document of a page");
+    Require(page.ends_with("</script></body></html>\n"), "a page ends early");
+    Require(HasOnlyNumbers(document), "a plot has a point without a number");
+  }
   return !data.ranks[0].metrics->points.empty() || !data.events.starts.empty() ||
          data.ranks[0].run || data.ranks[1].profile;
 }

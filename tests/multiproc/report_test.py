@@ -50,7 +50,7 @@ with open(folder + "/trace.json", "w") as trace:
     json.dump({"traceEvents": []}, trace)
 '''
 
-# Inspects the page from outside, because the page allows no script, and writes the findings as its own text.
+# Inspects the page from outside, after its script has drawn it, and writes the findings as its own text.
 HARNESS = '''<!DOCTYPE html><body style="margin:0"><iframe id="page" src="PAGE" style="border:0;width:WIDTHpx;height:900px">
 </iframe><pre id="seen"></pre><script>
 page.onload = () => {
@@ -65,7 +65,11 @@ page.onload = () => {
     empty_cards: [...inside.querySelectorAll(".card")].filter(e => !e.querySelector("svg,table,ul")).map(e => e.id),
     plots: [...inside.querySelectorAll("svg.plot")].filter(e => box(e)[2] > box(e)[0]).map(svg => ({
       section: svg.closest("section").id, box: box(svg), frame: box(svg.parentElement),
-      lines: [...svg.querySelectorAll("polyline")].map(box), texts: [...svg.querySelectorAll("text")].map(box)}))});
+      lines: [...svg.querySelectorAll("polyline")].map(box), texts: [...svg.querySelectorAll("text")].map(box),
+      labels: [...svg.querySelectorAll("text")].map(e => e.textContent),
+      points: [...svg.querySelectorAll("polyline")].map(e => e.getAttribute("points")),
+      shapes: Object.fromEntries([".mark.strong", ".band", ".cross", ".dot"].map(s => [s, svg.querySelectorAll(s).length])),
+      tooltip: svg.querySelector("title")?.textContent}))});
 };
 </script></body>'''
 
@@ -105,6 +109,22 @@ class ReportTest(LauncherCase):
                 self.assertTrue(one[2] <= other[0] + 1 or other[2] <= one[0] + 1 or one[3] <= other[1] + 3 or
                                 other[3] <= one[1] + 3, f"{plot['section']}: texts on each other at {width}")
         return seen
+
+    DATA = re.compile(r'(?<=<script type="application/json" id="data">).*?(?=</script>)', re.DOTALL)
+
+    def document(self, page):
+        """Returns the document in a page."""
+        return json.loads(self.DATA.search(page.read_text())[0])
+
+    def draw(self, page, *plots):
+        """Returns what a page shows of these plots, in place of its own document."""
+        usual = {"title": "Plot", "unit": "", "number": "number", "scale": "linear", "from_zero": False, "height": 240}
+        document = {"heading": "Plots", "tiles": [], "cards": [
+            {"id": f"plot{i}", "heading": "Plot", "width": "half", "lead": "", "parts": [{"plot": {**usual, **plot}}]}
+            for i, plot in enumerate(plots)]}
+        other = page.with_suffix(".plots.html")
+        other.write_text(self.DATA.sub(lambda _: json.dumps(document), page.read_text()))
+        return self.look(other)["plots"]
 
     def report(self, *arguments, code=0):
         got, job = self.run_job("report", *arguments)
@@ -153,11 +173,12 @@ class ReportTest(LauncherCase):
         # Chromium's own start page may log errors too.
         said = [line for line in log.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
         self.assertEqual(said, [], "an error of the page")
-        self.assertNotRegex(document, r"<script|<img|<link|(src|href)=")
+        self.assertNotRegex(document, r"<script>alert|<img|<link|(src|href)=")
 
         seen = self.look(page)
         self.assertIn(job_id, seen["title"])
-        self.assertEqual(0, seen["scripts"])
+        self.assertEqual(2, seen["scripts"], "the document and the script that draws it")
+        self.assertEqual("gpt2", self.document(page)["heading"])
         self.assert_plots(seen)
         for plot in seen["plots"]:
             self.assert_within([plot["box"][0], 0, plot["box"][2], 0], [0, 0, seen["width"], 0], plot["section"])
@@ -189,6 +210,47 @@ class ReportTest(LauncherCase):
         self.assert_plots(narrow)
         dark = self.look(page, 1280, "--blink-settings=preferredColorScheme=0")
         self.assertNotEqual(seen["background"], dark["background"])
+
+    def test_script_draws_any_plot(self):
+        code, job = self.run_job(["--launcher", "local"], "true")
+        self.assert_code(0, code, job)
+        page = self.folder / "page.html"
+        self.report("last", "-o", page)
+        def line(*points, **more):
+            return {"name": "loss", "color": 0, "pieces": [list(points)], **more}
+        linear, log, powers, marked, dot, narrow, *extreme = self.draw(
+            page,
+            {"lines": [line([1, 0], [2000, 10])], "from_zero": True},
+            {"lines": [line([1, 1], [2, 10], [3, 100], [4, 0])], "scale": "log10"},
+            {"lines": [line([1, 1024], [9, 65536])], "scale": "log2", "number": "whole"},
+            {"lines": [line([0, 1], [100, 2]), line([0, 2], [100, 1], color=-1, name="other")],
+             "band": [[0, 0.5, 1.5], [100, 1, 3]], "crosses": [20, 20, 80],
+             "marks": [{"x": 50, "label": "restart 1", "strong": True}, {"x": 51, "label": "epoch 2"},
+                       {"x": 500, "label": "beyond"}]},
+            {"lines": [line([7, 0.5])], "number": "percent"},
+            {"lines": [line([1, 0.2], [2, 0.4])], "scale": "log10", "number": "seconds"},
+            *[{"lines": [line(*points)], "scale": scale} for scale in ("linear", "log10", "log2")
+              for points in ([[1, 5], [2, 5]], [[1, 1e30], [2, -1e30]], [[1, 1e-30], [2, 1e-9]], [[9e15, 1], [9e15, 2]])])
+        self.assertEqual(["0", "5", "10", "500", "1000", "1500", "2000", "step"], linear["labels"])
+        first, last = [[float(part) for part in point.split(",")] for point in linear["points"][0].split(" ")]
+        self.assertTrue(0 < first[0] < last[0] < 440 and 0 < last[1] < first[1] < 240, "more is further up")
+        heights = [float(point.split(",")[1]) for point in log["points"][0].split(" ")]
+        self.assertEqual(3, len(heights), "a logarithmic axis has no place for 0")
+        self.assertAlmostEqual(heights[0] - heights[1], heights[1] - heights[2], delta=0.2)
+        self.assertEqual(["1", "10", "100"], log["labels"][:3])
+        self.assertEqual(["1024", "2048", "4096", "8192", "16384", "32768", "65536"][::2], powers["labels"][:4])
+        self.assertEqual({".mark.strong": 1, ".band": 1, ".cross": 2, ".dot": 0}, marked["shapes"])
+        self.assertIn("restart 1", marked["labels"])
+        self.assertNotIn("epoch 2", marked["labels"], "there is no room for it")
+        self.assertNotIn("beyond", marked["labels"])
+        self.assertEqual("step 0\nloss: 1\nother: 2", marked["tooltip"])
+        self.assertEqual(1, dot["shapes"][".dot"])
+        self.assertIn("50%", dot["labels"])
+        self.assertEqual(["200 ms", "250 ms", "300 ms", "350 ms", "400 ms"], narrow["labels"][:5])
+        for plot in extreme:
+            self.assertNotRegex(" ".join(plot["points"]), "NaN|Infinity")
+            self.assertLessEqual(3, len(plot["labels"]))
+            self.assertLessEqual(len(plot["labels"]), 25)
 
     @unittest.skipUnless(os.path.exists(TRAIN), "dslaunch was built without the trainer")
     def test_page_of_training_shows_its_sections(self):

@@ -3,9 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "cli/report/report_files.h"
+#include "tests/support/report_document.h"
 
 namespace dslaunch {
 namespace {
@@ -75,13 +74,15 @@ TEST(ComparisonText, AlignsJobs) {
 }
 
 TEST(ComparisonPage, HasOneDocumentThatNoTextCanLeave) {
-  const std::string page = ComparisonPage({Job("a", 0.2, 3), Job("b", 0.1, 6)});
-  const std::string begin = "<script type=\"application/json\" id=\"data\">";
-  const size_t start = page.find(begin) + begin.size();
-  const auto document = nlohmann::json::parse(page.substr(start, page.find("</script>") - start));
-  EXPECT_EQ("dslaunch train </script>", document["jobs"][0]["command"]);
-  EXPECT_EQ(3.0, document["plots"][0]["jobs"][0][0][0][1]);
-  EXPECT_EQ(2u, document["plots"].size());
+  const nlohmann::json document = DocumentIn(ComparisonPage({Job("a", 0.2, 3), Job("b", 0.1, 6)}));
+  EXPECT_EQ("dslaunch train </script>", document["about"][0][1]["code"]);
+  const nlohmann::json lines = PartOf(document, "loss", "plot")["lines"];
+  ASSERT_EQ(2u, lines.size());
+  EXPECT_EQ("b", lines[1]["name"]);
+  EXPECT_EQ(6.0, lines[1]["pieces"][0][0][1]);
+  EXPECT_EQ("seconds", PartOf(document, "step_time", "plot")["number"]);
+  EXPECT_EQ(nlohmann::json({"", "a", "b", " Change"}),
+            PartOf(document, "rows", "table")["columns"]);
 }
 
 TEST(ReadPreflight, MarksSlowFiguresOfNodes) {
