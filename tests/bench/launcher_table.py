@@ -1,4 +1,5 @@
-"""The comparison of launchers: `tests/bench/launch --table` runs it and writes it into docs/benchmarks.md.
+"""The comparison of launchers: `tests/bench/launch --table` runs it and writes it into README.md and
+docs/benchmarks.md.
 
 Every launcher runs the same two programs with the same number of ranks: one prints a line and ends, one prints a line
 and sleeps until it is killed. The first gives the time of a job and of its first line; of the second one rank is
@@ -23,7 +24,7 @@ from test_hosts import TestHosts, processes_where, why_not as why_no_hosts
 
 ORACLE = ROOT / ".deps" / "oracle" / "bin"
 DEEPSPEED = ROOT / ".deps" / "deepspeed" / "bin" / "python3"
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGES = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- begin: written by tests/bench/launch --table -->", "<!-- end -->"
 
 START_LIMIT_S = 90
@@ -238,13 +239,14 @@ def table(results):
     return "\n".join("| " + " | ".join(row).replace("|  |", "| |") + " |" for row in rows) + "\n"
 
 
-def write_page(text):
-    page = PAGE.read_text()
+def write_pages(text):
     begin, end = re.escape(BEGIN), re.escape(END)
-    changed, count = re.subn(f"{begin}\n.*?{end}", lambda _: f"{BEGIN}\n{text}{END}", page, flags=re.DOTALL)
-    if count != 1:
-        sys.exit(f"{PAGE} has no block between '{BEGIN}' and '{END}'")
-    PAGE.write_text(changed)
+    for page in PAGES:
+        changed, count = re.subn(f"{begin}\n.*?{end}", lambda _: f"{BEGIN}\n{text}{END}", page.read_text(), flags=re.DOTALL)
+        if count != 1:
+            sys.exit(f"{page} has no block between '{BEGIN}' and '{END}'")
+        page.write_text(changed)
+        print(f"wrote {page}")
 
 
 def run(rounds, writes):
@@ -258,5 +260,4 @@ def run(rounds, writes):
     text = table(results)
     print(f"\n{text}\nmeasured in {time.monotonic() - begin:.0f} s")
     if writes:
-        write_page(text)
-        print(f"wrote {PAGE}")
+        write_pages(text)
