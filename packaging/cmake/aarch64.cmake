@@ -24,6 +24,13 @@ foreach(kind EXE SHARED MODULE)
   set(CMAKE_${kind}_LINKER_FLAGS_INIT -fuse-ld=lld)
 endforeach()
 
+# A sysroot that lacks an archive is out of date.
+set(DSLAUNCH_STATIC ON CACHE STRING "Link libraries from archives")
+# For -DDSLAUNCH_TRAINER=ON. The CUDA part would be linked to NVIDIA's libraries for this machine.
+set(DSLAUNCH_LIBTORCH "${CMAKE_CURRENT_LIST_DIR}/../../.deps/libtorch-aarch64" CACHE PATH
+    "Made by packaging/fetch-libtorch --machine aarch64")
+set(DSLAUNCH_CUDA OFF CACHE STRING "Build the trainer's CUDA part")
+
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 foreach(kind LIBRARY INCLUDE PACKAGE)
   set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)

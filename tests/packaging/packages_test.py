@@ -122,6 +122,44 @@ class PackagesTest(unittest.TestCase):
         self.assertIn("/usr/bin/dslaunch-agent", output("rpm", "--query", "--list", "--package", path).splitlines())
         self.assertIn("glibc >= 2.28", output("rpm", "--query", "--requires", "--package", path))
 
+    def stub_rpms(self, glibc):
+        """Returns packages without files, named as RHEL names those that ours need."""
+        versions = {"glibc": glibc, "libstdc++": "8.5.0", "libgcc": "8.5.0", "zlib-devel": "1.2.11", "libpng-devel": "1.6.34",
+                    "libjpeg-turbo-devel": "1.5.3"}
+        folder = self.folder / f"stubs-{glibc}"
+        for name, version in versions.items():
+            spec = folder / f"{name}.spec"
+            folder.mkdir(exist_ok=True)
+            spec.write_text(f"Name: {name}\nVersion: {version}\nRelease: 1\nSummary: stub\nLicense: none\nBuildArch: noarch\n"
+                            "%description\nstub\n%files\n")
+            output("rpmbuild", "-bb", "--define", f"_topdir {folder}", spec)
+        return list(folder.glob("RPMS/noarch/*.rpm"))
+
+    def rpm(self, root, *words):
+        """Runs rpm for a root, as root of a user namespace."""
+        root.mkdir(exist_ok=True)
+        return subprocess.run(["unshare", "--user", "--map-root-user", "rpm", "--root", root, *words], capture_output=True, text=True,
+                              timeout=200, check=False)
+
+    def test_rpms_install_with_glibc_2_28_and_uninstall(self):
+        if not HAS["RPM"]:
+            self.skipTest("no rpmbuild")
+        packages = list(self.pack("RPM").values())
+        for glibc, refusal in (("2.17", r"glibc >= 2\.28 is needed by dslaunch"), ("2.28", "")):
+            root = self.folder / f"root-{glibc}"
+            stubs = self.rpm(root, "--install", *self.stub_rpms(glibc))
+            self.assertEqual(0, stubs.returncode, stubs.stderr)
+            before = set(root.rglob("*"))
+            done = self.rpm(root, "--install", *packages)
+            self.assertEqual(refusal == "", done.returncode == 0, done.stderr)
+            self.assertTrue(re.search(refusal, done.stderr), done.stderr)
+        self.runs(root / "usr")
+        names = self.rpm(root, "--query", "--all", "dslaunch*").stdout.split()
+        self.assertEqual(3, len(names))
+        done = self.rpm(root, "--erase", *names)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(set(), {path for path in root.rglob("*") if not path.is_dir()} - before)
+
 
 if __name__ == "__main__":
     unittest.main()
