@@ -1,6 +1,6 @@
 # Sourced by what fetches wheels from PyPI without installing a Python package: download, then unpack some of their folders.
 # shellcheck shell=sh
-# The caller is $name in what it says.
+# The caller is $name in what it says. $machine, x86_64 or aarch64, is the machine type of the wheels.
 
 say() { echo "$name: $*"; }
 fail() { echo "$name: $*" >&2; exit 1; }
@@ -17,8 +17,10 @@ fetch_wheels() {
   if [ -e "$dest" ] && [ ! -e "$dest/dslaunch-stamp" ]; then
     fail "$dest exists and was not made by this script; remove it, or name another folder"
   fi
-  [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] ||
-    fail "these wheels are for Linux x86_64; download LibTorch 2.11 yourself and configure with -DDSLAUNCH_LIBTORCH=FOLDER"
+  case "$(uname -s)-$machine" in
+    Linux-x86_64 | Linux-aarch64) ;;
+    *) fail "there are no such wheels for $(uname -s) $machine; get LibTorch 2.11 yourself and configure with -DDSLAUNCH_LIBTORCH=FOLDER" ;;
+  esac
   python3 -m pip --version >/dev/null 2>&1 ||
     fail "python3 with pip is needed for the download; on Debian: apt-get install python3-pip"
 
@@ -34,11 +36,12 @@ fetch_wheels() {
   started=$(date +%s)
   say "downloading $what for $dest ..."
   echo "$wheels" > "$work/wheels.txt"
-  # The platform is spelled out so that any Python 3 of the machine fetches the same files.
+  # The platform is spelled out so that any Python 3 of any machine fetches the same files.
+  platforms=
+  for glibc in _2_28 _2_27 _2_25 _2_18 2014 2010 1; do platforms="$platforms --platform manylinux${glibc}_$machine"; done
+  # shellcheck disable=SC2086 # words
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --implementation cp --python-version 3.11 --abi cp311 --abi none \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 \
-    --platform manylinux_2_18_x86_64 --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --platform manylinux1_x86_64 \
+    --implementation cp --python-version 3.11 --abi cp311 --abi none $platforms \
     --require-hashes --requirement "$work/wheels.txt" --dest "$work/wheels" ||
     fail "the download failed (pip's message is above); check the network and pip's index settings, then run this again"
 

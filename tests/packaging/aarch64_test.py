@@ -60,7 +60,7 @@ class Aarch64Test(unittest.TestCase):
         self.assertIn("mine exists and was not made by this script", done.stderr)
 
     def test_other_machines_are_refused(self):
-        for script in "build-wheel", "make-packages":
+        for script in "build-wheel", "fetch-libtorch", "make-packages":
             done = run(SOURCE / "packaging" / script, "--machine", "ppc64le")
             self.assertEqual((64, f"{script}: --machine is aarch64, not ppc64le\n"), (done.returncode, done.stderr))
 
