@@ -18,11 +18,19 @@ std::optional<int> WholeNumber(std::string_view text) {
   return number;
 }
 
+std::string ReadText(const std::string& path) {
+  constexpr size_t kMaxBytes = size_t{64} << 10;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+  return text;
+}
+
 std::string ReadLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+  std::string text = ReadText(path);
+  text.resize(std::min(text.find('\n'), text.size()));
+  return text;
 }
 
 std::optional<uint64_t> ReadFileNumber(const std::string& path) {
@@ -48,15 +56,6 @@ std::string ValueIn(std::string_view text, std::string_view key) {
     return std::string(line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin));
   }
   return "";
-}
-
-std::string ReadText(const std::string& path) {
-  constexpr size_t kMaxBytes = size_t{64} << 10;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
-  return text;
 }
 
 std::optional<int> NumaNodeIn(const std::string& device_folder) {

@@ -248,17 +248,17 @@ Result<std::vector<int>> NumaNodesOf(const AcceleratorRow& row,
     const std::optional<size_t> index =
         is_name ? IndexOf(tile ? std::to_string(tile->first) : name, shown) : std::nullopt;
     if (!index || *index >= shown.size()) {
-      return Error{ExitCode::kUsage, "--numa_binding: it is not known which of the " +
-                                         std::to_string(shown.size()) + " " + noun + "s '" + name +
-                                         "' in " + std::string(row.levels.back().front()) +
-                                         " is; name them by number" +
-                                         (row.takes_uuids ? " or UUID" : "")};
+      return Error{ExitCode::kUsage,
+                   "--numa_binding: it is not known which of the " + std::to_string(shown.size()) +
+                       " " + noun + "s " + Quoted(name) + " in " +
+                       std::string(row.levels.back().front()) + " is; name them by number" +
+                       (row.takes_uuids ? " or UUID" : "")};
     }
     const std::optional<int> node = shown[*index].numa_node;
     if (!node) {
       return Error{ExitCode::kUsage,
                    "--numa_binding: the kernel does not show on which NUMA node " + noun + " " +
-                       name + " is; use --bind_cores_to_rank in its place"};
+                       Truncate(name) + " is; use --bind_cores_to_rank in its place"};
     }
     nodes.push_back(*node);
   }
