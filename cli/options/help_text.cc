@@ -235,6 +235,7 @@ std::string Variables(const std::string& title, const VariableMeaning (&variable
 
 std::string Environment() {
   return Section("ENVIRONMENT") + Variables("Read by dslaunch", kFrontEndVariables) +
+         Variables("Read by dslaunch and on the nodes", kDeviceVariables) +
          Variables("Read on the nodes", kNodeVariables) +
          Variables("Set for every rank", kRankVariables) +
          Variables("Read by the trainer", kTrainerVariables);

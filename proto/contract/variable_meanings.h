@@ -95,13 +95,6 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
      "SLURM_JOB_CPUS_PER_NODE",
      "--launcher slurm: the slots of its nodes; scontrol lists the GPUs of each"},
     {"SSH_AUTH_SOCK", "the SSH agent"},
-    {"CUDA_VISIBLE_DEVICES", "the devices of this machine that dslaunch may use"},
-    {"ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK, ASCEND_RT_VISIBLE_DEVICES, "
-     "HABANA_VISIBLE_MODULES, MLU_VISIBLE_DEVICES",
-     "the same for AMD, Intel, Ascend, Gaudi and Cambricon"},
-    {"ZE_FLAT_DEVICE_HIERARCHY", "Intel: COMPOSITE counts GPUs, any other value their tiles"},
-    {"SLURM_STEP_GPUS, SLURM_JOB_GPUS, FLUX_JOB_ID",
-     "if set: numbers of --include count the devices that the batch system gave"},
     {"HOME, USER, LOGNAME", "the user"},
     {"XDG_STATE_HOME", "parent of the jobs' folders; default ~/.local/state"},
     {"XDG_CACHE_HOME", "where the agent's digest is kept between starts; default ~/.cache"},
@@ -120,18 +113,22 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"LESS", "options of less; default FRX"},
 };
 
-// Read by a node's agent, besides PATH, HOME and XDG_STATE_HOME.
-inline constexpr VariableMeaning kNodeVariables[] = {
-    {"PYTHON_EXEC", "the Python that runs scripts"},
-    {"VIRTUAL_ENV", "without PYTHON_EXEC: the environment whose Python runs scripts"},
-    {"XDG_RUNTIME_DIR", "folder of the socket of a detached job"},
-    {"CUDA_VISIBLE_DEVICES", "the devices of the node that dslaunch may use"},
+// Read by the front end and by agents, each for the devices of its own machine.
+inline constexpr VariableMeaning kDeviceVariables[] = {
+    {"CUDA_VISIBLE_DEVICES", "the devices of the machine that dslaunch may use"},
     {"ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK, ASCEND_RT_VISIBLE_DEVICES, "
      "HABANA_VISIBLE_MODULES, MLU_VISIBLE_DEVICES",
      "the same for AMD, Intel, Ascend, Gaudi and Cambricon"},
     {"ZE_FLAT_DEVICE_HIERARCHY", "Intel: COMPOSITE counts GPUs, any other value their tiles"},
     {"SLURM_STEP_GPUS, SLURM_JOB_GPUS, FLUX_JOB_ID",
      "if set: numbers of --include count the devices that the batch system gave"},
+};
+
+// Read by a node's agent, besides kDeviceVariables, PATH, HOME and XDG_STATE_HOME.
+inline constexpr VariableMeaning kNodeVariables[] = {
+    {"PYTHON_EXEC", "the Python that runs scripts"},
+    {"VIRTUAL_ENV", "without PYTHON_EXEC: the environment whose Python runs scripts"},
+    {"XDG_RUNTIME_DIR", "folder of the socket of a detached job"},
     {"KMP_AFFINITY",
      "--bind_cores_to_rank warns about it, because it binds threads to other cores"},
 };

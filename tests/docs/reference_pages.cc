@@ -206,6 +206,7 @@ std::string EnvironmentPage() {
     page += Row({code.code, Cell(code.meaning)});
   page += Variables("Set for every rank", kRankVariables);
   page += Variables("Read by dslaunch", kFrontEndVariables);
+  page += Variables("Read by dslaunch and on the nodes", kDeviceVariables);
   page += Variables("Read on the nodes", kNodeVariables);
   page += Variables("Read by the trainer and by programs on the SDK", kTrainerVariables);
   return page;
