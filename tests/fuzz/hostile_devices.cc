@@ -96,7 +96,10 @@ bool ReadsDeviceFiles(const std::string& bytes) {
   const AcceleratorRow& row = AcceleratorTable()[input.Below(AcceleratorTable().size())];
   const bool each_alone = input.Flag();
   std::string_view rest = input.Rest();
-  for (const std::string& path : kFiles.at(row.device)) root.Write(path, TakePiece(rest));
+  for (const std::string& path : kFiles.at(row.device)) {
+    std::filesystem::remove(root / path);  // because ext4 writes a truncated file to the disk
+    root.Write(path, TakePiece(rest));
+  }
   std::map<std::string, std::string, std::less<>> variables;
   for (const std::vector<std::string_view>& level : row.levels) {
     if (!rest.empty()) variables.emplace(level.front(), TakePiece(rest));
