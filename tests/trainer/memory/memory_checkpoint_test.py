@@ -17,7 +17,7 @@ import time
 import unittest
 
 from inputs import write_idx_part, write_text
-from spawn import Job, recipe, steps_of
+from spawn import DEVICE, Job, recipe, steps_of
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
@@ -28,6 +28,7 @@ MODELS = {
     "mlp": {"type": "mlp"},
     "wide mlp": {"type": "mlp", "hidden_size": 512},  # a thread takes the checksum of its copies
     "gpt2": {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 16, "vocab_size": 256},
+    "gpt2 with adapters": {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 16, "vocab_size": 256},
 }
 LAYOUTS = {
     "zero 0": (2, {}),
@@ -36,9 +37,16 @@ LAYOUTS = {
     "pipeline": (2, {"gradient_accumulation_steps": 2, "pipeline": {"stages": 2}}),
     "pipeline and zero 1": (4, {"gradient_accumulation_steps": 2, "pipeline": {"stages": 2},
                                 "zero_optimization": {"stage": 1}}),
+    "tensor": (2, {"tensor_parallel": {"autotp_size": 2}}),
+    "tensor and zero 1": (4, {"tensor_parallel": {"autotp_size": 2}, "zero_optimization": {"stage": 1}}),
+    "tensor and pipeline": (4, {"gradient_accumulation_steps": 2, "pipeline": {"stages": 2},
+                                "tensor_parallel": {"autotp_size": 2}}),
+    "recorded": (2, {"cuda_graph": True}),
+    "recorded and zero 1": (2, {"cuda_graph": True, "zero_optimization": {"stage": 1}}),
 }
+ADAPTERS = {"rank": 4, "alpha": 8, "dropout": 0.1, "targets": "all-linear"}
 COMBINATIONS = [(model, layout, bf16) for model in MODELS for layout in LAYOUTS for bf16 in (False, True)
-                if model == "gpt2" or "pipeline" not in layout]
+                if layout.startswith("zero") or "gpt2" in model and "recorded" not in layout]
 
 
 class Memory:
@@ -78,13 +86,15 @@ class Run:
         self.folder, self.world, self.attempt = folder, world, 0
         self.metrics = os.path.join(folder, "metrics.jsonl")
         data = {"path": os.path.join(os.path.dirname(folder), "data")}
-        if model == "gpt2":
+        if "gpt2" in model:
             data = {"type": "text", "path": os.path.join(os.path.dirname(folder), "text"), "block_size": 16}
         self.recipe = recipe(
             optimizer={"type": "AdamW", "params": {"lr": 0.003}}, data=data,
             engine={"train_batch_size": 16, **engine},
             run={"steps": STEPS, "seed": 5, "memory_checkpoint": EVERY, "metrics_jsonl": self.metrics, **run})
         self.recipe["model"] = MODELS[model]
+        if "adapters" in model:
+            self.recipe["lora"] = ADAPTERS
         self.memory = Memory(world)
 
     def start(self, change=None):
@@ -219,11 +229,11 @@ class KillTest(MemoryCheckpoint):
 
 
 class StartTest(MemoryCheckpoint):
-    def killed(self, **keys):
+    def killed(self, after=2 * EVERY, **keys):
         """Returns a run that was killed between two copies: every rank has the same two whole ones."""
         for _ in range(20):
             run = self.new_run(**keys)
-            self.kill_at(run, 2 * EVERY + 1)
+            self.kill_at(run, after + 1)
             steps = [set(run.memory.steps(rank)) for rank in range(run.world)]
             if len(steps[0]) == 2 and all(each == steps[0] for each in steps):
                 return run
@@ -285,6 +295,30 @@ class StartTest(MemoryCheckpoint):
         run.attempt = 0
         rank = self.finish(run)
         self.assertEqual(start_of(rank.out), ("nothing", 0))
+
+    def continues(self, model, layout, bf16=False, **keys):
+        with self.subTest(model=model, layout=layout, bf16=bf16):
+            run = self.killed(model=model, layout=layout, bf16=bf16, **keys)
+            newest = max(run.memory.steps(0))
+            rank = self.finish(run)
+            self.assertEqual(start_of(rank.out), ("memory", newest))
+            self.assert_as_undisturbed(run, self.reference(model, layout, bf16))
+
+    def test_continues_with_divided_layers(self):
+        self.continues("gpt2", "tensor")
+        self.continues("gpt2", "tensor and zero 1", bf16=True)
+        self.continues("gpt2", "tensor and pipeline")
+
+    def test_continues_with_adapters(self):
+        self.continues("gpt2 with adapters", "zero 0")
+        self.continues("gpt2 with adapters", "zero 3", bf16=True)
+        self.continues("gpt2 with adapters", "tensor and zero 1")
+
+    @unittest.skipUnless(DEVICE == "cuda", "a step is recorded on a GPU only")
+    def test_continues_with_recorded_steps(self):
+        # A step is recorded after 11, before the kill and after it.
+        self.continues("mlp", "recorded", after=4 * EVERY)
+        self.continues("mlp", "recorded and zero 1", bf16=True, after=4 * EVERY)
 
     def test_continues_without_checkpoint_dir(self):
         run = self.new_run(checkpoint_dir="")
