@@ -2,9 +2,9 @@
 
 python3 tests/docs/pictures.py [top] [failed-job] [report]
 
-docs/top.svg        a screen of dslaunch top in tmux; its GPUs are those of tests/support/nvidia_smi
+docs/top.svg        a screen of dslaunch top in tmux
 docs/failed-job.svg a screen with a job that fails
-docs/report.png     the page of dslaunch report about a training run with a restart, in Chromium
+docs/report.png     the page of dslaunch report about a training run of which a rank was killed, in Chromium
 """
 
 import html
@@ -24,6 +24,7 @@ from test_hosts import processes_where  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resolve()
 COLUMNS, ROWS = 100, 24
+WIDE_COLUMNS = 122
 REPORT_WIDTH, REPORT_HEIGHT = 1200, 2900  # pixels
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 12  # pixels of 14 px of a monospaced font
 
@@ -73,9 +74,9 @@ def styled_runs(line, attributes):
     return runs
 
 
-def svg(screen):
+def svg(screen, columns=COLUMNS):
     """Returns a picture of a screen of `tmux capture-pane -p -e`."""
-    width = round(COLUMNS * CELL_WIDTH + 2 * MARGIN)
+    width = round(columns * CELL_WIDTH + 2 * MARGIN)
     lines = screen.rstrip().splitlines()
     height = len(lines) * CELL_HEIGHT + 2 * MARGIN
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -101,11 +102,11 @@ def svg(screen):
     return "\n".join(parts) + "\n</svg>\n"
 
 
-def screen_of(argv, seconds, environment, folder):
+def screen_of(argv, seconds, environment, folder, columns=COLUMNS):
     """Returns what a terminal shows of a command after so many seconds."""
     tmux = ["tmux", "-L", "dslaunch-" + uuid.uuid4().hex, "-f", "/dev/null"]
     try:
-        subprocess.run([*tmux, "new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), "-c", str(folder), "env",
+        subprocess.run([*tmux, "new-session", "-d", "-x", str(columns), "-y", str(ROWS), "-c", str(folder), "env",
                         "TERM=screen-256color", *(f"{name}={environment[name]}" for name in ("HOME", "XDG_STATE_HOME", "PATH")),
                         *argv], check=True)
         time.sleep(seconds)
@@ -114,16 +115,15 @@ def screen_of(argv, seconds, environment, folder):
         subprocess.run([*tmux, "kill-server"], check=False)
 
 
-def environment_in(folder, **variables):
+def environment_in(folder):
     """Returns an environment in which logs are in ~ and `dslaunch` is in PATH."""
-    path = f"{BUILD}/bin:{ROOT}/tests/support/nvidia_smi:{os.environ['PATH']}"
-    return {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": "", "PATH": path, **variables}
+    return {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": "", "PATH": f"{BUILD}/bin:{os.environ['PATH']}"}
 
 
 def top(folder):
     """The screen of dslaunch top beside a job that has run for some seconds."""
     (folder / "train.py").write_text(TRAINER, encoding="utf-8")
-    environment = environment_in(folder, FAKE_NVIDIA_GPUS="8")
+    environment = environment_in(folder)
     job = subprocess.Popen(["dslaunch", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "4", "--show", "none",
                             "train.py"], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -140,12 +140,13 @@ def failed_job(folder):
     (folder / "train.py").write_text(FAILING, encoding="utf-8")
     command = "dslaunch --launcher local --num_nodes 2 --num_gpus 2 train.py"
     shell = f'printf "%s\n" "$ {command}"; {command}; printf "$ "; exec sleep 60'
-    return svg(screen_of(["sh", "-c", shell], 6, environment_in(folder), folder)).encode()
+    screen = screen_of(["sh", "-c", shell], 6, environment_in(folder), folder, columns=WIDE_COLUMNS)
+    return svg(screen, WIDE_COLUMNS).encode()
 
 
 def report(folder):
     """The page about a run of which a rank is killed."""
-    environment = environment_in(folder, FAKE_NVIDIA_GPUS="0")
+    environment = environment_in(folder)
     job = subprocess.Popen(["dslaunch", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "2", "--max_restarts", "1",
                             "train", "fashion_mnist", "--steps", "1200", "--checkpoint_dir", "checkpoints",
                             "--set", "run.save_every=100"],
