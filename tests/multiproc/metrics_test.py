@@ -42,13 +42,28 @@ def promtool_accepts(text):
     return checked.stdout + checked.stderr if checked.returncode else ""
 
 
-def openmetrics_families(text):
-    """Returns the families by name, as prometheus-client reads them; None if it is not installed."""
-    try:
-        from prometheus_client.openmetrics.parser import text_string_to_metric_families
-    except ImportError:
-        return None
-    return {family.name: family for family in text_string_to_metric_families(text)}
+# Prints the families by name as lists of (labels, value), as prometheus-client reads them.
+PARSE = """
+import json, sys
+try:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+except ImportError:
+    sys.exit(77)
+json.dump({family.name: [(sample.labels, sample.value) for sample in family.samples]
+           for family in text_string_to_metric_families(sys.stdin.read())}, sys.stdout)
+"""
+
+
+def openmetrics_families(test, text):
+    """Returns what PARSE prints. Skips the test if no Python here has prometheus-client, which is Debian's package
+    python3-prometheus-client."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        parsed = subprocess.run([python, "-c", PARSE], input=text, capture_output=True, text=True, timeout=60, env={})
+        if parsed.returncode == 0:
+            return json.loads(parsed.stdout)
+        if parsed.returncode != 77:
+            test.fail(f"{parsed.stderr}\n{text}")
+    test.skipTest("needs python3-prometheus-client")
 
 
 class Metrics(LauncherCase):
@@ -75,17 +90,32 @@ class Metrics(LauncherCase):
         status, text = self.ask(place)
         self.assertEqual(200, status)
         self.assertTrue(text.endswith("# EOF\n"))
-        families = openmetrics_families(text)
-        if families is not None:
-            ranks = {sample.labels["rank"] for sample in families["dslaunch_rank_step"].samples}
-            self.assertEqual({"0", "1", "2", "3"}, ranks)
-            self.assertEqual(11, len({sample.labels["bucket"]
-                                      for sample in families["dslaunch_rank_goodput_seconds"].samples}))
         self.assertEqual("", promtool_accepts(self.ask(place, accept="*/*")[1]))
         self.assertEqual("", promtool_accepts(file.read_text()))
         self.assert_code(0, self.wait(job), job)
         self.assertFalse(file.exists() or place.exists(), "they end with the job")
         self.assert_nothing_left()
+        families = openmetrics_families(self, text)
+        self.assertEqual({"0", "1", "2", "3"}, {labels["rank"] for labels, _ in families["dslaunch_rank_step"]})
+        self.assertEqual(11, len({labels["bucket"] for labels, _ in families["dslaunch_rank_goodput_seconds"]}))
+
+    def test_ps_prints_samples_of_running_jobs(self):
+        job = self.start_steps()
+        wait_until(lambda: self.run_job("ps", "--openmetrics")[1].stdout.count("\ndslaunch_rank_step{") == 4, 30)
+        code, ps = self.run_job("ps", "--openmetrics")
+        self.assert_code(0, code, ps)
+        self.assert_code(0, self.wait(job), job)
+        families = openmetrics_families(self, ps.stdout)
+        self.assertEqual([1, 1], [up for _, up in families["dslaunch_node_up"]])
+        for labels, step in families["dslaunch_rank_step"]:
+            self.assertTrue(1 <= step <= 40, labels)
+        for labels, memory in families["dslaunch_rank_memory_bytes"]:
+            self.assertGreater(memory, 4 << 20, f"a Python process: {labels}")
+        for labels, seconds in families["dslaunch_rank_cpu_seconds"]:
+            self.assertTrue(0 < seconds < 60, labels)
+        code, ended = self.run_job("ps", "--openmetrics")
+        self.assert_code(0, code, ended)
+        self.assertEqual("# EOF\n", ended.stdout)
 
     def test_goodput_adds_up_and_finds_repeated_steps(self):
         job = self.start_steps()
