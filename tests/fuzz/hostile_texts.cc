@@ -18,6 +18,7 @@
 #include "base/text/cpu_list.h"
 #include "cli/hostfile/hostfile_sources.h"
 #include "cli/launchers/start_all.h"
+#include "cli/metrics/metrics_request.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/data_command.h"
@@ -489,6 +490,17 @@ bool ReadsRankFiles(const std::string& bytes) {
   }
   return !data.ranks[0].metrics->points.empty() || !data.events.starts.empty() ||
          data.ranks[0].run || data.ranks[1].profile;
+}
+
+bool ReadsMetricsRequest(const std::string& bytes) {
+  constexpr char kToken[] = "0123456789abcdef";
+  const MetricsAnswer open = AnswerRequest(bytes, "");
+  const MetricsAnswer closed = AnswerRequest(bytes, kToken);
+  Require(closed.status == open.status || closed.status == 401, "a token changes the answer");
+  Require(closed.status != 200 || bytes.find(kToken) != std::string::npos,
+          "a request without the token is answered");
+  Require(ResponseText(open, "").starts_with("HTTP/1.1 "), "a response has no status");
+  return IsWholeRequest(bytes) && open.status == 200;
 }
 
 bool ReadsTuneFiles(const std::string& bytes) {
