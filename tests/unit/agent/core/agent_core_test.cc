@@ -469,6 +469,7 @@ TEST_F(AgentCoreTest, RunsWhatTheNodesOwnCommandSent) {
   foreign.mutable_job()->mutable_nodes()->set_slots(0, 9);
   EXPECT_EQ(core_.job().OnPrepare(foreign).error().code, ExitCode::kNoPermission);
   prepare_.mutable_job()->set_detachable(true);
+  prepare_.mutable_job()->mutable_node_check()->mutable_health()->add_argv("theirs");
   prepare_.mutable_job()->mutable_ranks()->clear_program();
   Prepare();
   EXPECT_EQ(core_.job().request().credentials().private_key(), "my key");
@@ -476,6 +477,7 @@ TEST_F(AgentCoreTest, RunsWhatTheNodesOwnCommandSent) {
   EXPECT_EQ(core_.job().spec().ranks().program().argv(0), "mine");
   EXPECT_EQ(core_.job().spec().ranks().log_dir(), "/mine");
   EXPECT_FALSE(core_.job().spec().detachable());
+  EXPECT_FALSE(core_.job().spec().has_node_check());
 }
 
 TEST_F(AgentCoreTest, HostJoinsItsRendezvousInProcess) {

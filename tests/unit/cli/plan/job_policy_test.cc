@@ -149,6 +149,35 @@ TEST(PlanStdinTest, DetachedJobReadsNothing) {
   EXPECT_THAT(PlanStdin(options, 1, kPipe, kTerminal).notice, HasSubstr("read a file"));
 }
 
+TEST(MakeNodeCheckTest, TestsOnlyWithPreflight) {
+  EXPECT_FALSE(MakeNodeCheck({}, "/logs"));
+  EXPECT_EQ(MakeTimeouts({}).check_ms(), 0u);
+  LaunchOptions options;
+  options.preflight = true;
+  options.train.checkpoint_dir = "relative";
+  const auto check = MakeNodeCheck(options, "/logs");
+  ASSERT_TRUE(check);
+  ASSERT_EQ(check->folders_size(), 1) << "a relative folder is another one on each node";
+  EXPECT_EQ(check->folders(0).path(), "/logs");
+  EXPECT_FALSE(check->has_health());
+  EXPECT_EQ(check->for_ms(), 0u) << "nothing is measured that needs other nodes to compare with";
+}
+
+TEST(MakeNodeCheckTest, AllowsTimeOfHealthCommandAndGpus) {
+  LaunchOptions options;
+  options.preflight = true;
+  options.health_command = {"/opt/check", "--quick"};
+  options.health_timeout_ms = 7'000;
+  options.gpu_free_timeout_ms = 50'000;
+  const auto check = MakeNodeCheck(options, "");
+  ASSERT_TRUE(check);
+  EXPECT_THAT(check->health().argv(), testing::ElementsAre("/opt/check", "--quick"));
+  EXPECT_EQ(check->health().timeout_ms(), 7'000u);
+  EXPECT_GE(MakeTimeouts(options).check_ms(), 57'000u);
+  options.device = DeviceChoice::kCpu;
+  EXPECT_LT(MakeTimeouts(options).check_ms(), 57'000u);
+}
+
 TEST(MakeTimeoutsTest, CopiesOptions) {
   LaunchOptions options;
   options.heartbeat_ms = 200;
