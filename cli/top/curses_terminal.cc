@@ -55,12 +55,11 @@ Result<std::unique_ptr<CursesTerminal>> CursesTerminal::Open() {
     return Error{ExitCode::kUsage,
                  std::string("dslaunch top draws on a terminal, and stdin or stdout is none") +
                      kInsteadOfScreen};
-  const char* const type = std::getenv("TERM");
-  DSL_TRY(CheckTerminalType(type));
+  DSL_TRY_ASSIGN(const std::string type, UsableTerminalType(std::getenv("TERM")));
   std::setlocale(LC_CTYPE, "");
   const bool is_utf8 = std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0;
   ::set_escdelay(25);
-  if (::newterm(type, stdout, stdin) == nullptr)
+  if (::newterm(type.c_str(), stdout, stdin) == nullptr)
     return Error{ExitCode::kUsage, "the terminal cannot be set up" + std::string(kInsteadOfScreen)};
   ::cbreak();
   ::noecho();

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -231,6 +232,23 @@ class TopTest(LauncherCase):
             tmux = self.look(120, env={"TERM": term})
             self.wait_for_screen(tmux, why, "--once", "exit code 64")
             tmux.run("kill-server")
+
+    def test_draws_for_type_missing_in_terminfo(self):
+        self.start_job()
+        tmux = self.look(100, env={"TERM": "xterm-no-such"})
+        self.assert_whole_screen(self.wait_for_screen(tmux, "line of rank 0", "! rank 3 (", "0/s"), 100, 24)
+        tmux.press("Down")
+        tmux.press("h")
+        self.wait_for_screen(tmux, "sort by rank, step")
+
+    def test_built_in_terminal_type_is_compiled_from_its_source(self):
+        source = ROOT / "tests/unit/cli/top/like_xterm.ti"
+        subprocess.run(["tic", "-o", self.folder, source], check=True)
+        compiled = subprocess.run(["infocmp", "-A", self.folder, "-Q2", "xterm"], check=True, capture_output=True, text=True)
+        compiled = "".join(line for line in compiled.stdout.splitlines() if not line.startswith("#"))
+        code = (ROOT / "cli/top/terminal_type.cc").read_text()
+        constant = re.search(r"kLikeXterm\[\] =(.*?);", code, re.DOTALL)[1]
+        self.assertEqual(compiled, "".join(re.findall(r'"(.*)"', constant)))
 
     def test_draws_without_colors(self):
         self.start_job()
