@@ -71,8 +71,10 @@ double LastStep(const ReportData& data) {
   return windows.empty() ? kNotRecorded : static_cast<double>(windows.back().step);
 }
 
+// kNotRecorded for 0 too: training on other data than text reports 0 tokens.
 double Median(const ReportData& data, double MetricsPoint::*number) {
-  return MedianOf(WindowsOf(data), number);
+  const double median = MedianOf(WindowsOf(data), number);
+  return median > 0 ? median : kNotRecorded;
 }
 
 double LastEvaluation(const ReportData& data, double EvalPoint::*number) {

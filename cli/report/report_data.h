@@ -122,8 +122,14 @@ struct JobEvents {
     std::string reason;
     double t = 0;  // Unix time
   };
+  // What was found when no rank moved, with the ranks' stacks.
+  struct Hang {
+    double t = 0;  // Unix time
+    std::string text;
+  };
   std::vector<Start> starts;      // sorted by attempt, one for each
   std::vector<Restart> restarts;  // sorted by attempt, one for each
+  std::vector<Hang> hangs;        // in the order of the file
   std::string cause;              // why the job failed; empty for success and while it runs
   std::optional<ReportedGoodput> goodput;  // nullopt while it runs, and if no rank was started
   std::string evidence;                    // the rank's output that shows the cause; often empty

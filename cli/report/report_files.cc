@@ -18,6 +18,7 @@ constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxNames = 64;  // limit for categories, kinds, and nodes of one start
 constexpr size_t kMaxOperators = 20'000;
 constexpr size_t kMaxStarts = 1000;
+constexpr size_t kMaxHangs = 20;
 constexpr size_t kMaxPreflightNodes = 4096;
 constexpr double kMaxNumber = 1e30;
 constexpr double kMaxWhole = 9e15;  // the largest range in which doubles hold all whole numbers
@@ -222,6 +223,21 @@ void AddPreflightFinding(const Json& finding, ReportedPreflight& preflight) {
     node->findings.push_back(check + ": " + Text(finding, "seen"));
 }
 
+// Keeps a message about a standstill, which ends with the command that shows all stacks.
+void AddHang(const Json& json, double t, JobEvents& events) {
+  const Json& message = At(json, "message");
+  constexpr std::string_view kLastLine = "\n  all stacks: dslaunch stacks ";
+  if (!message.is_string() || events.hangs.size() == kMaxHangs) return;
+  std::string_view rest = message.get_ref<const std::string&>();
+  if (rest.find(kLastLine) == std::string_view::npos) return;
+  JobEvents::Hang& hang = events.hangs.emplace_back(JobEvents::Hang{t, ""});
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.size(), rest.find('\n'));
+    hang.text += (hang.text.empty() ? "" : "\n") + SanitizeForTerminal(rest.substr(0, end));
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+}
+
 void AddEvent(const Json& json, JobEvents& events) {
   const std::string event = Text(json, "event");
   const double t = AmountOr0(json, "t");
@@ -233,6 +249,8 @@ void AddEvent(const Json& json, JobEvents& events) {
     KeepFirst(
         JobEvents::Restart{attempt, Text(At(json, "cause"), "message"), Text(json, "reason"), t},
         events.restarts);
+  } else if (event == "notice") {
+    AddHang(json, t, events);
   } else if (event == "end") {
     events.cause = Text(At(json, "cause"), "message");
     events.evidence = Text(At(json, "cause"), "evidence");

@@ -192,10 +192,11 @@ Json DocumentOf(const ReportData& data) {
   }
   if (const std::vector<std::string> troubles = TroublesOf(data); !troubles.empty())
     document["left_out"] = troubles;
-  for (const auto section : {LossSection, AccuracySection, OtherResultsSection, LearningRateSection,
-                             GradientNormSection, LossScaleSection, ThroughputSection, MfuSection,
-                             StepTimeSection, OperatorsSection, CommunicationSection, MemorySection,
-                             GoodputSection, PreflightSection, StartsSection, TracesSection})
+  for (const auto section :
+       {HangsSection, LossSection, AccuracySection, OtherResultsSection, LearningRateSection,
+        GradientNormSection, LossScaleSection, ThroughputSection, MfuSection, StepTimeSection,
+        OperatorsSection, CommunicationSection, MemorySection, GoodputSection, PreflightSection,
+        StartsSection, TracesSection})
     AddTo(document, section(data));
   document["footer"] =
       Json::array({"Made by ", Code("dslaunch report"), ", " + TimeText(data.made_unix_ms) + "."});

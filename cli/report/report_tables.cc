@@ -139,6 +139,16 @@ Json MemorySection(const ReportData& data) {
               Width::kWhole);
 }
 
+Json HangsSection(const ReportData& data) {
+  std::vector<Json> parts;
+  for (const JobEvents::Hang& hang : data.events.hangs) {
+    parts.push_back(HeadingPart(TimeText(static_cast<int64_t>(hang.t * 1000))));
+    parts.push_back(TextPart(hang.text));
+  }
+  if (parts.empty()) return nullptr;
+  return Card("hangs", "The job stood still", "", std::move(parts), Width::kWhole);
+}
+
 Json GoodputSection(const ReportData& data) {
   if (!data.events.goodput) {
     return Missing("goodput", "Goodput",

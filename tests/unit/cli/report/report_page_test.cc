@@ -284,6 +284,19 @@ TEST(ReportPageTest, DrawsManyRanksAsBandWithSlowest) {
   EXPECT_EQ(PartOf(document, "step_time", "table")["more"], "and 24 more ranks.");
 }
 
+TEST(ReportPageTest, ShowsStacksOfHang) {
+  ReportData data = Whole();
+  data.events = ReadJobEvents(
+      R"({"t":1,"event":"notice","node":"a","message":"no rank has moved for 5 s\n  rank 1 is <there>)"
+      R"(\n  all stacks: dslaunch stacks 2026"})"
+      "\n"
+      R"({"t":2,"event":"notice","node":"a","message":"the ranks move again"})"
+      "\n");
+  ASSERT_EQ(data.events.hangs.size(), 1u);
+  EXPECT_THAT(std::string(PartOf(Document(data), "hangs", "text")),
+              HasSubstr("no rank has moved for 5 s\n  rank 1 is <there>\n"));
+}
+
 TEST(ReportPageTest, ShowsGoodputAndPreflight) {
   ReportData data = Whole();
   data.events.goodput = {100, 2, {{"first_step", 20}, {"productive", 150}, {"lost", 30}}};
