@@ -141,7 +141,7 @@ def failed_job(folder):
     command = "dslaunch --launcher local --num_nodes 2 --num_gpus 2 train.py"
     shell = f'printf "%s\n" "$ {command}"; {command}; printf "$ "; exec sleep 60'
     screen = screen_of(["sh", "-c", shell], 6, environment_in(folder), folder, columns=WIDE_COLUMNS)
-    return svg(screen, WIDE_COLUMNS).encode()
+    return svg(screen.replace(str(folder), "~"), WIDE_COLUMNS).encode()
 
 
 def report(folder):
