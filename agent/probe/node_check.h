@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// On the loop's thread. The loop must outlive threads that were abandoned.
 class NodeCheck {
  public:
   // `unfit`: what is wrong (FaultsOf); empty if nothing is.
