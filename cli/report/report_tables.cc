@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
 
 #include "base/count.h"
 #include "cli/report/report_info.h"
@@ -16,6 +18,19 @@ constexpr size_t kMaxPreflightRows = 64;
 
 constexpr char kNoProfile[] =
     "No rank was profiled; dslaunch train --profile records a few steps of each.";
+
+// Returns green for new steps, red for a hang, grey for the end, and others for the rest. Buckets
+// of one kind share a colour.
+const char* ColorOfBucket(std::string_view name) {
+  static constexpr std::pair<std::string_view, const char*> kColors[] = {
+      {"connect", "c5"},    {"rendezvous", "c5"}, {"start", "c4"},
+      {"first_step", "c7"}, {"productive", "c2"}, {"recomputed", "c1"},
+      {"save", "c0"},       {"waiting", "c3"},    {"hang", "c6"}};
+  for (const auto& [bucket, color] : kColors) {
+    if (bucket == name) return color;
+  }
+  return "grey";
+}
 
 }  // namespace
 
@@ -162,13 +177,10 @@ Json GoodputSection(const ReportData& data) {
   ColoredParts bar;
   std::vector<Json> rows;
   double productive = 0;
-  for (size_t i = 0; i < goodput.seconds.size(); ++i) {
-    const auto& [name, seconds] = goodput.seconds[i];
+  for (const auto& [name, seconds] : goodput.seconds) {
     if (name == "productive") productive = seconds / all;
     if (seconds <= 0) continue;
-    const std::string color = name == "productive" ? "c2"
-                              : name == "lost"     ? "grey"
-                                                   : "c" + std::to_string((i + 3) % 8);
+    const std::string color = ColorOfBucket(name);
     bar.emplace_back(seconds / all, color);
     std::string words = name;
     std::ranges::replace(words, '_', ' ');

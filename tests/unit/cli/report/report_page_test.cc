@@ -302,7 +302,8 @@ TEST(ReportPageTest, ShowsGoodputAndPreflight) {
                            {"node2", {{"send", "1 Gbit/s", true}}, {"send: 1 Gbit/s"}}};
   const nlohmann::json document = Document(data);
   EXPECT_THAT(RowOf(document, "goodput", "first step"), ElementsAre("first step", "10 s", "10%"));
-  EXPECT_EQ(PartOf(document, "goodput", "bar").size(), 3u);
+  EXPECT_EQ(PartOf(document, "goodput", "bar"),
+            nlohmann::json({{0.1, "c7"}, {0.75, "c2"}, {0.15, "grey"}}));
   const nlohmann::json rows = PartOf(document, "preflight", "table")["rows"];
   EXPECT_EQ(rows[0],
             nlohmann::json({"node2", {{"bad", true}, {"text", "1 Gbit/s"}}, "send: 1 Gbit/s"}));
