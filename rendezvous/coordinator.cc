@@ -281,9 +281,12 @@ void Coordinator::OnHeartbeat(const Participant& participant, const pb::AgentMes
   for (const pb::RankProgress& report : heartbeat.ranks()) {
     if (participant.HasRank(report.rank())) hang_watch_.OnReport(report, now);
   }
+  bool is_due = false;
   for (const pb::Stillness& report : heartbeat.stillness()) {
-    if (participant.HasRank(report.rank())) standstill_.OnReport(report, now);
+    is_due |=
+        participant.HasRank(report.rank()) && standstill_.OnReport(report, options_.policy, now);
   }
+  if (is_due) CheckProgress(/*steps_count=*/false, now);
 }
 
 void Coordinator::OnDrained(Participant& participant, const pb::Drained& drained,

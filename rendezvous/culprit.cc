@@ -62,9 +62,10 @@ bool HasFrame(const pb::ThreadStack& thread, std::string_view function, std::str
   });
 }
 
-// Returns the thread of a DataLoader's worker for which the rank's main thread waits; nullptr:
-// none.
+// Returns the thread of a DataLoader's worker, or the one that reads data in `dslaunch train`, for
+// which the rank's main thread waits; nullptr: none.
 const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::ThreadStack& main) {
+  if (WaitsForBatch(main)) return FindBatchReader(stacks, main);
   if (!HasFrame(main, "_try_get_data", "dataloader.py") && !HasFrame(main, "get", "queues.py"))
     return nullptr;
   for (const pb::ProcessStacks& process : stacks.processes()) {
@@ -85,18 +86,17 @@ std::string PlaceText(const pb::RankStacks& stacks) {
                                     : SanitizeForTerminal(stacks.trouble());
   }
   std::string prefix;
+  const bool is_native = !HasPython(stacks);
+  if (is_native || shown->frames_size() == 0) {
+    const pb::ProcessStacks& process = ProgramOf(stacks);
+    if (!process.threads().empty()) {
+      shown = &process.threads(0);
+      prefix = SanitizeForTerminal(process.command()) + ": ";
+    }
+  }
   if (const pb::ThreadStack* loader = FindBusyLoader(stacks, *shown)) {
     prefix = "its data loader's worker: ";
     shown = loader;
-  }
-  const bool is_native = !HasPython(stacks);
-  // Without Python, the process that was started last is what a shell waits for.
-  if (is_native || shown->frames_size() == 0) {
-    const pb::ProcessStacks& last = *stacks.processes().rbegin();
-    if (!last.threads().empty()) {
-      shown = &last.threads(0);
-      prefix = SanitizeForTerminal(last.command()) + ": ";
-    }
   }
   const std::string frames = FramesText(WithoutLibraries(*shown, is_native), kShownFrames);
   const std::string kernel = KernelText(*shown);
@@ -322,8 +322,10 @@ std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb
 
 Culprit JudgeUnknown(const Sides& sides, const Pointers& waiting) {
   Culprit culprit;
-  const bool gpu = std::ranges::any_of(waiting, &RankEvidence::has_gpu);
-  if (gpu) return culprit;  // a healthy job may wait at one place too
+  // A healthy job may wait at one place too. NCCL's RAS counts the exchanges of all ranks.
+  if (std::ranges::any_of(waiting, &RankEvidence::has_gpu) &&
+      std::ranges::none_of(waiting, &RankEvidence::makes_no_exchange))
+    return culprit;
   Pointers unread;
   for (const RankEvidence* rank : waiting) {
     if (rank->unread_bytes > 0) unread.push_back(rank);
@@ -376,7 +378,7 @@ Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
   const size_t others = sides.outside.size() + sides.silent.size();
   if (!sides.stopped.empty()) {
     return Blame(Rule::kStopped, true, sides.stopped,
-                 "stopped by a signal or in an uninterruptible wait", sides, waiting);
+                 "stopped by a signal, frozen, or in an uninterruptible wait", sides, waiting);
   }
   if (sides.known.empty() &&
       (sides.maybe.empty() || (sides.outside.empty() && sides.ended.empty())))

@@ -21,9 +21,10 @@ struct RankEvidence {
   bool ended = false;                      // it exited with 0
   bool stopped = false;                    // one of its processes is stopped by a signal
   bool has_gpu = false;
-  bool uses_cpu = false;       // CPU time is its only sign of life
-  bool computes_long = false;  // ... for so long that it counts as none
-  uint64_t unread_bytes = 0;   // received on connections from other ranks, and not read by it
+  bool uses_cpu = false;           // CPU time is its only sign of life
+  bool computes_long = false;      // ... for so long that it counts as none
+  bool makes_no_exchange = false;  // pb::Stillness.makes_no_exchange
+  uint64_t unread_bytes = 0;       // received on connections from other ranks, and not read by it
   const pb::FlightRecord* flight = nullptr;  // borrowed; nullptr: not asked for
 };
 
@@ -51,11 +52,11 @@ struct Culprit {
 
 // Returns the first rule that applies; what Flight Recorder holds replaces a rule that is not sure.
 // Never sure if another rank may be the cause. Returns
-// kNoneWaits if a rank has a GPU open and no rank differs from the others, because such ranks
-// wait at one place in a healthy job too; and if a rank without a GPU runs, waits for a CPU or
-// uses_cpu, which may be all that delays it, unless it is in an exchange (MPI waits so) or
-// computes_long.
-// `ras`: what NCCL's RAS reports of the job, used if nothing else names a rank; nullptr: unknown.
+// kNoneWaits if a rank has a GPU open, no rank differs from the others, and none is known to make
+// no exchange, because such ranks wait at one place in a healthy job too; and if a rank without a
+// GPU runs, waits for a CPU or uses_cpu, which may be all that delays it, unless it is in an
+// exchange (MPI waits so) or computes_long. `ras`: what NCCL's RAS reports of the job, used if
+// nothing else names a rank; nullptr: unknown.
 Culprit Judge(const std::vector<RankEvidence>& ranks, const pb::RasReport* ras = nullptr);
 
 // Judges a job in which the ranks `behind` have completed the fewest steps: they are the

@@ -64,7 +64,7 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
   if (active.size() == 1) {
     decision.reason += Names(decision.ranks) + " is stuck at step " + std::to_string(lowest);
   } else if (lowest == highest) {
-    decision.reason += "all wait at step " + std::to_string(lowest) + ", so it may be any of them";
+    decision.reason += "all wait at step " + std::to_string(lowest);
   } else {
     decision.reason += Names(decision.ranks) + (decision.ranks.size() == 1 ? " is" : " are") +
                        " stuck at step " + std::to_string(lowest) + ", others are at step " +

@@ -21,17 +21,24 @@ std::string Number(milliseconds value) {
 
 }  // namespace
 
+milliseconds StandstillLead(milliseconds limit) {
+  constexpr milliseconds kMostLead(2'000);
+  constexpr int kPart = 4;
+  return std::min(kMostLead, limit / kPart);
+}
+
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,
                                     const StandstillOptions& options) {
   if (options.world_size < 2 || lives.size() < options.world_size) return {};
   const bool connected = std::ranges::any_of(lives, &RankLife::connected);
   const milliseconds limit = connected ? options.hang : options.setup;
   if (limit.count() == 0) return {};
+  const milliseconds soon = limit - StandstillLead(limit);
   StandstillDecision decision;
   decision.limit = limit;
   decision.still = microseconds::max();
   bool any_runs = false;
-  bool any_is_still = options.ignore_cpu;
+  bool any_is_still = false;
   for (const RankLife& life : lives) {
     if (life.ended) {
       any_is_still = true;
@@ -41,14 +48,15 @@ StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<Ran
     }
     if (!life.judged || now - life.reported_at > options.freshness) return {};
     any_runs = true;
-    const bool is_still = life.still >= limit && life.looks >= kLeastLooks;
-    any_is_still = any_is_still || is_still;
+    const bool is_still = life.still >= soon && life.looks >= kLeastLooks;
+    any_is_still = any_is_still || is_still || life.makes_no_exchange;
     decision.some_compute = decision.some_compute || !is_still;
-    if (!is_still && life.only_cpu < limit) return {};
+    if (!is_still && life.only_cpu < soon) return {};
     decision.still = std::min(decision.still, std::max(life.still, life.only_cpu));
   }
-  if (!any_runs || !any_is_still || decision.still < limit) return {};
-  decision.kind = StandstillDecision::Kind::kStandstill;
+  if (!any_runs || !any_is_still || decision.still < soon) return {};
+  decision.kind = decision.still < limit ? StandstillDecision::Kind::kSoon
+                                         : StandstillDecision::Kind::kStandstill;
   decision.reason = "no rank has moved for " + WholeSeconds(decision.still) +
                     (connected ? " (--hang_s " : " since the start (--hang_s setup=") +
                     Number(limit) + ")";
@@ -77,6 +85,7 @@ void StandstillWatch::OnReport(const pb::Stillness& report, Clock::time_point no
   life->has_gpu = report.has_gpu();
   life->stopped = report.stopped();
   life->unread_bytes = report.unread_bytes();
+  life->makes_no_exchange = report.makes_no_exchange();
 }
 
 void StandstillWatch::OnStall(Clock::time_point now) {

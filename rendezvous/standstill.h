@@ -25,7 +25,8 @@ struct RankLife {
   bool ended = false;                     // it exited with 0
   bool has_gpu = false;
   bool stopped = false;
-  uint64_t unread_bytes = 0;  // received from other ranks, and not read by it
+  uint64_t unread_bytes = 0;       // received from other ranks, and not read by it
+  bool makes_no_exchange = false;  // pb::Stillness.makes_no_exchange
 };
 
 struct StandstillOptions {
@@ -33,11 +34,21 @@ struct StandstillOptions {
   milliseconds hang{0};       // shortest time afterwards; 0: never
   milliseconds freshness{0};  // oldest report that is used
   uint32_t world_size = 0;
-  bool ignore_cpu = false;  // the CPU time of a rank's own process does not count
 };
 
+// A rank whose only sign of life is CPU time is given this multiple of the limit.
+inline constexpr int kComputeFactor = 5;
+
+// Returns how long before the end of a limit the ranks' stacks are read, so that the verdict needs
+// no time afterwards: 2 s, or a quarter of a shorter limit.
+milliseconds StandstillLead(milliseconds limit);
+
 struct StandstillDecision {
-  enum class Kind { kNone, kStandstill };
+  enum class Kind {
+    kNone,
+    kSoon,  // a standstill if no rank gives a sign of life within StandstillLead(limit)
+    kStandstill,
+  };
   Kind kind = Kind::kNone;
   std::chrono::microseconds still{0};  // time for which no rank gave a sign of life
   milliseconds limit{0};               // the option that applied
@@ -45,9 +56,10 @@ struct StandstillDecision {
   std::string reason;                  // text for the user; empty if kNone
 };
 
-// Returns a standstill if no running rank gave a sign of life for the limit at six looks or more,
+// Returns a standstill if no running rank gave a sign of life for the limit, at six looks or more,
 // and no rank ended in that time. Ranks whose only sign of life is CPU time may wait by spinning,
-// so they count as still if at least one other rank is: `some_compute`, to be judged by the stacks.
+// so they count as still if at least one rank is, or is known to make no exchange: `some_compute`,
+// to be judged by the stacks.
 // Returns none if only one rank was started, all ranks have ended, a running rank cannot be judged,
 // or its newest report is older than options.freshness.
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,

@@ -1,6 +1,7 @@
 #include "rendezvous/standstill_check.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -26,6 +27,19 @@ uint32_t CountRanks(const Roster& roster) {
 }
 
 }  // namespace
+
+bool StandstillCheck::OnReport(const pb::Stillness& report, const pb::Policy& policy,
+                               Clock::time_point now) {
+  watch_.OnReport(report, now);
+  if (watch_.is_reported() || inquiry_) return false;
+  const RankLife& life = *watch_.Find(report.rank());
+  const auto still = std::max(life.still, life.only_cpu);
+  return std::ranges::any_of(
+      std::array{milliseconds(policy.setup_hang_ms()), milliseconds(policy.standstill_ms())},
+      [&](milliseconds limit) {
+        return limit.count() > 0 && still >= limit - StandstillLead(limit);
+      });
+}
 
 bool StandstillCheck::OnInspected(const pb::Inspected& inspected) {
   if (!inquiry_ || inspected.look() != inquiry_->look ||
@@ -53,49 +67,72 @@ std::optional<StandstillCheck::Verdict> StandstillCheck::Check(const pb::Policy&
   options.world_size = CountRanks(roster);
   if (!watch_.is_reported() && std::exchange(user_waits_, false))
     roster.Notify("the ranks move again", pb::Notice::OVER);
-  StandstillDecision decision = watch_.Check(now, options);
+  const StandstillDecision decision = watch_.Check(now, options);
   const bool is_still = decision.kind != StandstillDecision::Kind::kNone && !watch_.is_reported();
-  // A process needs CPU time to write what its Flight Recorder holds.
-  options.ignore_cpu = true;
-  const bool holds =
-      is_still || (inquiry_ && inquiry_->asks_flight &&
-                   watch_.Check(now, options).kind != StandstillDecision::Kind::kNone);
-  if (inquiry_ && !inquiry_->hang && !holds) inquiry_.reset();
-  if (!inquiry_) {
-    if (!is_still || now < ask_after_) return std::nullopt;
+  if (!is_still) culprit_.reset();
+  if (inquiry_ && !inquiry_->hang && !is_still) inquiry_.reset();
+  const std::optional<HangDecision> hang = inquiry_ ? inquiry_->hang : std::nullopt;
+  if (!inquiry_ && is_still && !culprit_ && now >= ask_after_) {
     Ask(roster, now);
-    inquiry_->decision = decision;
     return std::nullopt;
   }
-  if (!inquiry_->awaited.empty() && now < inquiry_->until) return std::nullopt;
-  const std::optional<HangDecision> hang = inquiry_->hang;
-  if (inquiry_->asks_flight && !hang) decision = inquiry_->decision;
-  const std::vector<RankEvidence> evidence = Evidence(roster, decision.limit);
+  if (inquiry_ && (inquiry_->awaited.empty() || now >= inquiry_->until))
+    culprit_ = JudgeAnswers(decision, roster, now);
+  if (!culprit_ || (!hang && decision.kind != StandstillDecision::Kind::kStandstill))
+    return std::nullopt;
   Verdict verdict;
   verdict.reason = hang ? hang->reason : decision.reason;
-  const pb::RasReport* const ras = inquiry_->ras ? &*inquiry_->ras : nullptr;
-  verdict.culprit = hang ? JudgeSteps(evidence, hang->ranks) : Judge(evidence, ras);
-  if (!inquiry_->asks_flight && !verdict.culprit.sure && !inquiry_->stacks.empty()) {
-    AskFlight(roster, now);
-    return std::nullopt;
-  }
-  inquiry_.reset();
-  ask_after_ = now + decision.limit / kAskAgainPart;
-  if (verdict.culprit.rule == Culprit::Rule::kNoneWaits) return std::nullopt;
-  if (!hang && decision.some_compute && !IsConfirmed(verdict.culprit, now)) return std::nullopt;
-  watch_.OnReported();
+  verdict.culprit = *std::exchange(culprit_, std::nullopt);
   // Ranks that make no steps may show signs of life all the time.
-  verdict.is_standstill = user_waits_ = is_still || (holds && !hang);
+  verdict.is_standstill = user_waits_ = is_still;
   verdict.text = verdict.reason;
   for (const std::string& line : verdict.culprit.lines) verdict.text += "\n" + line;
+  watch_.OnReported();
   return verdict;
 }
 
-bool StandstillCheck::IsConfirmed(const Culprit& culprit, Clock::time_point now) {
+std::optional<Culprit> StandstillCheck::JudgeAnswers(const StandstillDecision& decision,
+                                                     Roster& roster, Clock::time_point now) {
+  const std::vector<RankEvidence> evidence = Evidence(roster, decision.limit);
+  const pb::RasReport* const ras = inquiry_->ras ? &*inquiry_->ras : nullptr;
+  const bool steps_stopped = inquiry_->hang.has_value();
+  Culprit culprit =
+      steps_stopped ? JudgeSteps(evidence, inquiry_->hang->ranks) : Judge(evidence, ras);
+  if (!inquiry_->asks_flight && !culprit.sure && !inquiry_->stacks.empty()) {
+    AskFlight(roster, now);
+    return std::nullopt;
+  }
+  ask_after_ = NextInquiry(evidence, decision.limit, now);
+  const bool is_confirmed =
+      steps_stopped || !decision.some_compute || IsConfirmed(culprit, evidence, now);
+  inquiry_.reset();
+  if (culprit.rule == Culprit::Rule::kNoneWaits || !is_confirmed) return std::nullopt;
+  return culprit;
+}
+
+Clock::time_point StandstillCheck::NextInquiry(const std::vector<RankEvidence>& ranks,
+                                               milliseconds limit, Clock::time_point now) const {
+  Clock::time_point next = now + limit / kAskAgainPart;
+  for (const RankEvidence& rank : ranks) {
+    const RankLife* const life = watch_.Find(rank.rank);
+    if (life == nullptr || !rank.uses_cpu || rank.computes_long) continue;
+    const auto left = kComputeFactor * limit - StandstillLead(limit) - life->only_cpu;
+    next = std::min(next, now + std::chrono::duration_cast<Clock::duration>(left));
+  }
+  return next;
+}
+
+bool StandstillCheck::IsConfirmed(const Culprit& culprit, const std::vector<RankEvidence>& ranks,
+                                  Clock::time_point now) {
   using Rule = Culprit::Rule;
+  bool decides = culprit.rule == Rule::kStopped || culprit.rule == Rule::kEnded ||
+                 culprit.rule == Rule::kOutside || culprit.rule == Rule::kFlight;
   // Ranks of a healthy job may spin in one exchange, or in several, at every look.
-  const bool decides = culprit.rule == Rule::kStopped || culprit.rule == Rule::kEnded ||
-                       culprit.rule == Rule::kOutside || culprit.rule == Rule::kFlight;
+  if (culprit.rule == Rule::kOtherPlace || culprit.rule == Rule::kUnknown) {
+    decides = std::ranges::all_of(ranks, [](const RankEvidence& rank) {
+      return !rank.uses_cpu || rank.ended || rank.makes_no_exchange;
+    });
+  }
   if (!decides || culprit.ranks != std::exchange(suspects_, culprit.ranks)) confirmations_ = 0;
   if (!decides) return false;
   if (++confirmations_ >= kSpinLooks) return true;
@@ -151,8 +188,10 @@ std::vector<RankEvidence> StandstillCheck::Evidence(const Roster& roster,
         rank.still = std::chrono::duration_cast<seconds>(life->still);
         rank.ended = life->ended;
         rank.stopped = life->stopped;
-        rank.uses_cpu = life->still < limit;
-        rank.computes_long = limit.count() > 0 && life->only_cpu >= kComputeFactor * limit;
+        const milliseconds lead = StandstillLead(limit);
+        rank.uses_cpu = life->still < limit - lead;
+        rank.computes_long = limit.count() > 0 && life->only_cpu >= kComputeFactor * limit - lead;
+        rank.makes_no_exchange = life->makes_no_exchange;
         rank.has_gpu = life->has_gpu;
         rank.unread_bytes = life->unread_bytes;
       }

@@ -29,10 +29,9 @@ class StandstillCheck {
 
   // Begins another attempt.
   void Clear() { *this = {}; }
+  // Returns whether Check may decide something, because the rank's time nears its limit.
   // Precondition: the rank of the report is one of the attempt.
-  void OnReport(const pb::Stillness& report, Clock::time_point now) {
-    watch_.OnReport(report, now);
-  }
+  bool OnReport(const pb::Stillness& report, const pb::Policy& policy, Clock::time_point now);
   // Calls StandstillWatch::OnStall.
   void OnStall(Clock::time_point now) { watch_.OnStall(now); }
   // Returns whether the ranks stand still, as the user was informed.
@@ -44,9 +43,10 @@ class StandstillCheck {
   // if the user was informed that the job stands still.
   void OnHang(const HangDecision& hang, Roster& roster, Clock::time_point now);
 
-  // Asks the nodes for stacks once the ranks stand still, and, unless these name a rank for sure,
-  // for the records of PyTorch's Flight Recorder. Returns the verdict when all have answered or
-  // kAnswerWithin or kRecordsWithin has passed. Returns each standstill once. Returns nothing if a
+  // Asks the nodes for stacks shortly before the ranks stand still, and, unless these name a rank
+  // for sure, for the records of PyTorch's Flight Recorder. Returns the verdict at the end of the
+  // limit, or, if that is later, when all have answered or kAnswerWithin or kRecordsWithin has
+  // passed. Returns each standstill once. Returns nothing if a
   // rank showed a sign of life meanwhile or no rank waits for another; asks again later. Notifies
   // the user when the ranks of a standstill move again.
   std::optional<Verdict> Check(const pb::Policy& policy, const pb::Timeouts& timeouts,
@@ -57,8 +57,6 @@ class StandstillCheck {
   // Ranks that spin in an exchange must be seen there so often, so far apart.
   static constexpr int kSpinLooks = 3;
   static constexpr milliseconds kBetweenSpinLooks{300};
-  // A rank that only computes is given this multiple of the limit.
-  static constexpr int kComputeFactor = 5;
 
  private:
   struct Inquiry {
@@ -68,8 +66,7 @@ class StandstillCheck {
     Clock::time_point until;
     std::set<uint32_t> awaited;  // ranks without an answer
     std::map<uint32_t, pb::RankStacks> stacks;
-    StandstillDecision decision;  // kNone if `hang`
-    bool asks_flight = false;     // awaits the answers for flights
+    bool asks_flight = false;  // awaits the answers for flights
     std::map<uint32_t, pb::FlightRecord> flights;
     std::optional<pb::RasReport> ras;  // the first one without `trouble`
     std::optional<HangDecision> hang;  // nullopt: the ranks show no sign of life
@@ -80,11 +77,19 @@ class StandstillCheck {
   // Sends to the ranks that run; those whose stacks are not known are not asked for records.
   std::set<uint32_t> SendInquiry(Roster& roster, const pb::Inspect& inspect) const;
   std::vector<RankEvidence> Evidence(const Roster& roster, milliseconds limit) const;
+  // Returns the verdict for the answers; nullopt if there is none, or records are asked for first.
+  std::optional<Culprit> JudgeAnswers(const StandstillDecision& decision, Roster& roster,
+                                      Clock::time_point now);
   // Returns whether the stacks decide, though some ranks use CPU time; asks again if they might.
-  bool IsConfirmed(const Culprit& culprit, Clock::time_point now);
+  bool IsConfirmed(const Culprit& culprit, const std::vector<RankEvidence>& ranks,
+                   Clock::time_point now);
+  // Returns when to ask again after an inquiry without a verdict.
+  Clock::time_point NextInquiry(const std::vector<RankEvidence>& ranks, milliseconds limit,
+                                Clock::time_point now) const;
 
   StandstillWatch watch_;
   std::optional<Inquiry> inquiry_;
+  std::optional<Culprit> culprit_;  // found before the end of the limit
   uint64_t last_look_ = 0;
   std::vector<uint32_t> suspects_;  // ranks of the last verdict that waits for confirmation
   int confirmations_ = 0;

@@ -109,12 +109,18 @@ WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
 bool IsNativeExchange(std::string_view function) {
   if (function.starts_with('P')) function.remove_prefix(1);
   return (function.starts_with("MPI_") && function != "MPI_Wtime") ||
-         function.starts_with("c10d::ProcessGroup") || function.starts_with("gloo::");
+         function.starts_with("c10d::") || function.starts_with("gloo::");
 }
 
 // Returns whether a frame is of the program: libraries of the system have no lines.
 bool IsOwnNative(const pb::StackFrame& frame) {
   return frame.line() > 0 && !IsNativeExchange(frame.function());
+}
+
+bool HasFunction(const pb::ThreadStack& thread, std::string_view part) {
+  return std::ranges::any_of(thread.frames(), [&](const pb::StackFrame& frame) {
+    return Contains(frame.function(), part);
+  });
 }
 
 // Returns where a thread of a program without Python waits, from its frames and its system call. A
@@ -133,7 +139,7 @@ WaitPlace NativePlace(const pb::ThreadStack& thread) {
     if (exchange != frames.rbegin()) place.site = SiteText(*std::prev(exchange));
     return place;
   }
-  if (thread.state() == "R") return place;
+  if (thread.state() == "R" || WaitsForBatch(thread)) return place;
   const bool waits_for_thread = thread.call() == "futex";
   if (MayWaitForPeer(thread) && !waits_for_thread) {
     place.kind = Kind::kKnown;
@@ -150,6 +156,31 @@ bool HasPython(const pb::RankStacks& stacks) {
   return std::ranges::any_of(stacks.processes(), [](const pb::ProcessStacks& process) {
     return !process.python().empty() || !process.no_python().empty();
   });
+}
+
+const pb::ProcessStacks& ProgramOf(const pb::RankStacks& stacks) {
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    if (process.threads().empty() || !process.python().empty()) continue;
+    const bool shows = std::ranges::any_of(process.threads(0).frames(), [](const auto& frame) {
+      return IsOwnNative(frame) || IsNativeExchange(frame.function());
+    });
+    if (shows) return process;
+  }
+  return *stacks.processes().rbegin();
+}
+
+bool WaitsForBatch(const pb::ThreadStack& thread) {
+  return HasFunction(thread, "dslaunch::BatchLoader::Next");
+}
+
+const pb::ThreadStack* FindBatchReader(const pb::RankStacks& stacks,
+                                       const pb::ThreadStack& waiting) {
+  for (const pb::ProcessStacks& process : stacks.processes()) {
+    for (const pb::ThreadStack& thread : process.threads()) {
+      if (&thread != &waiting && HasFunction(thread, "BatchReader::Read")) return &thread;
+    }
+  }
+  return nullptr;
 }
 
 pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread, bool is_native) {
@@ -177,9 +208,8 @@ WaitPlace FindWaitPlace(const pb::RankStacks& stacks) {
   if (shown == nullptr) return {};
   WaitPlace best;
   if (!HasPython(stacks)) {
-    // A shell waits for its child, so the program that counts is the last one.
-    const pb::ProcessStacks& last = *stacks.processes().rbegin();
-    return last.threads().empty() ? best : NativePlace(last.threads(0));
+    const pb::ProcessStacks& program = ProgramOf(stacks);
+    return program.threads().empty() ? best : NativePlace(program.threads(0));
   }
   best = PythonPlace(*shown, /*is_main=*/true);
   for (const pb::ProcessStacks& process : stacks.processes()) {

@@ -27,6 +27,18 @@ WaitPlace FindWaitPlace(const pb::RankStacks& stacks);
 // Returns whether a process of the rank is an interpreter of Python.
 bool HasPython(const pb::RankStacks& stacks);
 
+// Returns the process that shows what a rank does in which no Python thread has frames: the first
+// whose main thread is in the program's own lines or in an exchange of C or C++, or else the last,
+// for which a shell waits. Precondition: there is one.
+const pb::ProcessStacks& ProgramOf(const pb::RankStacks& stacks);
+
+// Returns whether a thread of `dslaunch train` waits for its data, which another thread reads.
+bool WaitsForBatch(const pb::ThreadStack& thread);
+
+// Returns the thread that reads for the one that waits for a batch; nullptr if none reads.
+const pb::ThreadStack* FindBatchReader(const pb::RankStacks& stacks,
+                                       const pb::ThreadStack& waiting);
+
 // Returns the thread with its innermost frame and all frames from the program's own code on,
 // because the frames of libraries between would hide the program's line. Of C and
 // C++, the call of MPI stands for the frames inside of it.

@@ -8,6 +8,8 @@ namespace {
 constexpr uint64_t kLeastCpuMs = 20;       // two clock ticks
 constexpr uint64_t kCpuShare = 50;         // the reciprocal of 2 %
 constexpr uint64_t kUsualFileBytes = 256;  // event descriptors and timers, for each look
+constexpr uint64_t kKeepAliveBytes = 2;    // NCCL's RAS, per millisecond
+constexpr uint32_t kExchangeLooks = 3;     // looks that must have known the digest of exchanges
 
 // A sum falls when a process or a connection ends, which is a sign of life too.
 bool GrewBeyond(uint64_t before, uint64_t after, uint64_t tolerance) {
@@ -24,7 +26,11 @@ bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap
   const bool computes = GrewBeyond(before.child_cpu_ms, after.child_cpu_ms, idle_cpu_ms) ||
                         (cpu_counts && !after.has_gpu &&
                          GrewBeyond(before.own_cpu_ms, after.own_cpu_ms, idle_cpu_ms));
-  return computes || after.peer_bytes != before.peer_bytes ||
+  const bool makes_exchange =
+      before.exchanges != 0 && after.exchanges != 0 && after.exchanges != before.exchanges;
+  const uint64_t keep_alive = after.has_gpu ? kKeepAliveBytes * gap_ms : 0;
+  return computes || makes_exchange ||
+         GrewBeyond(before.peer_bytes, after.peer_bytes, keep_alive) ||
          after.output_bytes != before.output_bytes || after.processes != before.processes ||
          after.signature != before.signature || after.has_gpu != before.has_gpu ||
          after.stopped != before.stopped ||
@@ -35,11 +41,16 @@ void RankStillness::OnLook(const std::optional<RankSigns>& signs, milliseconds i
                            Clock::time_point now) {
   milliseconds gap =
       looked_at_ ? std::chrono::duration_cast<milliseconds>(now - *looked_at_) : milliseconds(0);
+  const bool dumps = looked_at_ && *looked_at_ < dump_ends_;
   readable_ = signs.has_value();
   if (!signs) return;
   looked_at_ = now;
   connected_ = connected_ || signs->peer_bytes > 0;
   gap = std::min(gap, 2 * interval);
+  if (dumps) {
+    IgnoreDump(*signs, any_);
+    IgnoreDump(*signs, without_cpu_);
+  }
   Update(*signs, gap, /*cpu_counts=*/true, any_);
   Update(*signs, gap, /*cpu_counts=*/false, without_cpu_);
   last_ = signs;
@@ -49,8 +60,16 @@ void RankStillness::Update(const RankSigns& signs, milliseconds gap, bool cpu_co
                            Stillness& since) {
   since.still += gap;
   ++since.looks;
+  if (signs.exchanges != 0) ++since.exchange_looks;
+  if (since.lived && since.lived->exchanges == 0) since.lived->exchanges = signs.exchanges;
   if (since.lived && !ShowsLife(*since.lived, signs, since.still, since.looks, cpu_counts)) return;
   since = {.lived = signs};
+}
+
+void RankStillness::IgnoreDump(const RankSigns& signs, Stillness& since) const {
+  if (!since.lived || !last_) return;
+  since.lived->file_bytes += signs.file_bytes - last_->file_bytes;
+  since.lived->own_cpu_ms += signs.own_cpu_ms - last_->own_cpu_ms;
 }
 
 std::optional<pb::Stillness> RankStillness::Report(uint32_t rank) const {
@@ -69,6 +88,7 @@ std::optional<pb::Stillness> RankStillness::Report(uint32_t rank) const {
   stillness.set_has_gpu(last_ && last_->has_gpu);
   stillness.set_stopped(last_ && last_->stopped);
   stillness.set_unread_bytes(last_ ? last_->unread_bytes : 0);
+  stillness.set_makes_no_exchange(without_cpu_.exchange_looks >= kExchangeLooks);
   return stillness;
 }
 

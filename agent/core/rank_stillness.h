@@ -30,8 +30,11 @@ struct RankSigns {
   uint64_t child_cpu_ms = 0;  // CPU time of its descendants
   uint64_t processes = 0;     // a digest of which processes there are
   uint64_t signature = 0;     // a digest of where the Python threads are; 0: unknown
+  uint64_t exchanges = 0;     // a digest of what exchanges with other ranks change; 0: unknown
   bool has_gpu = false;       // has a GPU open, so waiting may use CPU time
-  bool stopped = false;       // one of its processes is stopped by a signal or a debugger
+  bool has_device = false;    // has a device open through which it may exchange unseen
+  bool stopped =
+      false;  // one of its processes is stopped by a signal or a debugger, or it is frozen
   uint64_t unread_bytes = 0;  // received from other ranks, and not read by the program
   RankUse use;
 };
@@ -40,8 +43,9 @@ struct RankSigns {
 // `looks` after the first. Ignores what a waiting program does: CPU time below 2 % or 20 ms, and
 // 256 bytes for each look that are read from event descriptors, besides as many bytes as the
 // store's connections carried. With a GPU open, the CPU time of the rank's own process does not
-// count of life, because waiting for a GPU uses it. Without `cpu_counts` it never
-// counts; CPU time of its descendants always does.
+// count, because waiting for a GPU uses it, nor do few bytes on connections, because NCCL's RAS
+// sends some every second. Without `cpu_counts` the own CPU time never counts; the CPU time of its
+// descendants always does.
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
                uint32_t looks = 1, bool cpu_counts = true);
 
@@ -54,6 +58,11 @@ class RankStillness {
   void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now);
   // The rank exited with 0.
   void OnEnded() { ended_ = true; }
+  // The rank was asked to write a dump, which takes until `end` at most: its own CPU time and file
+  // accesses in that time do not count.
+  void OnDump(Clock::time_point end) { dump_ends_ = end; }
+  // Returns the time in which CPU time of its own process was the only sign of life.
+  milliseconds only_cpu() const { return without_cpu_.still; }
 
   // Returns nullopt before the first look.
   std::optional<pb::Stillness> Report(uint32_t rank) const;
@@ -64,14 +73,17 @@ class RankStillness {
     // Signs of the last sign of life, with which later ones are compared: a rank that gets little
     // CPU time shows life after several looks.
     std::optional<RankSigns> lived;
-    uint32_t looks = 0;  // since then
+    uint32_t looks = 0;           // since then
+    uint32_t exchange_looks = 0;  // those that knew the digest of exchanges
     milliseconds still{0};
   };
 
   static void Update(const RankSigns& signs, milliseconds gap, bool cpu_counts, Stillness& since);
+  void IgnoreDump(const RankSigns& signs, Stillness& since) const;
 
   std::optional<RankSigns> last_;  // newest signs that could be read
   std::optional<Clock::time_point> looked_at_;
+  Clock::time_point dump_ends_;
   bool readable_ = false;   // in the newest look
   bool connected_ = false;  // bytes were seen on connections between ranks
   bool ended_ = false;

@@ -1,15 +1,19 @@
 #include "agent/flight/ras_client.h"
 
+#include <algorithm>
 #include <array>
 #include <asio/buffer.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
 #include <asio/read_until.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
+#include <charconv>
 #include <cstdint>
 #include <utility>
 
 #include "agent/flight/ras_report.h"
+#include "base/os/proc_text.h"
 
 namespace dslaunch {
 namespace {
@@ -20,6 +24,41 @@ constexpr std::array kCommands = {"CLIENT PROTOCOL 2\n", "TIMEOUT 2\n", "SET FOR
 constexpr size_t kMaxLine = 4096;
 
 }  // namespace
+
+std::optional<RasAddress> ParseRasAddress(std::string_view value) {
+  RasAddress address;
+  if (value.empty()) return address;
+  const size_t colon = value.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view host = value.substr(0, colon);
+  const std::string_view port = value.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  constexpr int kMostPort = 65'535;
+  const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (status != std::errc() || end != port.data() + port.size() || address.port <= 0 ||
+      address.port > kMostPort)
+    return std::nullopt;
+  if (host != "localhost") {
+    asio::error_code error;
+    asio::ip::make_address(host, error);
+    if (error) return std::nullopt;
+    address.host = host;
+  }
+  return address;
+}
+
+std::optional<RasAddress> RasAddressOf(pid_t pid) {
+  const std::string environment =
+      ReadWhole("/proc/" + std::to_string(pid) + "/environ").value_or("");
+  constexpr std::string_view kVariable = "NCCL_RAS_ADDR=";
+  std::string_view rest = environment;
+  while (!rest.empty()) {
+    const std::string_view entry = rest.substr(0, rest.find('\0'));
+    if (entry.starts_with(kVariable)) return ParseRasAddress(entry.substr(kVariable.size()));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+  }
+  return RasAddress();
+}
 
 struct RasClient::Session {
   Session(asio::io_context& loop, Done call) : socket(loop), timer(loop), done(std::move(call)) {}
@@ -41,14 +80,19 @@ struct RasClient::Session {
   std::array<char, 1 << 14> buffer = {};
 };
 
-void RasClient::Begin(Done done) {
+void RasClient::Begin(const std::optional<RasAddress>& address, Done done) {
   auto session = std::make_shared<Session>(loop_, std::move(done));
+  if (!address) {
+    return asio::post(loop_, [session] {
+      session->Finish("NCCL_RAS_ADDR is not localhost:PORT or a numeric address");
+    });
+  }
   session->timer.expires_after(kLimit);
   session->timer.async_wait([session](const asio::error_code& error) {
     if (!error) session->Finish("NCCL's RAS did not answer within 3 s");
   });
   session->socket.async_connect(
-      {asio::ip::address_v4::loopback(), static_cast<uint16_t>(port_)},
+      {asio::ip::make_address(address->host), static_cast<uint16_t>(address->port)},
       [session](const asio::error_code& error) {
         if (error) return session->Finish("no process listens for NCCL's RAS: " + error.message());
         Ask(session);

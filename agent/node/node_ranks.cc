@@ -49,7 +49,7 @@ void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
 
 }  // namespace
 
-NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
+NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& rendezvous,
                      StackRequests& stacks, NodeSampler& sampler, int sockets_fd,
                      std::string_view pmix_server)
     : loop_(loop),
@@ -60,7 +60,11 @@ NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvo
       sockets_(sockets_fd),
       pmix_server_(pmix_server),
       master_port_timer_(loop),
-      watch_(loop, out, stacks),
+      watch_(loop, out, stacks,
+             [this, &rendezvous] {
+               rendezvous.Turn(watch_.Stillness());
+               rendezvous.Beat();
+             }),
       check_(loop) {}
 
 // --- Before the job runs ---

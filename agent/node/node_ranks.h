@@ -34,7 +34,7 @@ class NodeRanks {
  public:
   // `sampler` learns the devices of the ranks. `sockets_fd`: the supervisor reads sockets for
   // workers there. `pmix_server`: the content of the program dslaunch-pmix; empty: there is none.
-  NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
+  NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& rendezvous,
             StackRequests& stacks, NodeSampler& sampler, int sockets_fd,
             std::string_view pmix_server);
   ~NodeRanks() { CloseStdin(); }

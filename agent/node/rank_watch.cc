@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "agent/flight/flight_requests.h"
+#include "agent/flight/ras_report.h"
 #include "agent/signs/rank_signs.h"
+#include "rendezvous/standstill.h"
 
 namespace dslaunch {
 namespace {
@@ -25,16 +27,47 @@ milliseconds LookInterval(milliseconds setup, milliseconds hang) {
   return std::max(kShortestInterval, shorter / kLooksInLimit);
 }
 
-RankWatch::RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks)
-    : out_(out), stacks_(stacks), timer_(loop), random_(std::random_device{}()) {}
+std::optional<milliseconds> NextMark(const std::vector<pb::Stillness>& ranks, milliseconds setup,
+                                     milliseconds hang) {
+  using std::chrono::microseconds;
+  std::optional<milliseconds> next;
+  const auto consider = [&](milliseconds mark, uint64_t reached_us) {
+    const auto left = std::chrono::ceil<milliseconds>(mark - ReportedMicroseconds(reached_us));
+    if (left.count() > 0) next = std::min(next.value_or(left), left);
+  };
+  for (const pb::Stillness& rank : ranks) {
+    if (rank.ended()) continue;
+    for (const milliseconds limit : {setup, hang}) {
+      if (limit.count() == 0) continue;
+      const milliseconds lead = StandstillLead(limit);
+      for (const milliseconds mark : {limit - lead, limit}) {
+        consider(mark, rank.still_us());
+        consider(mark, rank.only_cpu_us());
+      }
+      consider(kComputeFactor * limit - lead, rank.only_cpu_us());
+    }
+  }
+  return next;
+}
+
+RankWatch::RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
+                     std::function<void()> report_now)
+    : out_(out),
+      stacks_(stacks),
+      report_now_(std::move(report_now)),
+      ras_(loop),
+      timer_(loop),
+      random_(std::random_device{}()) {}
 
 void RankWatch::Begin() {
   ranks_.clear();
   signatures_.clear();
+  exchanges_.clear();
   const AttemptWorkers& ranks = out_.core().workers().ranks();
   const pb::Policy& policy = out_.core().job().spec().policy();
-  interval_ =
-      LookInterval(milliseconds(policy.setup_hang_ms()), milliseconds(policy.standstill_ms()));
+  setup_ = milliseconds(policy.setup_hang_ms());
+  hang_ = milliseconds(policy.standstill_ms());
+  interval_ = LookInterval(setup_, hang_);
   if (interval_.count() == 0 || ranks.assignment().world_size() < 2) {
     timer_.cancel();
     return;
@@ -57,10 +90,15 @@ std::vector<pb::Stillness> RankWatch::Stillness() {
 
 void RankWatch::Arm() {
   std::uniform_int_distribution<int> percent(100 - kSpreadPercent, 100 + kSpreadPercent);
-  timer_.expires_after(interval_ * percent(random_) / 100);
+  milliseconds delay = interval_ * percent(random_) / 100;
+  const std::optional<milliseconds> mark = NextMark(Stillness(), setup_, hang_);
+  is_at_mark_ = mark && *mark <= delay;
+  if (is_at_mark_) delay = std::max(*mark, kShortestInterval);
+  timer_.expires_after(delay);
   timer_.async_wait([this](const asio::error_code& error) {
     if (error || !out_.core().workers().is_working()) return;
     Look();
+    if (is_at_mark_) report_now_();
     Arm();
   });
 }
@@ -70,9 +108,12 @@ void RankWatch::Look() {
   std::vector<RankProcess> processes;
   for (const AttemptWorker& worker : workers.all())
     processes.push_back({worker.ended ? 0 : worker.pid, worker.folder,
-                         FlightFilesIn(worker.folder, worker.rank).dump});
+                         RasAddressOf(worker.pid).value_or(RasAddress()).port});
   std::vector<std::optional<RankSigns>> signs =
       ReadRankSigns(processes, static_cast<int>(workers.assignment().master_port()));
+  for (const auto& [local_rank, digest] : std::exchange(exchanges_, {})) {
+    if (local_rank < signs.size() && signs[local_rank]) signs[local_rank]->exchanges = digest;
+  }
   std::vector<RankPlace> with_gpu;
   for (RankPlace& place : out_.core().workers().ranks().RunningRanks(Clock::now())) {
     if (place.local_rank >= signs.size() || !signs[place.local_rank]) continue;
@@ -83,9 +124,13 @@ void RankWatch::Look() {
     with_gpu.push_back(std::move(place));
   }
   for (size_t i = 0; i < signs.size() && i < ranks_.size(); ++i) {
-    if (!workers.all()[i].ended) ranks_[i].OnLook(signs[i], interval_, Clock::now());
+    const AttemptWorker& worker = workers.all()[i];
+    if (worker.ended) continue;
+    if (worker.dump_asked) ranks_[i].OnDump(*worker.dump_asked + FlightRequests::kLimit);
+    ranks_[i].OnLook(signs[i], interval_, Clock::now());
   }
   ReadSignatures(std::move(with_gpu));
+  ReadExchanges(signs);
 }
 
 void RankWatch::ReadSignatures(std::vector<RankPlace> places) {
@@ -93,10 +138,39 @@ void RankWatch::ReadSignatures(std::vector<RankPlace> places) {
   if (places.empty()) return;
   std::vector<uint32_t> local_ranks;
   for (const RankPlace& place : places) local_ranks.push_back(place.local_rank);
-  stacks_.Begin(std::move(places), /*native=*/false,
+  stacks_.Begin(std::move(places), StackRequests::Kind::kFrames,
                 [this, local_ranks](const std::vector<pb::RankStacks>& ranks) {
                   for (size_t i = 0; i < ranks.size() && i < local_ranks.size(); ++i)
                     signatures_[local_ranks[i]] = ranks[i].signature();
+                });
+}
+
+void RankWatch::ReadExchanges(const std::vector<std::optional<RankSigns>>& signs) {
+  constexpr int kLooksBefore = kLooksInLimit / 2;
+  std::vector<RankPlace> places;
+  std::vector<uint32_t> local_ranks;
+  for (RankPlace& place : out_.core().workers().ranks().RunningRanks(Clock::now())) {
+    const uint32_t local_rank = place.local_rank;
+    if (local_rank >= ranks_.size() || local_rank >= signs.size() || !signs[local_rank]) continue;
+    const RankSigns& rank = *signs[local_rank];
+    if (ranks_[local_rank].only_cpu() < kLooksBefore * interval_) continue;
+    if (rank.has_gpu && place.rank == 0) {
+      // One process answers for all of the job.
+      const pid_t pid = out_.core().workers().ranks().all()[local_rank].pid;
+      ras_.Begin(RasAddressOf(pid),
+                 [this, local_rank](const std::string& status, const std::string&) {
+                   exchanges_[local_rank] = DigestOfOperations(status);
+                 });
+    }
+    if (rank.has_gpu || rank.has_device) continue;
+    local_ranks.push_back(local_rank);
+    places.push_back(std::move(place));
+  }
+  if (places.empty()) return;
+  stacks_.Begin(std::move(places), StackRequests::Kind::kSharedMemory,
+                [this, local_ranks](const std::vector<pb::RankStacks>& ranks) {
+                  for (size_t i = 0; i < ranks.size() && i < local_ranks.size(); ++i)
+                    exchanges_[local_ranks[i]] = ranks[i].signature();
                 });
 }
 

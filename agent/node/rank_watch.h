@@ -4,12 +4,15 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
 #include "agent/core/agent_action.h"
 #include "agent/core/rank_stillness.h"
+#include "agent/flight/ras_client.h"
 #include "agent/node/node_output.h"
 #include "agent/node/stack_requests.h"
 #include "base/deadline.h"
@@ -19,8 +22,10 @@ namespace dslaunch {
 // On the loop's thread.
 class RankWatch {
  public:
-  // `stacks` must outlive this.
-  RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks);
+  // Calls `report_now` after a look at which a rank's time has passed a mark (NextMark). `stacks`
+  // must outlive this.
+  RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
+            std::function<void()> report_now);
 
   // Looks at the ranks of the attempt that was planned last, until they are stopped. None are
   // looked at if the job has only one rank or standstills are not detected.
@@ -34,19 +39,33 @@ class RankWatch {
   void Look();
   // Reads the signatures of ranks with a GPU open, for the next look.
   void ReadSignatures(std::vector<RankPlace> places);
+  // Reads for the next look whether ranks that show nothing but CPU time exchange anything.
+  void ReadExchanges(const std::vector<std::optional<RankSigns>>& signs);
 
   NodeOutput& out_;
   StackRequests& stacks_;
+  const std::function<void()> report_now_;
+  RasClient ras_;
   asio::steady_timer timer_;
+  milliseconds setup_{0};
+  milliseconds hang_{0};
   milliseconds interval_{0};
+  bool is_at_mark_ = false;  // the next look
   std::minstd_rand random_;
   std::vector<RankStillness> ranks_;         // indexed by local rank
   std::map<uint32_t, uint64_t> signatures_;  // indexed by local rank; read since the last look
+  std::map<uint32_t, uint64_t> exchanges_;   // ... RankSigns::exchanges
 };
 
 // Returns the mean time between two looks for limits in which six of them must fit: a twelfth of
 // the shorter one, so 5 s for 60 s, and at least 100 ms. 0: a limit of 0 does not count, and both
 // are.
 milliseconds LookInterval(milliseconds setup, milliseconds hang);
+
+// Returns the time until a rank that shows no sign of life meanwhile reaches one of the times that
+// decide (StandstillLead before a limit, its end, and StandstillLead before kComputeFactor limits
+// of CPU time alone); nullopt if all have passed. Limits of 0 do not count.
+std::optional<milliseconds> NextMark(const std::vector<pb::Stillness>& ranks, milliseconds setup,
+                                     milliseconds hang);
 
 }  // namespace dslaunch

@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-void StackRequests::Begin(std::vector<RankPlace> places, bool native, Done done) {
+void StackRequests::Begin(std::vector<RankPlace> places, Kind kind, Done done) {
   if (places.empty()) return done({});
   const uint64_t id = ++last_request_;
   Request& request = requests_.try_emplace(id, loop_, std::move(done)).first->second;
@@ -22,8 +22,9 @@ void StackRequests::Begin(std::vector<RankPlace> places, bool native, Done done)
     pb::SupervisorRequest message;
     message.mutable_look()->set_number(last_number_);
     message.mutable_look()->set_local_rank(place.local_rank);
-    message.mutable_look()->set_full(true);
-    message.mutable_look()->set_native(native);
+    message.mutable_look()->set_full(kind != Kind::kSharedMemory);
+    message.mutable_look()->set_native(kind == Kind::kNative);
+    message.mutable_look()->set_shared_memory(kind == Kind::kSharedMemory);
     send_(message);
   }
   request.timer.expires_after(kLimit);

@@ -25,9 +25,15 @@ class StackRequests {
 
   StackRequests(asio::io_context& loop, Send send) : loop_(loop), send_(std::move(send)) {}
 
+  enum class Kind {
+    kFrames,        // threads with Python frames
+    kNative,        // also with frames of C and C++
+    kSharedMemory,  // only a signature: Look.shared_memory
+  };
+
   // Calls `done` once, with the stacks of each of `places` in the same order; at once if there are
-  // none, otherwise never from inside this call. `native`: Look.native.
-  void Begin(std::vector<RankPlace> places, bool native, Done done);
+  // none, otherwise never from inside this call.
+  void Begin(std::vector<RankPlace> places, Kind kind, Done done);
 
   // Bounds the answer and checks its numbers; ignores one that was not asked for.
   void OnLooked(pb::Looked& looked);

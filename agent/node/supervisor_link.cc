@@ -44,11 +44,12 @@ void SupervisorLink::GetStacks(const pb::StacksRequest& request,
   std::erase_if(places, [&](const RankPlace& place) {
     return !request.all() && std::ranges::count(request.ranks(), place.rank) == 0;
   });
-  stacks_.Begin(std::move(places), /*native=*/true, [done](std::vector<pb::RankStacks> ranks) {
-    pb::StacksReply reply;
-    for (pb::RankStacks& stacks : ranks) *reply.add_ranks() = std::move(stacks);
-    done(std::move(reply));
-  });
+  stacks_.Begin(std::move(places), StackRequests::Kind::kNative,
+                [done](std::vector<pb::RankStacks> ranks) {
+                  pb::StacksReply reply;
+                  for (pb::RankStacks& stacks : ranks) *reply.add_ranks() = std::move(stacks);
+                  done(std::move(reply));
+                });
 }
 
 void SupervisorLink::Do(agent_action::InspectWorker& action) {
@@ -69,18 +70,20 @@ void SupervisorLink::ReadFlight(const agent_action::InspectWorker& action) {
 }
 
 void SupervisorLink::ReadRas(pb::Inspected inspected) {
-  ras_.Begin([this, inspected = std::move(inspected)](const std::string& status,
+  const AttemptWorker* const first = out_.core().workers().ranks().Find(0);
+  ras_.Begin(RasAddressOf(first == nullptr ? 0 : first->pid),
+             [this, inspected = std::move(inspected)](const std::string& status,
                                                       std::string trouble) mutable {
-    const uint32_t world_size = out_.core().workers().ranks().assignment().world_size();
-    const Result<pb::RasReport> report = trouble.empty()
-                                             ? ReadRasReport(status, world_size)
-                                             : Error{ExitCode::kUnavailable, std::move(trouble)};
-    if (report.ok())
-      *inspected.mutable_ras() = *report;
-    else
-      inspected.mutable_ras()->set_trouble(SanitizeForTerminal(report.error().message));
-    SendInspected(std::move(inspected));
-  });
+               const uint32_t world_size = out_.core().workers().ranks().assignment().world_size();
+               const Result<pb::RasReport> report =
+                   trouble.empty() ? ReadRasReport(status, world_size)
+                                   : Error{ExitCode::kUnavailable, std::move(trouble)};
+               if (report.ok())
+                 *inspected.mutable_ras() = *report;
+               else
+                 inspected.mutable_ras()->set_trouble(SanitizeForTerminal(report.error().message));
+               SendInspected(std::move(inspected));
+             });
 }
 
 void SupervisorLink::SendInspected(pb::Inspected inspected) {
@@ -89,7 +92,7 @@ void SupervisorLink::SendInspected(pb::Inspected inspected) {
 
 void SupervisorLink::Inspect(agent_action::InspectWorker action, std::vector<pb::RankStacks> seen) {
   const RankPlace place = action.place;
-  stacks_.Begin({place}, /*native=*/true,
+  stacks_.Begin({place}, StackRequests::Kind::kNative,
                 [this, action = std::move(action),
                  seen = std::move(seen)](std::vector<pb::RankStacks> ranks) mutable {
                   seen.push_back(std::move(ranks.front()));

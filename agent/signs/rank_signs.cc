@@ -21,8 +21,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kRasPort = 28028;  // default of NCCL_RAS_ADDR
-
 using Sockets = std::unordered_map<uint64_t, TcpSocket>;  // key: inode
 using Children = std::unordered_map<pid_t, std::vector<ProcessInfo>>;
 
@@ -82,8 +80,37 @@ uint64_t SizeOf(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
 }
 
+// Returns whether a file may be a network device, such as one of InfiniBand.
+bool IsUnknownDevice(std::string_view path) {
+  constexpr std::string_view kFolder = "/dev/";
+  if (!path.starts_with(kFolder)) return false;
+  path.remove_prefix(kFolder.size());
+  constexpr std::string_view kHarmless[] = {"null", "zero", "full",    "random", "urandom",
+                                            "tty",  "ptmx", "console", "fuse"};
+  return !path.starts_with("pts/") && !path.starts_with("shm/") &&
+         std::ranges::count(kHarmless, path) == 0;
+}
+
+// Returns whether the process' cgroup (version 2) is frozen, as by `docker pause`. The kernel shows
+// such a process as asleep.
+bool IsFrozen(const std::string& folder) {
+  const std::string cgroups = ReadWhole(folder + "cgroup").value_or("");
+  std::string_view rest = cgroups;
+  while (!rest.empty()) {
+    std::string_view line = TakeLine(rest);
+    constexpr std::string_view kVersion2 = "0::";
+    if (!line.starts_with(kVersion2)) continue;
+    line.remove_prefix(kVersion2.size());
+    for (const char* const mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
+      const auto events = ReadWhole(mount + std::string(line) + "/cgroup.events");
+      if (events && events->find("frozen 1") != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
 // Adds what the descriptors of a process show. Returns false if they cannot be read.
-bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store_port,
+bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store_port, int ras_port,
                     std::unordered_set<uint64_t>& seen, RankSigns& signs) {
   constexpr std::string_view kSocket = "socket:[";
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir((folder + "fd").c_str()), closedir);
@@ -95,6 +122,7 @@ bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store
     if (size <= 0) continue;
     std::string_view link(target.data(), static_cast<size_t>(size));
     if (IsAcceleratorFile(link)) signs.has_gpu = true;
+    signs.has_device = signs.has_device || IsUnknownDevice(link);
     if (!link.starts_with(kSocket)) continue;
     link.remove_prefix(kSocket.size());
     uint64_t inode = 0;
@@ -104,7 +132,7 @@ bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store
     const TcpSocket& tcp = socket->second;
     const auto uses = [&](int port) { return tcp.own_port == port || tcp.peer_port == port; };
     const uint64_t bytes = tcp.sent_bytes + tcp.received_bytes;
-    if (uses(store_port) || uses(kRasPort)) {
+    if (uses(store_port) || uses(ras_port)) {
       signs.store_bytes += bytes;
     } else {
       signs.peer_bytes += bytes;
@@ -150,15 +178,14 @@ std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& child
     signs.use.memory_bytes += use->memory_bytes;
     signs.processes = signs.processes * 1'000'003 + process.id.start_ticks +
                       static_cast<uint64_t>(process.id.pid);
-    signs.stopped = signs.stopped || process.state == 'T' || process.state == 't';
+    signs.stopped = signs.stopped || process.state == 'T' || process.state == 't' ||
+                    (is_root && IsFrozen(folder));
     if (process.ended) continue;
-    const bool readable =
-        AddFileBytes(folder, signs) && AddDescriptors(folder, sockets, store_port, seen, signs);
+    const bool readable = AddFileBytes(folder, signs) &&
+                          AddDescriptors(folder, sockets, store_port, rank.ras_port, seen, signs);
     if (!readable && is_root) return std::nullopt;
   }
   if (signs.processes == 0) return std::nullopt;
-  // A dump of Flight Recorder, written on request, does not show life.
-  signs.file_bytes -= std::min(signs.file_bytes, SizeOf(rank.flight_dump));
   signs.output_bytes = SizeOf(rank.folder + "/stdout.log") + SizeOf(rank.folder + "/stderr.log");
   return signs;
 }

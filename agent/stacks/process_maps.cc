@@ -24,7 +24,7 @@ std::vector<FileMapping> ParseMaps(std::string_view maps, size_t max_mappings) {
     std::string_view line = TakeLine(maps);
     FileMapping mapping;
     if (!TakeHex(line, '-', mapping.start) || !TakeHex(line, ' ', mapping.end)) continue;
-    TakeWord(line);  // permissions
+    mapping.is_shared = TakeWord(line) == "rw-s";
     if (line.starts_with(' ')) line.remove_prefix(1);
     if (!TakeHex(line, ' ', mapping.offset)) continue;
     TakeWord(line);  // device

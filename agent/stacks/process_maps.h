@@ -11,8 +11,9 @@ namespace dslaunch {
 struct FileMapping {
   uint64_t start = 0;
   uint64_t end = 0;
-  uint64_t offset = 0;  // in the file
-  std::string path;     // path in the process' mount namespace, without " (deleted)"
+  uint64_t offset = 0;     // in the file
+  bool is_shared = false;  // writable, and shared with other processes
+  std::string path;        // path in the process' mount namespace, without " (deleted)"
 };
 
 // Returns the mappings of files in the content of /proc/PID/maps, at most `max_mappings`. Malformed

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "agent/stacks/shared_memory.h"
 #include "base/text/sanitize.h"
 #include "proto/wire/rank_stacks.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kMaxQueued = 4096;  // looks; the ranks of a node are fewer
 constexpr std::chrono::milliseconds kMostDelay{100};
+constexpr size_t kMaxSharedBytes = size_t{32} << 20;  // memory of a process that is compared
 constexpr int kMaxHelpers = 4;  // processes of a rank whose frames of C and C++ are read
 
 uint64_t Combine(uint64_t hash, uint64_t value) {
@@ -131,6 +133,12 @@ void RankLooks::List(Running& running) {
 void RankLooks::ReadNext(const std::shared_ptr<Running>& running) {
   const ProcessInfo process = std::move(running->left->front());
   running->left->pop_front();
+  if (running->look.shared_memory() && !running->look.full()) {
+    const uint64_t digest = DigestOfSharedMemory(process.id.pid, kMaxSharedBytes);
+    running->no_signature |= digest == 0;
+    running->signature = Combine(running->signature, digest);
+    return;
+  }
   const std::optional<ProcessStacks> stacks = reader_.Read(process);
   if (!stacks) return;
   for (const ThreadStack& thread : stacks->threads)
@@ -166,7 +174,7 @@ void RankLooks::Answer(Running& running) {
   pb::Looked& looked = *event.mutable_looked();
   looked.set_number(running.look.number());
   looked.set_local_rank(running.look.local_rank());
-  running.stacks.set_signature(running.signature);
+  running.stacks.set_signature(running.no_signature ? 0 : running.signature);
   CutRankStacks(running.stacks);
   *looked.mutable_stacks() = std::move(running.stacks);
   on_looked_(event);

@@ -47,7 +47,8 @@ class RankLooks {
     std::optional<std::deque<ProcessInfo>> left;  // processes to read; nullopt: not listed yet
     pb::RankStacks stacks;
     uint64_t signature = 0;
-    int helpers = 0;  // processes whose frames are being read
+    bool no_signature = false;  // the memory of a process cannot be compared
+    int helpers = 0;            // processes whose frames are being read
     bool answered = false;
   };
 

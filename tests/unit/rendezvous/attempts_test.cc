@@ -707,6 +707,12 @@ class StandstillOfJobTest : public ElasticTest {
   }
   // Sends heartbeats in which both ranks of each node have been still for so long.
   std::vector<Outgoing> BeatStill(int still_s) {
+    std::vector<Outgoing> sent;
+    const auto add = [&](std::vector<Outgoing> more) {
+      for (Outgoing& out : more) {
+        if (!out.message.has_heartbeat()) sent.push_back(std::move(out));
+      }
+    };
     for (uint32_t node = 0; node < 3; ++node) {
       pb::AgentMessage message = From(node);
       for (uint32_t local = 0; local < 2; ++local) {
@@ -717,9 +723,10 @@ class StandstillOfJobTest : public ElasticTest {
         rank.set_readable(true);
         rank.set_connected(true);
       }
-      Log(message);
+      add(Log(message));
     }
-    return coordinator_->OnTick(now_);
+    add(coordinator_->OnTick(now_));
+    return sent;
   }
   // Answers for a node: `outside` reads a file, and the others wait in a barrier.
   std::vector<Outgoing> Answer(uint32_t node, uint64_t look, uint32_t outside) {
@@ -772,7 +779,7 @@ TEST_F(StandstillOfJobTest, RequestsFlightRecordsIfNotSure) {
 
 TEST_F(StandstillOfJobTest, NamesCulpritOnceAllHaveAnswered) {
   StartWith(pb::Policy::REPORT);
-  EXPECT_THAT(BeatStill(59), IsEmpty());
+  EXPECT_THAT(BeatStill(57), IsEmpty());
   const std::vector<Outgoing> asked = BeatStill(60);
   ASSERT_TRUE(To(1, asked, Case::kInspect).has_inspect());
   EXPECT_THAT(To(1, asked, Case::kInspect).inspect().ranks(), ElementsAre(2, 3));
@@ -786,6 +793,23 @@ TEST_F(StandstillOfJobTest, NamesCulpritOnceAllHaveAnswered) {
   Pass(60'000);
   EXPECT_THAT(BeatStill(120), IsEmpty()) << "it was reported";
   EXPECT_EQ(Notices(BeatStill(0)), "the ranks move again\n");
+}
+
+TEST_F(StandstillOfJobTest, ReadsStacksBeforeLimitEnds) {
+  StartWith(pb::Policy::REPORT);
+  const uint64_t look = To(1, BeatStill(58), Case::kInspect).inspect().look();
+  for (uint32_t node = 0; node < 3; ++node) EXPECT_THAT(Answer(node, look, 3), IsEmpty());
+  EXPECT_THAT(BeatStill(59), IsEmpty());
+  EXPECT_THAT(Notices(BeatStill(60)), HasSubstr("no rank has moved for 60 s (--hang_s 60)"));
+}
+
+TEST_F(StandstillOfJobTest, ForgetsVerdictAfterSignOfLifeBeforeLimit) {
+  StartWith(pb::Policy::KILL);
+  const uint64_t look = To(1, BeatStill(58), Case::kInspect).inspect().look();
+  for (uint32_t node = 0; node < 3; ++node) Answer(node, look, 3);
+  EXPECT_THAT(BeatStill(0), IsEmpty());
+  Pass(15'000);
+  EXPECT_TRUE(To(1, BeatStill(60), Case::kInspect).has_inspect());
 }
 
 TEST_F(StandstillOfJobTest, JudgesWithoutNodeThatDoesNotAnswer) {

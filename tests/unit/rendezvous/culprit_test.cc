@@ -9,6 +9,7 @@
 namespace dslaunch::culprit_test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -405,6 +406,57 @@ TEST_F(CulpritTest, NamesRankThatRasCountsBehind) {
   ras.add_missing(0);
   EXPECT_THAT(Judge(ranks_, &ras).summary,
               HasSubstr("rank 0 (node0, local rank 0) does not answer"));
+}
+
+void AddFrames(pb::ThreadStack& thread, const std::vector<Frame>& frames) {
+  for (const Frame& given : frames) {
+    pb::StackFrame& frame = *thread.add_frames();
+    frame.set_function(given.function);
+    frame.set_file(given.file);
+    frame.set_line(given.line);
+  }
+}
+
+TEST(CulpritOfTrainerTest, NamesLineOfThreadThatReadsData) {
+  pb::RankStacks loading = Native("futex");
+  AddFrames(*loading.mutable_processes(0)->mutable_threads(0),
+            {{"dslaunch::BatchLoader::Next", "loader.cc", 176}, {"main", "main.cc", 1}});
+  AddFrames(*loading.mutable_processes(0)->add_threads(),
+            {{"LoadBatch", "plugin.cc", 39}, {"dslaunch::BatchReader::Read", "loader.cc", 60}});
+  pb::ProcessStacks& child = *loading.add_processes();
+  child.set_command("sleep");
+  AddFrames(*child.add_threads(), {{"clock_nanosleep", "/lib/libc.so.6", 0}});
+  pb::RankStacks waiting = Native("futex");
+  AddFrames(*waiting.mutable_processes(0)->mutable_threads(0),
+            {{"c10d::Reducer::finalize_backward", "libtorch_cpu.so", 0}, {"main", "main.cc", 2}});
+  std::vector<RankEvidence> ranks(2);
+  ranks[0] = {.rank = 0, .node = "a", .stacks = &waiting};
+  ranks[1] = {.rank = 1, .node = "a", .local_rank = 1, .stacks = &loading};
+  const Culprit culprit = Judge(ranks);
+  EXPECT_THAT(culprit.ranks, ElementsAre(1));
+  EXPECT_THAT(culprit.lines, Contains(HasSubstr("data loader's worker: LoadBatch (plugin.cc:39)")));
+}
+
+TEST(CulpritOfGpuRanksTest, JudgesGpuRanksAtOnePlaceOnlyIfNoneExchanges) {
+  const pb::RankStacks stacks = AllReduce();
+  std::vector<RankEvidence> ranks(2);
+  for (uint32_t i = 0; i < 2; ++i)
+    ranks[i] = {.rank = i, .node = "a", .local_rank = i, .stacks = &stacks, .has_gpu = true};
+  EXPECT_EQ(Judge(ranks).rule, Rule::kNoneWaits);
+  ranks[0].makes_no_exchange = true;
+  EXPECT_EQ(Judge(ranks).rule, Rule::kUnknown);
+}
+
+TEST(ProgramOfTest, IsFirstProcessWithSourceLines) {
+  pb::RankStacks stacks = Native("wait4");
+  stacks.mutable_processes(0)->set_command("sh");
+  pb::ProcessStacks& program = *stacks.add_processes();
+  program.set_command("program");
+  AddFrames(*program.add_threads(), {{"wait4", "/lib/libc.so.6", 0}, {"load", "program.c", 7}});
+  stacks.add_processes()->set_command("sleep");
+  EXPECT_EQ(ProgramOf(stacks).command(), "program");
+  program.mutable_threads(0)->clear_frames();
+  EXPECT_EQ(ProgramOf(stacks).command(), "sleep");
 }
 
 }  // namespace

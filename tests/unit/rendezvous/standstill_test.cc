@@ -29,7 +29,8 @@ StandstillDecision Decide(const std::vector<RankLife>& lives,
 }
 
 TEST(StandstillTest, ReportsWhenNoRankMovedForLimit) {
-  EXPECT_EQ(Decide({Still(0, 700), Still(1, 599)}).kind, Kind::kNone);
+  EXPECT_EQ(Decide({Still(0, 700), Still(1, 597)}).kind, Kind::kNone);
+  EXPECT_EQ(Decide({Still(0, 700), Still(1, 598)}).kind, Kind::kSoon);
   const StandstillDecision decision = Decide({Still(0, 700), Still(1, 600)});
   EXPECT_EQ(decision.kind, Kind::kStandstill);
   EXPECT_EQ(decision.reason, "no rank has moved for 600 s (--hang_s 600)");
@@ -74,6 +75,11 @@ TEST(StandstillTest, JudgesNothingWithoutFreshReportOfEachRank) {
   RankLife stale = Still(1, 700);
   stale.reported_at = Clock::time_point() - seconds(5);
   EXPECT_EQ(Decide({Still(0, 700), stale}).kind, Kind::kNone);
+}
+
+TEST(StandstillTest, LeadIsQuarterOfShortLimit) {
+  EXPECT_EQ(StandstillLead(seconds(600)), seconds(2));
+  EXPECT_EQ(StandstillLead(seconds(4)), seconds(1));
 }
 
 TEST(StandstillTest, NeverJudgesSingleRank) {

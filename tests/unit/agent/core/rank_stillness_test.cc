@@ -112,6 +112,43 @@ TEST_F(RankStillnessTest, CountsLongGapAsTwoIntervals) {
   EXPECT_EQ(Look(Idle(), std::chrono::hours(1)).still_us(), 10'000'000u);
 }
 
+TEST_F(RankStillnessTest, IgnoresDumpThatWasAskedFor) {
+  RankSigns signs = Idle();
+  Look(signs);
+  Look(signs);
+  stillness_.OnDump(now_ + milliseconds(4'000));
+  signs.file_bytes += 100'000;
+  signs.own_cpu_ms += 900;
+  EXPECT_EQ(Look(signs).looks(), 2u);
+  EXPECT_EQ(Look(signs).looks(), 3u) << "of the dump, nothing counts later";
+  signs.file_bytes += 100'000;
+  EXPECT_EQ(Look(signs).looks(), 0u);
+}
+
+TEST_F(RankStillnessTest, SpinningRankMakesNoExchangeIfDigestStays) {
+  RankSigns signs = Idle();
+  Look(signs);
+  signs.exchanges = 7;
+  for (int look = 0; look < 3; ++look) {
+    signs.own_cpu_ms += 5'000;
+    EXPECT_EQ(Look(signs).makes_no_exchange(), look == 2);
+  }
+  signs.exchanges = 8;
+  const pb::Stillness moved = Look(signs);
+  EXPECT_FALSE(moved.makes_no_exchange());
+  EXPECT_EQ(moved.only_cpu_us(), 0u);
+}
+
+TEST_F(RankStillnessTest, IgnoresKeepAliveBytesOfRankWithGpu) {
+  RankSigns signs = Idle();
+  signs.has_gpu = true;
+  Look(signs);
+  signs.peer_bytes += 5 * 1'000;
+  EXPECT_EQ(Look(signs).looks(), 1u);
+  signs.peer_bytes += 50 * 1'000;
+  EXPECT_EQ(Look(signs).looks(), 0u);
+}
+
 TEST_F(RankStillnessTest, IsNotReadableWithGpuAndWithoutSignature) {
   RankSigns signs = Idle();
   signs.has_gpu = true;

@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <asio/ip/tcp.hpp>
 #include <asio/read_until.hpp>
 #include <asio/write.hpp>
+#include <csignal>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,8 +61,8 @@ struct Answer {
 Answer AskAt(int port) {
   asio::io_context loop;
   Answer answer;
-  RasClient client(loop, port);
-  client.Begin([&](std::string status, std::string trouble) {
+  RasClient client(loop);
+  client.Begin(RasAddress{.port = port}, [&](std::string status, std::string trouble) {
     answer = {std::move(status), std::move(trouble), answer.calls + 1};
   });
   loop.run();
@@ -85,6 +88,33 @@ TEST(RasClient, ReturnsTextOfServerWithoutJson) {
 TEST(RasClient, ReportsServerThatSendsNothing) {
   ScriptedRas server("OK\n", "");
   EXPECT_THAT(AskAt(server.port()).trouble, HasSubstr("no status"));
+}
+
+TEST(RasAddress, TakesLocalhostAndNumericHosts) {
+  EXPECT_EQ(ParseRasAddress("")->port, 28028);
+  EXPECT_EQ(ParseRasAddress("localhost:4000")->host, "127.0.0.1");
+  EXPECT_EQ(ParseRasAddress("localhost:4000")->port, 4000);
+  EXPECT_EQ(ParseRasAddress("127.0.0.2:1")->host, "127.0.0.2");
+  EXPECT_EQ(ParseRasAddress("[::1]:65535")->host, "::1");
+  for (const char* wrong : {"4000", "localhost", "localhost:", "localhost:0", "localhost:65536",
+                            "localhost:4x", "node1:4000", ":4000"})
+    EXPECT_FALSE(ParseRasAddress(wrong)) << wrong;
+}
+
+TEST(RasAddress, IsReadFromEnvironmentOfProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    char* const environment[] = {const_cast<char*>("A=1"),
+                                 const_cast<char*>("NCCL_RAS_ADDR=localhost:4001"), nullptr};
+    execle("/bin/sleep", "sleep", "60", nullptr, environment);
+    _exit(1);
+  }
+  int port = 0;
+  for (const Deadline end = Deadline::After(milliseconds(5'000)); port != 4001 && !end.Expired();)
+    port = RasAddressOf(child).value_or(RasAddress{.port = 0}).port;
+  EXPECT_EQ(port, 4001);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(RasClient, ReportsMissingServer) {

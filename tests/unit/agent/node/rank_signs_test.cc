@@ -109,6 +109,23 @@ TEST_F(RankSignsTest, ReturnsNothingForRankThatDoesNotRun) {
   EXPECT_TRUE(signs[1]);
 }
 
+TEST(NextMarkTest, IsNearestTimeThatDecides) {
+  using std::chrono::seconds;
+  pb::Stillness rank;
+  const auto next = [&](int still_s, int only_cpu_s) {
+    rank.set_still_us(static_cast<uint64_t>(still_s) * 1'000'000);
+    rank.set_only_cpu_us(static_cast<uint64_t>(only_cpu_s) * 1'000'000);
+    return NextMark({rank}, seconds(0), seconds(60));
+  };
+  EXPECT_EQ(next(10, 10), seconds(48)) << "2 s before the limit";
+  EXPECT_EQ(next(58, 58), seconds(2));
+  EXPECT_EQ(next(0, 59), seconds(1));
+  EXPECT_EQ(next(60, 200), seconds(98)) << "2 s before 300 s of CPU time alone";
+  EXPECT_EQ(next(60, 300), std::nullopt);
+  rank.set_ended(true);
+  EXPECT_EQ(next(10, 10), std::nullopt);
+}
+
 TEST(LookIntervalTest, IsTwelfthOfShorterLimit) {
   using std::chrono::seconds;
   EXPECT_EQ(LookInterval(seconds(1'800), seconds(600)), seconds(50));
