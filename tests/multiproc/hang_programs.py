@@ -4,7 +4,12 @@ By default torch.distributed is a stand-in of a few lines in a folder as that of
 a TCP socket; its ranks start in 0.1 s. With DSLAUNCH_TEST_FULL it is PyTorch with Gloo.
 """
 
+import json
+import os
 import pathlib
+import socket
+import threading
+import time
 
 STANDIN = '''"""A stand-in for torch.distributed: each exchange gathers a byte at rank 0 and sends one back."""
 import os, socket, time
@@ -153,6 +158,18 @@ def load_batch():
         number += 1  # HERE
 ''',
 }
+# A process of a frozen cgroup sleeps at the end of a system call, whatever the kernel shows of it. FREEZER: a folder of
+# cgroup v2 without processes.
+FROZEN_HANG = {
+    "frozen cgroup": '''
+def load_batch():
+    begins()
+    with open(os.environ["FREEZER"] + "/cgroup.procs", "w") as file:
+        file.write(str(os.getpid()))
+    with open(os.environ["FREEZER"] + "/cgroup.freeze", "w") as file:
+        file.write("1")
+''',
+}
 # Only CPU time is seen of these, so they are judged after five times the limit.
 COMPUTING = {"endless loop"}
 # Needs PyTorch.
@@ -179,8 +196,11 @@ def load_batch():
     dist.distributed_c10d._get_default_store().wait(["never"])  # HERE
 '''
 
-# Ranks of PyTorch with Gloo that write what Flight Recorder holds, as NCCL's monitor thread does when its pipe is written to.
+# Ranks of PyTorch with Gloo that write what Flight Recorder holds, as NCCL's monitor thread does when its pipe is written to,
+# with the ranks of each group, which Gloo does not record.
 FLIGHT_MONITOR = '''
+import pickle
+
 def watch_pipe():
     path = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + str(rank) + ".pipe"
     os.mkfifo(path)
@@ -193,8 +213,12 @@ def watch_pipe():
         except BlockingIOError:
             continue
         if asked:
+            dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
+            dump["pg_config"] = {group.group_name: {"name": group.group_name, "desc": group.group_desc,
+                                                    "ranks": str(dist.get_process_group_ranks(group))}
+                                 for group in dist.distributed_c10d._world.pg_map}
             with open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank), "wb") as file:
-                file.write(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
+                pickle.dump(dump, file, protocol=2)
 
 def main():
     dist.init_process_group("gloo")
@@ -220,6 +244,15 @@ def exchange():
     for group in groups if rank == 1 else reversed(groups):
         dist.barrier(group=group)
 ''',
+    "fewer messages": '''
+def exchange():
+    for message in range(2):
+        if rank == 0:
+            dist.recv(tensor(), 1)
+        elif rank == 1 and message == 0:
+            dist.send(tensor(), 0)
+    dist.barrier()
+''',
     "another operation": '''
 def exchange():
     work = dist.broadcast(tensor(), 0, async_op=True) if rank == 1 else dist.all_reduce(tensor(), async_op=True)
@@ -227,6 +260,78 @@ def exchange():
     threading.Event().wait()
 ''',
 }
+
+# All ranks wait at one line, and only NCCL's RAS knows who lags: RAS_STATUS, as of a job whose rank 1 lags.
+RAS_HANG = '''
+def main():
+    dist.init_process_group("gloo")
+    for step in range(3):
+        dist.all_reduce(tensor())
+    groups = [dist.new_group(list(range(dist.get_world_size()))) for number in range(2)]
+    begins()
+    for group in groups if rank == 1 else reversed(groups):
+        dist.barrier(group=group)
+
+main()
+'''
+RAS_STATUS = json.dumps({"communicators": [{"size": 2, "ranks": [
+    {"rank": rank, "collective_counts": {"AllReduce": 9 - rank}} for rank in range(2)], "missing_ranks": []}]})
+
+
+class ScriptedRas:
+    """Answers every client as NCCL's RAS does, with RAS_STATUS."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "localhost:%d" % self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            with client, client.makefile("rw") as stream:
+                for answer in ("SERVER PROTOCOL 2\n", "OK\n", "OK\n", RAS_STATUS + "\n"):
+                    if not stream.readline():
+                        break
+                    stream.write(answer)
+                    stream.flush()
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+
+
+class Freezer:
+    """A cgroup for FREEZER; None as its path where none can be made."""
+
+    def __init__(self):
+        self.path = None
+        for mount in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+            path = pathlib.Path(mount, f"dslaunch-freezer-{os.getpid()}")
+            try:
+                if not pathlib.Path(mount, "cgroup.procs").exists():
+                    continue
+                path.mkdir()
+            except OSError:
+                continue
+            self.path = path
+            return
+
+    def close(self):
+        for _ in range(100):
+            try:
+                if self.path is not None:
+                    (self.path / "cgroup.freeze").write_text("0")
+                    self.path.rmdir()
+                return
+            except OSError:
+                time.sleep(0.1)
+
 
 # A program in C whose rank 0 waits for a byte of rank 1, which reads a FIFO without a writer.
 NATIVE_HANG = r"""
@@ -276,7 +381,7 @@ HEALTHY = {
     "evaluation on rank 0": '''
 def work(until):
     while time.time() < until:
-        sum(range(100_000))
+        sum(range(500_000))
         time.sleep(0.02)
 
 def main():
@@ -367,7 +472,7 @@ def write_standin(folder):
 
 def hang_program(name):
     """Returns (text, line): the program, and the number of the line marked `# HERE`, or None."""
-    text = BEGIN + {**HANGS, **TORCH_HANGS}[name] + MAIN
+    text = BEGIN + {**HANGS, **FROZEN_HANG, **TORCH_HANGS}[name] + MAIN
     marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# HERE")]
     return text, marked[-1] if marked else None
 
@@ -380,6 +485,10 @@ def flight_program(name):
     return BEGIN + FLIGHT_MONITOR + FLIGHT_HANGS[name] + "\nif __name__ == '__main__':\n    main()\n"
 
 
+def ras_program():
+    return BEGIN + RAS_HANG
+
+
 # A program in C with MPI, whose waiting ranks spin. The last line that is marked `// HERE` is where rank 1 is.
 MPI_PROGRAM = r"""
 #include <fcntl.h>
@@ -389,11 +498,13 @@ MPI_PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static int rank;
+static MPI_Comm other;
 static volatile unsigned long counter;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -407,6 +518,7 @@ BODY
 
 __attribute__((noinline)) void train(void) {
   for (int step = 0; step < 3; ++step) MPI_Barrier(MPI_COMM_WORLD);
+BEFORE
   if (rank == 1) load_batch();
   MPI_Barrier(MPI_COMM_WORLD);
   ++counter;
@@ -415,6 +527,7 @@ __attribute__((noinline)) void train(void) {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_dup(MPI_COMM_WORLD, &other);
   if (chdir(getenv("FOLDER")) != 0) return 1;
   train();
   return MPI_Finalize();
@@ -434,12 +547,53 @@ MPI_HANGS = {
     "stuck child": "  begins();\n  system(\"sleep 3600\");  // HERE",
     "stopped": "  begins();\n  raise(SIGSTOP);",
     "endless loop": "  begins();\n  for (;;) ++counter;  // HERE",
+    "file lock": "  int first = open(\"lock\", O_CREAT | O_RDWR, 0600);\n  flock(first, LOCK_EX);\n  begins();\n"
+                 "  flock(open(\"lock\", O_RDWR), LOCK_EX);  // HERE",
+    "frozen cgroup": "  char path[256];\n  begins();\n  snprintf(path, sizeof path, \"%s/cgroup.procs\", getenv(\"FREEZER\"));\n"
+                     "  FILE* file = fopen(path, \"w\");\n  fprintf(file, \"%d\", getpid());\n  fclose(file);\n"
+                     "  snprintf(path, sizeof path, \"%s/cgroup.freeze\", getenv(\"FREEZER\"));\n"
+                     "  file = fopen(path, \"w\");\n  fprintf(file, \"1\");\n  fclose(file);",
 }
+# All ranks are in MPI, and spin.
+MPI_WAITS = {
+    "receive without a sender": "  begins();\n  MPI_Recv(&counter, 1, MPI_LONG, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);  // HERE",
+    "skipped exchange": "  int one = 1, sum;\n  begins();\n"
+                        "  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, other);  // HERE",
+    "another exchange": "  int one = 1;\n  begins();\n  MPI_Bcast(&one, 1, MPI_INT, 0, MPI_COMM_WORLD);  // HERE",
+    "other shape": "  static int many[1 << 20];\n  begins();\n  MPI_Recv(many, 1 << 20, MPI_INT, 0, 0, MPI_COMM_WORLD, "
+                   "MPI_STATUS_IGNORE);\n  MPI_Recv(many, 1 << 20, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);  // HERE",
+    "crossed groups": "  begins();\n  MPI_Barrier(other);  // HERE",
+}
+# Code of rank 0 before the barrier in which it waits.
+MPI_BEFORE = {"other shape": "  if (rank == 0) MPI_Send((int*)&counter, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);"}
 
 
 def mpi_program(name):
     """Returns (text, line) as hang_program does."""
-    body = "__attribute__((noinline)) void load_batch(void) {\n" + MPI_HANGS[name] + "\n  ++counter;\n}"
-    text = MPI_PROGRAM.replace("BODY", body)
+    body = "__attribute__((noinline)) void load_batch(void) {\n" + {**MPI_HANGS, **MPI_WAITS}[name] + "\n  ++counter;\n}"
+    text = MPI_PROGRAM.replace("BODY", body).replace("BEFORE", MPI_BEFORE.get(name, ""))
     marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("// HERE")]
     return text, marked[-1] if marked else None
+
+
+# The data set of a plugin (hanging_data.cc) hangs in `dslaunch train`.
+TRAIN_SOURCE = pathlib.Path(__file__).resolve().parent / "hanging_data.cc"
+TRAIN_HANGS = ["sleeping loader", "FIFO without a writer", "full pipe", "lock in a thread", "deadlocked fork", "wait for a dead process",
+               "stuck child", "stopped", "endless loop", "frozen cgroup", "silent service", "stuck loader worker", "file lock",
+               "semaphore", "pause", "poll without an event"]
+
+
+def train_recipe(library):
+    """Returns the recipe of a small model that reads the plugin's data."""
+    return {"model": {"type": "mlp", "hidden_size": 16, "num_classes": 4},
+            "data": {"type": "plugin", "plugin": str(library), "name": "hanging"},
+            "run": {"epochs": 1000, "seed": 1},
+            "engine": {"train_batch_size": 16, "optimizer": {"type": "Adam", "params": {"lr": 0.02}}}}
+
+
+def train_line(name):
+    """Returns the number of the line at which rank 1 hangs, or None."""
+    for number, line in enumerate(TRAIN_SOURCE.read_text().splitlines(), 1):
+        if line.endswith("// HERE: " + name):
+            return number
+    return None

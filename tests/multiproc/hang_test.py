@@ -1,6 +1,7 @@
 """Hangs of programs without status lines: noticed, with the rank and the line that is the cause, and no healthy job
 reported."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,13 +12,16 @@ import subprocess
 import sys
 import time
 import unittest
+from random import Random
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hang_programs import (COMPUTING, HANGS, HEALTHY, MPI_HANGS, NATIVE_HANG, TORCH_HANGS, flight_program,  # noqa: E402
-                           hang_program, healthy_program, mpi_program, write_standin)
-from launcher_case import FASHION_MNIST, ROOT, TRAIN, LauncherCase, bash, main  # noqa: E402
+from hang_programs import (COMPUTING, FROZEN_HANG, HANGS, HEALTHY, MPI_HANGS, MPI_WAITS, NATIVE_HANG, TORCH_HANGS,  # noqa: E402
+                           TRAIN_HANGS, Freezer, ScriptedRas, flight_program, hang_program, healthy_program, mpi_program, ras_program,
+                           train_line, train_recipe, write_standin)
+from launcher_case import BUILD, FASHION_MNIST, ROOT, TRAIN, LauncherCase, bash, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
+TEST_SEED = int(os.environ.get("DSLAUNCH_TEST_SEED") or 1)
 FULL = bool(os.environ.get("DSLAUNCH_TEST_FULL"))
 ORACLE = os.environ.get("DSLAUNCH_ORACLE_PYTHON") or str(ROOT / ".deps/oracle/bin/python3")
 HAS_TORCH = pathlib.Path(ORACLE).exists()
@@ -117,6 +121,18 @@ class Hangs(LauncherCase):
         self.assert_prints(job, r"  the operations of collective 4 of group default_pg differ, probably because of rank 1 \(localhost",
                            r"    rank 1 called broadcast \[\[4\]\]", r"    ranks 0, 2 called all_reduce \[\[4\]\]")
 
+    @unittest.skipUnless(FULL and HAS_TORCH, "set DSLAUNCH_TEST_FULL=1")
+    def test_names_ranks_whose_groups_cross(self):
+        self.assert_prints(self.flight_hang("crossed groups"), "wait for each other, so the order of their exchanges differs")
+
+    @unittest.skipUnless(HAS_TORCH, f"{ORACLE} is missing; packaging/fetch-oracle")
+    def test_names_rank_that_lags_in_ras(self):
+        ras = ScriptedRas()
+        self.addCleanup(ras.close)
+        job, _ = self.hang(ras_program(), python=ORACLE, NCCL_RAS_ADDR=ras.address)
+        self.assert_prints(job, r"  probably rank 1 \(localhost, local rank 1\) has launched 8 operations AllReduce of NCCL, the "
+                                "others 9")
+
     def test_reports_hang_and_continues(self):
         text, line = hang_program("sleeping loader")
         job = self.start_program(text, "--hang_s", HANG_S, "--on_hang", "report", python=sys.executable)
@@ -150,19 +166,23 @@ class Hangs(LauncherCase):
         self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) is not where the others are:",
                            r"    program: .*in read\b.* FIFO", r"  rank 0 waits for it in recvfrom\(\):")
 
-    def mpi_hang(self, name):
+    def mpi_hang(self, name, **variables):
         """Runs a program whose ranks wait in MPI, which spins; checks rank, line and time of the verdict."""
         text, line = mpi_program(name)
         (self.folder / "program.c").write_text(text)
         subprocess.run([MPI_COMPILER, "-w", "-g", "-O1", "-o", "program", "program.c", "-lpthread"], cwd=self.folder, check=True,
                        timeout=60)
         job = self.start(LOCAL, "--num_gpus", "2", "--hang_s", HANG_S, "--on_hang", "kill", "--no_python", "./program",
-                         env={"FOLDER": str(self.folder)})
+                         env={"FOLDER": str(self.folder), **variables})
         self.wait_for_output(job, "no rank has moved for", timeout_s=60)
         seconds = time.time() - (self.folder / "hangs.1").stat().st_mtime
         self.assert_code(TIMED_OUT, self.wait(job), job)
-        self.assert_prints(job, r"  (probably )?rank 1 \(localhost, local rank 1\) is (not where the others are|stopped)",
-                           r"  rank 0 waits for it in MPI_Barrier", r"PMPI_Barrier \(\S+\) < train \(program\.c:\d+\)")
+        if name in MPI_WAITS:
+            self.assert_prints(job, "  ranks wait in different exchanges")
+        else:
+            self.assert_prints(job, r"  (probably )?rank 1 \(localhost, local rank 1\) is (not where the others are|stopped)",
+                               r"  rank 0 waits for it in MPI_Barrier")
+        self.assert_prints(job, r"PMPI_Barrier \(\S+\) < train \(program\.c:\d+\)")
         if line is not None:
             self.assert_prints(job, rf"load_batch \(program\.c:{line}\)")
         # Three looks at the ranks that spin, each of which has its frames read.
@@ -172,14 +192,50 @@ class Hangs(LauncherCase):
     def test_names_rank_and_line_while_others_spin_in_mpi(self):
         self.mpi_hang("sleeping loader")
 
+    @unittest.skipUnless(MPI_COMPILER, "no MPI")
+    def test_names_exchanges_while_all_spin_in_mpi(self):
+        self.mpi_hang("receive without a sender")
+
+    def train_hang(self, name, **variables):
+        """Runs `dslaunch train` with data that hang on rank 1; checks rank and line."""
+        (self.folder / "recipe.json").write_text(json.dumps(train_recipe(BUILD / "tests/libdslaunch-hanging-data.so")))
+        job = self.start(LOCAL, "--num_gpus", "2", "--hang_s", HANG_S, "--on_hang", "kill", "--device", "cpu", "train",
+                         "recipe.json", env={"FOLDER": str(self.folder), "HANG": name, **variables}, cwd=str(self.folder))
+        self.assert_code(TIMED_OUT, self.wait(job), job)
+        self.assert_prints(job, r"  (probably )?rank 1 \(localhost, local rank 1\) is (not where the others are|stopped)",
+                           r"dslaunch: no rank (has moved|made a step) for")
+        if train_line(name) is not None:
+            self.assert_prints(job, rf"LoadBatch \(hanging_data\.cc:{train_line(name)}\)")
+
+    @unittest.skipUnless(FULL and pathlib.Path(TRAIN).exists(), "set DSLAUNCH_TEST_FULL=1")
+    def test_names_culprit_of_each_planted_hang_of_trainer(self):
+        for name in TRAIN_HANGS:
+            with self.subTest(hang=name), self.freezer(name) as variables:
+                self.clear_folder()
+                self.train_hang(name, **variables)
+
+    @contextlib.contextmanager
+    def freezer(self, name):
+        """Yields the variables that a hang needs."""
+        if name != "frozen cgroup":
+            yield {}
+            return
+        with contextlib.closing(Freezer()) as freezer:
+            if freezer.path is None:
+                self.skipTest("no cgroup of version 2 can be made")
+            yield {"FREEZER": str(freezer.path)}
+
+    def clear_folder(self):
+        for old in self.folder.glob("*"):
+            if not old.is_dir():
+                old.unlink()
+
     @unittest.skipUnless(MPI_COMPILER and FULL, "set DSLAUNCH_TEST_FULL=1")
     def test_names_culprit_of_each_planted_hang_with_mpi(self):
-        for name in MPI_HANGS:
-            with self.subTest(hang=name):
-                for old in self.folder.glob("*"):
-                    if not old.is_dir():
-                        old.unlink()
-                self.mpi_hang(name)
+        for name in {**MPI_HANGS, **MPI_WAITS}:
+            with self.subTest(hang=name), self.freezer(name) as variables:
+                self.clear_folder()
+                self.mpi_hang(name, **variables)
 
     def test_names_rank_in_endless_loop(self):
         self.check_hang("endless loop", python=sys.executable)
@@ -222,6 +278,30 @@ class Hangs(LauncherCase):
         self.wait(viewer)
         self.assert_nothing_left()
 
+    @unittest.skipUnless(FULL, "set DSLAUNCH_TEST_FULL=1")
+    def test_reports_none_of_100_healthy_jobs(self):
+        random = Random(TEST_SEED)
+        print(f"seed {TEST_SEED}")
+        waiting = [(name, number) for number in range(100) for name in [list(HEALTHY)[number % len(HEALTHY)]]]
+        running = {}
+        while waiting or running:
+            while waiting and len(running) < 4:
+                name, number = waiting.pop()
+                folder = self.folder / f"job_{number}"
+                folder.mkdir()
+                (folder / "train.py").write_text(healthy_program(name, random.uniform(5, 9)))
+                env = {"FOLDER": str(folder), "STANDIN": write_standin(folder), "PYTHON_EXEC": sys.executable}
+                running[name, number] = self.start(LOCAL, "--num_gpus", random.randint(2, 4), "--hang_s", HANG_S, "--on_hang", "kill",
+                                                   "train.py", env=env, cwd=str(folder))
+            time.sleep(0.2)
+            for (name, number), job in list(running.items()):
+                if job.running():
+                    continue
+                with self.subTest(job=name, number=number):
+                    self.assert_code(0, self.wait(job), job)
+                    self.assertNotIn("no rank has moved", job.output)
+                del running[name, number]
+
     def test_healthy_jobs_are_not_reported(self):
         jobs = {}
         for name in HEALTHY:
@@ -239,12 +319,10 @@ class Hangs(LauncherCase):
 
     @unittest.skipUnless(FULL, "set DSLAUNCH_TEST_FULL=1")
     def test_names_culprit_of_each_planted_hang(self):
-        for name in {**HANGS, **TORCH_HANGS}:
-            with self.subTest(hang=name):
-                for old in self.folder.glob("*"):
-                    if old.is_file():
-                        old.unlink()
-                self.check_hang(name)
+        for name in {**HANGS, **FROZEN_HANG, **TORCH_HANGS}:
+            with self.subTest(hang=name), self.freezer(name) as variables:
+                self.clear_folder()
+                self.check_hang(name, **variables)
 
 
 if __name__ == "__main__":
