@@ -28,7 +28,6 @@ struct AttemptWorker {
   bool loss_tolerated = false;  // the rank has reported that its loss is tolerated (StatusLine)
   bool given_up = false;        // the other ranks gave this rank up, so the agent kills it
   std::string folder;           // folder of the rank's log files and error.json
-  std::optional<Clock::time_point> dump_asked;  // when it was last asked for a dump
   RankProgressTracker progress;
 };
 
@@ -71,10 +70,6 @@ class AttemptWorkers {
   bool OnReportedLost(uint32_t rank);
   // Returns true once.
   bool OnGivenUp(uint32_t local_rank);
-  // The worker is asked for a dump.
-  void OnDumpAsked(uint32_t local_rank, Clock::time_point now) {
-    workers_.at(local_rank).dump_asked = now;
-  }
   // A worker has reported from which step the attempt continues. Returns true once.
   bool OnRestored() { return !std::exchange(restored_, true); }
 

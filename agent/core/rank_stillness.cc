@@ -41,13 +41,12 @@ void RankStillness::OnLook(const std::optional<RankSigns>& signs, milliseconds i
                            Clock::time_point now) {
   milliseconds gap =
       looked_at_ ? std::chrono::duration_cast<milliseconds>(now - *looked_at_) : milliseconds(0);
-  const bool dumps = looked_at_ && *looked_at_ < dump_ends_;
   readable_ = signs.has_value();
   if (!signs) return;
   looked_at_ = now;
   connected_ = connected_ || signs->peer_bytes > 0;
   gap = std::min(gap, 2 * interval);
-  if (dumps) {
+  if (last_ && signs->dump != last_->dump) {
     IgnoreDump(*signs, any_);
     IgnoreDump(*signs, without_cpu_);
   }

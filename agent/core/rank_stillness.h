@@ -31,6 +31,7 @@ struct RankSigns {
   uint64_t processes = 0;     // a digest of which processes there are
   uint64_t signature = 0;     // a digest of where the Python threads are; 0: unknown
   uint64_t exchanges = 0;     // a digest of what exchanges with other ranks change; 0: unknown
+  uint64_t dump = 0;          // version of its dump of Flight Recorder; 0: none
   bool has_gpu = false;       // has a GPU open, so waiting may use CPU time
   bool has_device = false;    // has a device open through which it may exchange unseen
   bool stopped =
@@ -49,8 +50,9 @@ struct RankSigns {
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
                uint32_t looks = 1, bool cpu_counts = true);
 
-// One rank's. Looks at a rank with a GPU open count only if its signature is known. A value, driven
-// by its owner; no clock of its own.
+// One rank's. Between two looks of which the second finds another dump of Flight Recorder, which
+// the agent asks for, its own CPU time and file accesses do not count. Looks at a rank with a GPU
+// open count only if its signature is known. A value, driven by its owner; no clock of its own.
 class RankStillness {
  public:
   // A look at the rank; nullopt if its processes cannot be read. `interval` is the usual time
@@ -58,9 +60,6 @@ class RankStillness {
   void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now);
   // The rank exited with 0.
   void OnEnded() { ended_ = true; }
-  // The rank was asked to write a dump, which takes until `end` at most: its own CPU time and file
-  // accesses in that time do not count.
-  void OnDump(Clock::time_point end) { dump_ends_ = end; }
   // Returns the time in which CPU time of its own process was the only sign of life.
   milliseconds only_cpu() const { return without_cpu_.still; }
 
@@ -83,7 +82,6 @@ class RankStillness {
 
   std::optional<RankSigns> last_;  // newest signs that could be read
   std::optional<Clock::time_point> looked_at_;
-  Clock::time_point dump_ends_;
   bool readable_ = false;   // in the newest look
   bool connected_ = false;  // bytes were seen on connections between ranks
   bool ended_ = false;

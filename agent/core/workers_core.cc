@@ -110,7 +110,6 @@ void WorkersCore::OnInspect(const pb::Inspect& inspect, Clock::time_point now) {
     const std::string text = inspect.reason().empty() ? ""
                                                       : Describe(*workers_.FindRank(place.rank)) +
                                                             " " + inspect.reason();
-    if (inspect.flight()) workers_.OnDumpAsked(place.local_rank, now);
     out_.Do(agent_action::InspectWorker{.place = std::move(place),
                                         .text = text,
                                         .look = inspect.look(),

@@ -108,6 +108,7 @@ void RankWatch::Look() {
   std::vector<RankProcess> processes;
   for (const AttemptWorker& worker : workers.all())
     processes.push_back({worker.ended ? 0 : worker.pid, worker.folder,
+                         FlightFilesIn(worker.folder, worker.rank).dump,
                          RasAddressOf(worker.pid).value_or(RasAddress()).port});
   std::vector<std::optional<RankSigns>> signs =
       ReadRankSigns(processes, static_cast<int>(workers.assignment().master_port()));
@@ -126,7 +127,6 @@ void RankWatch::Look() {
   for (size_t i = 0; i < signs.size() && i < ranks_.size(); ++i) {
     const AttemptWorker& worker = workers.all()[i];
     if (worker.ended) continue;
-    if (worker.dump_asked) ranks_[i].OnDump(*worker.dump_asked + FlightRequests::kLimit);
     ranks_[i].OnLook(signs[i], interval_, Clock::now());
   }
   ReadSignatures(std::move(with_gpu));

@@ -116,7 +116,7 @@ TEST_F(RankStillnessTest, IgnoresDumpThatWasAskedFor) {
   RankSigns signs = Idle();
   Look(signs);
   Look(signs);
-  stillness_.OnDump(now_ + milliseconds(4'000));
+  signs.dump = 1;
   signs.file_bytes += 100'000;
   signs.own_cpu_ms += 900;
   EXPECT_EQ(Look(signs).looks(), 2u);
