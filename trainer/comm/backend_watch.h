@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Polls `backend` for errors on a thread of its own, and ends the process by ExitByFailure when it
-// has one: with kUnavailable if a peer is lost, kTimedOut if it is late.
+// Polls `backend` for errors on its own thread. Ends the process by ExitByFailure on the first
+// error: with kUnavailable if a peer is lost, with kTimedOut if a peer is late.
 class BackendWatch {
  public:
   explicit BackendWatch(c10::intrusive_ptr<c10d::Backend> backend);

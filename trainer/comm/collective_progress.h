@@ -10,12 +10,12 @@
 
 namespace dslaunch {
 
-// An exchange that all its members must begin before it can be complete on any.
+// An exchange between ranks, which completes on no member before all of them have begun it.
 struct Exchange {
   std::string what;    // "the parameters of fc1", "an all-reduce with ranks 0, 2"
   int64_t number = 0;  // counts exchanges with this name, from 1
-  // The ranks that take part, as indices in the list of all; empty: all. Exchanges of other members
-  // have other names.
+  // The ranks that take part, as indices in the list of all ranks; empty: all. Exchanges with other
+  // members have other names.
   std::vector<size_t> members = {};
   bool operator==(const Exchange&) const = default;
 };

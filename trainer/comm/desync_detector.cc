@@ -65,7 +65,8 @@ void DesyncDetector::Watch(const Patience& patience) {
   if (watched_ || world_size_ == 1) return;
   watched_ = true;
   patience_ = patience;
-  // A connection of its own, because one that waits is blocked for others.
+  // The store needs a connection of its own, because a waiting request blocks a connection for
+  // other threads.
   store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep", store_->clone());
   Publish({});
   thread_ = std::thread([this] { Run(); });
@@ -131,7 +132,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   } catch (const std::exception&) {
     const MutexLock lock(mutex_);
     waiting_.reset();
-    // If another rank has ended first for the same reason, connections break here.
+    // The connection may be broken because another rank found the same verdict and exited first.
     if (verdict_) throw TrainError(*verdict_);
     throw;
   }
@@ -152,7 +153,7 @@ void DesyncDetector::WaitOnDevice(const Exchange& exchange,
 void DesyncDetector::ForgetDone() {
   bool moved = false;
   for (; !enqueued_.empty() && enqueued_.front().done->query(); moved = true) {
-    // And all that were begun before it, because a stream is in order.
+    // A stream runs in order, so all exchanges before this one are done too.
     const auto own = std::ranges::find(unsettled_, enqueued_.front().exchange);
     if (own != unsettled_.end()) unsettled_.erase(unsettled_.begin(), own + 1);
     enqueued_.pop_front();
@@ -166,7 +167,8 @@ std::optional<DesyncDetector::Waiting> DesyncDetector::LongWait(CollectiveProgre
   };
   ForgetDone();
   if (!enqueued_.empty() && is_long(enqueued_.front().since)) {
-    // The stream begins the rest only after this one, so other ranks must see them as not begun.
+    // The stream starts later collectives only after this one, so other ranks must see them as not
+    // begun.
     *place = {.awaited = enqueued_.front().exchange, .begun = begun_};
     auto later = std::ranges::find(unsettled_, enqueued_.front().exchange);
     while (later != unsettled_.end() && ++later != unsettled_.end()) {
@@ -213,7 +215,8 @@ void DesyncDetector::Run() {
       }
       PublishEnd(place);
     } catch (const std::exception&) {
-      // The store is lost, and rank 0 with it: connections break, which ends the wait too.
+      // The store is lost, and rank 0 with it. The connections to rank 0 break, which ends the wait
+      // too.
     }
     const MutexLock lock(mutex_);
     if (!verdict_) return;
@@ -239,8 +242,8 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
   return PeerLate(DescribeLate(places, own, waited, names_));
 }
 
-// The first rank to end breaks the others' connections, and rank 0 may have the store. So a rank
-// that knows gives the others a moment to see the same.
+// Tells the other ranks that this one will exit, and waits a moment until they know the same: the
+// first rank to exit breaks the others' connections, and rank 0 may hold the store.
 void DesyncDetector::PublishEnd(CollectiveProgress place) {
   place.knows = true;
   Publish(place);
@@ -265,7 +268,7 @@ void DesyncDetector::Publish(const CollectiveProgress& place) {
   store_->set(KeyOf(rank_), std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-// Returns the progress of all ranks. A rank that has not called Watch yet counts as computing.
+// Returns the progress of all ranks. A rank that has not called Watch yet counts as not waiting.
 std::vector<CollectiveProgress> DesyncDetector::Ask(const CollectiveProgress& own) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size_; ++rank) keys.push_back(KeyOf(rank));

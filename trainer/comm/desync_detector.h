@@ -1,5 +1,5 @@
-// Detects ranks that have diverged and wait for each other, and ends the wait with an error that
-// names the wait of each.
+// Detects ranks that have diverged and wait for each other, and ends their waits with an error that
+// names what each of them waits for.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -63,11 +63,11 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
 
   // Counts an exchange. Call it just before this rank begins its part.
   Exchange Begin(const std::string& what);
-  // Returns when `work` is done, or on a device when the current stream is made to wait for it;
-  // throws what it throws.
+  // Returns when `work` is done; on a device, when the current stream has been made to wait for it.
+  // Throws what `work` throws.
   void Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work);
-  // For a wait inside of a library, which must end by itself: the other ranks see it, and it ends
-  // when they do.
+  // Calls `wait`, which waits for `exchange` inside of a library and must end by itself, because it
+  // is not interrupted. The other ranks see that this rank waits, and `wait` ends once they exit.
   void Wait(const Exchange& exchange, const std::function<void()>& wait);
 
  private:
@@ -81,7 +81,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
     }
   };
 
-  // A collective in the device's stream.
+  // A collective that is queued in the device's stream.
   struct Enqueued {
     Exchange exchange;
     std::shared_ptr<c10::Event> done;
@@ -98,7 +98,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   std::optional<Waiting> LongWait(CollectiveProgress* place) DSL_REQUIRES(mutex_);
   bool StillWaits(const Waiting& waiting) DSL_REQUIRES(mutex_);
   void Run();
-  bool Sleep(std::chrono::milliseconds duration);  // returns false if Stop was called
+  bool Sleep(std::chrono::milliseconds duration);  // returns false after Stop
   std::string KeyOf(int rank) const;
   void Publish(const CollectiveProgress& place);
   std::vector<CollectiveProgress> Ask(const CollectiveProgress& own);
@@ -123,10 +123,10 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   std::map<std::string, int64_t> begun_ DSL_GUARDED_BY(mutex_);
   std::optional<Waiting> waiting_ DSL_GUARDED_BY(mutex_);
   std::deque<Enqueued> enqueued_ DSL_GUARDED_BY(mutex_);
-  // Exchanges that a device may not have done yet, in the order in which they were begun.
+  // Exchanges that a device may not have completed yet, in the order in which they were begun.
   std::deque<Exchange> unsettled_ DSL_GUARDED_BY(mutex_);
   std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
-  // Whether to throw `verdict_` even if nothing else fails.
+  // True: the wait throws `verdict_`, even if it would return.
   bool ends_ DSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

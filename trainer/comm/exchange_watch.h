@@ -22,7 +22,7 @@ class ExchangeWatch {
   static void Notify(const ProcessGroup& group, bool collective);
 
  private:
-  std::shared_ptr<const Listener> listener_;  // its only owner
+  std::shared_ptr<const Listener> listener_;  // the only owner of the listener
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The meaning of error texts of the libraries.
+// Classifies errors of LibTorch and Gloo by their texts.
 #pragma once
 
 #include <string_view>
@@ -17,8 +17,8 @@ CommFailure ClassifyCommFailure(std::string_view what);
 // Returns whether an exception's text reports that memory could not be allocated.
 bool IsOutOfMemory(std::string_view what);
 
-// Follows the name of a unit in the error that LibTorch throws when a parameter is read that ZeRO
-// stage 3 has not gathered.
+// Comes after the name of a unit in the error that LibTorch throws when a program reads a parameter
+// that ZeRO stage 3 has not gathered.
 inline constexpr char kNotGathered[] =
     " are not here: ZeRO stage 3 keeps a part of them on each rank, and gathers them for the "
     "operations of the thread that made the engine, in its passes; what reads them otherwise "
@@ -26,7 +26,8 @@ inline constexpr char kNotGathered[] =
     "lives meanwhile, made on all ranks; to save the model call engine.SaveCheckpoint (`dslaunch "
     "checkpoint export` makes one file of it)";
 
-// Returns whether an exception's text has that error, a mistake of the program.
+// Returns whether an exception's text contains kNotGathered: the program has read a parameter that
+// is not gathered.
 bool IsNotGathered(std::string_view what);
 
 }  // namespace dslaunch

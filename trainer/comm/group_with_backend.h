@@ -7,8 +7,8 @@
 namespace dslaunch {
 
 // Makes a group whose exchanges all go to `backend`, which plays the other ranks. There are no
-// other processes, and Finish waits for nothing. A subgroup has the same backend, which uses ranks
-// of the world.
+// other processes, and Finish waits for nothing. A subgroup has the same backend, and passes it
+// ranks of the whole group.
 ProcessGroup GroupWithBackend(int rank, int world_size,
                               const c10::intrusive_ptr<c10d::Backend>& backend);
 

@@ -33,12 +33,12 @@ namespace dslaunch {
 
 // Connects the ranks of a group.
 struct RankMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  // the group's own; the group moves it out
-  // Null without agents that give connections to other ranks.
+  c10::intrusive_ptr<c10d::Store> store;  // store of this group, which the group takes
+  // Null if no agent connects this rank to the others.
   std::shared_ptr<RankConnections> connections;
   c10::intrusive_ptr<c10d::Store> places;  // has PlaceKey of all ranks of the job
-  std::string label;                       // label of the group's connections
-  // Simulates the other ranks (group_with_backend.h); null if they are processes.
+  std::string label;                       // label of this group's connections
+  // Simulates the other ranks (group_with_backend.h); null if the other ranks are processes.
   c10::intrusive_ptr<c10d::Backend> players = {};
 };
 
@@ -47,7 +47,7 @@ namespace {
 constexpr char kDone[] = "done";
 constexpr char kAllDone[] = "all_done";
 constexpr char kGone[] = "gone";
-// For ranks that only have to report that they leave.
+// Limit for ranks that only have to report that they leave.
 constexpr std::chrono::seconds kLeaveTimeout{5};
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
@@ -222,7 +222,7 @@ std::chrono::milliseconds CheckedTimeout(const ProcessGroupOptions& options) {
 RankMeeting Meet(const WorkerEnv& env) {
   SurviveBrokenPipes();
   if (env.world_size == 1) {
-    SocketInterfaces();  // reports a wrong name for any number of ranks
+    SocketInterfaces();  // throws for a wrong name, whatever the number of ranks
     return {c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, ""};
   }
   if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
@@ -343,8 +343,8 @@ ProcessGroup::~ProcessGroup() {
     if (!is_subgroup_) Finish();
     return;
   }
-  // Their destructors would wait for pending exchanges, which may never end. They are leaked,
-  // because the process ends.
+  // The destructors of these objects would wait for pending exchanges, which may never end. The
+  // objects are leaked, because the process is about to exit.
   desync_detector_->Stop();
   LeaveToProcess(std::move(desync_detector_));
   if (is_subgroup_) return;  // the parent group has the connections
@@ -425,7 +425,7 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
     if (op == ReduceOp::kAverage) part.div_(world_size_);
     return part;
   }
-  // Gloo's own reduce-scatter is an all-reduce of all parts; this sends each part once.
+  // Gloo's own reduce-scatter is an all-reduce of all parts; here each part is sent once.
   at::Tensor parts = at::empty_like(input);
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
@@ -463,8 +463,8 @@ void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
 
 void ProcessGroup::Barrier() const {
   const Exchange exchange = desync_detector_->Begin("a barrier");
-  // The group's own barrier assigns a static tensor, which ranks that are threads of one process,
-  // in tests, would free twice.
+  // The group's own barrier assigns a static tensor. In tests ranks are threads of one process,
+  // which would then free that tensor twice.
   desync_detector_->Wait(exchange, group_->getBackend(c10::DeviceType::CPU)->barrier());
 }
 
@@ -477,8 +477,9 @@ void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
 }
 
 void ProcessGroup::Finish(const std::vector<int>& lost) {
-  // Gloo may still have unsent bytes when a collective returns, and closing then resets the peer's
-  // connection. So every rank first reports that it has all it needs, and leaves when all have.
+  // Gloo may still have unsent bytes when a collective returns, and closing the connection then
+  // resets it at the peer. So every rank first reports that it has received everything, and leaves
+  // once all have reported.
   const std::vector<uint8_t> yes = {1};
   // Rank 0 hosts the store, so it leaves last.
   const auto meet = [&] {
@@ -503,8 +504,8 @@ void ProcessGroup::Finish(const std::vector<int>& lost) {
       desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
     }
   } catch (const std::exception&) {
-    // Rank 0 has left, or a rank did not report for that long. This one has all it needs in either
-    // case.
+    // Rank 0 has left, or a rank did not report within the limit. This rank has received everything
+    // in either case.
   }
   desync_detector_->Stop();  // reset is not enough, because pending exchanges hold a reference
   desync_detector_.reset();

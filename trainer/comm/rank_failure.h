@@ -12,8 +12,8 @@ namespace dslaunch {
 
 std::string FormatFailure(const TrainError& failure);
 
-// Runs `action`. Returns FormatFailure of what it throws, or "". For actions whose result other
-// ranks wait for.
+// Runs `action`. Returns "", or FormatFailure of the exception that it throws. For actions whose
+// result other ranks wait for.
 std::string FailureOf(const std::function<void()>& action);
 
 // Throws the failure in `text`, naming `rank`, if `text` is FormatFailure's; does nothing if it is

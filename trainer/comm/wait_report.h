@@ -1,5 +1,5 @@
-// Reports long waits of this rank for others to its agent, which shows them in dslaunch stacks and
-// where a job stands still.
+// Reports long waits of this rank for others to its agent. `dslaunch stacks` and the report of a
+// hang show them.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace dslaunch {
 // Writes "wait" lines on the status pipe (proto/contract/status_line.h).
 class WaitReport {
  public:
-  // This rank has waited for `exchange` for so long; nullopt: it waits no longer.
+  // Reports that this rank has waited that long for `exchange`; nullopt: it waits no longer.
   void Report(const std::optional<Exchange>& exchange, std::chrono::milliseconds waited) const;
 
  private:

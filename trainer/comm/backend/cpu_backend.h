@@ -47,7 +47,7 @@ class CpuBackend : public c10d::Backend {
   Ref<c10d::Work> recv(Tensors& tensors, int from, int tag) final;
 
  protected:
-  // Begins an operation that calls work->End(). Called at once.
+  // Begins an operation, which later calls work->End().
   using Start = std::function<void(const Ref<QueuedWork>& work)>;
   // `what` is the second part of the title. `held` are kept until the end.
   Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);

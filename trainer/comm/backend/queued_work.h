@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Holds its tensors until it is done; then only an all-reduce still has them, in its future, so
-// that memory that a caller releases after wait() is freed.
+// Holds the tensors of the operation until it is done. Afterwards only an all-reduce still holds
+// its tensors, in its future, so that memory that a caller releases after wait() is freed.
 class QueuedWork : public c10d::Work {
  public:
   QueuedWork(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> held)

@@ -1,4 +1,5 @@
-// The ranks of a group by host, so that data for several ranks of a host crosses the network once.
+// The ranks of a group by host, so that data for several ranks of a host is sent over the network
+// once.
 #pragma once
 
 #include <cstddef>
@@ -35,9 +36,10 @@ class HostGroups {
   // Returns the other ranks of rank's part, first those after it.
   std::vector<size_t> NeighboursOf(size_t rank) const;
 
-  // How data of rank `from` reaches all ranks, and each other host once: on each host the owner of
-  // from's column receives it and forwards it to the others. SenderTo returns the rank that sends
-  // it to `to`, ReceiversOf the ranks to which `by` sends it, those of its own host first.
+  // Routes the data of rank `from` to all ranks, and only once to each other host: the owner of
+  // from's column there receives it and forwards it to the rest of its host. SenderTo returns the
+  // rank that sends it to `to`. ReceiversOf returns the ranks to which `by` sends it, first the
+  // ranks of its own host.
   size_t SenderTo(size_t to, size_t from) const;
   std::vector<size_t> ReceiversOf(size_t by, size_t from) const;
 

@@ -135,7 +135,7 @@ class LinkBackend : public CpuBackend {
     const MutexLock lock(hosts_mutex_);
     if (hosts_) return *hosts_;
     std::vector<uint32_t> nodes(job_ranks_.size());
-    if (nodes.size() > 2) {  // two hosts, one with two ranks, need three ranks
+    if (nodes.size() > 2) {  // hosts save nothing with fewer than three ranks
       std::vector<std::string> keys;
       for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
       const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);

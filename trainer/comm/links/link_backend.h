@@ -29,9 +29,9 @@ c10::intrusive_ptr<c10d::Backend> MakeLinkBackend(
     c10::intrusive_ptr<c10d::Store> places, int rank, const std::vector<size_t>& job_ranks,
     std::chrono::milliseconds timeout);
 
-// Returns whether `backend` is one of these, with several hosts of which some have several ranks:
-// then a collective sends less than messages between all ranks. The first call waits for all
-// places.
+// Returns whether `backend` was made by MakeLinkBackend and has several hosts of which some have
+// several ranks: a collective then sends less than messages between all ranks. The first call waits
+// for the places of all ranks.
 bool SendsByHost(c10d::Backend& backend);
 
 // Fills the other ranks' parts of `flat` [ranks * n]. Precondition: SendsByHost. Unlike a

@@ -18,9 +18,9 @@ constexpr size_t kLeastChunkBytes = size_t{128} << 10;
 constexpr size_t kChunksUnderWay = 3;
 // Limit of memory that is kept for later operations.
 constexpr size_t kSpareBytes = size_t{16} << 20;
-// Up to this size every rank sends its whole tensor to each, which takes one trip.
+// Up to this size every rank sends its whole tensor to every other one, which takes one trip.
 constexpr size_t kSmallBytes = size_t{16} << 10;
-// Tags of collectives. Tags of messages are smaller.
+// Marks tags of collectives; tags of messages are smaller.
 constexpr uint64_t kCollective = uint64_t{1} << 63;
 constexpr unsigned kKindBits = 3;
 constexpr unsigned kItemBits = 21;
@@ -99,7 +99,7 @@ size_t LinkCollective::ChunkBytes() const {
   return std::max(kChunkBytes / hosts_.parts(), kLeastChunkBytes);
 }
 
-// A chunk is sent to the last host and back.
+// Each chunk is sent to the last host and back, so more chunks are pending with more hosts.
 size_t LinkCollective::ChunksUnderWay() const { return kChunksUnderWay + 2 * (hosts_.parts() - 1); }
 
 void LinkCollective::RunChunks(size_t chunks, size_t results, const BeginChunk& begin) {
@@ -125,7 +125,7 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
       std::max(partial_bytes, what.elements * c10::elementSize(what.result_dtype));
   const HostGroups::Part& host = hosts_.part(host_);
   const at::Tensor memory = staging_.Acquire(sum_bytes + (host.count - 1) * bytes);
-  // Comes first, because its elements are the largest, and all must be aligned.
+  // `partial` comes first, because its elements are the largest and all must be aligned.
   std::byte* const partial = BytesOf(memory);
   std::vector<at::Tensor> parts;
   std::vector<LinkTransfer> messages;
@@ -257,7 +257,7 @@ void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,
   }
   if (own_ == from || own_ == complete) return steps_.When(sends);
   const size_t sender = hosts_.SenderTo(own_, from);
-  std::function<void()> forward;  // null on most ranks
+  std::function<void()> forward;  // forwards the message; null on most ranks
   if (!sends.empty()) forward = [this, sends] { steps_.When(sends); };
   steps_.When({Receive(sender, sender == from ? Kind::kPart : Kind::kForwarded, from, data, bytes)},
               std::move(forward));

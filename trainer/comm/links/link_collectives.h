@@ -19,8 +19,8 @@
 
 namespace dslaunch {
 
-// Memory for parts that other ranks send to be reduced. It is kept from one operation to the next,
-// because new pages of the kernel cost as much as the exchange. One thread.
+// Memory for the parts that other ranks send to this one for reduction. It is reused by later
+// operations, because getting new pages from the kernel takes as long as the exchange. One thread.
 class StagingMemory {
  public:
   // Returns `bytes` or more, uninitialized.
@@ -65,7 +65,7 @@ class LinkCollective {
     at::ScalarType dtype;
     at::ScalarType result_dtype;
     c10d::ReduceOp::RedOpType op;
-    uint64_t item;      // item of its messages
+    uint64_t item;      // item number of its messages
     size_t column;      // see HostGroups
     std::byte* result;  // destination of the result; null: memory of staging_
   };
@@ -75,8 +75,8 @@ class LinkCollective {
   LinkTransfer Receive(size_t from, Kind kind, uint64_t item, std::byte* data, size_t bytes) const;
   size_t ChunkBytes() const;
   size_t ChunksUnderWay() const;
-  // Calls begin(chunk, have) for one chunk after the other, with a few pending at a time, and runs
-  // all steps. A chunk is done when `have` was called `results` times.
+  // Calls begin(chunk, have) for each chunk in turn, with a few chunks pending at a time, and runs
+  // all steps. A chunk is done once `have` was called `results` times.
   using BeginChunk = std::function<void(size_t chunk, const std::function<void()>& have)>;
   void RunChunks(size_t chunks, size_t results, const BeginChunk& begin);
   bool IsOwner(size_t column) const { return hosts_.Owner(host_, column) == own_; }
@@ -86,7 +86,7 @@ class LinkCollective {
   // to release to staging_ once the result is used; on the others with null.
   using Reduced = std::function<void(std::byte* result, const at::Tensor& memory)>;
   void Reduce(const Reduction& what, const Reduced& done);
-  // Sends data of rank `from` to all ranks, to each other host once; not to rank `complete`, which
+  // Sends data of rank `from` to all ranks, to each other host once. Skips rank `complete`, which
   // already has it.
   void Spread(size_t from, std::byte* data, size_t bytes, std::optional<size_t> complete);
 

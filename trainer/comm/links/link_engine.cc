@@ -131,7 +131,7 @@ void LinkEngine::FailAll(const std::string& why) {
     for (size_t peer = 0; peer < peers_.size(); ++peer) FailPeer(peer, why);
     done.set_value();
   });
-  done.get_future().wait();  // the thread sleeps for kLook at most
+  done.get_future().wait();  // soon over, because the thread sleeps at most kLook
 }
 
 void LinkEngine::Submit(std::function<void()> act) {
@@ -175,7 +175,7 @@ void LinkEngine::Wait() {
     const Incoming& in = peers_[peer].in;
     if (!out.fd && !in.fd) continue;
     polled.push_back(peer);
-    // poll ignores -1.
+    // poll() ignores the descriptor -1.
     polls.push_back(
         {out.fd.get(), static_cast<short>(out.ready.empty() ? POLLIN : POLLIN | POLLOUT), 0});
     polls.push_back(
@@ -346,7 +346,7 @@ void LinkEngine::FailPeer(size_t peer, const std::string& why) {
   Peer& one = peers_[peer];
   if (!one.lost.empty()) return;
   one.lost = why;
-  // Their memory is not accessed any more.
+  // The memory of these transfers is not accessed any more.
   const auto end = [&](Transfer& transfer) { ended_.push_back({std::move(transfer.done), why}); };
   for (auto* by_tag : {&one.out.waiting, &one.in.waiting}) {
     for (auto& [tag, transfers] : *by_tag) std::ranges::for_each(transfers, end);

@@ -45,7 +45,7 @@ class LinkEngine {
   size_t rank() const { return rank_; }
   size_t ranks() const { return names_.size(); }
 
-  // The memory must stay until `done`. `peer` is another rank.
+  // The memory must stay valid until `done` is called. `peer` is another rank.
   void Send(size_t peer, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
             Done done);
   void Receive(size_t peer, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
@@ -69,7 +69,7 @@ class LinkEngine {
   };
   struct Transfer {
     Header header;
-    std::byte* data = nullptr;  // only read if the message is sent
+    std::byte* data = nullptr;  // the memory is only read when the message is sent
     Deadline deadline;
     Done done;
   };

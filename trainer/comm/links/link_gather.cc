@@ -29,8 +29,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void Begin() {
     for (auto& [message, then] : std::exchange(first_, {})) {
       Start(message, [self = shared_from_this(), after = std::move(then)] {
-        // On the engine's thread. Connections to neighbours exist, because own parts were sent
-        // first.
+        // Runs on the engine's thread. Connections to neighbours exist already, because this rank's
+        // own parts were sent first.
         for (const LinkTransfer& next : after) self->Start(next, [] {});
       });
     }
@@ -54,7 +54,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
   const Deadline deadline_;
   const LinkEngine::Done done_;
   std::vector<std::pair<LinkTransfer, std::vector<LinkTransfer>>> first_;
-  size_t left_ = 0;  // messages; used by the engine's thread, once begun
+  size_t left_ = 0;  // messages left; used by the engine's thread once begun
   bool ended_ = false;
 };
 

@@ -16,8 +16,8 @@ namespace dslaunch {
 // begun in any order on each rank, and do not wait for collectives.
 //
 // Begins and returns. `done` is called once, on the engine's thread: with null when all parts have
-// arrived and were sent, or with the first failure; some of `data` may still be accessed then.
-// `done` itself is kept until that is over, so it may hold the memory. Any thread.
+// arrived and were sent, or with the first failure; in that case pending messages may still access
+// `data`. `done` itself is kept until they have ended, so it may own the memory. Any thread.
 void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, size_t part_bytes,
                  uint64_t tag, Deadline deadline, LinkEngine::Done done);
 

@@ -25,7 +25,7 @@ namespace {
 
 using Kind = RankLinkMessage::Kind;
 
-// Limit of connections whose group does not listen yet; more are closed.
+// Limit of connections for groups that do not listen yet; further connections are closed.
 constexpr size_t kMaxUnclaimed = 65'536;
 
 TrainError Unavailable(const std::string& what) {
@@ -38,7 +38,7 @@ UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
   const std::optional<sockaddr_un> address = UnixAddress(path);
   if (!address) throw Unavailable("DSLAUNCH_RANK_SOCKET is too long for a socket's path");
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // Waits for room in the agent's queue of connections, which may be full.
+  // connect() blocks up to this time limit while the agent's queue of connections is full.
   const auto left = std::max<long>(deadline.Left().count(), 1);
   const timeval limit = {left / 1000, left % 1000 * 1000}, none = {0, 0};
   if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);

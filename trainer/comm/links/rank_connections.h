@@ -22,7 +22,7 @@ struct RankPlace {
   std::string endpoints;  // "address:port", separated by spaces; empty: one node
 
   std::string ToText() const;
-  // Throws TrainError if `text` is not ToText's.
+  // Throws TrainError if `text` was not made by ToText.
   static RankPlace FromText(const std::string& text);
 };
 

@@ -94,7 +94,7 @@ bool StoreServer::Read(uint64_t id, Client& client) {
         const auto to = clients_.find(answer.client);
         if (to == clients_.end()) continue;
         to->second.unsent += EncodeReply(answer.reply);
-        // If another client is gone, its own turn handles that.
+        // If another client is gone, the loop handles that when it reaches that client.
         if (!Write(to->second) && answer.client == id) return false;
       }
     }

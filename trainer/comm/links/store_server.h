@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Serves on a thread of its own, which no client can block. Thread-safe.
+// Serves on its own thread, which no client can block. Thread-safe.
 class StoreServer {
  public:
   StoreServer();

@@ -20,7 +20,7 @@ struct LinkTransfer {
   Way way;
   size_t peer;
   uint64_t tag;
-  std::byte* data;  // only read if sent; stays until the message is done
+  std::byte* data;  // only read if the message is sent; valid until it is done
   size_t bytes;
 };
 
@@ -28,8 +28,8 @@ struct LinkTransfer {
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);
 
-// The steps of one operation. One thread adds and runs them; when Run throws, messages may still be
-// pending (LinkEngine::FailAll ends them).
+// The steps of one operation. One thread adds and runs them. If Run throws, messages may still be
+// pending; LinkEngine::FailAll ends them.
 class TransferSteps {
  public:
   TransferSteps(LinkEngine& engine, Deadline deadline) : engine_(engine), deadline_(deadline) {}
@@ -46,7 +46,7 @@ class TransferSteps {
     CondVar changed;
     size_t under_way DSL_GUARDED_BY(mutex) = 0;  // steps with pending messages
     std::deque<std::function<void()>> ready DSL_GUARDED_BY(mutex);
-    std::exception_ptr error DSL_GUARDED_BY(mutex);  // the first
+    std::exception_ptr error DSL_GUARDED_BY(mutex);  // error of the first message that fails
   };
 
   LinkEngine& engine_;

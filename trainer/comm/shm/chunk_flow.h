@@ -25,7 +25,8 @@ class ChunkFlow {
   void Begin(Collective collective);
 
   // Does the steps that are possible now. Returns false if there were none. Throws
-  // std::runtime_error if the ranks call different collectives; it cannot be used after that.
+  // std::runtime_error if the ranks call different collectives; this object cannot be used after
+  // that.
   bool Advance();
 
   // Returns the ranks that this one waits for, if Advance has just returned false; empty if not

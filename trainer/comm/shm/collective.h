@@ -23,8 +23,8 @@ struct Collective {
   ChunkLabel label;  // label, equal on all ranks
   uint64_t chunks = 0;
   ChunkStep stage;    // fills this rank's slot
-  ChunkStep combine;  // once all have staged: reads all slots
-  ChunkStep take;     // once all have combined: reads all slots; empty if nothing is left to do
+  ChunkStep combine;  // runs once all ranks have staged; reads all slots
+  ChunkStep take;     // runs once all ranks have combined; reads all slots; empty if not needed
 };
 
 struct RankOfHost {

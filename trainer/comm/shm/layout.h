@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Collectives move their tensors in chunks. Each rank has a slot for each chunk that is pending at
-// a time: one is filled while another is reduced and a third is read.
+// Collectives move their tensors in chunks. Each rank has as many slots as chunks can be pending:
+// one slot is filled while another is reduced and a third is read.
 inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr uint64_t kChunkSlots = 3;
 

@@ -50,7 +50,7 @@ class MessageSender {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Message> unasked_;
-  std::deque<Outgoing> unheeded_;  // requests without a message yet
+  std::deque<Outgoing> unheeded_;  // requests for which there is no message yet
   std::deque<Outgoing> outgoing_;
   bool header_sent_ = false;  // whether the first message's header was sent
   size_t sent_bytes_ = 0;
@@ -71,8 +71,9 @@ class MessageReceiver {
   };
   void Receive(const Place& place);
 
-  // See MessageSender. Throws std::runtime_error if a message has another size than its place;
-  // nothing more can be received after that.
+  // Like MessageSender::Advance, with `received` called for each message that was read. Throws
+  // std::runtime_error if a message's size differs from its Place; nothing more can be received
+  // after that.
   bool Advance(const std::function<void(uint64_t id)>& received);
 
  private:

@@ -105,7 +105,7 @@ void ProgressThread::Run() {
     const bool late = Clock::now() - looked >= kLook;
     LookAtPeers(late);
     if (late) looked = Clock::now();
-    // They may have done their part just before they ended.
+    // A process may have done its part just before it ended.
     if (Advance()) continue;
     FailLost();
     if (late) FailLate();
@@ -210,7 +210,7 @@ void ProgressThread::FailPeer(size_t peer, const std::string& why) {
     if (operation.peer == peer) failed.push_back(id);
   }
   if (failed.empty()) return;
-  // Their memory must not be accessed any more.
+  // The memory of the failed messages must not be accessed any more.
   peers_[peer].sender.emplace(layout_, rank_, peer);
   peers_[peer].receiver.emplace(layout_, peer, rank_);
   peers_[peer].lost = why;

@@ -9,9 +9,9 @@
 
 namespace dslaunch {
 
-// It has no name, so the kernel frees it when the last process with it has ended, however it ends,
-// and a small /dev/shm, as in containers, does not matter. Pages take memory once they are written
-// to. Its size is sealed, so no process can change it.
+// The segment has no name, so the kernel frees it when the last process that uses it ends, for
+// whatever reason, and a small /dev/shm, as in containers, does not matter. Pages use memory once
+// they are written to. The size is sealed, so no process can change it.
 class SharedSegment {
  public:
   // Makes a segment of zeros. Both functions throw std::system_error.
