@@ -1,4 +1,4 @@
-// The interface by which gradients of the ranks become one.
+// The interface through which the ranks' gradients are reduced.
 #pragma once
 
 #include <ATen/core/Tensor.h>

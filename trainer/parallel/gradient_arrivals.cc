@@ -11,7 +11,7 @@ namespace {
 class Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
-  // Autograd also calls it without a gradient, if an operation had none for the parameter.
+  // Autograd calls this hook even if an operation produced no gradient for the parameter.
   void operator()(const torch::autograd::Variable& parameter) override {
     if (parameter.grad().defined()) call_();
   }

@@ -20,20 +20,20 @@ void CheckHooksAreFree(const std::vector<NamedTensor>& parameters);
 class GradientArrivals {
  public:
   // A backward pass calls `arrived` with the index of a parameter whenever it has added a gradient
-  // to the parameter's .grad(). Uses the tensors' post-accumulate hook, of which PyTorch keeps one,
-  // until this is destroyed. Precondition: CheckHooksAreFree. A gradient that is not dense throws
-  // TrainError out of the backward pass, naming the parameter.
+  // to the parameter's .grad(). Uses the tensors' post-accumulate hook until this is destroyed;
+  // PyTorch keeps one hook for each tensor. Precondition: CheckHooksAreFree. A gradient that is not
+  // dense throws TrainError out of the backward pass, naming the parameter.
   GradientArrivals(std::vector<NamedTensor> parameters, std::function<void(size_t)> arrived);
   ~GradientArrivals();
   GradientArrivals(const GradientArrivals&) = delete;
   GradientArrivals& operator=(const GradientArrivals&) = delete;
 
-  // Until AllowAny a second gradient of a parameter throws TrainError out of the backward pass,
-  // because the ranks have exchanged the first.
+  // From now on, and until AllowAny, a second gradient of a parameter throws TrainError out of the
+  // backward pass, because the ranks have exchanged the first.
   void ExpectOnce();
   void AllowAny();
 
-  // Arrivals since ExpectOnce.
+  // Whether the parameter's gradient has arrived since ExpectOnce.
   bool arrived(size_t parameter) const { return arrived_[parameter]; }
   const std::vector<size_t>& order() const { return order_; }
   bool complete() const { return order_.size() == parameters_.size(); }

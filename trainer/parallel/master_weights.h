@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Copies the elements of `model` that were changed into `master`. An element that still equals
-// `master` rounded keeps the digits of `master`.
+// Copies the elements of `model` that the program has changed into `master`. An element that still
+// equals `master` rounded keeps the full precision of `master`.
 void CopyChanges(const at::Tensor& model, const at::Tensor& master);
 
 // One thread.
@@ -21,10 +21,10 @@ class MasterWeights {
   // The tensors that the optimizer updates: for each parameter its copy, or itself without one.
   const std::vector<NamedTensor>& weights() const { return weights_; }
 
-  // Rounds the copies into the model's parameters.
+  // Copies the weights into the model's parameters, rounded.
   void CopyToModel() const;
 
-  // Copies parameters that were changed into the copies.
+  // Copies parameters that the program has changed into the fp32 copies.
   void CopyFromModel() const;
 
   int64_t bytes() const;  // size of the copies

@@ -38,7 +38,7 @@ inline std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module
   return parameters;
 }
 
-// Parameters that are not trained, where each rank holds them whole.
+// Returns the parameters that are not trained. Each rank holds them whole.
 inline std::vector<TensorPart> FrozenParts(const torch::nn::Module& module) {
   std::vector<TensorPart> frozen;
   for (const NamedTensor& item : FrozenParameters(module)) {

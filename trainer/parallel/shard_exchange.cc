@@ -95,7 +95,8 @@ bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum
   return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 
-// Each rank begins with a different peer. ProcessGroup's own messages have tag 0.
+// Each rank begins with a different peer, so that they do not all send to the same one. Messages of
+// ProcessGroup itself have tag 0.
 template <class Begin>
 void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
                                   PendingExchange& exchange, Begin begin) const {

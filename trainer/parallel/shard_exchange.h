@@ -30,7 +30,7 @@ class PendingExchange {
   friend class ShardExchange;
   std::shared_ptr<DesyncDetector> desync_detector_;  // shared, because the group may end first
   Exchange exchange_;
-  // In this order: `work_` reads and writes the tensors in `held_`, and ends first.
+  // `work_` reads and writes the tensors in `held_`. It is declared after them, so it ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
   std::vector<size_t> peers_;  // peer of each work (rank of the job); empty if all take part
@@ -65,7 +65,7 @@ class ShardExchange {
     std::string what = kTensors;
   };
 
-  // Both throw as Wait does if a rank is already known to be lost.
+  // AllGather and ReduceScatter throw as Wait does if a rank is already known to be lost.
 
   // Fills the other ranks' parts. Gathers that are awaited together should be begun by one call.
   PendingExchange AllGather(Gathered gathered) const;
@@ -103,8 +103,8 @@ class ShardExchange {
   static bool AddsInPlace(const at::Tensor& message, const at::Tensor& sum);
 
   // Uses a collective of the backend instead of messages. On a device messages are matched in the
-  // order of a stream, so two ranks that each send before they receive would wait forever. Between
-  // hosts a collective sends less.
+  // order of a stream, so two ranks that both send before they receive would wait forever. Between
+  // hosts a collective sends less than messages do.
   void BeginCollective(const std::string& what, PendingExchange& exchange) const;
 
   const ProcessGroup& group_;

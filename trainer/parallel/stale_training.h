@@ -20,7 +20,7 @@ class StaleTraining {
   // another rank.
   virtual ProcessGroup& group() = 0;
 
-  // The following three are called by servers only, by all of them in the same order.
+  // The following three functions are called by servers only, and by all servers in the same order.
 
   // Until the next call no rank begins a step after `step`. No rank begins a step before the first
   // call, and servers make no step between Meet and this.

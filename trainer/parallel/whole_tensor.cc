@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// The shard's elements in `flat`, as matrices that are at most three.
+// Returns views of the shard's elements in `flat`, as at most three matrices.
 std::vector<at::Tensor> ViewsOf(const at::Tensor& flat, const Shard& shard) {
   std::vector<at::Tensor> views;
   for (const ShardBlock& block : BlocksOf(shard)) {

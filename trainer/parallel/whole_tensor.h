@@ -18,8 +18,9 @@ at::Tensor PartOf(const at::Tensor& flat, const Shard& shard);
 // [N], contiguous. Dtypes and devices may differ.
 void PutPart(const at::Tensor& part, const Shard& shard, const at::Tensor& flat);
 
-// Makes `part`, a part of this rank's parameter or buffer `name`, the part of the whole one that a
-// checkpoint has: without padding if the parameter is cut over the tensor axis. Sets is_canonical.
+// Describes `part`, this rank's part of the parameter or buffer `name`, as a part of the whole
+// tensor that a checkpoint has: without padding if the parameter is divided over the tensor axis.
+// Sets is_canonical.
 void PlaceInWhole(const MeshGroups& ranks, const std::string& name, TensorPart& part);
 
 }  // namespace dslaunch

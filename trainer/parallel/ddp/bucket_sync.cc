@@ -77,8 +77,8 @@ at::ScalarType BucketSync::SumDtypeOf(size_t parameter) const {
   return AccumulationDtype(options_, parameters_[parameter].tensor.scalar_type());
 }
 
-// A bucket's message has one dtype, and so has its sum. Returns buckets in the order in which they
-// become complete if gradients arrive in `order`.
+// All parameters of a bucket have one dtype of messages and one of sums. Returns the buckets in the
+// order in which they become complete if gradients arrive in `order`.
 std::vector<std::vector<size_t>> BucketSync::BucketMembers(const std::vector<size_t>& order) const {
   std::vector<int64_t> bytes;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -275,7 +275,7 @@ void BucketSync::Clear() {
 }
 
 void BucketSync::DropGradients() {
-  // A hook that has thrown leaves a gradient behind.
+  // A hook that throws leaves its gradient behind.
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   DropWaiting();
   filled_.assign(parameters_.size(), false);

@@ -1,4 +1,4 @@
-// Data parallel with gradients that accumulate in another dtype than the parameters have, or over
+// Data parallelism for gradients that accumulate in another dtype than the parameters have, or over
 // the backward passes of a batch.
 #pragma once
 
@@ -41,9 +41,10 @@ class BucketSync : public GradSync {
     at::ScalarType dtype = at::kFloat;  // dtype of its message
     at::Tensor sum;      // flat, AccumulationDtype: sum over micro-batches, then over ranks
     size_t awaited = 0;  // gradients of the last backward pass that have not arrived yet
-    // The message in `dtype`: `sum` itself if dtypes are equal. Otherwise, on CPUs, padded to equal
-    // parts, one for each rank, which adds that part up in fp32. (An all-reduce in 16 bit would
-    // round with each addend. On a device it does; communication_data_type fp32 avoids that.)
+    // The message in `dtype`: `sum` itself if dtypes are equal. Otherwise a copy. On CPUs it is
+    // padded to equal parts, and each rank adds up one part in fp32, because an all-reduce in 16
+    // bit rounds with each addend. (A device does round so; communication_data_type fp32 avoids
+    // that.)
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
@@ -81,7 +82,7 @@ class BucketSync : public GradSync {
   std::vector<at::Tensor> waiting_, waiting_into_;
   int64_t waiting_bytes_ = 0;
 
-  bool sync_ = false;  // this pass
+  bool sync_ = false;  // whether this pass reduces gradients
   bool last_ = false;  // the last backward pass has begun
   size_t sent_ = 0;    // buckets that were sent
   bool reordered_ = false;

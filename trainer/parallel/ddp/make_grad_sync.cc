@@ -21,7 +21,7 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
       std::ranges::all_of(parameters, [&](const NamedTensor& parameter) {
         return parameter.tensor.scalar_type() == options.accumulation_dtype;
       });
-  // The waits of c10d's reducer are its own.
+  // The DesyncDetector cannot see the waits inside of c10d's reducer.
   if (in_parameter_dtype && !options.batches && !options.reports_waits) {
     return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers), chosen);
   }

@@ -14,8 +14,8 @@
 namespace dslaunch {
 namespace {
 
-// Size of a bucket over shared memory. Messages between CPUs are cheap there, and with more of them
-// more are complete before the backward pass ends.
+// Size of a bucket over shared memory. Messages between CPUs are cheap there, and with smaller
+// buckets more messages are complete before the backward pass ends.
 constexpr int64_t kSharedBucketBytes = 2 << 20;
 
 }  // namespace
@@ -130,7 +130,7 @@ void ReducerSync::BeforeBackward(bool last) {
   }
   arrivals_.ExpectOnce();
   reduces_ = true;
-  // Without this backward would raise no error, and each rank would train alone.
+  // Without this call backward would raise no error, and each rank would train alone.
   reducer_->prepare_for_backward({});
 }
 
@@ -143,8 +143,8 @@ void ReducerSync::AfterBackward() {
   reduces_ = false;
 }
 
-// A parameter that the program has frozen since is unfrozen meanwhile, because the reducer waits
-// for it.
+// A parameter that the program has frozen meanwhile is unfrozen for this call, because the reducer
+// waits for its gradient.
 void ReducerSync::Supply(double value) {
   torch::autograd::variable_list unused, gradients;
   std::vector<at::Tensor> frozen;

@@ -1,4 +1,4 @@
-// Data parallel on c10d::Reducer, which PyTorch's DistributedDataParallel stands on.
+// Data parallelism by c10d::Reducer, which PyTorch's DistributedDataParallel uses.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -30,8 +30,8 @@ class ReducerSync : public GradSync {
  private:
   class ScaledSum;
 
-  // Gives every parameter that got no gradient in the last backward pass one of this value, which
-  // ends the exchange. Collective as that is.
+  // Gives every parameter that got no gradient in the last backward pass a gradient of `value`,
+  // which completes the exchange. Collective like the exchange.
   void Supply(double value);
 
   const ProcessGroup& group_;
@@ -40,7 +40,7 @@ class ReducerSync : public GradSync {
   const GradSyncOptions options_;
   GradientArrivals arrivals_;
   std::unique_ptr<c10d::Reducer> reducer_;
-  ScaledSum* sum_ = nullptr;  // the reducer's
+  ScaledSum* sum_ = nullptr;  // owned by the reducer
   bool reduces_ = false;      // the last backward pass has begun, and the sums are not there yet
   bool accumulates_ = false;  // over more than one micro-batch
 };

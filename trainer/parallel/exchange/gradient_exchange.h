@@ -1,4 +1,5 @@
-// The ways in which ranks that hold whole models exchange less than every gradient of every step.
+// The interface of exchanges that send less than every gradient of every step. All ranks hold whole
+// models.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// The exchange of an optimizer that compresses what ranks exchange (1-bit Adam and LAMB, 0/1 Adam):
-// it takes reduced gradients in some of the steps, and each rank's own in the others.
+// The exchange for optimizers that compress what ranks send (1-bit Adam and LAMB, 0/1 Adam). Such
+// an optimizer gets reduced gradients in some steps, and the rank's own gradients in the others.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@ namespace dslaunch {
 
 class OptimizerExchange : public GradientExchange {
  public:
-  // `optimizer` of `parameters` must outlive this. `options` apply to gradients that all ranks
-  // reduce.
+  // `optimizer` and its `parameters` must outlive this. `options` apply to the steps in which
+  // gradients are reduced over all ranks.
   OptimizerExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers,
                     const std::vector<NamedTensor>& parameters, const Optimizer& optimizer,
                     const GradSyncOptions& options, bool weights_differ)

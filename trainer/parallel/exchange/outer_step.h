@@ -1,4 +1,5 @@
-// The exchange of weights after every `inner_steps` steps, for ranks that train apart between.
+// The exchange of weights after every `inner_steps` steps. Between exchanges the ranks train
+// separately.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,8 @@ namespace dslaunch {
 // the result. Each rank keeps the state of its own optimizer.
 class OuterStep : public GradientExchange {
  public:
-  // `weights` are updated by the ranks, and the same on all of them now. They travel in `dtype`;
-  // nullopt: in their own.
+  // `weights` are updated by the ranks, and are equal on all ranks now. They are sent in `dtype`;
+  // nullopt: in their own dtypes.
   OuterStep(const ParallelConfig& config, const ProcessGroup& group,
             std::vector<at::Tensor> buffers, std::vector<NamedTensor> weights,
             std::optional<at::ScalarType> dtype);

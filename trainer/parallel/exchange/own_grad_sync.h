@@ -12,16 +12,16 @@ namespace dslaunch {
 
 class OwnGradSync : public GradSync {
  public:
-  // Gives all ranks of `group`, which must outlive this, rank 0's parameters and buffers. Throws
-  // TrainError on all of them if their models differ, or are empty without options.batches.
-  // `options` apply to gradients that all ranks reduce.
+  // Copies rank 0's parameters and buffers to all ranks of `group`, which must outlive this. Throws
+  // TrainError on all of them if their models differ, or if they have no parameters and
+  // options.batches is false. `options` apply to gradients that all ranks reduce.
   OwnGradSync(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
               const std::vector<at::Tensor>& buffers, const GradSyncOptions& options);
 
   // From now on End gives `exchange`, which must outlive all passes, the gradients of a pass with
   // `sync`, unless one is undefined.
   void ReduceBy(GradientExchange& exchange) { exchange_ = &exchange; }
-  // The group of this rank alone.
+  // The group that has this rank only.
   ProcessGroup& self() { return self_; }
 
   void Begin(bool sync) override;
@@ -39,7 +39,7 @@ class OwnGradSync : public GradSync {
   ProcessGroup self_;
   const std::unique_ptr<GradSync> local_;
   GradientExchange* exchange_ = nullptr;
-  bool sync_ = false;  // this pass
+  bool sync_ = false;  // whether this pass reduces gradients
 };
 
 }  // namespace dslaunch

@@ -103,7 +103,7 @@ void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients) {
     right.push_back(matrix.right);
     left.push_back(at::mm(values.back(), matrix.right));
   }
-  AllReduceFlat(group_, left, std::nullopt, {});  // a factor would not matter
+  AllReduceFlat(group_, left, std::nullopt, {});  // a common factor would not change the result
   for (size_t i = 0; i < matrices_.size(); ++i) {
     Orthogonalize(left[i]);
     at::mm_out(right[i], values[i].t(), left[i]);

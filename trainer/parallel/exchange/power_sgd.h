@@ -14,24 +14,24 @@
 namespace dslaunch {
 
 // Computes the same numbers as PyTorch's powerSGD_hook with all gradients in one bucket, in the
-// reverse order of the parameters. The one difference: the error of gradients that travel whole is
-// not kept, because it adds up to 0 over the ranks.
+// reverse order of the parameters. There is one difference: no error is kept for gradients that are
+// sent whole, because these errors add up to 0 over the ranks.
 class PowerSgd : public GradientExchange {
  public:
-  // Gradients have `dtype`, or the parameter's dtype if that is wider.
+  // Gradients have `dtype`, or the parameter's own dtype if that is wider.
   PowerSgd(const ParallelConfig& config, const ProcessGroup& group, std::vector<at::Tensor> buffers,
            const std::vector<NamedTensor>& parameters, at::ScalarType dtype);
 
   void Reduce(const std::vector<at::Tensor>& gradients) override;
   std::vector<RankTensor> RankTensors() const override;
-  void Restart() override;  // without errors, from new matrices
+  void Restart() override;  // clears errors, draws new matrices
 
  private:
   struct Matrix {
     size_t parameter = 0;
     int64_t rows = 0, columns = 0, rank = 0;
-    at::Tensor error;  // [rows, columns], of this rank; undefined without use_error_feedback
-    at::Tensor right;  // [columns, rank], of the last step
+    at::Tensor error;  // [rows, columns], this rank's error; undefined without use_error_feedback
+    at::Tensor right;  // [columns, rank], from the last step
   };
 
   void StartMatrices(at::ScalarType dtype);
@@ -39,9 +39,9 @@ class PowerSgd : public GradientExchange {
 
   const ParallelConfig config_;
   std::vector<std::string> names_;  // parameter names
-  std::vector<Matrix> matrices_;    // in the order in which they travel
-  std::vector<size_t> whole_;       // indices of the other parameters
-  at::Tensor started_;              // how often the matrices were random; [1] on the CPU
+  std::vector<Matrix> matrices_;    // in the order in which they are sent
+  std::vector<size_t> whole_;       // indices of parameters that are sent whole
+  at::Tensor started_;              // number of times the matrices were drawn; [1] on the CPU
 };
 
 }  // namespace dslaunch

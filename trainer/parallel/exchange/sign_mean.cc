@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kSignBits = 8;       // signs in a byte
 constexpr int64_t kScaleBytes = 4;     // bytes of an fp32 scale
-constexpr int64_t kGrainBytes = 4096;  // bytes of signs that one thread takes at least
+constexpr int64_t kGrainBytes = 4096;  // smallest number of bytes of signs for one thread
 
 at::Tensor BitWeights(const at::Tensor& like) {
   return at::tensor({128, 64, 32, 16, 8, 4, 2, 1}, at::kByte).to(like.device());
@@ -82,7 +82,7 @@ void AddSigns(const at::Tensor& packed, const at::Tensor& scale, const at::Tenso
 }
 
 CompressionError SignMean::NoError(int64_t elements, const at::Tensor& like) const {
-  // Each rank's part is whole bytes, and as in DeepSpeed a multiple of the ranks.
+  // Each rank's part has whole bytes, and as in DeepSpeed their number is a multiple of the ranks.
   const int64_t unit = ranks() * std::lcm(int64_t{ranks()}, kSignBits);
   const int64_t padded = (elements + unit - 1) / unit * unit;
   const auto options = at::TensorOptions(like.device()).dtype(at::kFloat);

@@ -19,14 +19,14 @@
 namespace dslaunch {
 namespace {
 
-// Parameters follow kGo.
+// The parameters follow after kGo.
 enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
 
-// A rank that waits for its turn gets a message from rank 0 this often, and sends one to the other
-// servers, so that neither side takes the other for lost.
+// A rank that waits for its turn gets a message from rank 0 at this interval, and sends one to the
+// other servers, so that neither side declares the other lost.
 constexpr std::chrono::milliseconds kSignOfLife{250};
 
-// Ranks in a connection's group.
+// Ranks in the group of a connection.
 constexpr int kServer = 0;
 constexpr int kWorker = 1;
 
@@ -53,15 +53,15 @@ std::string NameOf(int server, int rank) {
 
 }  // namespace
 
-// A request to a server is one of these and the rank's step. Gradients follow kPush.
+// A request to a server is one of these values and the rank's step. Gradients follow after kPush.
 enum class StaleStates::Request : int64_t {
   kPull = 1,
   kPush = 2,
   kMade = 3,   // a step without an update
-  kRest = 4,   // to another server: no requests until both train again; with the rest's number
+  kRest = 4,   // to another server, with the rest's number: no requests until both train again
   kLeave = 5,  // no more requests
-  kFail = 6,   // to rank 0: no more requests; this rank prints its error itself
-  kWaits = 7,  // no request: this rank waits until rank 0 lets it continue
+  kFail = 6,   // to rank 0: sends no more requests; this rank prints its error itself
+  kWaits = 7,  // not a request: this rank waits until rank 0 lets it continue
 };
 
 struct StaleStates::Server {
@@ -88,7 +88,7 @@ struct StaleStates::Server {
   int64_t rested DSL_GUARDED_BY(mutex) = 0;          // number of this rank's rests that are over
   int serving DSL_GUARDED_BY(mutex) = 0;             // threads that still serve
 
-  // Makes one update from gradients that a rank has sent, or this one has computed.
+  // Makes one update from gradients that a rank has sent, or that this rank has computed.
   void Apply(const at::Tensor& message, int64_t step) DSL_REQUIRES(mutex) {
     const at::Tensor gradient = message.to(gradient_dtype);
     std::vector<at::Tensor> gradients;
@@ -114,7 +114,7 @@ struct StaleStates::Server {
     if (failure) std::rethrow_exception(failure);
   }
 
-  // Waits until `condition` is true, at most kSignOfLife; returns whether it is.
+  // Waits until `condition` is true, but at most kSignOfLife. Returns whether it is true.
   bool AwaitPart(const std::function<bool()>& condition) {
     const MutexLock lock(mutex);
     const bool holds = changed.WaitFor(mutex, kSignOfLife, [&]() DSL_REQUIRES(mutex) {
@@ -184,7 +184,7 @@ void StaleStates::Server::AnswerAll(int rank) {
         ApplyPush(rank, {}, step);
         break;
       case Request::kRest: {
-        // While servers save and evaluate no message arrives, so this wait has no limit.
+        // Servers that save and evaluate send nothing, so this wait has no limit.
         const MutexLock lock(mutex);
         changed.Wait(mutex, [&]() DSL_REQUIRES(mutex) { return rested >= step || closed; });
         break;
@@ -367,7 +367,7 @@ void StaleStates::Fail() {
   try {
     Ask(ToServer(0), Request::kFail, step_);
   } catch (const std::exception&) {
-    // Rank 0 is lost too.
+    // The report to rank 0 has failed because rank 0 is lost too.
   }
 }
 
@@ -379,8 +379,8 @@ void StaleStates::AskOtherServers(Request request, int first) {
   }
 }
 
-// A server's thread takes a rank that is silent for the group's time-out for lost, so this is
-// longer.
+// A server's thread declares a rank lost that is silent for the group's time-out, so this time-out
+// is longer.
 std::chrono::milliseconds StaleStates::LongTimeout() const {
   return 2 * group_.timeout() + std::chrono::seconds(10);
 }
@@ -393,7 +393,7 @@ void StaleStates::Await(const std::string& what, const std::function<bool()>& co
   }
 }
 
-// A rank that rests or has left sends no request: the servers do not receive one.
+// A rank that rests or has left sends nothing, because the servers do not receive from it then.
 void StaleStates::ReportWaiting() {
   if (!resting_ && !has_left_) AskOtherServers(Request::kWaits, /*first=*/1);
 }
@@ -460,7 +460,7 @@ void StaleStates::PushTo(int server, const at::Tensor& message) {
   });
 }
 
-// Pushes to rank 0 last, so that a step that rank 0 knows to be made is made everywhere.
+// Pushes to rank 0 last, so that all servers have made every step that rank 0 counts as made.
 void StaleStates::PushGradients(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   at::Tensor message;
@@ -528,9 +528,9 @@ void StaleStates::GatherModel(const ProcessGroup& group) {
   SetModel(flat);
 }
 
-// The first broadcast, from rank 0, comes after all updates. Until HoldAfter or Leave the other
-// servers expect no request of this rank, even while it waits for rank 0 here. All servers count
-// these rests alike.
+// The first broadcast from rank 0 arrives after all updates. Until HoldAfter or Leave the other
+// servers expect no request of this rank, even while it waits for rank 0 here. All servers number
+// the rests alike.
 void StaleStates::Rest() {
   if (!std::exchange(resting_, true)) {
     ++rests_;

@@ -16,37 +16,38 @@
 
 namespace dslaunch {
 
-// Before each step a rank pulls the current parameters from each server; after it the rank pushes
-// its own gradients, and each server makes an update of them at once. Every rank has its own
-// connection to each server, where a thread answers it. Rank 0 decides which rank may begin a step
-// (stale_sync.h): ranks ask it first, and report a step to it last, after the other servers have
-// confirmed it. So a step that rank 0 knows to be made is made on all servers.
+// Before each step a rank pulls the current parameters from each server. After the step it pushes
+// its own gradients, with which each server makes an update at once. A rank has a connection of its
+// own to each server, where a thread answers it. Rank 0 decides which rank may begin a step
+// (stale_sync.h): a rank asks rank 0 before it asks the other servers, and reports a step to rank 0
+// after they have confirmed it. So all servers have made every step that rank 0 counts as made.
 class StaleStates : public ServerStates, public StaleTraining {
  public:
   // Throws kBadInput on GPUs.
   StaleStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
               Passes passes);
-  // Does not wait for other ranks, as Leave does.
+  // Does not wait for other ranks, unlike Leave.
   ~StaleStates() override;
 
   // The first training pass of a step pulls. Throws kPreempted if rank 0 answers that there is no
   // next step.
   void Begin(Pass pass) override;
   void End() override;
-  std::vector<at::Tensor> Gradients() override;  // this rank's own, for each trained parameter
-  // Called before training; later the next pull brings the parameters.
+  std::vector<at::Tensor> Gradients() override;  // gradients of this rank alone
+  // Called before training only; later the next pull fetches the parameters.
   void CopyMasterToModel() override;
   void Clear() override { local_.Clear(); }
 
-  // Makes an update of this server's parts() by `gradients`, which a rank in its step `step` sent.
+  // Makes an update of this server's parts() with `gradients`, which a rank has sent in its step
+  // `step`.
   using Update = std::function<void(std::vector<at::Tensor> gradients, int64_t step)>;
-  // From now on a server makes updates by `update`, on threads of its own; null: updates end. Does
-  // nothing on a rank that is not a server.
+  // From now on a server makes updates by calling `update`, on threads of its own; null ends the
+  // updates. Does nothing on a rank that is not a server.
   void UpdateBy(Update update);
   // Runs `action` while no update runs.
   void WithoutUpdates(const std::function<void()>& action);
-  // Ends this rank's step: sends its own gradients, of all trained parameters, to the servers; a
-  // parameter whose gradient is undefined counts with zeros. Without any the step makes no update.
+  // Ends this rank's step: sends its gradients of all trained parameters to the servers. An
+  // undefined gradient counts as zeros. If all are undefined, the step makes no update.
   void PushGradients(const std::vector<at::Tensor>& gradients);
   void SetSteps(int64_t steps);  // number of steps made so far
 
@@ -63,15 +64,15 @@ class StaleStates : public ServerStates, public StaleTraining {
   enum class Request : int64_t;
 
   static void Ask(const ProcessGroup& connection, Request request, int64_t step);
-  // Returns exchange(connection); an error names the server.
+  // Returns exchange(connection). Adds the server's name to errors.
   template <class Exchange>
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
-  // Sends `request` to all servers from rank `first` on except this one.
+  // Sends `request` to all servers from rank `first` on, except to this rank.
   void AskOtherServers(Request request, int first = 0);
-  void ReportWaiting();  // to all servers except rank 0, which knows
+  void ReportWaiting();  // sent to all servers except rank 0, which knows
   std::chrono::milliseconds LongTimeout() const;
-  // On a server: waits until `condition`, of state that its threads share, is true. Throws
-  // PeerLate.
+  // On a server: waits until `condition`, which reads state that the server's threads share, is
+  // true. Throws PeerLate.
   void Await(const std::string& what, const std::function<bool()>& condition);
 
   ProcessGroup& ToServer(int server) { return *to_server_[static_cast<size_t>(server)]; }
@@ -85,10 +86,11 @@ class StaleStates : public ServerStates, public StaleTraining {
   std::optional<ProcessGroup> servers_group_;           // nullopt if not a server
   std::vector<std::optional<ProcessGroup>> to_server_;  // connections; nullopt for this rank
   int64_t step_ = 0;                                    // last step that this rank has made
-  bool pulled_ = false;                                 // parameters of the next step
-  bool has_left_ = false;                               // rank 0 expects nothing more of it
+  bool pulled_ = false;    // whether the next step's parameters were pulled
+  bool has_left_ = false;  // rank 0 expects no more messages of this rank
   int64_t staleness_ = 0;
-  // On a server: whether it is between Meet or Pause and HoldAfter, and how often it was so far.
+  // On a server: whether it rests, which lasts from Meet or Pause to HoldAfter, and how often it
+  // has rested so far.
   bool resting_ = false;
   int64_t rests_ = 0;
   // On a server: state that its threads share. They may outlive this if an exception ends the run.

@@ -10,7 +10,8 @@
 namespace dslaunch {
 
 // The state of one run. Each rank makes steps first_step + 1, first_step + 2 ..., each from OnBegun
-// to OnMade. With a staleness of 0 no rank begins a step before every rank has made the one before.
+// to OnMade. With a staleness of 0 no rank begins a step before every rank has made the previous
+// one.
 class StaleSync {
  public:
   enum class Turn {
@@ -19,7 +20,7 @@ class StaleSync {
     kStop,  // there is no next step
   };
 
-  // No rank may begin a step before HoldAfter.
+  // No rank may begin a step before the first HoldAfter.
   StaleSync(int ranks, int64_t staleness, int64_t first_step);
 
   Turn TurnOf(int rank) const;
