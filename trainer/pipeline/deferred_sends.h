@@ -1,4 +1,4 @@
-// The points at which a stage sends the rest of a message of activations (stage_link.h). Pure.
+// Decides when a stage sends the rest of a message of activations (stage_link.h). Pure.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,13 @@ namespace dslaunch {
 // Whether the action sends to or receives from another stage.
 bool IsExchange(ActionKind kind);
 
-// A chunk of the model, by its stage and its number there.
+// A chunk of the model, by its stage and its number in that stage.
 struct ChunkPlace {
   int stage = 0;
   int chunk = 0;
   bool operator==(const ChunkPlace&) const = default;
 };
-// The chunks that `place` sends its activations to and receives them from.
+// Return the chunks to which `place` sends its activations and from which it receives them.
 ChunkPlace After(const PipelineSchedule& schedule, const ChunkPlace& place);
 ChunkPlace Before(const PipelineSchedule& schedule, const ChunkPlace& place);
 bool IsFirst(const ChunkPlace& place);

@@ -1,4 +1,4 @@
-// Builds and runs the layers of a pipeline, with the layer named in every error.
+// Builds and runs the layers of a pipeline, and names the layer in every error.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -38,7 +38,7 @@ class BorrowedGenerator {
   BorrowedGenerator(const BorrowedGenerator&) = delete;
   BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
 
-  uint64_t seed() const { return seed_; }  // the CPU generator's, at the start
+  uint64_t seed() const { return seed_; }  // seed of the CPU generator at the start
   void Seed(uint64_t seed);
 
  private:

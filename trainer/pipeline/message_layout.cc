@@ -15,7 +15,7 @@ int64_t Bytes(const TensorLayout& layout) {
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The tensors of `layout`, one after the other in `bytes`.
+// Returns the tensors of `layout`, which follow one another in `bytes`.
 Tensors Places(const MessageLayout& layout, const at::Tensor& bytes) {
   // Otherwise autograd would take them for views of one tensor, and refuse to change one in place.
   const at::AutoDispatchBelowADInplaceOrView no_views;

@@ -19,7 +19,8 @@ struct TensorLayout {
 using MessageLayout = std::vector<TensorLayout>;
 
 MessageLayout LayoutOf(const Tensors& tensors);
-// Returns the layout of the gradients of such tensors: one for each that requires a gradient.
+// Returns the layout of the gradients of tensors with that layout: one for each tensor that
+// requires a gradient.
 MessageLayout GradientsOf(const MessageLayout& layout);
 
 // The layout as numbers that can be sent to another rank.

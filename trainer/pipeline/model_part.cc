@@ -28,8 +28,8 @@ void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
   }
 }
 
-// Registers the tensors in `own` too, because a tensor may be named by a module that no layer here
-// reads: the first one that it was registered in.
+// Registers the tensors in `own` too, because a tensor may have its name from a module that no
+// layer here reads: the first module that it was registered in.
 void Register(const Module& from, Module& to, const LayerReads& own) {
   for (const auto& item : from.named_parameters(/*recurse=*/false)) {
     if (!own.Has(item.value())) continue;

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// The modules and tensors that one or several layers of a model use.
+// The modules and tensors that a layer, or several layers, use.
 struct LayerReads {
   std::set<const torch::nn::Module*> modules;
   std::set<const at::TensorImpl*> tensors;  // parameters and buffers
@@ -24,16 +24,17 @@ struct LayerReads {
 };
 
 // Returns the reads of each layer. Throws TrainError kBadInput if a module is not registered in the
-// model, or if no layer reads a parameter or buffer, because it would be on no stage and in no
+// model, or if no layer reads a parameter or buffer, which would then be on no stage and in no
 // checkpoint.
 std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Model& model);
 
-// Holds the modules in `own` by their names in the model. Modules that contain them are represented
-// here without their tensors.
+// Holds the modules in `own` by their names in the model. A module that contains them is replaced
+// by one of the same name without tensors.
 class ModelPart : public torch::nn::Module {
  public:
   ModelPart(std::shared_ptr<Model> model, const LayerReads& own);
-  // Sets the mode of the whole model, because layers may ask modules that are not here for it.
+  // Sets the mode of the whole model, because layers may read the mode of modules that are not
+  // here.
   void train(bool on) override;
 
  private:

@@ -48,7 +48,8 @@ auto MakeOnAll(const ProcessGroup& group, Make make) {
   return *std::move(made);
 }
 
-// The seconds that rank 0 has measured, because ranks measure different times.
+// Returns the seconds that rank 0 has measured for each layer. Ranks measure different times, but
+// must cut alike.
 std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineConfig& config,
                                     const ProcessGroup& group) {
   if (config.pipeline.partition != "profile") return {};

@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// `parts` are the stage of this rank, ranks->place().stage, whose cut `ranks` gets here. `loss`:
+// `parts` are the stage of this rank, ranks->place().stage, whose cut is stored in `ranks`. `loss`:
 // see PipelineModule. Collective. Throws like EngineCore.
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
                                   std::shared_ptr<MeshGroups> ranks);

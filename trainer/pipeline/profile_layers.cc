@@ -68,7 +68,7 @@ double Measure(const LayerForward& forward, Tensors& inputs, c10::Device device)
   return least;
 }
 
-// Gives the tensors of a layer that have no memory yet some for the life of this object.
+// Gives memory to the tensors of a layer that have none yet, until this object is destroyed.
 class LentMemory {
  public:
   LentMemory(const ModelLayer& layer, const InitRecording& deferred, c10::Device device) {

@@ -39,7 +39,7 @@ std::vector<Piece> ForwardOrder(const std::vector<int>& rounds, int chunks) {
   return order;
 }
 
-// Keeps the order of the micro-batches, in which one process would add up their gradients.
+// Keeps the order of the micro-batches in which a single process would add up their gradients.
 std::vector<Piece> BackwardOrder(const std::vector<int>& rounds, int chunks) {
   std::vector<Piece> order = ForwardOrder(rounds, chunks);
   for (Piece& piece : order) piece.chunk = chunks - 1 - piece.chunk;
@@ -86,8 +86,9 @@ class ComputeList {
       return;
     }
     Add(ActionKind::kBackwardInput, backward_[i]);
-    // A stage that is fewer forward passes ahead begins later with the weights. So all stages hold
-    // as many micro-batches as the first, and have work left for the end, when they would be idle.
+    // A stage that is fewer forward passes ahead starts its weight gradients later. So all stages
+    // hold as many micro-batches as the first, and have work left for the end, when they would be
+    // idle.
     if (i >= static_cast<size_t>(stage_)) AddWeight();
   }
   void AddWeight() { Add(ActionKind::kBackwardWeight, backward_[weights_done_++]); }
@@ -145,7 +146,7 @@ class VirtualRun {
  private:
   static constexpr size_t kNotYet = std::numeric_limits<size_t>::max();
 
-  // Runs the stage's next action. Returns false if its input is not there yet.
+  // Runs the stage's next action. Returns false if its input is not available yet.
   bool RunNext(int stage) {
     const size_t s = static_cast<size_t>(stage);
     if (next_[s] == schedule_.actions[s].size()) return false;

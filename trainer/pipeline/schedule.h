@@ -1,4 +1,4 @@
-// The actions of each stage of a pipeline in one batch, in their order. Pure.
+// The actions of each stage of a pipeline in one batch, in order. Pure.
 //
 // Layers are cut into stages * virtual_stages chunks; chunk c of stage s is part c * stages + s of
 // the model (Narayanan et al. 2021, section 2.2). A micro-batch passes through the parts in
@@ -16,8 +16,8 @@ enum class ActionKind {
   kForward,
   kBackward,           // gradients of inputs and of weights
   kBackwardInput,      // gradients of inputs only (zero bubble)
-  kBackwardWeight,     // the gradients of weights that kBackwardInput has left
-  kSendActivation,     // begins to send; only the next use of the memory waits for the end
+  kBackwardWeight,     // gradients of weights, which kBackwardInput has left out
+  kSendActivation,     // begins to send; only the next use of the memory waits until it is sent
   kReceiveActivation,  // begins to receive; kForward waits for the data
   kSendGradient,
   kReceiveGradient,  // kBackward or kBackwardInput waits for the data

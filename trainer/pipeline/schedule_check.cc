@@ -12,10 +12,10 @@ namespace dslaunch {
 namespace {
 
 // Flags of the actions done for one micro-batch in one chunk.
-constexpr unsigned kInput = 1;  // the receive has begun
+constexpr unsigned kInput = 1;  // receiving the activations has begun
 constexpr unsigned kForward = 2;
 constexpr unsigned kOutputSent = 4;
-constexpr unsigned kGradient = 8;  // the receive has begun
+constexpr unsigned kGradient = 8;  // receiving the gradient has begun
 constexpr unsigned kInputGradient = 16;
 constexpr unsigned kWeightGradient = 32;
 constexpr unsigned kGradientSent = 64;
@@ -161,8 +161,8 @@ class StageCheck {
   std::vector<unsigned> done_;  // flags by chunk and micro-batch
 };
 
-// Runs the sends and receives of all stages. Each blocks until the other stage is at the matching
-// action.
+// Runs the sends and receives of all stages. Each blocks until the other stage has reached the
+// matching action.
 class WaitCheck {
  public:
   explicit WaitCheck(const PipelineSchedule& schedule) : schedule_(schedule) {
@@ -200,7 +200,7 @@ class WaitCheck {
   }
 
  private:
-  // The stage's next send or receive; null at the end of its list.
+  // Returns the stage's next send or receive, or null at the end of its list.
   const Action* At(int stage) const {
     const std::vector<Action>& actions = schedule_.actions[static_cast<size_t>(stage)];
     const size_t next = static_cast<size_t>(next_[static_cast<size_t>(stage)]);
@@ -220,7 +220,7 @@ class WaitCheck {
     };
     const bool activation = pair(ActionKind::kSendActivation, ActionKind::kReceiveActivation);
     if (!activation && !pair(ActionKind::kSendGradient, ActionKind::kReceiveGradient)) return false;
-    // The stage that sends activations or receives gradients has the earlier part.
+    // The stage that sends activations or receives gradients has the earlier part of the model.
     const bool mine_is_earlier =
         mine.kind == ActionKind::kSendActivation || mine.kind == ActionKind::kReceiveGradient;
     const int64_t my_part = int64_t{mine.chunk} * schedule_.stages + stage;
@@ -233,8 +233,8 @@ class WaitCheck {
   std::vector<int64_t> next_;  // index of each stage's next action
 };
 
-// For each stage the largest number of forward passes that no action of a kind in `end` has ended
-// yet.
+// Returns, for each stage, the largest number of forward passes that no action of a kind in `end`
+// has ended yet.
 std::vector<int> Peaks(const PipelineSchedule& schedule, const std::set<ActionKind>& end) {
   std::vector<int> peaks;
   for (const std::vector<Action>& actions : schedule.actions) {

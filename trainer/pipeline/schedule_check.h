@@ -20,8 +20,8 @@ std::string CheckSchedule(const PipelineSchedule& schedule);
 // backward pass (kBackward or kBackwardInput) has not run yet.
 std::vector<int> PeakLiveMicroBatches(const PipelineSchedule& schedule);
 
-// Returns the same, but until kBackwardWeight if there is one: layers' inputs and their outputs'
-// gradients are held until then.
+// Returns the number of passes as above, but counted until kBackwardWeight if there is one, because
+// inputs of layers and gradients of their outputs are held until then.
 std::vector<int> PeakHeldMicroBatches(const PipelineSchedule& schedule);
 
 // Returns the papers' bound of PeakLiveMicroBatches for stage s (from 0) of K, M micro-batches and

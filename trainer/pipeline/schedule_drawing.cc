@@ -1,4 +1,4 @@
-// The drawings of schedule_simulation.h.
+// Draws schedules as text and as SVG (schedule_simulation.h).
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -20,7 +20,8 @@ double Shortest(const SimulatedRun& run) {
   return shortest;
 }
 
-// Live micro-batches of each stage: "4", or "2/4" if more are held for the gradients of weights.
+// Returns the live micro-batches of each stage: "4", or "2/4" if more are held for the gradients of
+// weights.
 std::vector<std::string> LiveTexts(const PipelineSchedule& schedule) {
   const std::vector<int> live = PeakLiveMicroBatches(schedule);
   const std::vector<int> held = PeakHeldMicroBatches(schedule);
@@ -89,8 +90,8 @@ const Look& LookOf(ActionKind kind) {
                        [&](const Look& look) { return look.kind == kind; });
 }
 
-// Draws a stage in `cells` columns, `per_time` for one unit of time. A column shows the action that
-// its middle falls into.
+// Draws a stage in `cells` columns; a unit of time has `per_time` columns. A column shows the
+// action at the middle of its time.
 std::string TextRow(const std::vector<TimedAction>& actions, size_t cells, double per_time) {
   std::string row(cells, '.');
   for (const TimedAction& timed : actions) {

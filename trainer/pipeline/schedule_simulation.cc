@@ -100,7 +100,7 @@ class Simulation {
     return true;
   }
 
-  // `data` is the transfer that the action waits for, if a receive of it has begun.
+  // `data` is the transfer that the action waits for, if its receive has begun.
   bool Compute(int stage, const Action& action, const Transfer& data) {
     const size_t s = static_cast<size_t>(stage);
     double start = now_[s];

@@ -28,10 +28,10 @@ struct TimedAction {
 };
 
 struct SimulatedRun {
-  std::vector<std::vector<TimedAction>> stages;  // computing only
+  std::vector<std::vector<TimedAction>> stages;  // computing actions only
   double total = 0;                              // time until the last action ends
   std::vector<double> idle;                      // idle fraction of `total` for each stage
-  double idle_fraction = 0;                      // mean of all stages
+  double idle_fraction = 0;                      // mean over all stages
 };
 
 // Returns when each computing action runs. Transfers overlap with computing; kReduceTied,

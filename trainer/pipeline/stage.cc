@@ -15,9 +15,10 @@ namespace {
 
 using torch::nn::Module;
 
-constexpr uint64_t kSeedLayersBase = 1234;  // DeepSpeed's value
+constexpr uint64_t kSeedLayersBase = 1234;  // default of DeepSpeed's seed_layers
 
-// For each layer the first layer with the same key, under whose index their module is registered.
+// Returns, for each layer, the first layer with the same key, under whose index their shared module
+// is registered.
 std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {
   std::vector<size_t> owners;
   std::map<std::string, size_t> first;
@@ -77,7 +78,7 @@ std::vector<LayerInfo> InfoOf(const std::vector<PipelineLayer>& layers, bool cou
   return info;
 }
 
-// Parameters of each part. A weight that a part holds twice counts once.
+// Returns the number of parameters of each part. A weight that a part holds twice counts once.
 std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerInfo>& info,
                                const std::vector<size_t>& owners) {
   std::vector<double> counts;
@@ -93,7 +94,7 @@ std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerInfo>
   return counts;
 }
 
-// Builds the modules of the stage's layers, by owner, in their order.
+// Builds the modules of the stage's layers, by owner, in the order of the owners.
 std::map<size_t, std::shared_ptr<Module>> BuildOwn(const std::vector<PipelineLayer>& layers,
                                                    const std::vector<size_t>& owners,
                                                    const StageCut& cut, int stage, bool seed_layers,

@@ -1,4 +1,4 @@
-// The layers of a pipeline that one rank has.
+// The layers of a pipeline that one rank holds.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -25,7 +25,7 @@ struct StageLayer {
 struct StageParts {
   // Holds the parameters and buffers of this stage's layers and no others, by their names in the
   // whole model. A PipelineModule names them like torch::nn::Sequential, "0.weight", and tied
-  // layers by the first of them. Set evaluation or training mode here.
+  // layers by the first of them. Set evaluation or training mode on this module.
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::vector<StageLayer>> chunks;  // at least one layer each
   ModelCut cut;                                 // names are those in `module`
@@ -51,9 +51,9 @@ StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config
 StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                     const PipelineConfig& config, int stage, const std::vector<double>& costs = {});
 
-// Returns for each layer the seconds of a forward and a backward pass on `device` with the inputs
-// `sample`, the least of a few runs. Builds one layer at a time. Ranks measure different times, so
-// all must divide the model by the times of one rank.
+// Returns, for each layer, the seconds of a forward and a backward pass on `device` with the inputs
+// `sample`: the shortest of a few runs. Builds one layer at a time. Ranks measure different times,
+// so all must divide the model by the times of one rank.
 std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
                                   c10::Device device = c10::kCPU);
 // Profiles the layers of a model that was constructed under `deferred`. A layer has memory, with

@@ -30,7 +30,7 @@ std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
   return last;
 }
 
-// Returns the same values as leaves of autograd, as if another stage had sent them.
+// Returns the same values as leaves of autograd, as if they came from another stage.
 Tensors Detached(const Tensors& tensors) {
   Tensors detached;
   for (const at::Tensor& tensor : tensors) {
@@ -103,7 +103,7 @@ void StageBatch::Do(const Action& action, bool last_backward) {
                                                PassageOf(action).layout, MessageOf(action));
     case ActionKind::kReduceTied:
     case ActionKind::kReduceData:
-      return;  // done by the step
+      return;  // done in the optimizer's step
     case ActionKind::kStep:
       engine_.End();
       return engine_.Step();
@@ -262,8 +262,8 @@ void StageBatch::CheckSendable(const Action& action, const Tensors& outputs) con
 void StageBatch::Backward(const Action& action, bool last) {
   Passage& passage = PassageOf(action);
   const Tensors gradients = OutputGradients(action);
-  // If no output requires a gradient, there is no backward pass during which gradients could be
-  // exchanged.
+  // Without outputs that require a gradient there is no backward pass during which gradients could
+  // be exchanged.
   const bool any = !passage.roots.empty();
   engine_.BeforeBackward(last && any);
   try {
@@ -284,7 +284,7 @@ void StageBatch::Backward(const Action& action, bool last) {
   }
 }
 
-// The gradients of the outputs that require one.
+// Returns the gradients of the outputs that require one.
 Tensors StageBatch::OutputGradients(const Action& action) {
   const ChunkPlace place{stage_.place.stage, action.chunk};
   if (IsLast(plan_.schedule, place)) return std::exchange(PassageOf(action).output_gradients, {});

@@ -1,4 +1,4 @@
-// Runs one batch of one stage: its list of actions, one after the other.
+// Runs one batch of one stage: the actions of its list, in order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ namespace dslaunch {
 
 // The state that all batches of a stage share.
 struct Stage {
-  MeshPlace place;  // this rank's
+  MeshPlace place;  // place of this rank
   std::vector<std::vector<StageLayer>> chunks;
   Tensors buffers;  // the buffers of all layers
   PipelineLoss loss;
@@ -64,14 +64,14 @@ class StageBatch {
  private:
   // The state of a micro-batch in a chunk.
   struct Passage {
-    Tensors inputs;        // leaves, kept until their gradients are computed
-    Tensors outputs;       // until they are sent
+    Tensors inputs;        // leaves, kept until their gradients exist
+    Tensors outputs;       // kept until they are sent
     MessageLayout layout;  // layout of the outputs
     // The start of the backward pass: the nodes that computed the outputs that require a gradient.
     // The outputs themselves are not kept, so that their memory is freed unless the pass reads it.
     std::vector<torch::autograd::Edge> roots;
     Tensors output_gradients;  // set where the loss is computed
-    Tensors input_gradients;   // until they are sent
+    Tensors input_gradients;   // kept until they are sent
     WeightGradients weights;
   };
 

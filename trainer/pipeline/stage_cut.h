@@ -32,8 +32,8 @@ class StageCut {
   int StageOf(size_t layer) const;
   std::vector<size_t> LayersOf(int stage) const;  // ascending
 
-  // Returns "layers 0 to 3, 1.2 M parameters" for each part. `parameters` has their numbers by
-  // part, or is empty if they are not known.
+  // Returns "layers 0 to 3, 1.2 M parameters" for each part. `parameters` has the number of
+  // parameters of each part, or is empty if these are not known.
   std::vector<std::string> PartTexts(const std::vector<double>& parameters) const;
 
  private:

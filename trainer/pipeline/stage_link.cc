@@ -21,18 +21,18 @@
 namespace dslaunch {
 namespace {
 
-// Bounds the messages of a channel that wait for a slower stage, because Gloo sends a message only
+// Limit of messages in a channel that wait for a slower stage, because Gloo sends a message only
 // once its receiver has asked for it. Schedules need two: while a stage receives one message, the
 // previous stage computes the next.
 constexpr size_t kMostInFlight = 4;
 
-// Above the tags of ProcessGroup (0) and ShardExchange (units).
+// The tags begin above those that ProcessGroup (0) and ShardExchange (units) use.
 constexpr int kFirstTag = 1 << 24;
 
 struct Header {
   int64_t micro_batch = 0;
   int64_t micro_batches = 0;
-  // Sizes of the rest, which follows. Both are 0 if this message has the payload.
+  // Sizes of the rest, which follows this message. Both are 0 if this message has the payload.
   int64_t description_bytes = 0;
   int64_t payload_bytes = 0;
 };
@@ -76,7 +76,8 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
 // A packet in flight.
 struct Transfer {
   Packet packet;
-  // By packet.sent. Declared after the packet, so that they end before its memory is freed.
+  // One for each tensor in packet.sent. Declared after the packet, so that they end before its
+  // memory is freed.
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   std::string what;  // "sending the activations ... to stage 1 (rank 3)"
 
@@ -99,7 +100,7 @@ struct Transfer {
   }
 };
 
-// The host's part of a rest: the number of layout numbers, then these.
+// Returns the size of the host's part of a rest: the number of layout numbers, and these numbers.
 int64_t DescriptionBytes(size_t numbers) {
   return static_cast<int64_t>(((numbers + 1) * sizeof(int64_t) + kHeaderBytes - 1) / kHeaderBytes *
                               kHeaderBytes);
@@ -138,8 +139,7 @@ class StageLink::Impl {
 
   ~Impl() {
     watches_.clear();
-    // During stack unwinding, work in flight may never end, so it is left to the end of the
-    // process.
+    // During stack unwinding, pending work may never end, so it is left to the end of the process.
     const bool fails = std::uncaught_exceptions() > 0;
     for (auto& row : rows_) {
       if (fails) {
@@ -256,7 +256,7 @@ class StageLink::Impl {
   };
   struct Arrival {
     LinkMessage message;
-    MessageLayout layout;  // expected, memory is allocated
+    MessageLayout layout;  // the expected layout; its memory is allocated
     Transfer transfer;
   };
   struct Inbox {
@@ -264,7 +264,8 @@ class StageLink::Impl {
     std::deque<Arrival> arrivals;
   };
 
-  // Indices in rows_: only messages in one direction between two ranks keep their order.
+  // Returns an index in rows_. Two ranks use one row for each direction, because only messages in
+  // one direction keep their order.
   size_t RowTo(int peer) const { return world_.rank() < peer ? 0 : 1; }
   size_t RowFrom(int peer) const { return world_.rank() > peer ? 0 : 1; }
 

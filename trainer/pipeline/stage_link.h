@@ -21,7 +21,7 @@ struct LinkChannel {
   auto operator<=>(const LinkChannel&) const = default;
 };
 
-// The micro-batch of a message. Sender and receiver must pass the same.
+// Describes the micro-batch of a message. Sender and receiver must pass the same description.
 struct LinkMessage {
   int64_t micro_batch = 0;
   int64_t micro_batches = 1;  // in this batch
@@ -59,8 +59,8 @@ class StageLink {
   // messages of the channel are still in flight, this waits for the oldest; on a device the current
   // stream waits.
   void Send(const LinkChannel& channel, const Tensors& tensors, const LinkMessage& message);
-  // Settles the oldest message of activations that this was not called for yet: sends its rest, if
-  // it has one. Call once for each message, in the order of deferred_sends.h.
+  // Settles the oldest message of activations for which this was not called yet: sends the rest, if
+  // there is one. Call it once for each message, in the order of deferred_sends.h.
   void SendRest(const LinkChannel& channel);
 
   // Begins to receive the next message of activations.
