@@ -24,8 +24,8 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
   return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
 }
 
-// On all ranks of the last stage, because the loss and the whole output may need all parts. Only
-// results of one of them count.
+// Runs on all ranks of the last stage, because the loss and the whole output may need all parts.
+// Only the results of one of these ranks count.
 void AddBatch(const TrainingModel& training_model, const Dataset& data, const at::Tensor& output,
               const at::Tensor& cpu_targets, EvaluationSums& sums,
               UserMetrics::Evaluation& metrics) {

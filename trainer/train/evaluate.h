@@ -1,4 +1,4 @@
-// Measuring a model on test data.
+// Evaluates a model on test data.
 #pragma once
 
 #include <functional>
@@ -51,11 +51,11 @@ struct ResultSinks {
 // Reports the results and prints `line`. Call it on every rank.
 void ReportResults(const EvaluationResults& results, const std::string& line, const EvaluatedAt& at,
                    const ResultSinks& sinks);
-// Does so for ResultsOf(sums) and EvaluationLine with `prefix`.
+// Calls ReportResults with ResultsOf(sums) and EvaluationLine with `prefix`.
 void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
                       const ResultSinks& sinks);
 
-// A replica's share of the samples, each once.
+// One replica's share of the samples. Each sample belongs to one replica.
 class EvaluationBatches {
  public:
   EvaluationBatches(const Dataset& data, const ProcessGroup& replicas, int64_t micro_batch_size,
@@ -63,19 +63,19 @@ class EvaluationBatches {
 
   // Samples of a batch; the last batch may have fewer.
   int64_t size() const { return size_; }
-  int64_t rounds() const { return rounds_; }  // most batches of any replica
+  int64_t rounds() const { return rounds_; }  // largest number of batches of any replica
   bool HasNext() const { return left_ > 0; }
   Batch Next();
 
  private:
   int64_t size_;
   int64_t rounds_;
-  int64_t left_;  // samples
+  int64_t left_;  // samples left
   BatchLoader loader_;
 };
 
-// Returns inputs for a replica without samples left, which takes part in the other replicas'
-// forward pass if that is collective.
+// Returns the input of one sample, for a replica without samples left, which must still take part
+// in the other replicas' forward pass if that is collective.
 at::Tensor OneSample(const Dataset& data);
 
 // Returns the number of samples of a forward pass without gradients: more than a micro-batch if

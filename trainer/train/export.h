@@ -10,9 +10,9 @@
 
 namespace dslaunch {
 
-// Writes the weights in Hugging Face's layout into `folder`, on rank 0; of a run with `lora` only
-// the adapters, in PEFT's. Collective: sharded weights are gathered one tensor at a time, on every
-// rank. `whole_model` gives names and shapes; it may be without memory.
+// Writes the weights in Hugging Face's layout into `folder`, on rank 0. For a run with `lora` it
+// writes only the adapters, in PEFT's layout. Collective: sharded weights are gathered one tensor
+// at a time, on every rank. `whole_model` gives names and shapes; it may be without memory.
 void ExportWeights(const TrainingModel& training_model, const Model& whole_model,
                    const ProcessGroup& group, const Recipe& recipe, const std::string& folder);
 

@@ -18,13 +18,14 @@ struct GradientArrival {
 // Gradients that are sent together once all of them are complete.
 struct GradientUnit {
   std::vector<size_t> parameters = {};  // numbered like GradientArrival::parameter
-  int64_t message = 0;                  // bytes from the first gradient until it has been received
-  int64_t others = 0;                   // more bytes, from sending until it has been received
+  int64_t message = 0;  // bytes held from the first gradient until the message has been received
+  int64_t others = 0;   // further bytes, held from sending until the message has been received
 };
 
-// Returns the maximum bytes of units at a time if the order of the gradients is not known: unit by
-// unit, except for one of the next. With `overlap`, kMostUnderWay units are being exchanged, and
-// the oldest is received before another is sent.
+// Returns the maximum bytes of units at a time if the order of the gradients is not known: all
+// gradients of a unit arrive before the next unit begins, except for one gradient of the next. With
+// `overlap`, kMostUnderWay units are being exchanged, and the oldest is received before another is
+// sent.
 int64_t MostOnTheirWay(const std::vector<GradientUnit>& units, bool overlap);
 
 // Returns the maximum bytes of units and passes together for the order of `arrivals`. Units are

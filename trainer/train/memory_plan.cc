@@ -22,7 +22,7 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
       return 2;
     case Type::kOneBitLamb:
       return 3;
-    case Type::kZeroOneAdam:  // and what a rank has moved, and from where
+    case Type::kZeroOneAdam:  // and the sums of updates, and the weights they start from
       return 4;
     case Type::kLion:
     case Type::kAdagrad:
@@ -35,14 +35,14 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
   return 0;
 }
 
-// For an update of fp32 weights.
+// Whether an update of fp32 weights copies the gradients.
 bool CopiesGradients(const PrecisionConfig& precision) {
   return precision.master_weights && precision.grad_accumulation != Dtype::kFloat32;
 }
 
-// Stage 3: elements of units that are whole at the same time (ParameterGatherer). An operation
-// needs its own unit whatever the limits. Beyond that a unit stays if it is read again within the
-// reuse distance or what prefetching asks for, and the next ones are asked for ahead.
+// Returns the elements of units that are whole at the same time at stage 3 (ParameterGatherer). The
+// unit that an operation needs is always whole. Other units stay whole within the limits: those
+// that are read again within the reuse distance, and those that are prefetched.
 int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   const int64_t ahead = std::min(zero.prefetch_bucket_size, all);
   const int64_t stays = std::min(std::max(zero.max_reuse_distance, ahead), all);
@@ -50,7 +50,8 @@ int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   return std::min(all, std::max(largest, wanted));
 }
 
-// Returns the bytes of passes and `buckets` together if these do not follow the gradients' order.
+// Returns the bytes of passes and `buckets` together if the bytes of buckets do not depend on the
+// order of the gradients.
 int64_t AtTheSameTime(const PassMemory& passes, int64_t buckets) {
   return passes.peak > 0 ? buckets + passes.peak_with_gradients : 0;
 }
@@ -64,8 +65,8 @@ std::vector<size_t> TrainedBefore(const std::vector<ShardedParameter>& parameter
   return trained;
 }
 
-// Bytes of one element of a unit: of the weight, of the accumulated gradient, and of the gradient
-// in a message.
+// Bytes of one element of a unit: of its weight, its accumulated gradient, and its gradient in a
+// message.
 struct ElementBytes {
   int64_t weight;
   int64_t sum;
@@ -77,7 +78,8 @@ GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int
                       const ElementBytes& element) {
   const int64_t n = unit.shard_elements;
   const ZeroConfig& zero = config.zero;
-  // Parameters of a wider dtype are sent in it, unless the configuration names one.
+  // Gradients of parameters with a wider dtype are sent in that dtype, unless the configuration
+  // names one.
   const int64_t sent_bytes =
       config.communication.dtype ? element.message : std::max(element.message, element.weight);
   const bool own_message = zero.stage > 1 || sent_bytes != element.sum;
@@ -105,7 +107,7 @@ void PlanBuckets(const std::vector<GradientUnit>& units,
   plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
 }
 
-// Replaces the bytes of what is sharded.
+// Replaces the bytes of states that are divided among the ranks.
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                 const PassMemory& passes, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -131,7 +133,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
   std::vector<GradientUnit> units;       // except the units of `filling`
   const std::vector<size_t> trained = TrainedBefore(parameters);
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
-  int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: of units that are gathered
+  int64_t gathered = 0, largest = 0, widest = 0;  // at stage 3: elements of gathered units
   for (const FlatParameter& unit :
        CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
     const int64_t n = unit.shard_elements;
@@ -174,7 +176,8 @@ bool IsLocal(const EngineConfig& config) {
          config.optimizer->CompressesExchanges();
 }
 
-// Beside what an optimizer keeps of each parameter, at most: `weight_bytes` of one weight.
+// Returns the bytes, at most, that the exchange keeps besides the optimizer's state of each
+// parameter. `weight_bytes` is the size of one weight.
 int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
                        int64_t weight_bytes) {
   const ParallelConfig& parallel = config.parallel;
@@ -185,7 +188,7 @@ int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int6
   if (parallel.mode == ParallelConfig::Mode::kPowerSgd && parallel.use_error_feedback) {
     bytes += model.trained * BytesOf(config.precision.grad_accumulation);
   }
-  // Errors are fp32: of all elements, and of a rank's part of them.
+  // Errors are kept in fp32: for all elements, and for this rank's part of them.
   if (config.optimizer->CompressesExchanges() && ranks > 1) {
     bytes += 4 * (model.trained + (model.trained + ranks - 1) / ranks);
   }
@@ -204,7 +207,7 @@ void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ran
   plan.master_weights = share * weight_bytes;
 }
 
-// Ranks that share a node's memory.
+// Returns the number of ranks that share a node's memory.
 int64_t RanksOnNode(const PlanPlace& place) {
   return std::min(place.ranks, std::max<int64_t>(place.ranks_per_node, 1));
 }
@@ -230,8 +233,8 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
                         (config.batch.micro_batch_size * config.batch.accumulation_steps);
   const bool is_server = config.parallel.mode == ParallelConfig::Mode::kParameterServer;
   if (travels_in != precision.grad_accumulation && ranks > 1 && !is_server && !IsLocal(config)) {
-    // Gradients of fp32 batch norms travel as they accumulate, unless the configuration names a
-    // dtype.
+    // Gradients of fp32 batch norms are sent in the dtype in which they accumulate, unless the
+    // configuration names one.
     const bool norms_as_they_are = precision.batch_norm_float32 && !config.communication.dtype;
     plan.buckets +=
         (model.trained - (norms_as_they_are ? model.batch_norm_trained : 0)) * BytesOf(travels_in);
@@ -259,7 +262,8 @@ int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool ada
   const int64_t weight_bytes = precision.master_weights ? 4 : model_bytes;
   const int64_t divided = model.trained * weight_bytes * (1 + OptimizerStates(*config.optimizer)) +
                           (adapters_only ? 0 : model.frozen * model_bytes);
-  // Shards, or shares of tensors that all ranks hold; running means are each rank's own.
+  // Each rank writes its shards, or its share of tensors that all ranks hold, and its own running
+  // means.
   const int64_t writers =
       config.zero.stage > 0 ? ranks : std::clamp<int64_t>(divided / kMinShareBytes, 1, ranks);
   const int64_t copy = (divided + writers - 1) / writers + model.buffers * model_bytes +

@@ -18,10 +18,10 @@ struct ModelSizes {
   int64_t trained = 0;             // elements of parameters that require a gradient
   int64_t frozen = 0;              // elements of the other parameters
   int64_t buffers = 0;             // elements of floating point buffers
-  int64_t batch_norm_trained = 0;  // how many of these belong to batch norms
+  int64_t batch_norm_trained = 0;  // how many of `trained` belong to batch norms
   int64_t batch_norm_buffers = 0;
   int64_t other_buffer_bytes = 0;  // bytes of buffers of other dtypes
-  // For ZeRO: the parameters; dtype is 1 for batch norms and 0 for others.
+  // The parameters as ZeRO divides them; dtype is 1 for batch norms and 0 for others.
   std::vector<ShardedParameter> shardable;
 };
 
@@ -29,8 +29,8 @@ struct ModelSizes {
 struct PassMemory {
   // Bytes that the forward pass and the loss leave to the backward pass.
   int64_t activations = 0;
-  // The most bytes at any time of both passes: activations, intermediate results and the gradients
-  // of the parameters that one operation gives. 0: not known.
+  // The maximum bytes at any time of both passes: activations, intermediate results and the
+  // gradients of the parameters that one operation returns. 0: not known.
   int64_t peak = 0;
   // The maximum from the first gradient of a parameter on, when the exchange of gradients begins.
   int64_t peak_with_gradients = 0;
@@ -73,20 +73,21 @@ struct MemoryPlan {
   int64_t optimizer = 0;
   int64_t master_weights = 0;
   int64_t buffers = 0;
-  // The most that the passes of the micro-batches under way hold: PassMemory::peak.
+  // Maximum bytes that the passes of all micro-batches in flight hold: PassMemory::peak.
   int64_t passes = 0;
-  int64_t passes_with_buckets = 0;  // the most of both at one time, while gradients travel
-  // During the optimizer's step, when there are no passes: fp32 copies of gradients of 16 bit.
+  int64_t passes_with_buckets = 0;  // maximum of both together while gradients are sent
+  // Needed during the optimizer's step, when there are no passes: fp32 copies of 16-bit gradients.
   int64_t update = 0;
-  // Offloaded parts of the above: in main memory (only if ranks compute on GPUs), and in files.
+  // The part of the above that is offloaded: to main memory (only if ranks compute on GPUs) and to
+  // files.
   int64_t in_main_memory = 0;
   int64_t in_files = 0;
-  // In main memory, besides all of the above: copies for later attempts (PlanCopies).
+  // Needed in main memory besides all of the above: copies for later attempts (PlanCopies).
   int64_t copies = 0;
 
-  // The sum that table 1 of the ZeRO paper shows.
+  // The sum that table 1 of the ZeRO paper lists.
   int64_t states() const { return parameters + gradients + optimizer + master_weights; }
-  // The most at one time, without what lies in files.
+  // The maximum at one time, without what is offloaded to files.
   int64_t total() const {
     return states() + buffers +
            std::max(gathered + std::max({passes, buckets, passes_with_buckets}), update) - in_files;
@@ -98,13 +99,13 @@ struct MemoryPlan {
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
                       const PassMemory& passes = {});
 
-// Returns the main memory that a rank needs for run.memory_checkpoint: two copies of what a
-// checkpoint holds of it, and on a GPU pinned memory for a third. `adapters_only`: a checkpoint
-// holds no frozen parameters.
+// Returns the main memory that a rank needs for run.memory_checkpoint: two copies of its part of a
+// checkpoint, and on a GPU pinned memory for a third copy. `adapters_only`: a checkpoint holds no
+// frozen parameters.
 int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool adapters_only,
                    bool on_gpu);
 
-// Where a plan is to fit.
+// The ranks and the memory for which a plan is made.
 struct PlanPlace {
   int64_t ranks = 1;           // ranks of the job
   int64_t ranks_per_node = 0;  // 0: not known
@@ -113,14 +114,15 @@ struct PlanPlace {
   int64_t node_bytes = 0;    // main memory
 };
 
-// Lines for people, with suitable units. The second has the measured bytes besides the plan.
+// Returns the plan as lines for people, with suitable units.
 std::string PlanText(const MemoryPlan& plan);
-// Whether it fits: "1024 ranks, 8 on a node: 328.0 GiB together; this machine has 1.5 TiB, which is
-// enough". Of a pipeline a plan for each stage; a node then has ranks of the largest, at most.
+// Returns whether the plan fits: "1024 ranks, 8 on a node: 328.0 GiB together; this machine has 1.5
+// TiB, which is enough". `stages` has a plan for each stage of a pipeline; a node is then assumed
+// to have ranks of the largest stage only.
 std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place);
-// One line of JSON: bytes by category, "ranks", and of a pipeline "stage". "needs" is what a rank
-// needs where memory may lack, its GPU if it has one ("on_gpu"), and "has" its part of what is
-// there (0: not known).
+// Returns one line of JSON: bytes by category, "ranks", and "stage" in a pipeline. "needs" is what
+// a rank needs of the memory that may be too small, its GPU's if it has one ("on_gpu"), and "has"
+// its part of the available memory (0: not known).
 std::string PlanJson(const MemoryPlan& plan, const PlanPlace& place, int stage);
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
 

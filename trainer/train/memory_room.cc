@@ -40,9 +40,9 @@ std::optional<NodeRoom> NodeWithoutRoom(const std::vector<RankRoom>& ranks) {
 }
 
 bool HasRoomForCopies(const TrainRun& run, const WorkerEnv& env) {
-  // A device copies into pinned memory first.
+  // On a GPU the state is copied into pinned memory first.
   const int copies = run.group.device().is_cpu() ? 2 : 3;
-  // Later attempts find the copies of the first one in their nodes' memory.
+  // Later attempts find the copies of the first attempt in the memory of their nodes.
   const double needed =
       env.attempt > 1
           ? 0

@@ -1,4 +1,4 @@
-// Whether the nodes have room for copies of the ranks' states (run.memory_checkpoint).
+// Checks whether the nodes have memory for copies of the ranks' states (run.memory_checkpoint).
 #pragma once
 
 #include <optional>
@@ -19,15 +19,16 @@ struct RankRoom {
 struct NodeRoom {
   int node = 0;
   int ranks = 0;
-  double needed = 0;  // bytes, of all ranks of the node
+  double needed = 0;  // bytes, over all ranks of the node
   double available = 0;
 };
 
 // Returns the first node that lacks room; nullopt if every node has enough. Pure.
 std::optional<NodeRoom> NodeWithoutRoom(const std::vector<RankRoom>& ranks);
 
-// Collective. Returns whether every rank can make copies, the same on all ranks. Rank 0 prints why
-// not: the launcher gives the ranks no memory, or a node, which it names, has no room.
+// Collective. Returns whether all ranks can make copies, the same on all ranks. If not, rank 0
+// prints the reason: the launcher gives the ranks no memory, or the node that the line names has
+// too little.
 bool HasRoomForCopies(const TrainRun& run, const WorkerEnv& env);
 
 }  // namespace dslaunch

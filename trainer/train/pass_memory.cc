@@ -23,7 +23,8 @@
 namespace dslaunch {
 namespace {
 
-// A model without memory, in its dtype. While it lives, nothing in this thread is computed.
+// A model without memory, in its dtype. While this object exists, operations of this thread compute
+// nothing.
 class ShapedModel {
  public:
   ShapedModel(const Recipe& recipe, const at::Tensor& inputs)
@@ -33,7 +34,7 @@ class ShapedModel {
     CastModule(model(), engine_.precision.model, engine_.precision.batch_norm_float32);
     model().train();
     const std::vector<NamedTensor> trained = TrainableParameters(model());
-    // States are not part of a pass: a gradient goes where it would accumulate.
+    // Gradients count as states, not as memory of a pass, so each is dropped once it is complete.
     arrivals_.emplace(trained, [this, trained](size_t i) {
       at::Tensor parameter = trained[i].tensor;
       const int64_t peak = pass_->peak_bytes(), live = pass_->live_bytes();
@@ -45,7 +46,7 @@ class ShapedModel {
 
   Model& model() { return *deferred_.model; }
 
-  // A micro-batch of such samples.
+  // Returns a micro-batch of samples like `sample`.
   at::Tensor MicroBatch(const at::Tensor& sample) const {
     std::vector<int64_t> shape = sample.sizes().vec();
     shape[0] = engine_.batch.micro_batch_size;
@@ -64,7 +65,7 @@ class ShapedModel {
     return loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) * 1.0;
   }
 
-  // Memory of a forward and a backward pass beyond the memory before them.
+  // Counts memory that a forward and a backward pass use in addition to the memory before them.
   struct Count {
     explicit Count(ShapedModel& counted) : shaped(counted), before(counted.pass_->live_bytes()) {
       shaped.gradients_.clear();
@@ -95,7 +96,7 @@ class ShapedModel {
   DeferredModel deferred_;
   std::unique_ptr<ShapePass> pass_;
   std::vector<GradientArrival> gradients_;
-  std::optional<GradientArrivals> arrivals_;  // ends first
+  std::optional<GradientArrivals> arrivals_;  // destroyed first
 };
 
 at::Tensor Forward(ShapedModel& shaped, const EngineConfig& engine, const at::Tensor& input) {
@@ -109,7 +110,7 @@ std::vector<ModelLayer> LayersOf(Model& model) {
   RefuseInput("the model does not list its layers; implement Layers() (dslaunch/model.h)");
 }
 
-// Layers [begin, end), recomputed as the configuration has it.
+// Runs layers [begin, end), with recomputation as configured.
 at::Tensor RunPart(const std::vector<ModelLayer>& layers, std::pair<size_t, size_t> part,
                    int64_t interval, const std::vector<at::Tensor>& buffers, at::Tensor x) {
   const auto [begin, end] = part;
@@ -125,8 +126,8 @@ at::Tensor RunPart(const std::vector<ModelLayer>& layers, std::pair<size_t, size
   return x;
 }
 
-// The most bytes that the micro-batches under way on a stage keep, of which each keeps
-// `chunk_bytes` of a chunk from its forward to the end of its backward pass.
+// Returns the maximum bytes that the micro-batches in flight on a stage keep. Each keeps
+// `chunk_bytes` of a chunk from the start of its forward pass to the end of its backward pass.
 int64_t MostUnderWay(const std::vector<Action>& actions, const std::vector<int64_t>& chunk_bytes) {
   const bool split = std::any_of(actions.begin(), actions.end(), [](const Action& action) {
     return action.kind == ActionKind::kBackwardWeight;
@@ -178,7 +179,7 @@ std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& pa
   const at::Tensor targets = shaped.MicroBatch(sample.targets);
   at::Tensor input = shaped.MicroBatch(sample.inputs);
   std::vector<std::vector<int64_t>> kept(stages);  // bytes kept for each chunk
-  std::vector<int64_t> beyond(stages);             // at a stage's own pass
+  std::vector<int64_t> beyond(stages);             // additional peak bytes of a pass on each stage
   for (size_t part = 0; part < parts.size(); ++part) {
     const size_t stage = part % stages;
     const ShapedModel::Count count(shaped);

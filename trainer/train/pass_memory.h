@@ -11,25 +11,25 @@
 
 namespace dslaunch {
 
-// The next ones construct the model without memory and run it without computing (ShapePass), so
-// any size will do. `sample` is one sample, [1, ...]; micro-batches are of as many such as the
-// engine configuration says. They throw TrainError kBadInput where the passes depend on values,
-// naming the operation; a model of the user's own may.
+// The functions below construct the model without memory and run it without computing (ShapePass),
+// so they work for any size of model. `sample` is one sample, [1, ...]; a micro-batch has as many
+// such samples as the engine configuration says. The functions throw TrainError kBadInput, naming
+// the operation, if the passes depend on values, which may be so in a user's own model.
 
 // Returns the memory of a rank with the whole model for one micro-batch, with the configuration's
 // precision, autocast and recomputation. Memory within LibTorch's kernels is not included.
 PassMemory MeasurePass(const Recipe& recipe, const Batch& sample);
 
-// Layers [begin, end) of each part of a model, part p being chunk p / stages of stage p % stages.
+// Layers [begin, end) of each part of a model. Part p is chunk p / stages of stage p % stages.
 using LayerParts = std::vector<std::pair<size_t, size_t>>;
 
-// Returns the memory of each pipeline stage, for as many micro-batches as its schedule keeps at a
-// time there.
+// Returns the memory of each pipeline stage, for as many micro-batches as its schedule holds there
+// at a time.
 std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& parts,
                                       const Batch& sample);
 
 // Returns the floating point operations of each layer's forward pass (profile/flop_formula.h); 0
-// for an embedding, which is a look-up.
+// for an embedding, which only looks values up.
 std::vector<double> LayerFlops(const Recipe& recipe, const at::Tensor& inputs);
 
 }  // namespace dslaunch

@@ -31,7 +31,7 @@ class PipelineTrainingModel : public TrainingModel {
   const torch::nn::Module& module() const override { return engine_.module(); }
   int64_t total_parameters() const override { return total_parameters_; }
 
-  // Every stage takes the micro-batches, to know how many samples there were.
+  // Every stage takes the micro-batches, because every stage counts the samples.
   at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
     target_weight_ = step.target_weight;
     std::deque<Batch> batches;
@@ -48,7 +48,7 @@ class PipelineTrainingModel : public TrainingModel {
   at::Tensor Forward(const at::Tensor& inputs) override { return engine_.Infer({inputs}).at(0); }
 
  private:
-  // The engine takes the mean over the micro-batches.
+  // The engine averages the result over the micro-batches.
   at::Tensor Loss(const at::Tensor& output, const at::Tensor& target) const {
     if (!target_weight_) return model_->Loss(output, target);
     return model_->Loss(output, target, at::Reduction::Sum) *

@@ -32,7 +32,7 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-// For fp32 numbers. LibTorch's default uses TF32 for convolutions only.
+// Allows TF32 for fp32 numbers, or not. LibTorch's default allows it for convolutions only.
 void SetTf32(bool on) {
   at::globalContext().setAllowTF32CuBLAS(on);
   at::globalContext().setAllowTF32CuDNN(on);
@@ -41,7 +41,7 @@ void SetTf32(bool on) {
 // Returns the shape of a sample of a batch.
 std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
 
-// Returns rank 0's costs on all ranks, because each rank measures others.
+// Returns rank 0's costs on all ranks, because each rank measures different ones.
 std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
                                 const ProcessGroup& group) {
   std::vector<double> own;
@@ -76,16 +76,17 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   }
 }
 
-// Whether to construct the whole model without memory because the rank keeps only a part of it:
-// otherwise construction would take the most memory of the whole run. A user's own model may not
-// support that, so it has to only at stage 3.
+// Returns whether to construct the whole model without memory. That saves memory if a rank keeps
+// only a part of the model, because construction would otherwise need the most memory of the whole
+// run. A user's own model may not support it, so it is required of such a model at stage 3 only.
 bool ConstructsWithoutMemory(const Recipe& recipe) {
   const int64_t stage = recipe.engine.zero.stage;
   return stage == 3 || (stage > 0 && recipe.model.family().Library(recipe.model).empty());
 }
 
-// Collective. If the action fails on one rank, every rank throws, and none before all have come
-// here: rank 0 has the ranks' store, so others could wait for it in vain.
+// Collective. Calls `action`. If it fails on one rank, every rank throws, but only after all ranks
+// have called this, because others would wait in vain if rank 0, which has the ranks' store, left
+// before.
 void Together(const ProcessGroup& group, const std::function<void()>& action) {
   ThrowFirstFailure(GatherTexts(group, FailureOf(action)));
 }
@@ -99,7 +100,7 @@ std::shared_ptr<Model> MakeRecipeModel(const Recipe& recipe,
   return model;
 }
 
-// The model's weights as they would be had it been cast after it was given them.
+// Rounds the model's weights as if they had been loaded before the model was cast.
 void RoundToModel(TrainingModel& training_model) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::ScalarType> dtypes;
@@ -184,11 +185,13 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
       });
       has_weights = true;
     }
-    // Drawn on the CPU, so that every device starts from the same; the engine moves it.
+    // Random numbers are drawn on the CPU, so that weights are equal on all kinds of devices; the
+    // engine moves the model.
     training_model = MakeWholeTrainingModel(recipe.engine, model, ranks, nullptr);
   }
   if (!has_weights) {
-    // A rank's tensors are only some of those in the files, or parts of them.
+    // This rank holds only some of the tensors in the files, or parts of them, so names are checked
+    // against the whole model.
     const DeferredModel whole = DeferModel(recipe, shape);
     const std::vector<TensorPart> state = training_model->core().ModelState();
     Together(group, [&] {

@@ -1,4 +1,5 @@
-// The beginning of every mode of a run: the model in its initial state, on all ranks.
+// The first steps of every mode of a run: they end with the model in its initial state on all
+// ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,12 +27,12 @@ struct DeferredModel {
   InitRecording recording;
 };
 
-// Makes the model, or the part of it that `tensor` names, without its weights. `input_shape` is the
-// shape of one sample's input.
+// Makes the model, or the part of it that `tensor` describes, without its weights. `input_shape` is
+// the shape of one sample's input.
 DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape,
                          const TensorParallel& tensor = {});
 
-// Returns the first part of each layer, for plans, in which nothing is exchanged.
+// Returns the first part of each divided layer, for plans. No rank exchanges anything.
 TensorParallel PartToPlan(const EngineConfig& config);
 
 // Returns the costs of the model's layers by which a pipeline is divided: seconds measured by this

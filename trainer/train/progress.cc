@@ -23,7 +23,7 @@ Progress::Progress(const Options& options)
   if (!options.rank_dir.empty()) OpenRankMetrics();
 }
 
-// Training continues if a report cannot be written.
+// Opens the rank's metrics file. If that fails, training continues.
 void Progress::OpenRankMetrics() {
   try {
     rank_metrics_.emplace(options_.rank_dir + "/" + kMetricsFileName, kRankDirVariable);
@@ -86,7 +86,7 @@ void Progress::EndWindow(const AllWindows& all) {
   samples_ += window_.samples;
   epoch_.steps += window_.steps;
   epoch_.samples += window_.samples;
-  if (std::isfinite(all.loss)) {  // one that is not belongs to a step that was skipped
+  if (std::isfinite(all.loss)) {  // losses of skipped steps may not be finite
     epoch_.loss += all.loss;
     epoch_.losses += window_.steps;
   }

@@ -24,11 +24,11 @@ struct StepInfo {
   bool skipped = false;
   std::string skip_reason = {};
   double compute_s = 0;
-  double seconds = 0;  // time from the first work to the last on the device
+  double seconds = 0;  // from the start of the first operation to the end of the last on the device
   PhaseTimes times = {};
 };
 
-// Adds up this rank's steps into windows that end where the ranks exchange theirs.
+// Collects this rank's steps in windows. A window ends when the ranks exchange theirs.
 class Progress {
  public:
   struct Options {
@@ -36,7 +36,7 @@ class Progress {
     TrainLog log = {0, EngineLogLevel::kInfo};
     int status_fd = -1;
     std::string metrics_jsonl;
-    std::string rank_dir;  // every rank writes its metrics here; empty: nowhere
+    std::string rank_dir;  // folder for the metrics of every rank; empty: none
     int64_t attempt = 1;
     int64_t tokens_per_sample = 0;
     bool loss_scale_adapts = false;  // a skipped step may only mean that the scale is too large
@@ -51,7 +51,7 @@ class Progress {
   void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step) {
     status_.RestoredFromDisk(step, reached_step);
   }
-  // The run has ended without `rank`, which may still be there.
+  // Reports that the run has ended without `rank`, which may still be running.
   void Lost(int rank) { status_.Lost(rank); }
   // Starts the clock of training. `samples_before` is the number of samples of this run before the
   // first step of `schedule`.
@@ -78,7 +78,8 @@ class Progress {
   void LeaveOut(Clock::duration time);
 
   int64_t samples() const { return samples_; }  // since the first step, over all ranks
-  // The mean over the steps between the last two exchanges and over all ranks; nullopt before.
+  // The mean over the ranks of the steps between the last two exchanges; nullopt before the first
+  // exchange.
   std::optional<double> window_loss() const { return window_loss_; }
   double training_s() const;
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
 
-// For each value of the other argument a bijection, so that no later step undoes a difference.
+// A bijection of `hash` for each `word`, so that no later step cancels a difference.
 uint64_t Mix(uint64_t hash, uint64_t word) { return std::rotl((hash ^ word) * kOdd, 29); }
 
 }  // namespace

@@ -25,7 +25,7 @@ StatusPipe::StatusPipe(int fd) : fd_(fd), next_(Clock::now()) {
   if (!fd_) return;
   const int flags = fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) < 0)
-    fd_.Release();  // not open: not ours
+    fd_.Release();  // the descriptor is not open, so it must not be closed
 }
 
 void StatusPipe::Ready(bool loss_tolerated) {
@@ -72,7 +72,7 @@ void StatusPipe::Saved(int64_t step) {
   Write(StatusLine{.event = StatusLine::Event::kSaved, .step = step}.Format());
 }
 
-// A line is far below PIPE_BUF, so it is written whole or not at all.
+// A line is much shorter than PIPE_BUF, so it is written as a whole or not at all.
 void StatusPipe::Write(const std::string& line) {
   if (!fd_) return;
   if (write(fd_.get(), line.data(), line.size()) < 0 && errno == EPIPE) fd_.Reset();
@@ -147,7 +147,7 @@ std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
   nlohmann::ordered_json& eval = json["eval"];
   for (const auto& [name, value] : results) {
     if (value == std::floor(value) && std::abs(value) < kMaxWhole) {
-      eval[name] = static_cast<int64_t>(value);  // a count
+      eval[name] = static_cast<int64_t>(value);  // a whole number, such as a count
     } else {
       eval[name] = value;
     }
@@ -215,7 +215,7 @@ std::string DataWaitLine(double waited_s, double training_s) {
 }
 
 int64_t PeakRssBytes() {
-  // Not getrusage: its figure outlives exec, so it may be another program's.
+  // getrusage is not used, because its figure survives exec and may be that of an earlier program.
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;

@@ -1,4 +1,4 @@
-// Reports of a rank: the status pipe, the metrics file and lines for people.
+// Writes a rank's reports: status lines, metrics and lines for people.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ class StatusPipe {
   // (dslaunch/memory_checkpoint.h).
   void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step);
   void Evaluated(int64_t step, const EvaluationResults& results);
-  // Training waits while a checkpoint is saved, from the first call to the second.
+  // Reports that training waits while a checkpoint is saved: the first call reports the start, the
+  // second the end.
   void Saving(int64_t step);
   void Saved(int64_t step);
 
@@ -43,13 +44,13 @@ struct StepMetrics {
   int64_t attempt = 1;    // number of the job's start; a restart repeats some steps
   int64_t epoch = 0;      // epoch of the last micro-batch, from 1
   double loss = 0;        // mean over the global batch
-  double lr = 0;          // of this step
+  double lr = 0;          // rate in this step
   double grad_norm = 0;   // L2, of the averaged gradient, before clipping
-  double loss_scale = 1;  // of this step
-  bool skipped = false;   // gradients were not finite, so nothing was updated
+  double loss_scale = 1;  // scale in this step
+  bool skipped = false;   // true if gradients were not finite, so the weights stay as they were
   int64_t samples = 0;    // since the first step, over all ranks
   int64_t tokens = 0;     // tokens in these samples; 0 if the data is not text
-  int64_t steps = 1;      // steps of the window that times are means of
+  int64_t steps = 1;      // number of steps over which times are averaged
   double step_s = 0;
   double compute_s = 0;  // this rank's work, without waiting for other ranks; 0: not known
   double samples_per_s = 0;
@@ -58,8 +59,8 @@ struct StepMetrics {
   MemoryBytes memory = {};         // maximum over the ranks of each category
 };
 
-// One JSON object without a newline: all fields, and those that each rank measures itself
-// (proto/contract/rank_files.h).
+// Returns one JSON object without a newline: all fields, including those that each rank measures
+// itself (proto/contract/rank_files.h).
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
@@ -73,12 +74,12 @@ struct EvaluationSums {
   EvaluationResults metrics = {};  // the user's metrics over all ranks
 };
 
-// loss; accuracy (0 to 1), correct and samples; or perplexity and tokens; or samples. Then the
-// user's own metrics.
+// Returns loss, then accuracy (0 to 1), correct and samples, or perplexity and tokens, or samples,
+// depending on the task. The user's own metrics follow.
 EvaluationResults ResultsOf(const EvaluationSums& sums);
 
-// One JSON object without a newline (`epoch` 0: not known): the results under "eval", so that no
-// reader mistakes them for results of a step.
+// Returns one JSON object without a newline. Results are under "eval", so that no reader mistakes
+// them for the results of a step. `epoch` 0: not known.
 std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
                            const EvaluationResults& results);
 

@@ -10,12 +10,12 @@ namespace dslaunch {
 
 struct RunInfo {
   std::string model;
-  int64_t parameters = 0;  // elements, of the whole model
+  int64_t parameters = 0;  // elements in the whole model
   std::string dtype;
   int world_size = 1;
   int zero_stage = 0;
   double flops_per_step = 0;  // over all ranks; 0: not counted
-  int64_t batch = 0;          // samples of a step, over all ranks
+  int64_t batch = 0;          // samples in each step, over all ranks
   int64_t micro_batch = 0;
   int64_t accumulation_steps = 0;
   std::string optimizer;

@@ -1,4 +1,4 @@
-// How long a run is, counted in steps, micro-batches and epochs. Arithmetic only.
+// The length of a run in steps, micro-batches and epochs. Arithmetic only.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace dslaunch {
 
 // Steps and epochs count from 1. A resumed run continues at the sample where the last one stopped,
 // for any number of ranks and any batch size: the rest of the epoch is divided into micro-batches
-// anew, of which the last one may be smaller. Micro-batches run on from one epoch into the next, so
-// a step that accumulates several may begin in one epoch and end in the following; it belongs to
+// again, of which the last one may be smaller. Micro-batches run on from one epoch into the next,
+// so a step that accumulates several may begin in one epoch and end in the following; it belongs to
 // the one it ends in.
 struct Schedule {
   int64_t batches_per_epoch = 0;   // micro-batches of one rank
@@ -23,8 +23,8 @@ struct Schedule {
   int64_t save_every = 0;      // 0: only at the end
   int64_t eval_every = 0;      // 0: only at the end
   int64_t first_step = 0;      // steps done before this run
-  int64_t first_batch = 0;     // micro-batches before this run, as if its epoch ended as all do
-  int64_t first_sample = 0;    // samples of its epoch that were read before it, over all ranks
+  int64_t first_batch = 0;     // micro-batches before this run, as if its epoch ended like others
+  int64_t first_sample = 0;    // samples of its epoch that all ranks together had read before
   int64_t batch_samples = 0;   // samples of a full micro-batch over all ranks
   int64_t left_out = 0;        // micro-batches at the end of the last epoch that do not make a step
 
@@ -41,9 +41,10 @@ struct Schedule {
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
-  // Whether ranks that make their steps alone meet after this step, to save or evaluate weights.
+  // Whether ranks that otherwise train without waiting for each other meet after this step, to save
+  // or evaluate weights.
   bool MeetsAfter(int64_t step) const { return SavesAfter(step) || EvaluatesAfter(step); }
-  // Returns the next step after `step` after which they meet; at the latest the last step.
+  // Returns the next step after `step` after which the ranks meet, at the latest the last step.
   int64_t NextMeeting(int64_t step) const {
     do ++step;
     while (step < total_steps && !MeetsAfter(step));

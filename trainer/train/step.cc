@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-// How often each target's loss must be counted so that the mean over micro-batches and replicas
+// Returns the factor for each target's loss by which the mean over micro-batches and replicas
 // becomes the mean over all targets of the step.
 double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& replicas) {
   std::vector<double> count = {0};
@@ -24,7 +24,7 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
 }
 
 // Returns the numbers on the CPU. Waits for the device by an event, so that this intended wait can
-// be distinguished from others.
+// be told apart from others.
 at::Tensor ReadFromDevice(const at::Tensor& numbers) {
   if (numbers.is_cpu()) return numbers;
   const at::Tensor read = CopyToPinned(numbers);
@@ -67,8 +67,8 @@ StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const
   });
   const EngineCore& core = training_model.core();
   info.lr = core.step_lr();
-  outcome.grad_norm =
-      core.grad_norm_on_device().clone();  // the next replay of a graph writes there
+  // A copy, because the next replay of a graph overwrites the norm.
+  outcome.grad_norm = core.grad_norm_on_device().clone();
   info.loss_scale = core.step_loss_scale();
   info.skipped = core.skipped();
   info.skip_reason = core.skip_reason();

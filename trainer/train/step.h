@@ -17,8 +17,8 @@ struct StepOutcome {
   TimeSpans compute = {}, whole = {};
 };
 
-// Makes a step with the next micro-batches of `batches`, with an update unless the gradients
-// overflowed. Collective.
+// Makes a step with the next micro-batches of `batches`. The weights are updated unless the
+// gradients overflowed. Collective.
 StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
                       int64_t step);
 

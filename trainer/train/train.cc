@@ -28,13 +28,13 @@
 namespace dslaunch {
 namespace {
 
-// Whether the same command would go back to the checkpoint that its --resume names.
+// Whether the same command would return to the checkpoint that its --resume names.
 bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
 }
 
-// The run's own checkpoints on a disk and in memory, and the one of run.resume_from if the run
-// starts from it.
+// The checkpoints of a run: its own on the disk, its copies in memory, and the one of
+// run.resume_from if the run starts from it.
 class RunCheckpoints {
  public:
   // Collective. Throws the errors of Checkpointer and RunStart.
@@ -183,7 +183,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
       monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
       hooks_(MakeTrainHooks(recipe, env)) {
   if (!data_.notice.empty()) log_.Warning(data_.notice);
-  // Throws if there are too few samples, wherever the run starts.
+  // Throws if there are too few samples. This does not depend on where the run starts.
   FitToRun(recipe_.engine.scheduler, ScheduleFrom({}, env).total_steps);
 }
 
@@ -211,7 +211,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   checkpoints.UseAdapters(recipe_, group);
   Checkpointer* const checkpointer = checkpoints.own();
   const Schedule schedule = ScheduleFrom(checkpoints.start(), env);
-  std::optional<ActivationMeter> tensors;  // from before the model on
+  std::optional<ActivationMeter> tensors;  // measures memory from before the model exists
   if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group,
@@ -259,7 +259,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
 
   const std::vector<int> lost = stale == nullptr ? std::vector<int>() : stale->Leave();
   for (const int rank : lost) progress_.Lost(rank);
-  run.group.Barrier();  // Barrier waits longer for rank 0 than Finish
+  run.group.Barrier();  // Finish would stop waiting for rank 0 earlier than Barrier
   group.Finish(lost);
 }
 
@@ -270,7 +270,8 @@ MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
     try {
       passes = MeasurePass(recipe_, data_.train->Fetch({&first, 1}));
     } catch (const TrainError& error) {
-      if (error.code() != ExitCode::kBadInput) throw;  // else they cannot be known beforehand
+      // kBadInput: the passes cannot be measured in advance.
+      if (error.code() != ExitCode::kBadInput) throw;
     }
   }
   return PlanMemory(SizesOf(training_model.module()), recipe_.engine, passes);

@@ -1,4 +1,4 @@
-// One rank's training of a recipe.
+// Trains a recipe on one rank.
 #pragma once
 
 #include "proto/contract/worker_env.h"

@@ -1,4 +1,4 @@
-// Interface for work beside the steps of a training run: reports, checks, checkpoints. The hooks
+// Interface for work between the steps of a training run: reports, checks, checkpoints. The hooks
 // are in trainer/train/hooks.
 #pragma once
 
@@ -14,40 +14,41 @@
 namespace dslaunch {
 
 // One concern of a run. The loop (train_loop.h) calls every hook at each of these points, in the
-// order of the list, on all ranks: a hook may run collectives, the same on each rank. Steps count
-// from 1; a resumed run continues after the step of its checkpoint. An exception of a hook ends the
-// run.
+// order of the list, on all ranks. A hook may run collectives if it runs the same ones on each
+// rank. Steps count from 1; a resumed run continues after the step of its checkpoint. An exception
+// of a hook ends the run.
 class TrainHook {
  public:
   virtual ~TrainHook() = default;
 
-  // Before the first step of this run.
+  // Called before the first step of this run.
   virtual void AtStart(TrainRun&) {}
 
   virtual void BeforeStep(TrainRun&, int64_t /*step*/) {}
-  // The step's work has been given to the device; on a CPU it is done.
+  // Called when the step's work has been given to the device. On a CPU the work is done.
   virtual void AfterSubmit(TrainRun&, int64_t /*step*/, const StepOutcome&) {}
-  // With the steps whose results are available: on a CPU this step; on a GPU none, because it may
-  // still be busy, or all steps since the last call with results.
+  // Called with the steps whose results are available. On a CPU that is this step. On a GPU, which
+  // may still be busy, there are none, or all steps since the last call with results.
   virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
-  // After some steps, the same on all ranks, the ranks exchange their windows (window.h). The first
-  // adds this rank's part, the second gets the combined result of the last `steps` steps.
+  // After some steps, the same on all ranks, the ranks exchange their windows (window.h).
+  // BeforeExchange adds this rank's part, AfterExchange gets the combined result of the last
+  // `steps` steps.
   virtual void BeforeExchange(TrainRun&, RankWindow& /*own*/) {}
   virtual void AfterExchange(TrainRun&, const AllWindows&, int64_t /*steps*/) {}
 
-  // After all of the above. Here a hook may set run.stop, the same on all ranks.
+  // Called after all of the above. Here a hook may set run.stop, to the same value on all ranks.
   virtual void AfterStep(TrainRun&, int64_t /*step*/) {}
 
-  // After the last step, or the one at which all ranks decided to stop.
+  // Called after the last step, or after the step at which all ranks decided to stop.
   virtual void AtEnd(TrainRun&) {}
 };
 
 using TrainHooks = std::vector<std::unique_ptr<TrainHook>>;
 
-// Returns the hooks of this recipe in the order in which they are called. Throws if a file of one
-// cannot be written, or if the recipe contradicts itself, before this rank connects to the others.
-// Defined in trainer/train/hooks/make_hooks.cc.
+// Returns the hooks of this recipe in the order in which they are called. Called before this rank
+// connects to the others. Throws if a hook cannot write its file, or if the recipe contradicts
+// itself. Defined in trainer/train/hooks/make_hooks.cc.
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

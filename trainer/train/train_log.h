@@ -1,4 +1,4 @@
-// The lines of a training job.
+// Prints the lines of a training job.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace dslaunch {
 
-// Rank 0 prints for all ranks, each of which may make the same calls.
+// Only rank 0 prints, for all ranks. Any rank may make the calls.
 class TrainLog {
  public:
   // `level` is the engine configuration's log_level.
   TrainLog(int rank, EngineLogLevel level) : rank_(rank), level_(level) {}
 
-  // A result that the recipe requests, at any level.
+  // Prints a result that the recipe requests, at any level.
   void Result(const std::string& line) const {
     if (rank_ == 0) PrintLine(line);
   }
@@ -25,7 +25,7 @@ class TrainLog {
     if (Prints(EngineLogLevel::kWarning)) PrintLine(line);
   }
 
-  bool prints_info() const { return Prints(EngineLogLevel::kInfo); }  // this rank
+  bool prints_info() const { return Prints(EngineLogLevel::kInfo); }  // whether this rank prints
 
  private:
   bool Prints(EngineLogLevel level) const { return rank_ == 0 && level_ <= level; }

@@ -39,7 +39,7 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
   std::vector<StepOutcome> unread;  // outcomes that a GPU may still compute
   int64_t step = schedule.first_step;
   int64_t exchanged = step;  // the step after which the ranks last exchanged their windows
-  int64_t interval = 0;      // steps until they do so again
+  int64_t interval = 0;      // steps from there to the next exchange
   while (step < schedule.total_steps && !run.stop) {
     ++step;
     Call(hooks, &TrainHook::BeforeStep, run, step);
@@ -48,14 +48,14 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
 
     const bool exchanges = schedule.ExchangesAfter(step) || step >= exchanged + interval;
     std::vector<StepInfo> results;
-    // Waiting for a GPU leaves it idle, so its results are read only where they are needed.
+    // Waiting for a GPU leaves it idle, so results are read only when they are needed.
     if (exchanges || on_cpu) results = ReadSteps(run.training_model, std::exchange(unread, {}));
     Call(hooks, &TrainHook::AfterResults, run, step, results);
 
     if (exchanges) {
       const int64_t steps = step - std::exchange(exchanged, step);
       const double step_s = ExchangeWindows(run, hooks, steps).seconds / static_cast<double>(steps);
-      // Each exchange makes a GPU wait, so there it comes about every second.
+      // Each exchange makes the host wait for the GPU, so on GPUs there is one about every second.
       interval = StepsUntilExchange(interval, on_cpu ? step_s : step_s / 10);
     }
     Call(hooks, &TrainHook::AfterStep, run, step);

@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Trains until the last step, or until all ranks know that one requests a stop (run.stop), and
-// destroys the hooks. Returns the last step made. Collective. Throws kBadInput on all ranks if
+// Trains until the last step, or until all ranks know that one of them requests a stop (run.stop).
+// Destroys the hooks. Returns the last completed step. Collective. Throws kBadInput on all ranks if
 // training has diverged.
 int64_t TrainSteps(TrainRun& run, TrainHooks hooks);
 

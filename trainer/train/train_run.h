@@ -26,32 +26,32 @@
 
 namespace dslaunch {
 
-// One per rank. One thread. The objects it refers to must outlive it.
+// One for each rank. One thread. The objects to which it refers must outlive it.
 struct TrainRun {
   const Recipe& recipe;
   const DataSplits& data;
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  ProcessGroup& group;  // parallel.staleness: the group of StaleTraining
+  ProcessGroup& group;  // with parallel.staleness: the group of StaleTraining
   TrainingModel& training_model;
   Progress& progress;
   Checkpointer* checkpointer;      // null if checkpoints are not saved
   MemoryCopies* memory = nullptr;  // null without run.memory_checkpoint
-  std::string start_text = {};     // line about the checkpoints at the start; empty without any
+  std::string start_text = {};     // line that says how the run starts; empty without checkpoints
   int64_t samples_seen = 0;        // samples since the first step, before this run
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // maximum over the ranks of each category
   StaleTraining* stale = nullptr;  // null: without parallel.staleness
-  // Memory of all tensors, since before the model was made; null: not measured.
+  // Measures the memory of all tensors, from before the model was made; null: not measured.
   const ActivationMeter* tensors = nullptr;
 
   StopDecision stop = {};        // the same on all ranks
-  int64_t bad_steps = 0;         // in a row, up to the last exchange (window.h)
-  Monitors* monitors = nullptr;  // on rank 0, where the recipe has any
+  int64_t bad_steps = 0;         // bad steps in a row, up to the last exchange (window.h)
+  Monitors* monitors = nullptr;  // on rank 0 if the recipe has monitors, else null
   double data_wait_s = 0;        // time that steps waited for data; known at the end of training
 
-  // Returns this rank's stop request. A rank that servers stop requests nothing.
+  // Returns this rank's stop request. It is empty for a rank that the servers stop.
   StopRequest OwnStopRequest() const;
   MemoryBytes Memory() const;
   // Combines the windows of all ranks. Collective.

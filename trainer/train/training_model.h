@@ -1,4 +1,5 @@
-// The model of a run in its engine: whole on every rank, or cut into the stages of a pipeline.
+// The model of a run in its engine: either whole on every rank, or cut into the stages of a
+// pipeline.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,7 @@
 
 namespace dslaunch {
 
-// One per rank. One thread. Every rank makes the same calls, except of Forward unless
+// One for each rank. One thread. Every rank makes the same calls, except for Forward unless
 // core().ForwardIsCollective().
 class TrainingModel {
  public:
@@ -29,24 +30,26 @@ class TrainingModel {
   const EngineCore& core() const { return const_cast<TrainingModel*>(this)->core(); }
   virtual const Model& model() const = 0;  // the model whose Loss is used
   Model& model() { return const_cast<Model&>(std::as_const(*this).model()); }
-  // This rank's part of the model: with the parameters of its stage, named as in the whole model.
+  // This rank's part of the model, with the parameters of its stage under their names in the whole
+  // model.
   virtual const torch::nn::Module& module() const = 0;
-  virtual int64_t total_parameters() const = 0;  // elements, of the whole model
+  virtual int64_t total_parameters() const = 0;  // elements in the whole model
   void SetTrain(bool on) { core().SetTrain(on); }
 
-  // Ranks of one replica take the same samples.
+  // The ranks among which the samples are divided. Ranks of one replica get the same samples.
   const ProcessGroup& replicas() const { return core().ranks().data(); }
   bool is_last_stage() const {
     return core().ranks().place().stage == core().ranks().mesh().pipeline - 1;
   }
-  // Whether this rank is the one of its replica whose results count.
+  // Whether this rank is the one in its replica whose results count.
   bool counts() const { return is_last_stage() && core().ranks().place().part == 0; }
 
   struct Step {
     uint64_t seed = 0;  // seed of the run
     int64_t number = 0;
     StepTimes* times = nullptr;  // sums to which the step's times are added, except data time
-    // Factor of a micro-batch's sum over its targets; nullopt: its mean counts.
+    // Factor of the sum of a micro-batch's losses over its targets; nullopt: the mean is used
+    // instead.
     std::optional<double> target_weight = {};
   };
   // Makes an optimizer step on core().accumulation_steps() micro-batches of this replica. Returns
@@ -63,15 +66,15 @@ class TrainingModel {
   }
 };
 
-// `model` is this rank's part of one without stages; `ranks` has no cut yet. `deferred` as
-// Initialize has it.
+// `model` is this rank's part of a model that is not cut into stages. `ranks` has no cut yet.
+// `deferred`: see Initialize.
 std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
                                                       std::shared_ptr<Model> model,
                                                       std::shared_ptr<MeshGroups> ranks,
                                                       InitRecording* deferred);
 
-// `model` was constructed under `deferred`; it has all stages of this rank's part. `ranks` has no
-// cut yet. `layer_costs` as CutModel has it.
+// `model` was constructed under `deferred`, and is this rank's part over the tensor axis, with all
+// stages. `ranks` has no cut yet. `layer_costs`: see CutModel.
 std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
                                                          std::shared_ptr<Model> model,
                                                          InitRecording deferred,

@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostSums = size_t{1} << 20;  // limit for one metric
+constexpr size_t kMostSums = size_t{1} << 20;  // limit of one metric's sums
 
 void AddSums(const PluginPart& part, const Metric& metric, const at::Tensor& output,
              const at::Tensor& targets, std::vector<double>& sums) {

@@ -20,13 +20,14 @@ class UserMetrics {
   // Loads the libraries, which then stay loaded. Throws TrainError kBadInput, naming the library.
   explicit UserMetrics(const std::vector<MetricConfig>& configs);
 
-  // One evaluation. Errors of metrics are kept until Results, so that no rank waits for another.
+  // The sums of one evaluation. An error of a metric is kept until Results, so that no rank waits
+  // for another in vain.
   class Evaluation {
    public:
     explicit Evaluation(const UserMetrics& metrics)
         : metrics_(metrics), sums_(metrics.metrics_.size()) {}
 
-    // Whether there are metrics, which read the output.
+    // Whether there are metrics; they read the model's output.
     bool any() const { return !sums_.empty(); }
     void Add(const at::Tensor& output, const at::Tensor& targets);
     // Returns the results over all ranks. Collective. Throws TrainError kBadInput on all ranks if a
@@ -36,7 +37,7 @@ class UserMetrics {
    private:
     const UserMetrics& metrics_;
     std::vector<std::vector<double>> sums_;  // sums of each metric; empty before the first addition
-    std::string failure_;                    // FailureOf
+    std::string failure_;                    // text from FailureOf, or empty
   };
 
  private:

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// The module that the engine calls instead of the model.
+// The module that the engine runs in place of the model.
 class SeededForward : public torch::nn::Module {
  public:
   SeededForward(std::shared_ptr<Model> model, int64_t parts)
@@ -75,7 +75,7 @@ class WholeTrainingModel : public TrainingModel {
   }
 
  private:
-  // Its part of the step's loss, as Train has it.
+  // Returns the micro-batch's part of the step's loss (see Train).
   at::Tensor TrainMicroBatch(const Batch& batch, const Step& step, std::optional<uint64_t> seed) {
     const at::Tensor loss = Loss(step, batch, seed);
     {
@@ -97,8 +97,8 @@ class WholeTrainingModel : public TrainingModel {
     return model_->Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
   }
 
-  // The first micro-batch's seed counts for the whole step and all layers: a seed cannot be part of
-  // a recording.
+  // The seed of the first micro-batch is used for the whole step and all layers, because a recorded
+  // graph cannot contain a seed.
   at::Tensor TrainGraphed(const Step& step, const std::function<Batch()>& next) {
     std::vector<at::Tensor> inputs;
     for (int64_t part = 0; part < engine_.core().accumulation_steps(); ++part) {
@@ -122,7 +122,7 @@ class WholeTrainingModel : public TrainingModel {
   const ProcessGroup& group_;
   const std::shared_ptr<Model> model_;
   Engine<SeededForward> engine_;
-  const c10::Device timed_;  // where phases are timed; a recorded step has no times
+  const c10::Device timed_;  // device on which phases are timed; a recorded step has no times
   std::optional<GraphedStep> graphed_;
 };
 

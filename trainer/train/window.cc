@@ -9,7 +9,7 @@ namespace dslaunch {
 namespace {
 
 constexpr double kExchangeEveryS = 0.1;
-constexpr int64_t kMostSteps = 10'000;  // where a step takes no time at all
+constexpr int64_t kMostSteps = 10'000;  // used if a step takes no measurable time
 
 }  // namespace
 

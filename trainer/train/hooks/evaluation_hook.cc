@@ -6,7 +6,7 @@ namespace {
 
 class EvaluationHook : public TrainHook {
  public:
-  // Not after the last step: every run ends with an evaluation (train.cc).
+  // Skips the last step, because every run ends with an evaluation (train.cc).
   void AfterStep(TrainRun& run, int64_t step) override {
     if (!run.schedule.EvaluatesAfter(step) || step == run.schedule.total_steps) return;
     if (run.stop || run.data.test == nullptr) return;

@@ -1,5 +1,5 @@
-// The hooks, one in each file. The functions return null if the recipe does not request the hook on
-// this rank.
+// Makers of the hooks, each of which is in a file of its own. A maker returns null if the recipe
+// does not request the hook on this rank.
 #pragma once
 
 #include <memory>
@@ -12,46 +12,46 @@ namespace dslaunch {
 // operations of a step, which have been counted by then, to run.progress.
 std::unique_ptr<TrainHook> MakeRunInfoHook();
 
-// wall_clock_breakdown: a line with the parts of a step's time.
+// For wall_clock_breakdown: prints how a step's time is divided.
 std::unique_ptr<TrainHook> MakeBreakdownHook(const Recipe& recipe);
 
-// Loss, rate, metrics files and the status pipe (Progress).
+// Reports loss and rate to stdout, the metrics files and the status pipe (Progress).
 std::unique_ptr<TrainHook> MakeProgressHook();
 
-// run.profile and run.trace: the profiler, which from here on measures the memory of this thread's
-// tensors. Throws kIo.
+// For run.profile and run.trace: runs the profiler. Measures the memory of this thread's tensors
+// from this call on. Throws kIo.
 std::unique_ptr<TrainHook> MakeProfileHook(const Recipe& recipe, const WorkerEnv& env);
 
-// Counts the operations of the first step, and reports those of flops_profiler. Throws kIo.
+// Counts the operations of the first step, and prints the report of flops_profiler. Throws kIo.
 std::unique_ptr<TrainHook> MakeFlopsHook(const Recipe& recipe, const WorkerEnv& env);
 
-// csv_monitor and tensorboard: writes the steps to run.monitors.
+// For csv_monitor and tensorboard: writes the steps to run.monitors.
 std::unique_ptr<TrainHook> MakeMonitorHook();
 
-// comms_logger: prints a table of the ranks' exchanges at the end of training.
+// For comms_logger: prints a table of the ranks' exchanges at the end of training.
 std::unique_ptr<TrainHook> MakeCommsHook(const Recipe& recipe);
 
-// Prints at the end of training the time waited for data, the GPU's memory, and with
-// memory_breakdown the planned beside the measured memory.
+// Prints at the end of training how long it waited for data and how much memory of the GPU it used;
+// with memory_breakdown, also the planned and the measured memory.
 std::unique_ptr<TrainHook> MakeEndReportHook();
 
-// run.check_replicas_every: compares the ranks' weights. Throws kInternal in training if they
+// For run.check_replicas_every: compares the ranks' weights. Throws kInternal in training if they
 // differ.
 std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe);
 
-// parallel.staleness, on servers: the ranks wait for each other before weights are saved or
-// evaluated and continue afterwards. The first hook is before those that save or evaluate, the
-// second after them.
+// For parallel.staleness, on servers: makes the ranks wait for each other before weights are saved
+// or evaluated, and continue afterwards. The hook of MakeMeetHook is called before the hooks that
+// save or evaluate, the other one after them.
 std::unique_ptr<TrainHook> MakeMeetHook();
 std::unique_ptr<TrainHook> MakeGoOnHook();
 
-// run.memory_checkpoint: copies the state into the memory of the node between steps.
+// For run.memory_checkpoint: copies the state into the memory of the node between steps.
 std::unique_ptr<TrainHook> MakeMemoryHook(const Recipe& recipe, const WorkerEnv& env);
 
-// Saves every run.save_every steps or epochs.
+// Saves a checkpoint every run.save_every steps or epochs.
 std::unique_ptr<TrainHook> MakeCheckpointHook(const Recipe& recipe);
 
-// run.eval_every: evaluates between steps.
+// For run.eval_every: evaluates between steps.
 std::unique_ptr<TrainHook> MakeEvaluationHook(const Recipe& recipe);
 
 }  // namespace dslaunch

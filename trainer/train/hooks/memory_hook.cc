@@ -18,24 +18,26 @@ class MemoryHook : public TrainHook {
     on_ = HasRoomForCopies(run, env_);
   }
 
-  // Before this rank gives the others what they need to make the step after which they begin the
-  // next copy: until then they keep the copy before the one that this rank makes.
+  // Waits for the copy before this rank contributes to the step after which others begin their next
+  // copy. Until that step the others still keep the copy before the one that this rank is making.
   void BeforeStep(TrainRun& run, int64_t step) override {
     if (on_ && step == last_ + std::max<int64_t>(every_ - 1, 1)) run.memory->Wait();
   }
 
-  // Progress counts samples only where ranks exchange their results.
+  // run.progress counts samples only when ranks exchange their results, so they are counted here.
   void AfterSubmit(TrainRun& run, int64_t step, const StepOutcome& outcome) override {
     samples_ += outcome.info.samples;
-    // On a CPU only a checksum is left to be taken. Then no more than `every_` steps can be lost.
+    // On a CPU only the checksum remains to be computed. Waiting for it here ensures that at most
+    // `every_` steps can be lost.
     if (on_ && step == last_ + 1 && run.group.device().is_cpu()) run.memory->Wait();
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
     if (on_) run.memory->NoteStep(step);
-    // A state that has diverged could replace the last good one.
+    // A copy of a state that has diverged could replace the last good one.
     if (!on_ || step % every_ != 0 || run.bad_steps > 0) return;
-    // Ranks that train apart may be some steps ahead of others, whose copies may not be whole.
+    // A rank that trains without waiting may be some steps ahead of others, whose copies may not be
+    // complete.
     if (run.recipe.engine.TrainsApart()) {
       run.memory->Wait();
       run.group.Barrier();
@@ -49,7 +51,7 @@ class MemoryHook : public TrainHook {
       tag = run.checkpointer->TagAt(step);
     });
     last_ = step;
-    if (run.recipe.engine.cuda_graph) {  // a replay has no place between passes and update
+    if (run.recipe.engine.cuda_graph) {  // a replay runs passes and update without a break
       run.memory->HoldUpdate();
     } else {
       core.BeforeNextUpdate([&run] { run.memory->HoldUpdate(); });

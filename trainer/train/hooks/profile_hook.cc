@@ -46,7 +46,7 @@ class ProfileHook : public TrainHook {
   }
 
   const TrainRun* run_ = nullptr;
-  ActivationMeter meter_;  // from before the model on
+  ActivationMeter meter_;  // measures from before the model exists
   StepProfiler profiler_;
 };
 
