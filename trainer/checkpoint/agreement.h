@@ -1,4 +1,5 @@
-// Whether all ranks resume from the same checkpoint. They do not if the folder is not shared. Pure.
+// Checks that all ranks resume from the same checkpoint, which fails if the folder is not shared.
+// Pure.
 #pragma once
 
 #include <string>

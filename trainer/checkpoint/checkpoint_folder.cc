@@ -26,11 +26,11 @@ namespace fs = std::filesystem;
 constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
-// Begins the name of a checkpoint that another one with the same tag has replaced, until it is
+// Prefix of the name of a checkpoint that another one with the same tag has replaced, until it is
 // removed: tmp-.replaced-TAG-1234abcd. No tag begins with a dot, so no save has such a name.
 constexpr char kReplacedPrefix[] = "tmp-.replaced-";
 constexpr char kLatestFile[] = "latest";
-constexpr size_t kMaxTagBytes = 200;  // file names have 255, and temporary ones are longer
+constexpr size_t kMaxTagBytes = 200;  // file names have at most 255, and temporary names are longer
 constexpr size_t kSuffixBytes = 9;    // length of a temporary name's suffix "-1234abcd"
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
@@ -51,8 +51,8 @@ void MakeFolders(const fs::path& path) {
   SyncFolder(above);
 }
 
-// Throws if the folder cannot be listed, because in an empty folder training would start at step 1.
-// A missing folder is empty.
+// Throws if the folder cannot be listed, because training would otherwise start at step 1, as with
+// an empty folder. A missing folder counts as empty.
 void CheckListable(const std::string& folder) {
   std::error_code error;
   const fs::directory_iterator names(folder, error);
@@ -86,7 +86,8 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
-// Returns one line without control characters, because `skipped` may have names that others gave.
+// Returns one line without control characters, because `skipped` may have names that other programs
+// chose.
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
   return SanitizeForTerminal(skipped.empty() ? reason
                                              : reason + "; skipped " + Joined(skipped, "; "));
@@ -212,7 +213,7 @@ std::vector<std::string> CheckpointFolder::RemoveLeftovers() const {
   for (const fs::path& path : left) {
     ConfirmLease();
     if (PutBack(path.filename())) continue;
-    // A leftover that cannot be removed does not disturb a later save.
+    // A leftover that cannot be removed does not affect later saves.
     if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
   }
   return removed;
@@ -238,7 +239,7 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    // A program may give any tag, and other folders may be beside the checkpoints.
+    // A program may choose any tag, and other folders may be beside the checkpoints.
     if (IsTag(name) && entry.is_directory(error) &&
         (name.starts_with(kTagPrefix) || fs::exists(entry.path() / kManifestFile, error))) {
       tags.push_back(name);
@@ -338,7 +339,7 @@ std::string CheckpointFolder::ReadLatest() const {
   char text[kMaxTagBytes + 1];
   const ssize_t bytes = fd ? read(fd.get(), text, sizeof text) : 0;
   const std::string tag(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-  return tag.substr(0, tag.find('\n'));  // editors add a line end
+  return tag.substr(0, tag.find('\n'));  // an editor may have added a newline
 }
 
 std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
@@ -373,7 +374,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   }
   const std::string text = FormatManifest(manifest);
   const std::string manifest_file = begun + "/" + kManifestFile;
-  ParseManifest(text, manifest_file);  // the reports of other ranks may contradict each other
+  ParseManifest(text, manifest_file);  // fails if reports of ranks contradict each other
   CheckFilesThere(begun, manifest);
   WriteNewFile(manifest_file, text);
   SyncFolder(begun);
@@ -395,9 +396,9 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     SyncFolder(path_);
     return;
   }
-  // One of the two checkpoints always has the tag. Network file systems cannot exchange two names;
-  // if the process dies there between the two renames, RemoveLeftovers gives the old one its tag
-  // back.
+  // At every moment one of the two checkpoints has the tag. Network file systems cannot exchange
+  // two names: if the process dies between the two renames there, RemoveLeftovers gives the old
+  // checkpoint its tag back.
   const auto exchange = [&] {
     return renameat2(AT_FDCWD, begun.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
   };
@@ -405,7 +406,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     try {
       SyncFolder(path_);
     } catch (const TrainError&) {
-      exchange();  // the disk may have the old checkpoint under the tag
+      exchange();  // the disk may still have the old checkpoint under the tag
       throw;
     }
     Abandon(begun);
@@ -437,7 +438,8 @@ void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
       kept += known_whole_.contains(one.manifest.serial) ? 1 : 0;
       continue;
     }
-    // Renamed first, because under its tag a partly removed checkpoint would be listed as damaged.
+    // The checkpoint is renamed first, because under its tag a partly removed one would be listed
+    // as damaged.
     const std::string aside = TemporaryName(one.tag);
     ConfirmLease();
     Rename(one.folder, aside);

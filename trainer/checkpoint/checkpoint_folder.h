@@ -20,15 +20,15 @@
 
 namespace dslaunch {
 
-// --resume.
+// The choice that --resume makes.
 struct ResumeRequest {
   enum class Kind { kAuto, kTag, kNone };
   Kind kind = Kind::kAuto;
   std::string tag;         // tag to resume, with kTag
   std::string job_id;      // this job's id
   bool restarted = false;  // this job's ranks ran before, and their steps must not be lost
-  // Manifest::started_by of the runs that this command starts; empty if it has no options for the
-  // start of a run.
+  // Manifest::started_by of the runs that this command starts; empty if none of its options
+  // concerns the start of a run.
   std::string started_by = {};
 };
 
@@ -90,7 +90,7 @@ class CheckpointFolder {
   // Makes the folder if it does not exist, and checks that it can be read and written.
   void Make() const;
 
-  // Makes Begin, Commit, Settle and RemoveLeftovers fail, without a change to the folder, when this
+  // Makes Begin, Commit, Settle and RemoveLeftovers fail, without a change to the folder, once this
   // process no longer holds the folder's lease.
   void UseLease(std::shared_ptr<FolderLease> lease) { lease_ = std::move(lease); }
   // Calls FolderLease::Confirm; does nothing without a lease.
@@ -128,7 +128,8 @@ class CheckpointFolder {
   // is empty and there is no checkpoint; kRefused if there is no whole one otherwise.
   ResumeDecision ChooseTag(const std::string& tag, const Listing& listing, const Judge& judge);
 
-  // Choose and ChooseTag for a process that decides alone. They read every byte of their choice.
+  // Like the functions above, for a process that decides alone. They read every byte of the chosen
+  // checkpoint.
   ResumeDecision Choose(const ResumeRequest& request);
   ResumeDecision ChooseTag(const std::string& tag);
 
@@ -155,7 +156,7 @@ class CheckpointFolder {
       const std::vector<Checkpoint>& candidates, std::vector<std::string> skipped,
       const std::string& verb, const Judge& judge,
       const std::function<ResumeDecision(const std::vector<std::string>& skipped)>& without);
-  // If `name` is a replaced checkpoint whose tag is free: gives it the tag and returns true.
+  // If `name` is a replaced checkpoint whose tag is unused, gives it the tag and returns true.
   bool PutBack(const std::string& name) const;
   void Publish(const std::string& begun, const std::string& tag) const;
   void WriteLatest(const std::string& tag) const;
@@ -164,7 +165,7 @@ class CheckpointFolder {
   std::string TemporaryName(const std::string& tag) const;
 
   std::string path_;
-  std::set<int64_t> known_whole_;  // serial numbers
+  std::set<int64_t> known_whole_;  // serial numbers of checkpoints known to be whole
   std::shared_ptr<FolderLease> lease_;
 };
 
@@ -182,7 +183,7 @@ std::vector<std::string> FindDamage(const Checkpoint& checkpoint);
 // Returns one sentence for each file that is missing or has another size. Reads no file.
 std::vector<std::string> FindMissing(const Checkpoint& checkpoint);
 
-// The parts of a verification:
+// The parts of VerifyCheckpoint:
 
 std::string PathOf(const Checkpoint& checkpoint, const FileRecord& record);
 

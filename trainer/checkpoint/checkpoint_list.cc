@@ -30,14 +30,14 @@ std::string StateText(const ListedCheckpoint& one) {
   return one.problem.empty() ? "whole" : "damaged: " + SanitizeForTerminal(one.problem);
 }
 
-// "-" for what is not known.
+// Returns "-" if the value is not known.
 std::string OrDash(bool known, const std::string& text) { return known ? text : "-"; }
 
 std::string StepText(const Manifest& m) {
   return OrDash(m.world_size > 0, std::to_string(m.position.step));
 }
 
-// The number of the model's tensors, and of their elements.
+// Number of the model's tensors, and of their elements.
 struct ModelSize {
   int64_t tensors = 0;
   int64_t elements = 0;
@@ -169,7 +169,7 @@ std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list) {
                    {"missing", one.missing},
                    {"client_state", m.client_state}});
   }
-  // In ASCII, because it may be shown on a terminal.
+  // The text is ASCII, because it may be shown on a terminal.
   return all.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 

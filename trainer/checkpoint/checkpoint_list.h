@@ -11,11 +11,11 @@ namespace dslaunch {
 
 struct ListedCheckpoint {
   std::string tag;
-  std::string problem;  // empty if none was found
+  std::string problem;  // empty if no problem was found
   bool latest = false;  // whether the file `latest` names it
   Manifest manifest;    // empty if it cannot be read
   std::string program = "dslaunch";
-  // Checkpoints of other programs, as in ForeignCheckpoint:
+  // For checkpoints of other programs, as in ForeignCheckpoint:
   std::map<std::string, std::string> aliases = {};
   std::vector<std::string> notes = {};
   std::vector<std::string> missing = {};

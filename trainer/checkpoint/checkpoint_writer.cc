@@ -12,11 +12,11 @@
 namespace dslaunch {
 namespace {
 
-// Returns when the other ranks have set `keys` in the store. Every rank calls it equally often,
-// with or without keys.
+// Returns when the other ranks have set `keys` in the store. Every rank calls it the same number of
+// times, with or without keys.
 using AwaitKeys = std::function<void(const std::vector<std::string>& keys)>;
 
-// One rank's part in the save of one checkpoint. The ranks report by the store: rank 0 that the
+// One rank's part in saving one checkpoint. The ranks report through the store: rank 0 that the
 // folder exists, each rank its record, rank 0 the result. No path is exchanged: every rank computes
 // the folder from its own --checkpoint_dir and the tag.
 class SaveRound {
@@ -52,7 +52,7 @@ class SaveRound {
     return {value.begin(), value.end()};
   }
 
-  // Rank 0 runs `action`. If it throws, every rank throws the same.
+  // Rank 0 runs `action`. If it throws, every rank throws the same error.
   void Agree(const char* name, const std::function<void()>& action) const {
     const std::string key = prefix_ + name;
     if (rank_ == 0) {
@@ -76,7 +76,7 @@ class SaveRound {
     ThrowFirstFailure({text});
   }
 
-  // Writes this rank's files. Returns its record, or its failure.
+  // Writes this rank's files. Returns its record, or the text of its failure.
   std::string Write(const std::string& begun, const CheckpointContent& content) const {
     RankRecord record;
     const std::string failure = FailureOf([&] {
@@ -113,8 +113,8 @@ class SaveRound {
     }
   }
 
-  // Returns the cause if another job has taken the folder over: it has removed the files of this
-  // save.
+  // Returns the cause if another job has taken the lease, because that job has removed the files of
+  // this save.
   static std::optional<TrainError> LostLease(const CheckpointFolder& folder) {
     try {
       folder.ConfirmLease();
@@ -134,8 +134,8 @@ class SaveRound {
   AwaitKeys await_;
 };
 
-// Returns an AwaitKeys for a thread beside the one that uses the process group. It polls, because a
-// wait for the keys would block the store for other threads.
+// Returns an AwaitKeys for a thread that runs beside the user of the process group. It polls,
+// because waiting for the keys would block the store for other threads.
 AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomic<bool>& gives_up) {
   return [store, &gives_up, deadline = Deadline::After(CheckpointWriter::kTimeout)](
              const std::vector<std::string>& keys) {
@@ -166,7 +166,7 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::Save(const CheckpointContent& content, const std::string& tag,
                             int64_t keep) {
   Wait();
-  // A barrier of the group, because it notices at once when a rank is lost.
+  // The save uses a barrier of the group, because the group notices at once when a rank is lost.
   SaveRound(group_.store(), group_.rank(), group_.world_size(), group_.NewKey("checkpoint"), scope_,
             [this](const std::vector<std::string>&) { group_.Barrier(); })
       .Run(folder_, content, tag, keep);

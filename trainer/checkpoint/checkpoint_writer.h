@@ -14,8 +14,8 @@
 namespace dslaunch {
 
 struct CheckpointContent {
-  std::vector<StateFile> files;  // this rank's
-  Manifest manifest;             // without files, tensors and serial; rank 0's is written
+  std::vector<StateFile> files;  // files of this rank
+  Manifest manifest;  // without files, tensors and serial; the manifest of rank 0 is written
 };
 
 // Returns the `scope` of a CheckpointWriter: the job and its attempt.
@@ -30,7 +30,7 @@ class CheckpointWriter {
 
   // `group` and `folder` must outlive this. Only rank 0 commits to `folder`, which is the same on
   // all ranks. `scope`, the same on all ranks, distinguishes the saves of this start of the ranks
-  // from saves of others in the same folder.
+  // from other saves in the same folder.
   CheckpointWriter(const ProcessGroup& group, CheckpointFolder& folder, std::string scope)
       : group_(group), folder_(folder), scope_(std::move(scope)) {}
   // Cancels a save in the background.
@@ -38,12 +38,12 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Collective. Waits for a save in the background first. `keep` is CheckpointFolder::Settle's.
+  // Collective. Waits for a save in the background first. `keep`: see CheckpointFolder::Settle.
   void Save(const CheckpointContent& content, const std::string& tag, int64_t keep);
-  // Save, but returns when everything is copied. A thread does the rest; it waits for other ranks
-  // by the store alone, so the caller may use collectives meanwhile.
+  // Like Save, but returns once everything is copied. A thread does the rest. It waits for other
+  // ranks only through the store, so the caller may use collectives meanwhile.
   void SaveInBackground(const CheckpointContent& content, const std::string& tag, int64_t keep);
-  // Waits for a save in the background. Throws its failure, once.
+  // Waits for a save in the background. If that has failed, throws its error, once.
   void Wait();
   // Whether a save in the background has failed; Wait will throw.
   bool failed() const { return failed_; }

@@ -35,8 +35,8 @@ ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env,
   return request;
 }
 
-// Returns a key of the options for a run's start and of its recipe: a later command with the same
-// key means the same run. "" without such options.
+// Returns a key made of the recipe and the options that concern the start of a run: a later command
+// with the same key continues the same run. "" without such options.
 std::string StartKey(const Recipe& recipe) {
   const std::string& other = recipe.run.resume_from;
   const std::string& resume = other.empty() ? recipe.run.resume : other;
@@ -57,7 +57,7 @@ std::string NewRunId() {
   return id;
 }
 
-// Returns "" if the program, not the recipe, gives the optimizer.
+// Returns "" if the optimizer comes from the program and not from the recipe.
 std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
@@ -75,8 +75,8 @@ std::set<std::string> NonFinite(const EngineCore& engine, bool adapters_only) {
   return names;
 }
 
-// Runs `action`, and leaves the group before it rethrows an error, which all ranks throw: otherwise
-// a rank would report the end of another one as a loss.
+// Runs `action`. On an error, which all ranks throw, leaves the group before it rethrows, because
+// other ranks would otherwise report this rank as lost.
 void LeaveOnFailure(ProcessGroup& group, const std::function<void()>& action) {
   try {
     action();
@@ -159,14 +159,15 @@ std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
   if (memory_ == nullptr || env_.attempt == 1) return std::nullopt;
   const std::vector<Checkpoint> order = OrderCandidates(request, listing.whole);
   const Manifest* const disk = order.empty() ? nullptr : &order.front().manifest;
-  double newest = 0;  // the ranks may see different files while a network file system catches up
+  // The ranks may see different files while a network file system catches up.
+  double newest = 0;
   for (const std::vector<double>& rank :
        GatherNumbers(*group_, {disk == nullptr ? 0 : static_cast<double>(disk->position.step)})) {
     newest = std::max(newest, rank[0]);
   }
   const Checkpoint* const copy = memory_->Find(*group_, static_cast<int64_t>(newest) - 1);
   if (copy == nullptr) return std::nullopt;
-  // Rank 0 decides, because it commits, and the copies of other ranks have run ids of their own.
+  // Rank 0 decides, because rank 0 commits, and the copies of other ranks have other run ids.
   const bool is_saved = disk != nullptr && disk->run_id == copy->manifest.run_id;
   const double saved = is_saved ? static_cast<double>(disk->position.step) : 0;
   saved_step_ = static_cast<int64_t>(GatherNumbers(*group_, {saved})[0][0]);
@@ -174,7 +175,7 @@ std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
 }
 
 void Checkpointer::Choose() {
-  // A run with run.resume_from continues only from checkpoints of its own.
+  // A run with run.resume_from continues only from its own checkpoints.
   const bool starts_elsewhere = !weights_only_ && !recipe_.run.resume_from.empty();
   decision_ = ChooseTogether(
       folder_,
@@ -191,7 +192,7 @@ void Checkpointer::Choose() {
                  "no checkpoint of this run in " + folder_.path() + " yet");
 }
 
-// If the action fails on one rank, every rank throws.
+// Runs `action`. If it fails on one rank, every rank throws.
 void Checkpointer::Together(const std::function<void()>& action) const {
   ThrowFirstFailure(GatherTexts(*group_, FailureOf(action)));
 }
@@ -227,7 +228,8 @@ void Checkpointer::NameTags() {
   } else {
     run_id_ = NewRunId();
   }
-  // Rank 0 decides, because the folder may change meanwhile and each rank has drawn another run id.
+  // Rank 0 decides, because the folder may change meanwhile and each rank has drawn a different run
+  // id.
   const std::string own = env_.rank == 0 ? TagSuffix(folder_.List().whole, run_id_,
                                                      goes_on() ? &*decision_.checkpoint : nullptr)
                                          : "";
@@ -241,7 +243,7 @@ void Checkpointer::NameTags() {
   }
 }
 
-// Refuses a run in which the saved position would stand for other samples than when it was saved.
+// Refuses a run in which the saved position would mean other samples than when it was saved.
 void Checkpointer::CheckFits() const {
   if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
@@ -315,7 +317,7 @@ void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen,
                         std::optional<double> loss) {
   if (position.step == saved_step_) return;
-  Wait();  // the save in the background must complete even if this throws
+  Wait();  // the save in the background must complete even if this one throws
   CheckFinite(engine, position.step);
   CheckpointContent content = CaptureState(engine, *group_, recipe_.lora.has_value());
   DescribeRun(recipe_, env_, *train_samples_, position, samples_seen, content.manifest);

@@ -35,13 +35,13 @@ class Checkpointer {
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                int64_t train_samples, MemoryCopies* memory = nullptr);
   // Reads weights only: takes no lease, changes nothing in the folder and accepts a checkpoint of
-  // any data and seed; Load does not change the optimizer. The reason begins with "weights from" or
+  // any data and seed; Load does not change the optimizer. reason() begins with "weights from" or
   // "no weights".
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group);
 
   // Whether there is a checkpoint to load.
   bool found() const { return decision_.checkpoint.has_value(); }
-  // Where the run starts after Load.
+  // The position from which the run starts after Load.
   Position start() const;
   int64_t samples_seen() const;
   // The manifest of the checkpoint to load; null if there is none.
@@ -55,7 +55,7 @@ class Checkpointer {
   // Brings the engine to start(). Collective.
   void Load(EngineCore& engine);
 
-  // Enters the run's ids and adapters into a manifest.
+  // Writes the run's ids and adapters into a manifest.
   void Identify(Manifest& manifest) const;
   // Returns the tag of a checkpoint of the state after `step`.
   std::string TagAt(int64_t step) const;
@@ -66,9 +66,9 @@ class Checkpointer {
 
   // Collective: saves the engine as the state after position.step, unless that step is the last one
   // saved or loaded. `loss` is the mean over the steps before, if it is known. Throws on every
-  // rank, kBadInput where weights or buffers are no longer finite, so that they never replace
-  // finite ones. With run.async_save it returns when the state is copied; a later failure is thrown
-  // by the next Save or Wait, on every rank.
+  // rank: kBadInput if weights or buffers are no longer finite, so that they never replace finite
+  // ones. With run.async_save it returns when the state is copied; a later failure is thrown by the
+  // next Save or Wait, on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen,
             std::optional<double> loss = std::nullopt);
 
@@ -77,7 +77,8 @@ class Checkpointer {
 
   // Waits for a save in the background.
   void Wait();
-  // Collective. Waits and gives the lease back; no save may follow. Throws on every rank.
+  // Collective. Waits for a save in the background and releases the lease; no save may follow.
+  // Throws on every rank.
   void Finish();
   // Whether a save in the background has failed; Wait will throw.
   bool failed() const { return writer_ && writer_->failed(); }
@@ -107,7 +108,7 @@ class Checkpointer {
   bool weights_only_ = false;
   std::string run_id_;
   std::string started_by_;  // Manifest::started_by of this run's checkpoints
-  std::string tag_suffix_;  // suffix, equal on all ranks
+  std::string tag_suffix_;  // suffix of tags, equal on all ranks
   std::string adapters_;    // Manifest::adapters of this run's checkpoints
   int64_t saved_step_ = 0;
   std::set<std::string> never_finite_;  // tensors of this rank that hold inf or nan from the start

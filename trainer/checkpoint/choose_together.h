@@ -1,5 +1,5 @@
-// All ranks choose one checkpoint: they check that they see the same one, and each reads a part of
-// its files.
+// All ranks choose one checkpoint: they check that they all see it, and each reads a part of its
+// files.
 #pragma once
 
 #include <functional>

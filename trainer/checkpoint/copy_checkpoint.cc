@@ -82,7 +82,7 @@ class Copy {
       journal_.Add(shard.name, sum);
       return sum;
     } catch (...) {
-      fs::remove(path, ignored);  // gives the disk back what would not be kept
+      fs::remove(path, ignored);  // frees the disk space of bytes that would not be kept
       throw;
     }
   }

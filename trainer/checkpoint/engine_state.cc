@@ -20,7 +20,7 @@
 namespace dslaunch {
 namespace {
 
-// Each rank has its own.
+// Each rank has a generator of its own.
 std::string GeneratorName(int rank) { return kGeneratorPrefix + std::to_string(rank); }
 
 // Returns the rank whose numbers `rank` draws: the ranks that divide layers draw the same, even if
@@ -45,8 +45,8 @@ void SetGeneratorState(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or optimizer state
-// of one ("optimizer/exp_avg/fc1.weight").
+// Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or part of their
+// optimizer state ("optimizer/exp_avg/fc1.weight").
 bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
   const std::optional<StateName> state = SplitNameOfState(tensor);
   return names.contains(state ? state->parameter : tensor);
@@ -83,10 +83,10 @@ SkippedTensors DropUnmatched(const ProcessGroup& group, const std::vector<Tensor
   return skipped;
 }
 
-// Names of the optimizer's tensors that only one side has.
+// Names of optimizer tensors that only the run or only the checkpoint has.
 struct UnmatchedOptimizer {
-  std::set<std::string> missing;     // in the checkpoint
-  std::set<std::string> unexpected;  // in the checkpoint, but not in this run
+  std::set<std::string> missing;     // missing in the checkpoint
+  std::set<std::string> unexpected;  // only in the checkpoint
 };
 
 // Collective. Removes the optimizer's tensors that only one of the manifest and `state` has, so
@@ -133,8 +133,8 @@ void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
   }
 }
 
-// Removes from `state`, which a run can do without, and from the manifest the tensors that the
-// other does not have in the same shape. Returns the names that it removed from `state`.
+// Removes, from `state` and from the manifest, the tensors that the other does not have in the same
+// shape; a run can do without them. Returns the names that it removed from `state`.
 std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted, Manifest& manifest,
                                          std::vector<TensorPart>& state) {
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -192,7 +192,7 @@ std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engi
   return {};
 }
 
-// Returns a manifest with all that the engine knows.
+// Returns a manifest with all facts that the engine knows.
 Manifest DescribeEngine(const EngineCore& engine, int world_size) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
@@ -225,13 +225,13 @@ struct CopiedTensors {
 
 CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
   CopiedTensors tensors;
-  // If ranks train apart, RankState has their weights again.
+  // If ranks train without waiting for each other, RankState contains their weights too.
   std::set<std::pair<const void*, int64_t>> known;
   const auto add = [&](std::vector<TensorPart> state, bool only_updates_change_it) {
     for (TensorPart& part : state) {
       const int64_t elements = part.tensor.numel();
       if (elements == 0 || !known.emplace(part.tensor.const_data_ptr(), elements).second) continue;
-      // No rank needs to read what another one has, and each has its own running means back.
+      // Each rank reads its own copy only, and gets its own running means back.
       part.is_canonical = true;
       const bool is_own = part.rank0_authoritative;
       part.rank0_authoritative = false;
@@ -327,7 +327,7 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
   const bool with_generator = same_ranks && !options.weights_only;
 
   Checkpoint wanted = checkpoint;
-  std::set<std::string> generators;  // states that a rank takes
+  std::set<std::string> generators;  // names of the states that ranks restore
   for (int rank = 0; with_generator && rank < group.world_size(); ++rank) {
     generators.insert(GeneratorName(RankOfFirstPart(engine.ranks().mesh(), rank)));
   }

@@ -12,8 +12,8 @@
 namespace dslaunch {
 
 // Returns what this rank writes: weights, optimizer state and the state of the default CPU
-// generator. The manifest has all that the engine knows. The tensors are not copies. `savers` are
-// the ranks that write: all, or a group that holds the whole state. With `adapters_only` the
+// generator. The manifest has all facts that the engine knows. The tensors are not copies. `savers`
+// are the ranks that write: all, or a group that holds the whole state. With `adapters_only` the
 // model's other tensors, which are frozen, are left out.
 CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers,
                                bool adapters_only = false);
@@ -22,7 +22,7 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
 // reads. Tensors that all of ranks.data() hold are divided among them, as in CaptureState. The
 // tensors are not copies: CaptureCopy of a later engine has the same ones in the same order.
 struct StateCopy {
-  Manifest manifest;                // all that the engine knows; without files, tensors and serial
+  Manifest manifest;  // all facts that the engine knows; without files, tensors and serial
   std::vector<TensorPart> settled;  // changed by updates only, not by passes
   std::vector<TensorPart> others;   // the rest, and the state of the default CPU generator
 };
@@ -40,7 +40,7 @@ struct RestoreOptions {
   bool weights_only = false;   // skips optimizer, schedule and generator
   bool optimizer = true;       // the optimizer's state of each parameter, and its count of updates
   bool schedule = true;        // the learning rate's count of updates
-  bool adapters_only = false;  // captured so; the model's other tensors stay
+  bool adapters_only = false;  // the checkpoint has adapters only; other tensors of the model stay
 };
 
 // Tensors that were skipped because only one side has them, sorted by name.

@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// The default of transformers' save_pretrained.
+// The default limit in transformers' save_pretrained.
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 
 struct FileShard {
@@ -19,8 +19,8 @@ struct FileShard {
   uint64_t bytes = 0;           // sum over the tensors
 };
 
-// Returns files of at most `max_bytes` with all tensors, in order; at least one. A larger tensor
-// has a file of its own. Their names begin with `kind`, "model".
+// Returns files of at most `max_bytes` with all tensors, in order; at least one file. A tensor that
+// is larger has a file of its own. File names begin with `kind`, such as "model".
 std::vector<FileShard> DivideIntoShards(const std::vector<TensorHeader>& tensors,
                                         const std::string& kind, uint64_t max_bytes);
 

@@ -111,8 +111,8 @@ std::string RandomHex() {
   return text;
 }
 
-// Returns a clause on the age of the owner's last renewal; without the age if the owner has another
-// clock.
+// Returns a clause on the age of the owner's last renewal, or without the age if the owner uses
+// another machine's clock.
 std::string AgeText(const std::optional<std::string>& text, const LeaseOwner& self) {
   const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
   if (!lease) return "";
@@ -157,14 +157,14 @@ FolderLease::~FolderLease() {
   try {
     Release();
   } catch (const TrainError&) {
-    // The lease file stays with a dead owner, so the next job takes it over.
+    // The lease file then names a dead owner, so the next job takes the lease.
   }
 }
 
 void FolderLease::Take() {
   const MutexLock lock(mutex_);
   LeaseWatch watch(self_, times_.dead_after);
-  // Ends even if again and again another process takes the lease first.
+  // The deadline ends this even if other processes take the lease first again and again.
   const Deadline deadline = Deadline::After(2 * times_.dead_after + milliseconds(10'000));
   bool said = false;
   while (true) {
@@ -207,8 +207,8 @@ LeaseDecision FolderLease::Look(LeaseWatch& watch, std::optional<std::string>& t
   return watch.OnLook(text, lease ? StateOf(*lease, self_) : OwnerProcess::kUnknown, Clock::now());
 }
 
-// Creates the lease file. Returns whether it is this process's. Uses a link, because it appears
-// with all of its content or not at all.
+// Creates the lease file. Returns whether it belongs to this process. Uses a link, because a link
+// makes the file appear with all of its content or not at all.
 bool FolderLease::Create() {
   const std::string temporary = NewTemporary();
   const std::string text = TextNow();
@@ -219,11 +219,11 @@ bool FolderLease::Create() {
   switch (why) {
     case 0:
       return true;
-    case EEXIST:  // a network file system may return it for a link that it has just made
+    case EEXIST:  // a network file system may report this for a link that it has just created
       return IsOwn(ReadLeaseFile(path_));
-    case ENOENT:  // the owner has removed the temporary file with its leftovers
+    case ENOENT:  // the owner has removed the temporary file among its leftovers
       return false;
-    case EPERM:  // a file system without links
+    case EPERM:  // the file system has no links
     case EOPNOTSUPP:
     case ENOSYS:
       MakeLeaseFile(path_, text);
@@ -234,8 +234,8 @@ bool FolderLease::Create() {
   }
 }
 
-// Removes the lease file with this content, whose owner is dead or has given it back. Returns
-// whether it is gone. Only one of several processes that call this removes the file.
+// Removes the lease file if it has this content, whose owner is dead or has released it. Returns
+// whether the file is gone. If several processes call this, only one of them removes the file.
 bool FolderLease::RemoveDead(const std::string& text) const {
   if (ReadLeaseFile(path_) != text) return false;
   const std::string aside = NewTemporary();
@@ -244,7 +244,7 @@ bool FolderLease::RemoveDead(const std::string& text) const {
     FailLease(path_, "removed");
   }
   const bool is_dead = ReadLeaseFile(aside) == text;
-  // Otherwise the renamed file is the lease of a process that was faster: it is put back.
+  // Otherwise the renamed file is the lease of a process that was faster, so it is put back.
   if (!is_dead && link(aside.c_str(), path_.c_str()) < 0 && errno != EEXIST) {
     FailLease(path_, "made");
   }
@@ -286,7 +286,8 @@ void FolderLease::Renew() {
   ++renewals_;
   WriteAll(fd.get(), TextNow(), path_);
   CloseWritten(fd, path_);
-  // This process may have been stopped before it wrote, so another one may have replaced the file.
+  // This process may have been stopped before it wrote, so another process may have replaced the
+  // file.
   const std::optional<std::string> there = ReadLeaseFile(path_);
   if (!there) return MakeAgain();
   check(*there);
@@ -316,7 +317,7 @@ void FolderLease::KeepRenewing() {
     try {
       Renew();
     } catch (const TrainError&) {
-      // Training continues. The next Confirm, before a save, reports the error if it persists.
+      // Training continues. If the error persists, the next Confirm reports it before a save.
     }
   }
 }
@@ -336,7 +337,7 @@ void FolderLease::Release() {
   if (!IsOwn(ReadLeaseText(fd.get(), path_))) return;
   WriteAll(fd.get(), TextNow(/*released=*/true), path_);
   if (fsync(fd.get()) < 0 && errno != EINVAL) FailLease(path_, "synced");
-  CloseWritten(fd, path_);  // a save has synced the file's name with its own
+  CloseWritten(fd, path_);  // the save syncs the folder, and with it the file's name
 }
 
 std::string FolderLease::TextNow(bool released) const {

@@ -17,7 +17,7 @@ inline constexpr char kLeaseFile[] = "lease.json";
 
 struct LeaseTimes {
   milliseconds renew_every{5'000};
-  milliseconds dead_after{60'000};  // time without a renewal; must be several times renew_every
+  milliseconds dead_after{60'000};  // an owner without a renewal for so long is dead
   milliseconds look_every{500};     // interval of looks at a lease whose owner may be dead
 };
 
@@ -26,30 +26,30 @@ struct LeaseTimes {
 LeaseOwner ThisProcess(const std::string& job_id, int64_t attempt);
 
 // Held from the constructor on; a thread of its own renews it. A process that was stopped for a
-// while (SIGSTOP, a frozen machine) has lost the lease if another one has taken it since, whether
-// that one still holds it or not. Errors are TrainError and name the folder. Thread-safe except for
-// Release.
+// while (SIGSTOP, a frozen machine) has lost the lease if another process has taken it meanwhile,
+// even if that one has released it since. Errors are TrainError and name the folder. Thread-safe
+// except for Release.
 class FolderLease {
  public:
   // Takes the lease of `folder`, which must exist. If its owner may be alive, prints a line and
-  // watches the lease, for little longer than `times.dead_after`. Throws kBadInput, naming the
-  // owner, if another job saves there; kIo.
+  // watches the lease, for a little longer than `times.dead_after`. Throws kBadInput, naming the
+  // owner, if another job saves there; kIo if the lease file cannot be read or written.
   FolderLease(std::string folder, LeaseOwner self, LeaseTimes times = {});
-  // Gives the lease back, without errors.
+  // Releases the lease, ignoring errors.
   ~FolderLease();
   FolderLease(const FolderLease&) = delete;
   FolderLease& operator=(const FolderLease&) = delete;
 
-  // The earlier owner that did not give the lease back, as one clause; empty if there is none.
+  // The earlier owner that did not release the lease, as a clause; empty if there is none.
   const std::string& taken_from() const { return taken_from_; }
 
   // Renews the lease. Throws kBadInput if another job has taken it, or may have: the file is gone,
   // and the last renewal is so long ago that another job could have taken the folder. If the file
-  // is gone although the lease was renewed all the time, makes it again. kIo if it cannot be
+  // is gone although the lease was renewed in time, creates it again. Throws kIo if it cannot be
   // written.
   void Confirm();
 
-  // Gives the lease back. kIo.
+  // Releases the lease. Throws kIo.
   void Release();
 
  private:
@@ -75,9 +75,9 @@ class FolderLease {
   CondVar stop_changed_;
   bool stops_ DSL_GUARDED_BY(mutex_) = false;
   int64_t renewals_ DSL_GUARDED_BY(mutex_) = 0;
-  // When this process last knew that the lease was its own, by two clocks that advance while the
-  // process is stopped: the time since the machine's boot, and Unix time, which also advances while
-  // the machine is frozen.
+  // The last time at which this process knew that it held the lease, by two clocks that advance
+  // while the process is stopped: the time since the machine's boot, and Unix time, which also
+  // advances while the machine is frozen.
   struct Moment {
     milliseconds since_boot{0};
     int64_t unix_ms = 0;

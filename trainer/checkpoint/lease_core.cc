@@ -17,7 +17,7 @@ std::string SecondsText(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
-// Whether both owners are the same job, of which the launcher or the batch system ends one process
+// Whether both owners are processes of the same job. The launcher or the batch system ends one
 // before it starts the next.
 bool IsSameJob(const LeaseOwner& a, const LeaseOwner& b) {
   return !a.job_id.empty() && a.job_id == b.job_id;

@@ -17,7 +17,7 @@ struct LeaseOwner {
   std::string job_id;  // dslaunch's id of the job; empty without a launcher
   int64_t attempt = 1;
   std::string batch_job;  // the batch system's name of the job, "slurm 1234"; empty outside of one
-  int64_t requeues = 0;   // how often the batch system has restarted the job
+  int64_t requeues = 0;   // number of restarts of the job by the batch system
   std::string host;       // host name, shown in messages only
   std::string machine;    // identifies a kernel and a PID namespace; empty if not known
   ProcessId process;      // valid on `machine` only
@@ -25,9 +25,9 @@ struct LeaseOwner {
 
 struct HeldLease {
   LeaseOwner owner;
-  int64_t renewals = 0;    // the heartbeat: it increases as long as the owner is alive
+  int64_t renewals = 0;    // counts renewals: it increases as long as the owner is alive
   int64_t renewed_ms = 0;  // Unix time by the owner's clock, for display only
-  // The owner has given the lease back. The file still names that owner, so that an earlier one
+  // The owner has released the lease. The file still names that owner, so that an earlier owner
   // that was stopped meanwhile sees that it has lost the folder.
   bool released = false;
 };
@@ -46,15 +46,16 @@ std::string Describe(const LeaseOwner& owner);
 struct LeaseDecision {
   enum class Kind { kTake, kWait, kRefuse };
   Kind kind = Kind::kWait;
-  std::string reason;  // if another owner's lease is taken or kRefuse: one clause for people
+  std::string reason;  // clause for people; for kRefuse and for another owner's lease
 };
 
 enum class OwnerProcess { kUnknown, kAlive, kGone };
 
-// Watches the lease file for a process that wants the lease. One for each attempt to take it.
+// Watches the lease file for a process that wants the lease. One object for each attempt to take
+// it.
 //
-// Clocks of different hosts are not compared: an owner is dead if its lease has not changed for
-// `dead_after` of this process's own time.
+// Clocks of different hosts are not compared: an owner counts as dead if its lease has not changed
+// for `dead_after`, measured by this process.
 class LeaseWatch {
  public:
   LeaseWatch(LeaseOwner self, Clock::duration dead_after)
@@ -68,7 +69,7 @@ class LeaseWatch {
  private:
   LeaseOwner self_;
   Clock::duration dead_after_;
-  std::optional<std::string> seen_;  // the content at the last look
+  std::optional<std::string> seen_;  // content at the last look
   Clock::time_point unchanged_since_;
 };
 

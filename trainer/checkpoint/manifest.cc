@@ -20,7 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "dslaunch checkpoint 1";
-constexpr char kFormatWithCuts[] = "dslaunch checkpoint 2";  // has slices that are not contiguous
+// Allows slices that are not contiguous.
+constexpr char kFormatWithCuts[] = "dslaunch checkpoint 2";
 constexpr int64_t kMaxWorldSize = 1 << 24;
 // The largest number of steps, samples and saves: a double holds it exactly, and adding one does
 // not overflow.
@@ -48,7 +49,7 @@ bool IsPlainWord(const std::string& word) {
   });
 }
 
-// Whether dslaunch could have given a file this name. Another name may point out of the folder.
+// Whether dslaunch could have given a file this name. Another name may lead out of the folder.
 bool IsOwnFileName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxFileNameBytes && name.front() != '.' &&
          name != kManifestFile && IsPlainWord(name);
@@ -68,7 +69,7 @@ int64_t CountOr(JsonObject& object, const char* key, int64_t other) {
   return object.Int(key, 0, kMaxCount).value_or(other);
 }
 
-// Reads a text that is printed for people.
+// Reads a text that is shown to people.
 std::string Word(JsonObject& object, const char* key) {
   std::string word = object.String(key).value_or("");
   if (word.size() > kMaxWordBytes || !IsPlainWord(word)) {
@@ -174,7 +175,8 @@ TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const st
             slice.file = Required(item.String("file"), item, "file");
             const auto file = files.find(slice.file);
             if (file == files.end()) item.Fail("file", "is not among the files");
-            // Its bytes would be read several times, for a tensor larger than all files.
+            // Two slices in one file would allow its bytes to be read several times, for a tensor
+            // larger than all files.
             if (!used.insert(slice.file).second) item.Fail("file", "has two slices of the tensor");
             if (!coverage.Add(slice.shard)) item.Fail("start", "leaves a hole or an overlap");
             if (static_cast<uint64_t>(slice.shard.elements()) > file->second / *width) {
@@ -288,8 +290,8 @@ std::string FormatManifest(const Manifest& m) {
                {"tensors", std::move(tensors)}};
   if (!m.adapters.empty()) json["adapters"] = m.adapters;
   if (m.shuffle) json["shuffle"] = *m.shuffle;
-  if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;  // JSON has no other numbers
-  const std::string rest = json.dump(1).substr(2) + "\n";        // without its first line
+  if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;  // JSON has no infinity and no nan
+  const std::string rest = json.dump(1).substr(2) + "\n";        // without the first line
   return FirstLine(rest) + rest;
 }
 

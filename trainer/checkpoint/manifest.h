@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Elements of a tensor, stored in `file` under the tensor's name.
+// Elements of a tensor that are stored in `file` under the tensor's name.
 struct TensorSlice {
   Shard shard;
   std::string file;
@@ -24,12 +24,12 @@ struct TensorRecord {
   std::string name;  // "fc1.weight"; "optimizer/exp_avg/fc1.weight"
   std::string dtype;
   std::vector<int64_t> shape;
-  // Ordered by offset and start, with one pitch; together they have each element once. No file has
-  // two of them.
+  // Ordered by offset and start, all with one pitch. Together they contain each element exactly
+  // once. A file has at most one of them.
   std::vector<TensorSlice> slices;
 };
 
-// Prefixes of the names of tensors that are not the model's.
+// Prefixes of names of tensors that do not belong to the model.
 inline constexpr char kOptimizerPrefix[] = "optimizer/";
 inline constexpr char kGeneratorPrefix[] = "generator/cpu/";
 inline constexpr char kRankPrefix[] = "rank_state/";
@@ -54,7 +54,7 @@ struct FileRecord {
   FileSum sum;
 };
 
-// The position of a run. It is counted in samples, so it does not depend on the number of ranks.
+// The position of a run, counted in samples, so that it does not depend on the number of ranks.
 struct Position {
   int64_t step = 0;              // completed optimizer steps
   int64_t epoch = 0;             // completed passes over the data
@@ -65,8 +65,8 @@ struct Manifest {
   int64_t serial = 0;  // counts the saves into a folder: the highest is the newest
   std::string run_id;  // id of the training run; a resumed run keeps it
   std::string job_id;  // id of the job that saved
-  // The options by which the run started and a digest of its recipe, as StartKey returns them;
-  // empty without such options, or if an older version saved.
+  // StartKey of the options by which the run started: these options and a digest of its recipe.
+  // Empty without such options, or if an older version saved.
   std::string started_by;
   Position position;
   int64_t optimizer_updates = 0;  // updates that the optimizer's state includes
@@ -77,7 +77,7 @@ struct Manifest {
   int64_t samples_seen = 0;   // samples since the first step
   int64_t world_size = 0;     // number of ranks that saved
   int64_t train_batch_size = 0;
-  // Manifests of older versions lack the following.
+  // The following are missing in manifests of older versions.
   int64_t saved_ms = 0;                // Unix time; 0 if not known
   std::optional<bool> shuffle;         // whether the data's order is drawn from the seed
   int64_t micro_steps = 0;             // EngineCore::micro_steps()
@@ -90,10 +90,9 @@ struct Manifest {
   std::optional<double> loss;          // mean over the steps before the save; display only
   std::string dtype;  // dtype of forward and backward passes, "bf16"; for display only
   std::string model;  // the recipe's model section as JSON text; empty without a recipe
-  // The model's tensors are adapters, and this is their record as JSON text (AdapterRecord); empty
-  // for whole models.
+  // AdapterRecord as JSON text if the model's tensors are adapters; empty for whole models.
   std::string adapters;
-  std::map<std::string, std::string> client_state;  // texts that the program gave
+  std::map<std::string, std::string> client_state;  // texts given by the program
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;
 };

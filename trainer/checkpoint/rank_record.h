@@ -23,8 +23,8 @@ std::string FormatRecord(const RankRecord& record);
 RankRecord ParseRecord(const std::string& text, int rank);
 
 // Adds the files and tensors of all ranks, ordered by rank, to the manifest. Tensors are in the
-// order in which ranks first name them. kInternal, naming the tensor, if slices are missing or
-// overlap, or if two ranks differ on dtype or shape.
+// order in which ranks first name them. Throws kInternal, naming the tensor, if slices are missing
+// or overlap, or if two ranks differ on dtype or shape.
 void EnterRecords(const std::vector<RankRecord>& ranks, Manifest& manifest);
 
 }  // namespace dslaunch

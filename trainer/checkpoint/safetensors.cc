@@ -24,8 +24,8 @@ std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
   return bytes;
 }
 
-// A zip archive, as torch.save writes, or a bare pickle of protocol 2 or later. The length of a
-// header may begin with the same bytes (640 is 80 02), but is then small.
+// Recognizes a zip archive, as torch.save writes, or a bare pickle of protocol 2 or later. The
+// length of a safetensors header may begin with the same bytes (640 is 80 02), but is small then.
 bool IsPickle(const unsigned char* head) {
   return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
 }
@@ -117,7 +117,8 @@ NewSafetensorsFile::NewSafetensorsFile(const std::string& path,
                            {"data_offsets", {begin, unwritten_bytes_}}};
   }
   std::string text = header.dump();
-  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // aligns the data
+  // Aligns the tensors' bytes.
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   file_.Write(LittleEndian(text.size()).data(), kLengthBytes);
   file_.Write(text.data(), text.size());
 }
@@ -200,7 +201,7 @@ void SafetensorsFile::CheckInside(const Tensor& tensor, uint64_t first, uint64_t
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {
-  // Names come from the file. They may be long, and contain control characters.
+  // Names are from the file, so they may be long and contain control characters.
   throw TrainError(ExitCode::kBadInput,
                    file_.path() + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
 }

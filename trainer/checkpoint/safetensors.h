@@ -15,7 +15,7 @@
 
 namespace dslaunch {
 
-// Enough for some 100,000 tensors. The format allows 100 MB.
+// Enough for the header of some 100,000 tensors. The format allows 100 MB.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 16u << 20;
 
 // Returns the bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an unknown name.
@@ -30,16 +30,16 @@ struct TensorHeader {
   std::vector<int64_t> shape;
 };
 
-// Returns the number of bytes. Precondition: a known dtype and a valid shape.
+// Returns the number of bytes. Precondition: the dtype is known and the shape is valid.
 uint64_t BytesOf(const TensorHeader& tensor);
 
 // Writes a new file in pieces, so that no tensor must be whole in memory. The file must not exist
-// yet. `metadata` is for other programs; SafetensorsFile ignores it. kIo.
+// yet. `metadata` is for other programs; SafetensorsFile ignores it. Throws kIo.
 class NewSafetensorsFile {
  public:
   NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
                      const std::map<std::string, std::string>& metadata = {});
-  // Writes the next bytes of the tensors, which follow each other without gaps.
+  // Writes the next bytes of the tensors, which follow one another without gaps.
   void Write(const void* data, size_t bytes);
   // Waits until the file is on the disk. Precondition: all bytes of all tensors are written.
   FileSum Finish();
@@ -53,7 +53,7 @@ struct TensorBytes {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // borrowed; has the number of bytes of shape and dtype
+  const void* data = nullptr;  // borrowed; its size follows from shape and dtype
 };
 
 // Writes a new file with all tensors.
@@ -72,7 +72,7 @@ class SafetensorsFile {
   struct Tensor {
     std::string dtype;
     std::vector<int64_t> shape;
-    uint64_t begin = 0;  // bytes into the file
+    uint64_t begin = 0;  // offset in the file, in bytes
     uint64_t end = 0;
   };
 
@@ -81,8 +81,8 @@ class SafetensorsFile {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   // Reads a whole tensor into `out`, which has end - begin bytes.
   void Read(const Tensor& tensor, void* out) const;
-  // Reads `bytes` bytes of a tensor from its byte `first` on. kInternal if they are not all inside
-  // the tensor.
+  // Reads `bytes` bytes of a tensor from its byte `first` on. Throws kInternal if they are not all
+  // inside the tensor.
   void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
   // Reads the elements that `stored` and `wanted` have in common, two shards of one whole tensor.
   // `tensor` has the elements of `stored`; `out` has room for all of `wanted`, in its order, and

@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxReportedBytes = 1000;  // limit of a problem's text
+constexpr size_t kMaxReportedBytes = 1000;  // limit of the text of a problem
 
-// Returns the first byte that `rank` reads of the row of all files.
+// Returns the first byte that `rank` reads, counted in the row of all files.
 uint64_t RowBegin(uint64_t row_bytes, int rank, int ranks) {
   const auto r = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(ranks);
   return row_bytes / n * r + std::min(row_bytes % n, r);
@@ -36,11 +36,11 @@ std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int ran
   const uint64_t begin = RowBegin(row_bytes, rank, ranks);
   const uint64_t end = RowBegin(row_bytes, rank + 1, ranks);
   std::vector<FilePart> parts;
-  uint64_t at = 0;  // the file's first byte in the row
+  uint64_t at = 0;  // offset of the file in the row
   for (size_t i = 0; i < files.size(); ++i) {
     const uint64_t bytes = files[i].sum.bytes;
     const uint64_t from = std::max(at, begin), to = std::min(at + bytes, end);
-    // Rank 0 checks empty files, which have no byte in any rank's part.
+    // Rank 0 checks empty files, which no rank's part contains.
     if (bytes == 0 ? rank == 0 : from < to) {
       parts.push_back(bytes == 0 ? FilePart{i, 0, 0} : FilePart{i, from - at, to - at});
     }
@@ -114,8 +114,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
       first = problem;
     }
   };
-  std::vector<std::optional<uint32_t>> crcs(files.size());  // combined from the parts so far
-  std::vector<uint64_t> checked(files.size());              // bytes of each file
+  std::vector<std::optional<uint32_t>> crcs(files.size());  // combined so far, by file
+  std::vector<uint64_t> checked(files.size());              // bytes checked so far, by file
   const int ranks = static_cast<int>(reports.size());
   for (int rank = 0; rank < ranks; ++rank) {
     const CheckReport& report = reports[static_cast<size_t>(rank)];
@@ -134,8 +134,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
   }
   for (size_t i = 0; i < files.size(); ++i) {
     if (checked[i] != files[i].sum.bytes) {
-      // The rank that should have checked it stopped at an earlier problem, which is reported
-      // first.
+      // The rank that should have checked this file stopped at an earlier problem, which is
+      // reported first.
       consider({i, CheckReport::Step::kHeader, PathOf(checkpoint, files[i]) + " was not checked"});
     } else if (crcs[i] && *crcs[i] != files[i].sum.crc32) {
       consider({i, CheckReport::Step::kChecksum, WrongChecksum(checkpoint, files[i])});

@@ -1,5 +1,5 @@
-// The check of a checkpoint's files, divided among the ranks: every byte is read by one rank.
-// Without communication; choose_together.h exchanges the reports.
+// Checks a checkpoint's files, divided among the ranks so that each byte is read by one rank. Does
+// not communicate; choose_together.h exchanges the reports.
 #pragma once
 
 #include <cstddef>
@@ -25,23 +25,24 @@ struct FilePart {
 // an empty one, has exactly one part that begins at 0. Pure.
 std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int rank, int ranks);
 
-// The result of one rank.
+// What one rank has found.
 struct CheckReport {
   struct PartCrc {
     size_t file = 0;
     uint32_t crc32 = 0;
   };
-  // Checksums of the parts that are not a whole file; at most two.
+  // Checksums of parts that are not a whole file; at most two.
   std::vector<PartCrc> parts;
 
-  // The steps of the check. Of several problems of one file, the earliest step's is reported.
+  // The steps of the check. If a file has several problems, the one of the earliest step is
+  // reported.
   enum class Step { kRead, kChecksum, kHeader };
   struct Problem {
     size_t file = 0;
     Step step = Step::kRead;
     std::string text;  // names the file
   };
-  // The first problem that the rank found; it stopped after it.
+  // The first problem that the rank found; it stopped there.
   std::optional<Problem> problem;
 };
 

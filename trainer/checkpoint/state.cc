@@ -76,7 +76,7 @@ void StoredTensors::Fail(const std::string& problem) const {
 
 void StoredTensors::Read(const TensorRecord& tensor, const Shard& shard, void* out) {
   for (const TensorSlice& slice : tensor.slices) {
-    bool is_needed = false;  // only files with elements of the shard are opened
+    bool is_needed = false;  // opens only files that have elements of the shard
     ForEachCommonRun(slice.shard, shard, [&](auto...) { is_needed = true; });
     if (!is_needed) continue;
     if (checkpoint_.reader) {
@@ -101,7 +101,7 @@ const SafetensorsFile& StoredTensors::File(const std::string& name) {
   const auto found = files_.find(name);
   if (found != files_.end()) return found->second;
   SafetensorsFile file(checkpoint_.folder + "/" + name);
-  slices_.Check(name, file);  // another rank may have verified it, elsewhere than this one reads it
+  slices_.Check(name, file);  // another rank may have verified another copy of the file
   return files_.emplace(name, std::move(file)).first->second;
 }
 
@@ -114,7 +114,7 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
   for (const TensorPart& part : state) {
     if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
-  // Counted from tensors that all ranks hold, so that all ranks get the same number.
+  // The number depends only on tensors that all ranks hold, so that it is the same on all ranks.
   const int writers = CountWriters(extents, world_size, min_share_bytes);
   const std::vector<std::optional<ElementRange>> shares =
       ShareOut(extents, rank, writers, min_share_bytes);
@@ -153,7 +153,7 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
   for (TensorPart& part : parts) {
     if (part.tensor.is_cpu()) continue;
     device = part.tensor.device();
-    // All copies run at once. The allocator keeps the memory for the next checkpoint.
+    // All copies run at the same time. The allocator keeps the memory for the next checkpoint.
     part.tensor = CopyToPinned(part.tensor.detach());
   }
   if (device) AwaitStream(*device);

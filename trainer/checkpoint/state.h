@@ -16,8 +16,7 @@ namespace dslaunch {
 
 // The tensors that one rank writes into one file.
 struct StateFile {
-  std::string
-      name;  // "model-00002-of-00004.safetensors"; "model.safetensors" if it is the only one
+  std::string name;  // "model-00002-of-00004.safetensors"; "model.safetensors" if there is only one
   std::vector<TensorPart> parts;  // parts in the file; without parts no file is written
 };
 
@@ -36,8 +35,8 @@ std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);
 std::vector<TensorPart> OnHost(std::vector<TensorPart> parts);
 
 // Writes a new file of a begun checkpoint, waits until it is on the disk, and adds it to `record`.
-// A whole tensor keeps its shape in the file; a part is one row. Without elements, writes no file.
-// kIo.
+// A whole tensor keeps its shape in the file; a part is saved as one row. Without elements, writes
+// no file. Throws kIo.
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record);
 
 // Reads the tensors of a checkpoint, with its reader or from its safetensors files, which it keeps
@@ -51,11 +50,11 @@ class StoredTensors {
   // rounded to its dtype. Returns the index of its tensor in the manifest. Throws kBadInput, naming
   // the tensor, if it is missing or has another shape or kind of numbers.
   size_t Fill(const TensorPart& part);
-  // Returns a whole tensor of the manifest in the dtype in which it was saved.
+  // Returns a whole tensor of the manifest, in the dtype in which it was saved.
   at::Tensor ReadWhole(const TensorRecord& tensor);
-  // Reads the elements `shard` of a tensor of the manifest into `out`, which has room for them in
-  // the saved dtype, also one that LibTorch does not have. Slice(Shard::Whole(n), a, b) is the
-  // block of elements [a, b).
+  // Reads the elements `shard` of a tensor of the manifest into `out`, in the saved dtype, which
+  // LibTorch need not have. `out` has room for them. Slice(Shard::Whole(n), a, b) is the block of
+  // elements [a, b).
   void Read(const TensorRecord& tensor, const Shard& shard, void* out);
 
  private:

@@ -1,4 +1,4 @@
-// Reads tensors of a checkpoint in blocks, so that none must be whole in memory.
+// Reads tensors of a checkpoint in blocks, so that no tensor must be whole in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +19,8 @@ inline constexpr int64_t kBlockElements = int64_t{4} << 20;
 at::Tensor ReadBlock(StoredTensors& stored, const TensorRecord& tensor, at::ScalarType dtype,
                      int64_t start, int64_t stop);
 
-// Reads the same elements in the saved dtype, also one that LibTorch does not have, into `bytes`,
-// which is resized.
+// Reads the same elements into `bytes`, which is resized, in the saved dtype, which LibTorch need
+// not have.
 void ReadBlock(StoredTensors& stored, const TensorRecord& tensor, int64_t start, int64_t stop,
                std::vector<char>& bytes);
 

@@ -1,4 +1,4 @@
-// The names of LibTorch's number formats in safetensors files.
+// Names of LibTorch's dtypes in safetensors files.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -10,14 +10,15 @@
 
 namespace dslaunch {
 
-// Returns "F32" for at::kFloat, and so on. kInternal for a format that the trainer does not use.
+// Returns "F32" for at::kFloat, and so on. Throws kInternal for a dtype that the trainer does not
+// use.
 const char* SafetensorsDtype(at::ScalarType type);
 
-// Returns the format of a name; nullopt if SafetensorsDtype returns no such name.
+// Returns the dtype with this name; nullopt if SafetensorsDtype never returns it.
 std::optional<at::ScalarType> ScalarTypeOf(const std::string& dtype);
 
-// Whether numbers of the format `saved` can fill a tensor of the format `wanted`: if both are
-// equal, or if both are floating-point formats; the numbers are then rounded.
+// Whether numbers of the dtype `saved` can fill a tensor of the dtype `wanted`: if both are equal,
+// or if both are floating-point dtypes, in which case the numbers are rounded.
 bool CanFill(const std::optional<at::ScalarType>& saved, at::ScalarType wanted);
 
 // Returns "F32 [2, 3]", for messages.

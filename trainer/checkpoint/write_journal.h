@@ -14,8 +14,8 @@ namespace dslaunch {
 
 inline constexpr char kWriteJournal[] = "tmp-journal";
 
-// Returns the files that the text of a journal records, if it is of `work`. Text that is not
-// trusted: lines that are not valid, which a power cut leaves, are skipped. Pure.
+// Returns the files that the text of a journal records, if it is a journal of `work`. The text is
+// not trusted: invalid lines, which a power cut leaves, are skipped. Pure.
 std::optional<std::map<std::string, FileSum>> ParseWriteJournal(const std::string& text,
                                                                 const std::string& work);
 
@@ -31,8 +31,8 @@ class WriteJournal {
   // Returns whether `folder` has a journal of `work`, which a new one would continue.
   static bool Continues(const std::string& folder, const std::string& work);
 
-  // Returns the sum of the file `name` at `path` if the journal has it and the bytes are still
-  // those. Reads the whole file.
+  // Returns the checksum of the file `name` at `path` if the journal records it and the file still
+  // has these bytes. Reads the whole file.
   std::optional<FileSum> Completed(const std::string& name, const std::string& path) const;
   // Records a file, durably.
   void Add(const std::string& name, const FileSum& sum);
@@ -47,11 +47,11 @@ class WriteJournal {
   std::map<std::string, FileSum> files_;
 };
 
-// Returns the error of a write that failed: `cause`, and, if the disk failed, the bytes that were
-// to be written and, if `continues`, that the same command continues.
+// Returns the error for a failed write: `cause`, and, if the disk failed, also the number of bytes
+// that were to be written and, if `continues`, that the same command continues.
 TrainError UnfinishedWrite(const TrainError& cause, uint64_t bytes, bool continues);
 
-// Throws kIo, with both numbers, if the file system of `folder` has less room than is needed.
+// Throws kIo, naming both numbers, if the file system of `folder` has less than `needed_bytes`.
 void CheckRoom(const std::string& folder, uint64_t needed_bytes);
 
 }  // namespace dslaunch

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-// A position in the row of all tensors: the tensor, and the element in it.
+// A position in the row of all tensors: the tensor, and the element in that tensor.
 using Place = std::pair<size_t, int64_t>;
 
 int64_t BytesOf(const TensorExtent& tensor) { return tensor.elements * tensor.element_bytes; }
@@ -17,10 +17,10 @@ int64_t BytesOf(const std::vector<TensorExtent>& tensors) {
   return bytes;
 }
 
-// Returns the begin of the share of `rank`.
+// Returns the position at which the share of `rank` begins.
 Place Cut(const std::vector<TensorExtent>& tensors, int64_t total_bytes, int rank, int writers,
           int64_t min_share_bytes) {
-  // Written without a product that could overflow.
+  // Computed without a product, which could overflow.
   int64_t rest = total_bytes / writers * rank + total_bytes % writers * rank / writers;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t bytes = BytesOf(tensors[i]);

@@ -12,7 +12,7 @@ struct TensorExtent {
   int64_t element_bytes = 0;
 };
 
-// Elements [start, end) of a rank's part of a tensor, in its own order.
+// Elements [start, end) of a rank's part of a tensor, in the order of the part.
 struct ElementRange {
   int64_t start = 0;
   int64_t end = 0;
@@ -30,8 +30,9 @@ int CountWriters(const std::vector<TensorExtent>& tensors, int world_size,
                  int64_t min_share_bytes = kMinShareBytes);
 
 // Returns the share of `rank` in each tensor, nullopt if it has none. The shares of all writers
-// have every element once, and their sizes differ by at most min_share_bytes: all tensors form one
-// row, which is cut into equal parts; a cut inside a small tensor moves to its nearer end.
+// contain every element once, and their sizes differ by at most min_share_bytes: all tensors form
+// one row, which is cut into equal parts; a cut inside a small tensor moves to the nearer end of
+// that tensor.
 std::vector<std::optional<ElementRange>> ShareOut(const std::vector<TensorExtent>& tensors,
                                                   int rank, int writers,
                                                   int64_t min_share_bytes = kMinShareBytes);
