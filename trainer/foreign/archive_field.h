@@ -12,8 +12,8 @@
 
 namespace dslaunch {
 
-// The archive must outlive it. Functions that return a value of a type throw kBadInput for a value
-// of another type, "FILE: KEY.KEY[2] is not ...".
+// A value and its key. The archive must outlive this. Functions that return a value of a type throw
+// kBadInput for a value of another type, "FILE: KEY.KEY[2] is not ...".
 class ArchiveField {
  public:
   // The root of the archive.
@@ -23,7 +23,7 @@ class ArchiveField {
   const std::string& key() const { return key_; }  // "optimizer_state_dict.zero_stage"
   const TorchArchive& archive() const { return *archive_; }
 
-  // Whether it is a dict, or a tuple or list.
+  // Whether the value is a dict, or a tuple or list.
   bool IsDict() const { return value_.type() == PickleType::kDict; }
   bool IsSequence() const;
   // Returns the value of a key of a dict or of an object's state; nullopt if there is none, or it
@@ -34,22 +34,23 @@ class ArchiveField {
   ArchiveField At(std::string_view key) const;
   // The items of a tuple or list.
   std::vector<ArchiveField> Items() const;
-  // The entries of a dict whose keys are texts, in its order; other keys are an error.
+  // The entries of a dict, in its order. Throws kBadInput if a key is not a text.
   std::vector<std::pair<std::string, ArchiveField>> Entries() const;
 
-  int64_t Count() const;  // an int that is not negative
+  int64_t Count() const;  // returns an int; it must be at least 0
   bool Bool() const;
   std::string Text() const;
-  // An int, a float, or a tensor of one element in any of the common formats, which is read.
-  // nullopt if it is something else.
+  // Returns an int, a float, or the element of a tensor that has only one, in any of the common
+  // dtypes. nullopt if the value is something else.
   std::optional<double> FindNumber() const;
   double Number() const;
-  int64_t Updates() const;  // a number of updates, in any of these forms
-  // The int that it is, or the only int among the arguments of an object: an enum's value.
+  int64_t Updates() const;  // returns a number of updates in any of these forms
+  // Returns the value if it is an int, or the only int among the arguments of an object, as in an
+  // enum.
   int64_t EnumValue() const;
-  // A torch.Size, or a tuple or list of sizes.
+  // Returns the sizes in a torch.Size, a tuple or a list.
   std::vector<int64_t> Shape() const;
-  // The tensor that it is; nullopt for other values.
+  // Returns the value as a tensor; nullopt for other values.
   std::optional<ArchivedTensor> FindTensor() const { return archive_->Tensor(value_); }
   ArchivedTensor Tensor() const;
 

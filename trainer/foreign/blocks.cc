@@ -25,15 +25,15 @@ bool FitsInto(const TensorBlock& block, const std::vector<int64_t>& shape) {
   return true;
 }
 
-// Returns the number of dimensions up to the last one of the first `dims` that the block has only a
-// part of; 0 if it has all of them.
+// Returns the number of leading dimensions, at most `dims`, up to the last one that the block does
+// not span; 0 if it spans them all.
 size_t CutDims(const TensorBlock& block, const std::vector<int64_t>& shape, size_t dims) {
   while (dims > 0 && block.sizes[dims - 1] == shape[dims - 1]) --dims;
   return dims;
 }
 
-// The indices of a block in the first dimensions of a tensor, counted in row-major order, as runs
-// of consecutive ones.
+// The positions of a block in the first dimensions of a tensor, in row-major order, as runs of
+// consecutive indices.
 struct Runs {
   std::vector<int64_t> begins;
   int64_t length = 0;
@@ -63,8 +63,8 @@ std::optional<Runs> RunsOf(const TensorBlock& block, const std::vector<int64_t>&
   return runs;
 }
 
-// Returns slices with rows of the dimensions from `dims` on; nullopt if they do not tile the
-// tensor or are too many. With `dims` = the number of dimensions, each slice is contiguous.
+// Returns slices with rows of the dimensions from `dims` on; nullopt if they do not tile the tensor
+// or are too many. If `dims` is the number of dimensions, each slice is contiguous.
 std::optional<std::vector<BlockSlice>> SlicesAt(size_t dims, const std::vector<int64_t>& shape,
                                                 const std::vector<TensorBlock>& blocks,
                                                 const std::vector<size_t>& used) {
@@ -105,8 +105,8 @@ BlockSlices SlicesOf(const std::vector<int64_t>& shape, const std::vector<Tensor
   const std::optional<int64_t> elements = NumElements(shape);
   if (!elements) return {{}, "has a shape that is too large"};
   std::vector<size_t> used;  // blocks with elements
-  int64_t left = *elements;  // elements that no block has yet
-  size_t cut = 0;            // dimensions up to the last one that some block cuts
+  int64_t left = *elements;  // elements that no block has covered yet
+  size_t cut = 0;            // number of dimensions up to the last one that a block cuts
   bool flat = true;          // whether each block is one run of elements
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (!FitsInto(blocks[i], shape)) return {{}, "has a block beyond its shape"};

@@ -1,4 +1,4 @@
-// Blocks of n dimensions as shards of a tensor. Pure.
+// Divides tensors into blocks of n dimensions, given as shards. Pure.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,10 @@ struct BlockSlice {
 inline constexpr size_t kMaxBlockSlices = 1'000'000;
 
 // Cuts the blocks of a tensor into slices that have each element of the tensor once, in the order
-// and with the one pitch that TensorRecord demands. A block is one slice if the blocks form a grid
-// with cuts in at most two dimensions; else it is divided into rows. Blocks without elements are
-// skipped. The blocks are not trusted. Returns a sentence without subject if they do not fit into
-// `shape`, leave a hole, overlap, or need more than kMaxBlockSlices slices.
+// and with the single pitch that TensorRecord requires. A block is one slice if the blocks form a
+// grid with cuts in at most two dimensions; else it is divided into rows. Blocks without elements
+// are skipped. The blocks are not trusted. Returns a sentence without subject if they do not fit
+// into `shape`, leave a hole, overlap, or need more than kMaxBlockSlices slices.
 struct BlockSlices {
   std::vector<BlockSlice> slices;
   std::string problem;  // empty if there is none

@@ -1,4 +1,4 @@
-// The files of a DeepSpeed checkpoint by their names.
+// Finds the files of a DeepSpeed checkpoint by their names.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace dslaunch {
 
 struct DeepSpeedFiles {
   std::string model;                         // mp_rank_00_model_states.pt; empty if there is none
-  std::map<int64_t, std::string> models;     // at stage 3: one of each rank
-  std::map<int64_t, std::string> optimizer;  // at stages 1 to 3: one of each rank
-  std::map<int64_t, std::string> bf16_optimizer;  // those whose names begin with bf16_
+  std::map<int64_t, std::string> models;     // at stage 3: the file of each rank
+  std::map<int64_t, std::string> optimizer;  // at stages 1 to 3: the file of each rank
+  std::map<int64_t, std::string> bf16_optimizer;  // files whose names begin with bf16_
   std::string
-      tensor_parallel;  // a file of another tensor-parallel rank than 0; empty: there is none
+      tensor_parallel;  // a file of a tensor-parallel rank other than 0; empty if there is none
 
   // Whether each rank has a model file of its own.
   bool partitioned() const { return model.empty() && !models.empty(); }

@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// Keys of a model file that are read, or say nothing that a reader needs.
+// Keys of a model file that are read, or that a reader does not need.
 constexpr std::string_view kKnownKeys[] = {"module",
                                            "buffer_names",
                                            "optimizer",
@@ -49,7 +49,7 @@ std::vector<NamedShape> NamedShapes(const ArchiveField& shapes) {
   return result;
 }
 
-// Returns an int of ds_config; `otherwise` if the user's value has another type.
+// Returns an int of ds_config; `otherwise` if the value has another type.
 int64_t ConfiguredInt(const std::optional<ArchiveField>& section, std::string_view key,
                       int64_t otherwise) {
   const auto value = section ? section->Find(key) : std::nullopt;
@@ -68,7 +68,7 @@ std::optional<ArchiveField> FindDict(const std::optional<ArchiveField>& parent,
   return section && section->IsDict() ? section : std::nullopt;
 }
 
-// Returns our name of the optimizer in ds_config, else DeepSpeed's.
+// Returns dslaunch's name for the optimizer in ds_config, or DeepSpeed's if there is none.
 std::string OptimizerName(const ArchiveField& type, const std::optional<ArchiveField>& params) {
   const std::string name = type.Text();
   const std::string lower = LowerCase(name);
@@ -122,7 +122,7 @@ void RefuseOtherParallelism(const ArchiveField& root) {
   }
 }
 
-// Keeps texts that the program saved, and names what else it saved.
+// Keeps the texts that the program saved, and lists the names of its other values.
 void ReadClientState(const ArchiveField& root, ForeignCheckpoint* plan) {
   std::string unread;
   for (const auto& [key, value] : root.Entries()) {
@@ -155,7 +155,7 @@ void ReadScheduler(const ArchiveField& root, DeepSpeedModel* model, Manifest* ma
   }
 }
 
-// Identifies aliases: state_dict() has a tied parameter once under each of its names.
+// Identifies aliases: state_dict() contains a tied parameter under each of its names.
 class ModuleTensors {
  public:
   ModuleTensors(const ArchiveField& root, ForeignCheckpoint* plan) : plan_(plan) {

@@ -1,4 +1,4 @@
-// Reads the contents that DeepSpeed's files of model and optimizer states share at all stages.
+// Reads the parts of DeepSpeed's files of model and optimizer states that are alike at all stages.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ struct DeepSpeedModel {
   int64_t hysteresis = 2;                       // initial value for fp16
 };
 
-// Reads a model file but for `module`, and sets position, optimizer, dtype, client state and notes
-// of the plan. kBadInput, also for experts, pipelines and 1-bit optimizers.
+// Reads a model file except for `module`, and sets position, optimizer, dtype, client state and
+// notes of the plan. Throws kBadInput, also for experts, pipelines and 1-bit optimizers.
 DeepSpeedModel ReadDeepSpeedModel(const TorchArchive& archive, ForeignCheckpoint* plan);
 
 // Adds what the optimizer does not have, from `module`: buffers, frozen parameters and, where
 // `trained` lacks them, weights in the model's dtype. Also adds aliases. At stage 3 `module` has
-// empty tensors in place of `frozen` and of trained parameters, which are passed over.
+// empty tensors in place of `frozen` and of trained parameters, which are skipped.
 void AddDeepSpeedModule(const TorchArchive& archive, const DeepSpeedModel& model,
                         const std::set<std::string>& trained, ForeignCheckpoint* plan);
 
@@ -43,7 +43,7 @@ void AddDeepSpeedModule(const TorchArchive& archive, const DeepSpeedModel& model
 void ReadParamGroups(const ArchiveField& groups, ForeignCheckpoint* plan);
 
 // Returns the updates that an optimizer's state includes: `step` of a parameter's state, else of
-// the first of `param_groups`; -1 if neither has it. Any of the two may be missing.
+// the first of `param_groups`; -1 if neither has it. Either argument may be missing.
 int64_t StepOf(const std::optional<ArchiveField>& parameter_state,
                const std::optional<ArchiveField>& param_groups);
 

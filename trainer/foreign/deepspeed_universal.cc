@@ -31,7 +31,7 @@ class UniversalPlanner {
   }
 
   // Returns the names of the parameters that it added. Buffers, frozen parameters and aliases have
-  // a folder too, but no state: these are read from the model file, whose names are `in_module`.
+  // a folder too, but no state. They are read from the model file, whose names are `in_module`.
   std::set<std::string> AddParameters(const std::set<std::string>& in_module) {
     std::set<std::string> added;
     const std::string zero = plan_->checkpoint.folder + std::string(kZero);
@@ -47,7 +47,7 @@ class UniversalPlanner {
     return added;
   }
 
-  // Reads what is the same for all parameters.
+  // Reads values that are the same for all parameters.
   void ReadOptimizer() {
     const std::string name = "zero/optimizer_state.pt";
     const std::string path = plan_->checkpoint.folder + "/" + name;

@@ -16,7 +16,7 @@ namespace dslaunch {
 // Whether `folder` has zero/NAME/fp32.pt for some NAME.
 bool IsUniversalFolder(const std::string& folder);
 
-// Plans the checkpoint in `folder`, whose files are `names`. Errors as PlanForeign.
+// Plans the checkpoint in `folder`, whose files are `names`. Throws the errors of PlanForeign.
 ForeignCheckpoint PlanUniversal(const std::string& folder, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kMaxWork = 1'000'000;  // states times groups
 
-// A state: how many candidates were passed, and how many parameters of each group were assigned.
+// Counts the assignments. A state is the number of candidates considered, and the number of
+// parameters of each group that are assigned.
 class Assignments {
  public:
   Assignments(const std::vector<Shapes>& groups, const Shapes& candidates)
@@ -23,7 +24,7 @@ class Assignments {
     Advance();
     std::vector<size_t> state;
     for (const Shapes& group : groups_) state.push_back(group.size());
-    // The ways to the last state, from the candidates' end to their begin.
+    // The choices that lead to the last state, from the last candidate to the first.
     std::vector<std::vector<size_t>> chosen(groups_.size());
     for (size_t at = candidates_.size(); at > 0; --at) {
       const auto reached = ways_[at].find(state);
@@ -40,8 +41,8 @@ class Assignments {
 
  private:
   struct Way {
-    int count = 0;     // ways to the state, at most 2
-    size_t group = 0;  // group of the last candidate; groups_.size(): it was passed over
+    int count = 0;     // number of paths to the state, at most 2
+    size_t group = 0;  // group of the last candidate; groups_.size(): the candidate was skipped
   };
   using States = std::map<std::vector<size_t>, Way>;
 
@@ -55,7 +56,7 @@ class Assignments {
       work += ways_[at].size() * (groups_.size() + 1);
       for (const auto& [state, way] : ways_[at]) {
         const size_t assigned = std::accumulate(state.begin(), state.end(), size_t{0});
-        // The remaining candidates must suffice.
+        // Enough candidates must remain.
         if (open - assigned < candidates_.size() - at) {
           Add(at + 1, state, {way.count, groups_.size()});
         }
@@ -81,9 +82,9 @@ class Assignments {
   std::vector<States> ways_;
 };
 
-// One parameter as the optimizer has it.
+// A parameter as the optimizer stores it.
 struct Numbered {
-  std::optional<ArchiveField> weights;  // fp32, if the model is of 16 bit
+  std::optional<ArchiveField> weights;  // in fp32, if the model has 16-bit weights
   std::optional<ArchiveField> state;
   uint64_t first = 0;  // first element, if weights and state are a group's flat tensors
 };
@@ -93,7 +94,7 @@ struct Group {
   Shapes shapes;
 };
 
-// Returns the shape of a parameter's weights, else of the largest tensor of its state.
+// Returns the shape of a parameter's weights, or else of the largest tensor in its state.
 std::optional<std::vector<int64_t>> ShapeOf(const Numbered& parameter) {
   if (parameter.weights) return parameter.weights->Tensor().shape;
   std::optional<std::vector<int64_t>> shape;
@@ -106,8 +107,8 @@ std::optional<std::vector<int64_t>> ShapeOf(const Numbered& parameter) {
   return shape;
 }
 
-// Returns the groups of an optimizer that has each parameter by itself; nullopt if the state does
-// not tell the shapes.
+// Returns the groups of an optimizer that stores each parameter separately; nullopt if the state
+// does not show the shapes.
 std::optional<std::vector<Group>> GroupsOf(const ArchiveField& inner,
                                            const std::optional<ArchiveField>& weights) {
   std::vector<Group> groups;
@@ -155,7 +156,8 @@ std::vector<NamedShape> CandidatesIn(const ArchiveField& root) {
   return candidates;
 }
 
-// Adds the tensors of one parameter from `first` of flat tensors, or its whole own ones.
+// Adds the tensors of one parameter: elements from `first` on of flat tensors, or the parameter's
+// own tensors.
 void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool flat,
                   ForeignCheckpoint* plan) {
   const int64_t elements = NumElements(parameter.shape).value();
@@ -179,8 +181,8 @@ void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool fl
   }
 }
 
-// Adds the only group of an optimizer with flat tensors. Returns false if it has not all parameters
-// of the model, so that it is not known which.
+// Adds the only group of an optimizer with flat tensors. Returns false if the group lacks some of
+// the model's parameters, because it is then not known which.
 bool AddFlatGroup(const ArchiveField& weights, const ArchiveField& inner,
                   const std::vector<NamedShape>& candidates, ForeignCheckpoint* plan) {
   const auto groups = weights.Items();

@@ -31,7 +31,7 @@ void CheckMapping(const ArchiveField& mapping, const RankCut& cut) {
   }
 }
 
-// Returns the items of a list; empty if it is another value or none.
+// Returns the items of a list; empty if the value is not a list or is missing.
 std::vector<ArchiveField> ItemsIfList(const std::optional<ArchiveField>& field) {
   return field && field->IsSequence() ? field->Items() : std::vector<ArchiveField>();
 }
@@ -42,7 +42,7 @@ std::vector<int64_t> Counts(const ArchiveField& list) {
   return counts;
 }
 
-// One plan of the stages 1 to 3.
+// Plans one checkpoint of the stages 1 to 3.
 class ZeroPlanner {
  public:
   ZeroPlanner(const DeepSpeedModel& model, std::map<int64_t, std::string> files,
@@ -76,8 +76,8 @@ class ZeroPlanner {
   int64_t world_size() const { return world_size_; }
 
  private:
-  // Reads the files of ranks in their order; `first` is true for the first one, which also has
-  // what is the same for all.
+  // Reads the files of ranks in order. `first` is true for the first rank, whose file also has the
+  // values that all ranks share.
   void ReadRank(int64_t rank, bool first) {
     const std::string& name = files_.at(rank);
     const TorchArchive archive(plan_->checkpoint.folder + "/" + name);
@@ -92,7 +92,7 @@ class ZeroPlanner {
   }
 
   void CheckIsOfThisSave(const ArchiveField& state, int64_t rank, bool first) {
-    // The optimizer for bf16 weights with fp32 gradients, at stage 1, does not save it.
+    // The optimizer for bf16 weights with fp32 gradients, at stage 1, does not save the stage.
     if (const auto stage = state.Find("zero_stage")) {
       if (stage->EnumValue() != model_.stage) {
         stage->Fail("is " + std::to_string(stage->EnumValue()) + ", but the model file's is " +
@@ -122,7 +122,7 @@ class ZeroPlanner {
     const auto paddings = ItemsIfList(state.Find("param_alignment_paddings"));
     const auto mappings = ItemsIfList(state.Find("param_slice_mappings"));
     const ArchiveField base = state.At("base_optimizer_state");
-    // With elastic_checkpoint it is a list of the groups' states.
+    // With elastic_checkpoint the value is a list of the groups' states.
     const auto listed = ItemsIfList(base);
     for (size_t i = 0; i < groups.size(); ++i) {
       std::optional<ArchiveField> of_group;
@@ -131,7 +131,7 @@ class ZeroPlanner {
       const RankCut cut = CutGroup(
           model_.groups[i], i < paddings.size() ? Counts(paddings[i]) : std::vector<int64_t>(),
           rank, world_size_);
-      // DeepSpeed's own mapping is wrong where round_robin_gradients reorders the parameters.
+      // DeepSpeed's own mapping is wrong if round_robin_gradients reorders the parameters.
       if (i < mappings.size() && !model_.reordered) CheckMapping(mappings[i], cut);
       parts_.Add(cut, FlatTensorsOf(groups[i], of_group, &unread_), groups[i]);
       if (i == 0) ReadProgress(state, of_group, base.Find("param_groups"), first);
@@ -171,7 +171,8 @@ class ZeroPlanner {
     if (const auto scaler = state.Find("loss_scaler")) ReadLossScaler(*scaler, model_, plan_);
   }
 
-  // Files of higher ranks are of an earlier save with more ranks under the same tag.
+  // Ignores files of higher ranks, which are from an earlier save with more ranks under the same
+  // tag.
   void IgnoreOtherSaves() {
     const auto others = files_.lower_bound(world_size_);
     if (others == files_.end()) return;

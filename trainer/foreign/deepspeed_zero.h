@@ -1,4 +1,4 @@
-// Checkpoints of DeepSpeed's ZeRO stages 0 to 3.
+// Plans checkpoints of DeepSpeed's ZeRO stages 0 to 3.
 //
 // At stages 1 to 3 each rank has a file with its part of the fp32 weights and of the optimizer's
 // state, as one flat tensor for each group. The model file has the groups' parameters in order,
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Plans the checkpoint in `folder`, whose files are `names`. Errors as PlanForeign.
+// Plans the checkpoint in `folder`, whose files are `names`. Throws the errors of PlanForeign.
 ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kDataEnding[] = ".distcp";
-// accelerate's folders (SHARDED_STATE_DICT) for the first model and the first optimizer.
+// Folders in which accelerate (SHARDED_STATE_DICT) saves the first model and the first optimizer.
 constexpr char kModelFolder[] = "pytorch_model_fsdp_0", kOptimizerFolder[] = "optimizer_0";
 
 bool HasParts(const std::vector<std::string>& names) {
@@ -89,7 +89,7 @@ struct Source {
   bool exists() const { return part->exists[place.file]; }
 };
 
-// The archives' tensors of one tensor, one for each block.
+// The archived blocks of a tensor, one for each of its blocks.
 struct OpenedTensor {
   const DistributedTensor* tensor = nullptr;
   std::string folder;
@@ -151,7 +151,7 @@ class DistributedPlanner {
     }
   }
 
-  // Opens the archives of the tensors in the order of the files, which is read fastest.
+  // Opens the archives of the tensors in the order of their files, which is the fastest order.
   void ReadTensors() {
     std::ranges::sort(sources_, {}, [](const Source& source) {
       return std::tuple(source.part, source.place.file, source.place.begin);

@@ -10,13 +10,13 @@
 
 namespace dslaunch {
 
-// Whether a folder with these names is such a checkpoint: `.metadata` or *.distcp, or the folder in
-// which accelerate saves a model (pytorch_model_fsdp_0; optimizer_0 is beside it).
+// Whether a folder with these names is such a checkpoint: it has `.metadata` or *.distcp, or the
+// folder in which accelerate saves a model (pytorch_model_fsdp_0, with optimizer_0 beside it).
 bool IsDistributedFolder(const std::vector<std::string>& names);
 
 // Plans the checkpoint in such a folder, with the errors of PlanForeign. Weights are the tensors
-// whose key begins with `prefix`; if that is empty, those in the dict "model", in "app" within
-// "model" or in none, the first that has tensors. The optimizer's state is at
+// whose key begins with `prefix`; if that is empty, the tensors in the dict "model", in "model"
+// within "app", or in no dict, whichever is the first that has tensors. The optimizer's state is at
 // "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". Everything else is in `notes`.
 ForeignCheckpoint PlanDistributed(const std::string& folder, const std::string& prefix);
 

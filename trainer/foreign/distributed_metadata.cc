@@ -21,14 +21,15 @@ constexpr PickleLimits kLimits = {.bytes = kMaxDistributedMetadataBytes, .values
 constexpr char kMetadataModule[] = "torch.distributed.checkpoint.metadata";
 constexpr char kCheckpointVersion[] = "1.0.0";  // format version of PyTorch 2.11
 
-// Whether `value` is an object of the class `name`, which was in other modules before PyTorch 2.0.
+// Whether `value` is an object of the class `name`, whose module was another one before PyTorch
+// 2.0.
 bool IsOf(const PickleValue& value, std::string_view name) {
   const std::string_view global = value.global();
   return value.type() == PickleType::kObject && global.starts_with("torch.") &&
          global.ends_with(name) && global[global.size() - name.size() - 1] == '.';
 }
 
-// Returns the keys in a tuple of texts and list indices, if joined by dots they are `key`.
+// Returns the keys in a tuple of texts and list indices, if `key` is these joined by dots.
 std::vector<std::string> PathOf(const PickleValue& path, std::string_view key) {
   std::vector<std::string> keys;
   std::string joined;
@@ -74,7 +75,7 @@ class MetadataParser {
     return *value;
   }
 
-  // Reads where the archive of each value and block is.
+  // Reads the position of the archive of each value and block.
   void ReadPlaces() {
     const PickleValue storage = Required(root_, "storage_data");
     for (size_t i = 0; i < storage.size(); ++i) {
@@ -120,7 +121,8 @@ class MetadataParser {
     return {known->second, static_cast<uint64_t>(*begin), static_cast<uint64_t>(*bytes)};
   }
 
-  // Otherwise the same bytes could be read many times, for tensors larger than all files.
+  // Refuses archives that overlap, because the same bytes could be read many times, for tensors
+  // larger than all files.
   void CheckApart() const {
     std::vector<const std::pair<const Index, ArchivePlace>*> order;
     for (const auto& item : places_) order.push_back(&item);

@@ -25,7 +25,7 @@ struct DistributedTensor {
   std::vector<std::string> path;
   std::string dtype;  // safetensors' name
   std::vector<int64_t> shape;
-  std::vector<TensorBlock> blocks;   // those with elements
+  std::vector<TensorBlock> blocks;   // blocks that have elements
   std::vector<ArchivePlace> places;  // one for each block
 };
 

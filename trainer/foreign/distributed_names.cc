@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kOptimizers[] = {"optim.state.", "optimizer.state."};
 constexpr std::string_view kModels[] = {"model.", "app.model.", ""};
-// Where programs keep the step: torchtitan, then common ones.
+// Keys at which programs save the step: torchtitan's, then common ones.
 constexpr std::string_view kSteps[] = {"train_state.step", "step", "global_step", "app.step"};
 
 struct OptimizerKey {
@@ -51,7 +51,8 @@ class Namer {
   }
 
  private:
-  // Divides the keys into the step, optimizer state and other tensors, and notes other values.
+  // Sorts the keys into the step, optimizer state and other tensors. Notes values that are not
+  // read.
   void Sort() {
     size_t best = std::size(kSteps);
     std::vector<size_t> values;
@@ -98,7 +99,7 @@ class Namer {
                 " names; choose the model's with --prefix: " + NameList(prefixes, ", "));
   }
 
-  // If `is_given`, the prefix is of keys, else of nested dicts.
+  // If `is_given`, keys begin with the prefix; otherwise it names nested dicts.
   void NameWeights(const std::string& prefix, bool is_given) {
     for (const auto& [outer, tensors] : by_prefix_) {
       size_t unread = 0;

@@ -1,5 +1,5 @@
-// Which tensor of a PyTorch distributed checkpoint is a weight, optimizer state or something else,
-// by its key. Pure.
+// Classifies the tensors of a PyTorch distributed checkpoint by their keys: weights, optimizer
+// state or others. Pure.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@ struct DistributedNames {
   // For each key: its tensor's name in the manifest ("fc1.weight", "optimizer/exp_avg/fc1.weight");
   // empty if it is not read as a tensor.
   std::vector<std::string> names;
-  std::vector<size_t> updates;  // keys with the number of updates of one parameter
-  std::optional<size_t> step;   // the key with the step of the run
+  std::vector<size_t> updates;  // indices of keys that hold a parameter's number of updates
+  std::optional<size_t> step;   // index of the key that holds the run's step
   std::vector<std::string> notes;
 };
 
 // Weights are the tensors whose key begins with `prefix`, which is dropped from their names. If
-// `prefix` is empty it is the one of "model.", "app.model." and "" that some tensor has before the
-// last key of its nested dicts, else the only one that tensors have. The optimizer's state is at
-// "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND", also within other dicts; the state of
-// unknown parameters is not read. Throws kBadInput, naming `source`, if the prefix is not given and
-// unclear, or if there are no weights.
+// `prefix` is empty, it is the first of "model.", "app.model." and "" that some tensor has before
+// the last key of its nested dicts; if none has, the only prefix that tensors have. The optimizer's
+// state is at "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND", also within other dicts; the
+// state of unknown parameters is not read. Throws kBadInput, naming `source`, if the prefix is not
+// given and unclear, or if there are no weights.
 DistributedNames NamesOf(const std::vector<DistributedKey>& keys, const std::string& prefix,
                          const std::string& source);
 

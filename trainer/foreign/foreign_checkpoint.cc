@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint's own folder or file.
+// A checkpoint's folder or file.
 struct Found {
   ForeignKind kind = ForeignKind::kStateDict;
   std::string path;
@@ -35,8 +35,8 @@ bool Has(const std::vector<std::string>& names, std::string_view name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// Returns what `folder` is by the names of its own files, DeepSpeed's before a state dict, which
-// Trainer may save beside them.
+// Returns what `folder` is, by the names of its files. DeepSpeed's files are looked for before a
+// state dict, which Trainer may save beside them.
 std::optional<Found> FindIn(const std::string& folder) {
   Found found{ForeignKind::kDeepSpeed, folder, FolderNames(folder), ""};
   if (IsUniversalFolder(folder)) {
@@ -65,7 +65,7 @@ std::string FirstLine(const std::string& path) {
 }
 
 // Returns the checkpoint in `folder` that the file `latest` names. If that one was deleted, returns
-// the only other one of DeepSpeed, with a note; throws if there are several.
+// DeepSpeed's only other checkpoint there, with a note; throws if there are several.
 std::optional<Found> FindLatest(const std::string& folder) {
   const auto names = FolderNames(folder);
   for (const char* file : {"latest", "latest_universal"}) {
@@ -106,7 +106,7 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
   const std::string folder =
       path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
   auto found = FindIn(folder);
-  // A state dict beside `latest` is the weights of the checkpoint that `latest` names.
+  // A state dict beside `latest` holds the weights of the checkpoint that `latest` names.
   if (!found || found->kind == ForeignKind::kStateDict) {
     if (auto latest = FindLatest(folder)) return latest;
   }
@@ -115,7 +115,7 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
 
 using NewName = std::function<std::string(const std::string& name)>;
 
-// Renames the model's tensors, also in the names of their optimizer state and of aliases.
+// Renames the model's tensors, also in the names of optimizer state and of aliases.
 void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   const auto renamed = [&](const std::string& name) {
     const std::optional<StateName> state = SplitNameOfState(name);
@@ -134,7 +134,7 @@ void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   plan->aliases = std::move(aliases);
 }
 
-// Drops the prefix from the names that have it.
+// Drops the prefix from all names that begin with it.
 void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
   bool found = false;
   Rename(
@@ -147,7 +147,7 @@ void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
   if (!found) RefuseInput(plan->checkpoint.folder + ": no name begins with " + Quoted(prefix));
 }
 
-// Drops what wrappers of the model add to names.
+// Drops from names what wrappers of the model have added.
 void DropWrappers(ForeignCheckpoint* plan) {
   std::vector<std::string> names;
   for (const TensorRecord& tensor : plan->checkpoint.manifest.tensors) {
@@ -194,7 +194,7 @@ ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& opt
   if (!found->note.empty()) plan.notes.insert(plan.notes.begin(), found->note);
   if (options.prefix.empty()) {
     DropWrappers(&plan);
-  } else if (found->kind != ForeignKind::kDistributed) {  // its plan chooses weights by the prefix
+  } else if (found->kind != ForeignKind::kDistributed) {  // whose plan applies the prefix
     DropPrefix(options.prefix, &plan);
   }
   std::set<std::string> names;

@@ -1,5 +1,5 @@
-// Checkpoints of other programs as a plan: which bytes of which file are which elements of which
-// tensor. Planning reads names and positions only; tensors are read when they are wanted.
+// Checkpoints of other programs as plans: a plan maps the elements of each tensor to bytes of
+// files. Planning reads names and positions only; tensors are read when they are needed.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ enum class ForeignKind {
   kStateDict,    // a dict of tensors by torch.save or safetensors, or the files of an index
 };
 
-// Where the elements of a slice are: its first element is at byte `begin` of the file. With strides
-// the slice is a whole tensor of the record's shape whose elements lie apart; without, its elements
-// follow each other in the slice's order.
+// Where the elements of a slice are: its first element is at byte `begin` of the file. With
+// strides, the slice is a whole tensor of the record's shape, with gaps between its elements;
+// without strides, the elements follow one another in the slice's order.
 struct BytesInFile {
   std::string path;
   uint64_t begin = 0;
@@ -38,21 +38,22 @@ struct ForeignCheckpoint {
   Checkpoint checkpoint;
   std::map<std::string, BytesInFile> places;
   std::string program;  // "DeepSpeed 0.19.8"; "PyTorch distributed checkpoint"
-  // Other names of the manifest's tensors in the model, each with the tensor's name in the
-  // manifest: {"lm_head.weight", "model.embed_tokens.weight"}.
+  // Other names of the manifest's tensors in the model, mapped to their names in the manifest:
+  // {"lm_head.weight", "model.embed_tokens.weight"}.
   std::map<std::string, std::string> aliases;
   std::vector<std::string> notes;    // unread contents, one sentence each
   std::vector<std::string> missing;  // names of files that a complete checkpoint would have
 };
 
-// Returns what the folder or file is, by names only; nullopt for anything else. A folder that
-// contains one (DeepSpeed's `latest`, Trainer's checkpoint-N/global_stepN) counts as that one.
+// Returns the kind of the folder or file, by names only; nullopt for anything else. A folder that
+// contains a checkpoint (DeepSpeed's `latest`, Trainer's checkpoint-N/global_stepN) counts as that
+// checkpoint.
 std::optional<ForeignKind> WhatIs(const std::string& path);
 
 struct ForeignOptions {
   std::string key;  // kStateDict: the dict's key in the file, "state_dict"; empty: the file's root
-  // Dropped from the front of names; kDistributed: weights are the keys that begin so. Empty: found
-  // and noted.
+  // Prefix that is dropped from names. kDistributed: weights are the keys with this prefix. Empty:
+  // the prefix is detected and noted.
   std::string prefix;
 };
 

@@ -25,7 +25,7 @@ std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_
   for (size_t i = shape.size(); i-- > 1;) inner[i - 1] = inner[i] * shape[i];
   std::vector<Box> boxes;
   while (from < to) {
-    // The outermost dimension of which whole indices begin at `from`.
+    // The outermost dimension with a whole index that begins at `from` and ends by `to`.
     size_t dim = 0;
     while (dim + 1 < shape.size() && (from % inner[dim] != 0 || to - from < inner[dim])) ++dim;
     Box box{.begin = {}, .size = std::vector<int64_t>(shape.size(), 1)};
@@ -42,8 +42,9 @@ std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_
   return boxes;
 }
 
-// Calls f(in_box, in_file) for each element of the box, in the order of the file: its index in the
-// box's row-major order, and in the file, counted in elements from the tensor's first one.
+// Calls f(in_box, in_file) for each element of the box, in the order of the file, with its index in
+// the box in row-major order, and its distance in the file from the tensor's first element, in
+// elements.
 template <class Visit>
 void ForEachInFileOrder(const Box& box, const std::vector<int64_t>& stride, const Visit& visit) {
   const size_t dims = box.size.size();

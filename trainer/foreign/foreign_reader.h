@@ -1,4 +1,4 @@
-// Reads the tensors of a checkpoint of another program by the places in its files.
+// Reads the tensors of a checkpoint of another program from the positions in its files.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class ForeignReader : public SliceReader {
   const InputFile& File(const std::string& path) const;
 
   std::map<std::string, BytesInFile> places_;
-  mutable std::list<InputFile> open_;  // the file that was used last is in front
+  mutable std::list<InputFile> open_;  // the file that was used last is the first
 };
 
 // Returns the checkpoint of a plan with a reader of its files.

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::time_t kJustNowS = 60;
 constexpr int kMaxLookedAt = 100'000;
 
-// Returns "; FILE was changed 3 s ago, ..." if a file of the folder was changed just now, else "".
+// Returns "; FILE was changed 3 s ago, ..." if a file of the folder changed a moment ago, else "".
 std::string StillWritten(const std::string& path) {
   std::string newest;
   std::time_t newest_s = 0;

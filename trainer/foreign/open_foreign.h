@@ -7,9 +7,9 @@
 
 namespace dslaunch {
 
-// Plans the checkpoint at `path`. Throws as PlanForeign does, and kBadInput for a path that is
-// no checkpoint of another program. The message also names a file that was changed just now,
-// because then the checkpoint may still be being saved.
+// Plans the checkpoint at `path`. Throws as PlanForeign does, and kBadInput if the path is not a
+// checkpoint of another program. The message also names a file that changed a moment ago, because
+// the checkpoint may then be incomplete.
 ForeignCheckpoint OpenForeign(const std::string& path, const ForeignOptions& options = {});
 
 // Returns the first problem of a checkpoint: a file that is missing or too short. "" if there is
@@ -17,7 +17,7 @@ ForeignCheckpoint OpenForeign(const std::string& path, const ForeignOptions& opt
 std::string ProblemOf(const ForeignCheckpoint& foreign);
 
 // Throws kBadInput if the checkpoint at `path` has a problem. The message also names a file that
-// was changed just now.
+// changed a moment ago.
 void RequireWhole(const std::string& path, const ForeignCheckpoint& foreign);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Names of a model's tensors without what wrappers add to them. Pure.
+// Removes from tensor names what wrappers of models add. Pure.
 #pragma once
 
 #include <string>
@@ -7,16 +7,17 @@
 namespace dslaunch {
 
 // The wrappers are DistributedDataParallel and DataParallel, if all names begin with "module.", and
-// torch.compile, FSDP and activation checkpointing, which add "_orig_mod.",
-// "_fsdp_wrapped_module." and "_checkpoint_wrapped_module." anywhere in a name. What cannot be
-// dropped without making two names equal is kept.
+// torch.compile, FSDP and activation checkpointing, which add "_orig_mod.", "_fsdp_wrapped_module."
+// and "_checkpoint_wrapped_module." anywhere in a name. A part whose removal would make two names
+// equal is kept.
 class PlainNames {
  public:
   explicit PlainNames(const std::vector<std::string>& names);
 
-  // Returns `name`, which need not be one of the names, without what is dropped from those.
+  // Returns `name`, which need not be one of the names, without the parts that are removed from
+  // these.
   std::string Of(std::string name) const;
-  // Returns a sentence for a user; empty if nothing is dropped.
+  // Returns a sentence for the user; empty if nothing is removed.
   std::string note() const;
 
  private:

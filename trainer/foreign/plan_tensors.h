@@ -10,13 +10,13 @@
 
 namespace dslaunch {
 
-// Adds a place and returns its key (TensorSlice::file), which is the same for the same place.
+// Adds a place and returns its key (TensorSlice::file). Equal places have the same key.
 std::string AddPlace(BytesInFile place, ForeignCheckpoint* plan);
 
-// Elements that follow each other both in a row-major tensor and in a file.
+// Elements that are contiguous both in a row-major tensor and in a file.
 struct Piece {
   std::string path;
-  uint64_t begin = 0;  // bytes into the file
+  uint64_t begin = 0;  // offset in the file, in bytes
   int64_t elements = 0;
 };
 
@@ -25,7 +25,7 @@ struct Piece {
 void AddPieces(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
                const std::vector<Piece>& pieces, ForeignCheckpoint* plan);
 
-// Adds a tensor that is one tensor of the archive at `path`.
+// Adds a tensor that is a whole tensor of the archive at `path`.
 void AddWhole(const std::string& name, const std::string& path, const ArchivedTensor& tensor,
               ForeignCheckpoint* plan);
 

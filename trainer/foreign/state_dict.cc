@@ -24,14 +24,15 @@ namespace fs = std::filesystem;
 
 constexpr char kSafetensors[] = ".safetensors";
 constexpr const char* kEndings[] = {kSafetensors, ".bin", ".pt", ".pth", ".ckpt"};
-// Files of a folder, the first of which counts. Those that end in kIndex name the files.
+// Files of a folder, of which the first that exists is used. Files that end in kIndex list other
+// files.
 constexpr char kIndex[] = ".index.json";
 constexpr const char* kFolderFiles[] = {"model.safetensors", "model.safetensors.index.json",
                                         "pytorch_model.bin", "pytorch_model.bin.index.json",
                                         "pytorch_model_fsdp.bin"};
 constexpr size_t kMaxShownKeys = 20;
 
-// Returns the first of kFolderFiles that is in `names`; empty if none is.
+// Returns the first of kFolderFiles that is in `names`; empty if there is none.
 std::string FolderFile(const std::vector<std::string>& names) {
   for (const char* file : kFolderFiles) {
     if (std::ranges::count(names, file) > 0) return file;
@@ -143,7 +144,7 @@ class StateDictPlanner {
         " not read, such as " + others.front());
   }
 
-  // Returns the dict at the key of the options.
+  // Returns the dict at the key that the options give.
   PickleValue DictOf(const TorchArchive& archive) const {
     const PickleValue root = archive.root();
     if (root.type() == PickleType::kObject && !archive.Tensor(root)) {
@@ -185,7 +186,7 @@ class StateDictPlanner {
   std::map<std::string, std::string> files_;  // file of each key
   using Elements =
       std::tuple<std::string, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>>;
-  std::map<Elements, std::string> first_names_;  // the first key with these elements
+  std::map<Elements, std::string> first_names_;  // first key with these elements
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// State dicts: files of torch.save or safetensors with a dict of tensors, alone or as the files of
-// one index.
+// Plans state dicts: files of torch.save or safetensors with a dict of tensors, either one file or
+// the files of an index.
 #pragma once
 
 #include <string>
@@ -13,8 +13,9 @@ namespace dslaunch {
 // either, or accelerate's pytorch_model_fsdp.bin.
 bool IsStateDictFolder(const std::vector<std::string>& names);
 
-// Whether the file begins as an archive of torch.save, or is named as a safetensors file or a
-// pickle (.bin, .pt, .pth, .ckpt), so that PlanStateDict reports what is wrong.
+// Whether the file is a state dict: it begins as an archive of torch.save, or has the name of a
+// safetensors file or of a pickle (.bin, .pt, .pth, .ckpt). For the latter PlanStateDict reports
+// what is wrong.
 bool IsStateDictFile(const std::string& path);
 
 // Plans the state dict at `path`, a file or such a folder, with the errors of PlanForeign. The dict

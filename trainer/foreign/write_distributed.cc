@@ -18,8 +18,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kDataFile[] = "__0_0.distcp";
-constexpr char kArchive[] = "archive";  // torch.save's name for one without a file's name
-// Larger tensors are cut along their first dimension, because readers hold a whole block in memory.
+constexpr char kArchive[] = "archive";  // name that torch.save uses if there is no file name
+// A larger tensor is cut along its first dimension, because readers hold a whole block in memory.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr char kAdamState[] = "exp_avg_sq";
 
@@ -118,7 +118,7 @@ class DistributedWriter {
 void WriteDistributed(const Manifest& manifest, const ReadElements& read, const std::string& out,
                       const std::function<void(uint64_t done, uint64_t all)>& progress) {
   std::vector<const TensorRecord*> tensors;
-  std::set<std::string> stepped;  // parameters whose state has a number of updates in PyTorch
+  std::set<std::string> stepped;  // parameters whose number of updates PyTorch saves
   uint64_t all_bytes = 0;
   for (const TensorRecord& tensor : manifest.tensors) {
     const std::optional<StateName> state = SplitNameOfState(tensor.name);

@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kDeepSpeedVersion[] = "0.19.8";  // reads these files
+constexpr char kDeepSpeedVersion[] = "0.19.8";  // a version that reads these files
 constexpr double kUniversalVersion = 0.2;
-// DeepSpeed restores only as many parameter groups as the file has, so it has more than a program
-// will have; DeepSpeed ignores the rest.
+// DeepSpeed restores only as many parameter groups as the file has, so the file has more than any
+// program needs; DeepSpeed ignores the rest.
 constexpr size_t kParameterGroups = 64;
 constexpr size_t kMaxFileNameBytes = 255;
 
@@ -173,7 +173,7 @@ class UniversalWriter {
     Finish(file, writer);
   }
 
-  // PyTorch's Adam needs a tensor; DeepSpeed's own optimizers take the number out of one.
+  // PyTorch's Adam needs a tensor; DeepSpeed's own optimizers read the number from the tensor.
   void WriteStep(const std::string& path) {
     ArchivedObject object;
     object.Tensor("F32", {});
@@ -187,8 +187,8 @@ class UniversalWriter {
     Finish(file, writer);
   }
 
-  // Writes the groups' rates for the next update, and the last one for groups beyond them if all
-  // are equal.
+  // Writes the groups' rates for the next update. Additional groups get the last rate if all are
+  // equal.
   void PutGroups(ArchivedObject& object) const {
     const std::vector<double>& rates =
         manifest_.next_rates.empty() ? manifest_.learning_rates : manifest_.next_rates;

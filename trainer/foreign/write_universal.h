@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Receives the bytes of the checkpoint's tensors that are converted so far, and of all.
+// Receives the number of bytes of the checkpoint's tensors that are converted so far, and of all.
 using ProgressFn = std::function<void(uint64_t converted, uint64_t all)>;
 
 // Writes the weights and the optimizer's state of `checkpoint` into the new folder `out`, which is

@@ -17,7 +17,7 @@ int64_t CeilDivide(int64_t number, int64_t divisor) {
   return number / divisor + (number % divisor != 0 ? 1 : 0);
 }
 
-// Returns the sum of two counts; `name` is the parameter that the second one is for.
+// Returns the sum of two counts; `name` is the parameter with the second count, for messages.
 int64_t Sum(int64_t a, int64_t b, const std::string& name) {
   if (b >= kMaxElements - a) {
     RefuseInput(Quoted(name) + " would give its group 2^60 elements or more");

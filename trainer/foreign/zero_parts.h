@@ -1,4 +1,4 @@
-// The parts of parameters in the flat tensors of DeepSpeed's ranks.
+// Finds the parts of parameters in the flat tensors of DeepSpeed's ranks.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Fragment {
 
 // A rank's parts of a group's parameters.
 struct RankCut {
-  std::vector<Fragment> fragments;  // without empty ones
+  std::vector<Fragment> fragments;  // without those that have no elements
   int64_t used = 0;                 // elements of the flat tensor up to the group's end
   int64_t whole = 0;                // elements of the flat tensor with padding at the group's end
 };
@@ -38,16 +38,16 @@ RankCut CutGroup(const std::vector<NamedShape>& parameters, const std::vector<in
                  int64_t rank, int64_t world_size);
 
 // Returns the cut of stage 3: each parameter is cut into parts of equal size, and the flat tensor
-// has the rank's part of one after the other. Else like CutGroup().
+// has this rank's part of each parameter in turn. Otherwise like CutGroup().
 RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank,
                          int64_t world_size);
 
-// The flat tensors of one group of a rank: "" has the fp32 weights, the other keys are the
-// optimizer state's.
+// The flat tensors of one group on one rank: "" has the fp32 weights, and the other keys are
+// tensors of the optimizer's state.
 using FlatTensors = std::map<std::string, ArchivedTensor>;
 
-// Returns the weights and those tensors of `state` that have an element for each of theirs; adds
-// the keys of smaller ones to `unread`. kBadInput if the weights are not flat.
+// Returns the weights, and the tensors of `state` with as many elements; adds the keys of smaller
+// ones to `unread`. Throws kBadInput if the weights are not flat.
 FlatTensors FlatTensorsOf(const ArchiveField& weights, const std::optional<ArchiveField>& state,
                           std::set<std::string>* unread);
 
@@ -60,8 +60,8 @@ class ZeroParts {
   // `group` names the flat tensors in errors: kBadInput if these have another size than the cut.
   void Add(const RankCut& cut, const FlatTensors& flat, const ArchiveField& group);
 
-  // Adds the parameters of which all parts were added to the plan, and returns the names of all
-  // parameters. Others are kBadInput, unless files are `missing`.
+  // Adds to the plan each parameter of which all parts were added, and returns the names of all
+  // parameters. Throws kBadInput if parts of a parameter are missing, unless files are `missing`.
   std::set<std::string> Finish(bool missing, ForeignCheckpoint* plan) const;
 
  private:
@@ -80,7 +80,7 @@ class ZeroParts {
 // Returns the ranks below `count` that have no file.
 std::vector<int64_t> RanksWithout(const std::map<int64_t, std::string>& files, int64_t count);
 
-// Adds the model files of stage 3 and the frozen parameters, of which each has a part.
+// Adds the model files of stage 3, and the frozen parameters, of which each file has a part.
 void AddModelFilesOfStage3(const DeepSpeedModel& model, const DeepSpeedFiles& files,
                            int64_t world_size, ForeignCheckpoint* plan);
 

@@ -17,19 +17,19 @@ constexpr size_t kMaxDimensions = 64;
 constexpr int kMaxWrappers = 8;  // a tensor in a Parameter in a class
 constexpr uint64_t kMaxRepeatedBytes = uint64_t{16} << 20;
 
-// Item `i` of a tuple of at least that many; nullopt if it is another value or too short.
+// Returns item `i` of a tuple; nullopt if the value is not a tuple or the tuple is too short.
 std::optional<PickleValue> ItemOf(const std::optional<PickleValue>& tuple, size_t i) {
   if (!tuple || tuple->type() != PickleType::kTuple || i >= tuple->size()) return std::nullopt;
   return tuple->item(i);
 }
 
-// A function and its arguments, as the pickle would call it.
+// A function and its arguments, which unpickling would call.
 struct Call {
   std::string_view function;
   std::optional<PickleValue> args;
 };
 
-// Returns the call that makes the tensor; its function is empty if there is none.
+// Returns the call that makes the tensor; the function is empty if there is no such call.
 Call TensorCall(PickleValue value) {
   Call call = {value.type() == PickleType::kObject ? value.global() : "", value.args()};
   for (int i = 0; i < kMaxWrappers; ++i) {
@@ -49,7 +49,8 @@ Call TensorCall(PickleValue value) {
   return {};
 }
 
-// Whether the elements of a tensor that has some are among the `in_storage` of its storage.
+// Whether all elements of a tensor, which has some, are among the `in_storage` elements of its
+// storage.
 bool IsInside(int64_t offset, const std::vector<int64_t>& shape, const std::vector<int64_t>& stride,
               int64_t in_storage) {
   int64_t last = offset;

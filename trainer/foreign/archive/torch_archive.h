@@ -39,13 +39,14 @@ class TorchArchive {
   PickleValue root() const { return pickle_->root(); }
   // Returns `value` as a tensor, also if it is a Parameter or within _rebuild_from_type_v2; nullopt
   // if it is something else. Offsets are into the whole file. kBadInput for a dtype that
-  // safetensors does not have, elements outside of the storage, a negative stride, a storage of
-  // another size than its member, and more than 16 MiB in which elements of the storage repeat.
+  // safetensors does not have, elements outside of the storage, a negative stride, a storage that
+  // differs in size from its member, and a tensor of more than 16 MiB that repeats elements of the
+  // storage.
   std::optional<ArchivedTensor> Tensor(PickleValue value) const;
 
  private:
   struct Member {
-    uint64_t begin = 0;  // bytes into the file
+    uint64_t begin = 0;  // offset in the file, in bytes
     uint64_t bytes = 0;
   };
   struct Storage {

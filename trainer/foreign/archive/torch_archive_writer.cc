@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kFormatVersion[] = "3\n";  // archives since PyTorch 1.6
 
-// Writes "torch.float32" as a global.
+// Writes a dotted name, such as "torch.float32", as a global.
 void WriteGlobal(PickleWriter& pickle, std::string_view name) {
   const size_t dot = name.rfind('.');
   pickle.Global(name.substr(0, dot), name.substr(dot + 1));
@@ -91,7 +91,7 @@ void TorchArchiveWriter::Write(const void* data, size_t bytes) {
 }
 
 uint64_t TorchArchiveWriter::Finish() {
-  while (begun_ < tensor_bytes_.size()) BeginTensor();  // without elements
+  while (begun_ < tensor_bytes_.size()) BeginTensor();  // tensors without elements
   return zip_.Finish();
 }
 

@@ -27,11 +27,13 @@ class ArchivedObject : public PickleWriter {
 // any size, so that none has to be in memory as a whole. Throws what NewFile throws.
 class TorchArchiveWriter {
  public:
-  // Writes all but the tensors. `name` is the folder in the archive; PyTorch takes the file's name.
+  // Writes everything except the tensors. `name` is the folder in the archive; PyTorch uses the
+  // file's name.
   TorchArchiveWriter(NewFile& file, const std::string& name, ArchivedObject object);
   // Writes the next bytes of the tensors, which are row-major, in the order of their Tensor calls.
   void Write(const void* data, size_t bytes);
-  // Ends the archive, and returns its size. Precondition: all bytes of the tensors are written.
+  // Completes the archive, and returns its size. Precondition: all bytes of the tensors are
+  // written.
   uint64_t Finish();
 
  private:
@@ -40,7 +42,7 @@ class TorchArchiveWriter {
   ZipWriter zip_;
   std::string name_;
   std::vector<uint64_t> tensor_bytes_;
-  size_t begun_ = 0;  // number of tensors
+  size_t begun_ = 0;  // number of tensors begun
 };
 
 }  // namespace dslaunch

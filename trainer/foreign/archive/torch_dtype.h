@@ -1,4 +1,4 @@
-// PyTorch's names of number formats in pickles, and safetensors' names.
+// Names of dtypes in PyTorch's pickles and in safetensors files.
 #pragma once
 
 #include <string_view>
@@ -6,9 +6,9 @@
 namespace dslaunch {
 
 struct TorchDtype {
-  std::string_view storage;  // class of its storages; empty if only untyped ones hold it
+  std::string_view storage;  // class of the storages; empty if only untyped storages hold the dtype
   std::string_view dtype;
-  std::string_view name;  // in safetensors
+  std::string_view name;  // name in safetensors files
 };
 
 inline constexpr TorchDtype kTorchDtypes[] = {

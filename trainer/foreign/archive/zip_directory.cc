@@ -15,13 +15,13 @@ namespace {
 
 constexpr uint64_t kMaxCommentBytes = UINT16_MAX;
 constexpr uint64_t kMaxMembers = 1'000'000;
-constexpr uint64_t kMaxNameBytes = 1024;  // limit for a member's name and its other fields
+constexpr uint64_t kMaxNameBytes = 1024;  // limit of a member's name and its extra fields
 
 [[noreturn]] void Refuse(const InputFile& file, const std::string& problem) {
   RefuseInput(file.path() + ": " + problem);
 }
 
-// Numbers of a record that was read.
+// Reads the numbers of a record.
 class Record {
  public:
   explicit Record(std::string_view bytes) : bytes_(bytes) {}
@@ -41,12 +41,12 @@ std::string ReadBytes(const InputFile& file, uint64_t offset, uint64_t bytes) {
 }
 
 struct Extent {
-  uint64_t begin = 0;  // place of the directory: bytes into the file
+  uint64_t begin = 0;  // offset of the directory, in bytes
   uint64_t bytes = 0;
   uint64_t members = 0;
 };
 
-// Reads the record at the end of the zip, and the one of zip64 if there is one.
+// Reads the record at the end of the zip, and zip64's record if there is one.
 Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
   const uint64_t tail_bytes =
       std::min(end - begin, zip::kEndBytes + kMaxCommentBytes + zip::kLocatorBytes);
@@ -60,7 +60,7 @@ Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
            at + zip::kEndBytes + record.At<uint16_t>(at + 20) != tail_bytes);
   Extent extent = {record.At<uint32_t>(at + 16), record.At<uint32_t>(at + 12),
                    record.At<uint16_t>(at + 10)};
-  uint64_t limit = tail_begin + at;  // where the directory has to end
+  uint64_t limit = tail_begin + at;  // the directory must end here
   if (at >= zip::kLocatorBytes &&
       record.At<uint32_t>(at - zip::kLocatorBytes) == zip::kLocatorMark) {
     limit -= zip::kLocatorBytes;
@@ -102,7 +102,7 @@ bool IsSafeName(std::string_view name) {
   return true;
 }
 
-// Sizes and the place of a member, which zip64 keeps in an extra field where they are all ones.
+// Sizes and offset of a member. If they are all ones, zip64 keeps them in an extra field.
 struct Place {
   uint64_t bytes, stored_bytes, header;
 };
@@ -127,7 +127,7 @@ Place PlaceOf(const Record& entry, std::string_view extra, const auto& refuse) {
   return place;
 }
 
-// Sets where the content begins. `end` is where the directory begins.
+// Sets the offset of the content. `end` is the offset of the directory.
 void ReadHeader(const InputFile& file, uint64_t end, ZipMember& member, const auto& refuse) {
   if (member.header > end || end - member.header < zip::kHeaderBytes) {
     refuse("it begins outside of the file");

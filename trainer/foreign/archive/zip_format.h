@@ -9,7 +9,7 @@ inline constexpr uint64_t kHeaderBytes = 30;   // before a member's name
 inline constexpr uint64_t kEntryBytes = 46;    // an entry of the directory, before its name
 inline constexpr uint64_t kEndBytes = 22;      // the last record, before its comment
 inline constexpr uint64_t kEnd64Bytes = 56;    // zip64: the record before the last two
-inline constexpr uint64_t kLocatorBytes = 20;  // zip64: the place of that record
+inline constexpr uint64_t kLocatorBytes = 20;  // zip64: has the offset of that record
 
 inline constexpr uint32_t kHeaderMark = 0x04034b50;
 inline constexpr uint32_t kSumMark = 0x08074b50;  // after a member: its checksum and size

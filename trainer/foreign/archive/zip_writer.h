@@ -17,19 +17,19 @@ class ZipWriter {
  public:
   explicit ZipWriter(NewFile& file) : file_(file) {}
 
-  // Begins a member, which has `bytes` bytes. Precondition: the last one is complete, and its name
-  // differs from all others.
+  // Begins a member, which has `bytes` bytes. Precondition: the previous member is complete, and
+  // the name is new.
   void Begin(const std::string& name, uint64_t bytes);
   // Writes the next bytes of the member. Precondition: bytes <= left().
   void Write(const void* data, size_t bytes);
-  uint64_t left() const { return left_; }  // bytes that the member lacks
+  uint64_t left() const { return left_; }  // missing bytes of the member
   // Writes the directory, and returns the size of the zip.
   uint64_t Finish();
 
  private:
   struct Member {
     std::string name;
-    uint64_t header = 0;  // place in the zip
+    uint64_t header = 0;  // offset in the zip
     uint64_t bytes = 0;
     uint32_t crc32 = 0;
   };
@@ -39,7 +39,7 @@ class ZipWriter {
   NewFile& file_;
   uint64_t at_ = 0;  // bytes written
   uint64_t left_ = 0;
-  bool is_open_ = false;  // whether the last member has not been ended
+  bool is_open_ = false;  // whether the last member is incomplete
   std::vector<Member> members_;
 };
 
