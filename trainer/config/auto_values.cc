@@ -9,13 +9,13 @@ namespace {
 using nlohmann::json;
 using Pointer = json::json_pointer;
 
-// Sections in which DeepSpeed itself reads "auto" as absent.
+// Sections in which DeepSpeed itself treats "auto" as absent.
 constexpr const char* kSkippedIn[] = {
     "zero_optimization", "fp16",        "bf16",   "bfloat16",        "data_types",
     "tensorboard",       "csv_monitor", "wandb",  "comet",           "comms_logger",
     "hybrid_engine",     "compile",     "timers", "tensor_parallel", "weight_quantization"};
 
-// The Trainer's defaults (TrainingArguments), which do not depend on the model or the data.
+// The defaults of the Trainer (TrainingArguments) that do not depend on the model or the data.
 const std::vector<std::pair<const char*, json>>& TrainerDefaults() {
   static const std::vector<std::pair<const char*, json>> kDefaults = {
       {"/gradient_clipping", 1.0},
@@ -31,7 +31,7 @@ constexpr const char* kTotalSteps = "/scheduler/params/total_num_steps";
 constexpr const char* kBatch[] = {"/train_batch_size", "/train_micro_batch_size_per_gpu",
                                   "/gradient_accumulation_steps"};
 
-// "optimizer.params.lr" of "/optimizer/params/lr".
+// Returns "optimizer.params.lr" for "/optimizer/params/lr".
 std::string KeyOf(const Pointer& pointer) {
   std::string key;
   for (Pointer at = pointer; !at.empty(); at = at.parent_pointer()) {
@@ -48,7 +48,8 @@ void Erase(json& engine, const Pointer& pointer) {
   engine[pointer.parent_pointer()].erase(pointer.back());
 }
 
-// Calls `visit` with the place of each "auto" below `pointer`, which may change or erase it.
+// Calls `visit` with the pointer to each "auto" below `pointer`; `visit` may change or erase the
+// value.
 void ForEachAuto(const json& value, const Pointer& pointer,
                  const std::function<void(const Pointer&)>& visit) {
   if (value == "auto") visit(pointer);
@@ -71,7 +72,7 @@ bool GivesBatch(const json& engine) {
                              });
 }
 
-// Any two of the batch sizes, or one, give the rest, so "auto" is absent.
+// Erases "auto" from batch sizes, because one or two of them determine the rest.
 void ResolveBatchSizes(ResolvedAuto& result) {
   if (!GivesBatch(result.engine)) return;
   for (const char* key : kBatch) {
@@ -79,7 +80,7 @@ void ResolveBatchSizes(ResolvedAuto& result) {
   }
 }
 
-// The highest rate of a warm-up is the optimizer's.
+// Sets the highest rate of a warm-up to the optimizer's rate.
 void ResolveWarmupMaxLr(ResolvedAuto& result) {
   const Pointer at("/scheduler/params/warmup_max_lr");
   const Pointer lr("/optimizer/params/lr");
@@ -96,7 +97,7 @@ std::string OffText(const std::string& key) {
   return key == "stage" ? "0" : "";
 }
 
-// Erases "auto" where DeepSpeed does.
+// Erases "auto" where DeepSpeed ignores it.
 void SkipAuto(ResolvedAuto& result) {
   for (const char* section : kSkippedIn) {
     const Pointer root = Pointer() / section;
@@ -146,7 +147,8 @@ std::vector<std::pair<std::string, std::string>> FillAuto(json& engine, const js
   const auto is_batch = [](const Pointer& at) {
     return std::ranges::find(kBatch, at.to_string()) != std::end(kBatch);
   };
-  // All batch sizes or none, because sizes of two sources would contradict each other.
+  // Either all batch sizes are filled or none, because sizes from two sources would contradict each
+  // other.
   if (std::erase_if(places, is_batch) > 0 && !GivesBatch(engine)) {
     for (const char* key : kBatch) places.emplace_back(key);
   }

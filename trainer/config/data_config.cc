@@ -51,7 +51,7 @@ void ReadSources(JsonObject& object, const char* key, DataConfig& data) {
     item.RefuseUnknown();
     data.sources.push_back(std::move(source));
   }
-  // The meaning in the table goes to the key that was asked for last.
+  // The meaning in the table is added to the key that was read last.
   if (object.Objects(key).size() > 1000) object.Fail(key, "has more than 1000 sources");
 }
 
@@ -63,7 +63,7 @@ nlohmann::ordered_json ShowSources(const DataConfig& data) {
   return list;
 }
 
-// Keys of some types of data only.
+// Keys that only some types of data have.
 struct OfDataTypes {
   const char* types;  // text for messages
   bool (*apply)(DataConfig::Type type);

@@ -10,13 +10,13 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kForwardSamples = 8;  // samples of a pass without training
+constexpr int64_t kForwardSamples = 8;  // samples of a forward pass without training
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
 constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
 constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
 
-// Any two of them give the third (ResolveBatch).
+// Sizes as given; two of them determine the third (ResolveBatch).
 struct GivenBatch {
   std::optional<int64_t> train, micro, accumulation;
 };
@@ -131,7 +131,7 @@ const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
   static const KeyTable<E> kKeys = {
       {"number_checkpoints",
        [](JsonObject& object, const char* key, E& engine) {
-         // DeepSpeed's configurations also have false for none.
+         // DeepSpeed's configurations also use false for no checkpoints.
          if (object.IsBool(key) && !object.Bool(key).value_or(true)) return;
          engine.number_checkpoints = object.Int(key, 0).value_or(0);
        },
@@ -141,7 +141,7 @@ const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
        },
        "number of parts that the model's layers are divided into, of which only the inputs are "
        "kept; in a pipeline set `pipeline.activation_checkpoint_interval`; default: none"},
-      // Where activations lie and when the device is waited for.
+      // Keys for where activations are stored and when the host waits for the device.
       IgnoredBool<E>("partition_activations"),
       IgnoredBool<E>("contiguous_memory_optimization"),
       IgnoredBool<E>("synchronize_checkpoint_boundary")};
@@ -166,7 +166,7 @@ void ReadActivationCheckpointing(JsonObject object, EngineConfig& engine) {
   }
 }
 
-// DeepSpeed's first form of the section was true for stage 1, with allgather_size beside it.
+// In DeepSpeed's first form the section was true for stage 1, with allgather_size beside it.
 ZeroConfig ReadZero(JsonObject& object) {
   if (!object.IsBool("zero_optimization")) {
     return ParseZero(object.ObjectOrEmpty(
@@ -179,7 +179,7 @@ ZeroConfig ReadZero(JsonObject& object) {
   return zero;
 }
 
-// How DeepSpeed reads and writes with device nvme. Here the kernel does.
+// Accepts settings for how DeepSpeed reads and writes with device nvme. Here the kernel decides.
 void AcceptAio(JsonObject aio) {
   static const KeyTable<EngineConfig> kKeys = {IgnoredInt<EngineConfig>("block_size"),
                                                IgnoredInt<EngineConfig>("queue_depth"),
@@ -192,7 +192,8 @@ void AcceptAio(JsonObject aio) {
   aio.RefuseUnknown();
 }
 
-// Refuses settings that need all ranks in a step, because with staleness ranks make steps alone.
+// Refuses settings that need all ranks in each step, because with staleness ranks make steps
+// independently.
 void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
   const auto refuse = [&](const std::string& other) {
     object.Fail("parallel.staleness", "cannot be combined with " + other);
@@ -245,7 +246,7 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// "is 3, which does not divide 4 ranks ...": what is wrong with the parts of each layer.
+// Returns why the layers cannot be divided that way: "is 3, which does not divide 4 ranks ...".
 std::string PartsMisfit(const EngineConfig& engine, int64_t ranks) {
   const int64_t stages = engine.pipeline.stages;
   return "is " + std::to_string(engine.tensor_parallel.size) +
@@ -276,7 +277,7 @@ void CheckMesh(const JsonObject& object, const EngineConfig& engine, int64_t ran
   }
 }
 
-// Returns the setting that prevents recording a step, or "".
+// Returns the setting that prevents recording a step as a graph, or "".
 std::string CudaGraphProblem(const EngineConfig& engine) {
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
   if (engine.tensor_parallel.size > 1) {
@@ -326,7 +327,7 @@ void CheckCudaGraph(const JsonObject& object, const EngineConfig& engine) {
       list);
 }
 
-// The settings as they were resolved, or only those that all ranks must have alike.
+// Returns the resolved settings, or only those that must be equal on all ranks.
 nlohmann::ordered_json ShowEngine(const EngineConfig& engine, bool same_on_ranks_only) {
   using Json = nlohmann::ordered_json;
   constexpr bool kSame = true, kOwn = false;

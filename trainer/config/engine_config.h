@@ -1,13 +1,13 @@
 // The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
-// 0.19.8. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
-// depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h),
-// amp.opt_level, which stands for Apex's presets (precision_config.h), broadcast_buffers, parallel
-// and cuda_graph.
+// 0.19.8. Keys that are not implemented are refused by name (unsupported_keys.cc). Unknown keys are
+// refused at every depth, with the nearest known key. Keys of our own: optimizer.param_groups
+// (optimizer_config.h), amp.opt_level, which stands for Apex's presets (precision_config.h),
+// broadcast_buffers, parallel and cuda_graph.
 //
-// Where this program differs from DeepSpeed: gradients accumulate in fp32 by default also in fp16
-// and bf16; buffers have the model's dtype, because no batch norm on a CPU takes a mixture;
-// zero_optimization.overlap_comm is on by default at every stage; gradients that were accumulated
-// over several micro-batches travel in the dtype in which they were.
+// Differences from DeepSpeed: gradients accumulate in fp32 by default also in fp16 and bf16;
+// buffers have the model's dtype, because batch norms on a CPU need one dtype for both;
+// zero_optimization.overlap_comm is on by default at every stage; gradients of several
+// micro-batches are sent in the dtype in which they accumulate.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ struct BatchConfig {
 struct CommunicationConfig {
   std::optional<Dtype> dtype;     // dtype of gradients in messages; nullopt: TravelDtype
   bool prescale = false;          // divide by the ranks before, not after, adding up
-  double predivide_factor = 1.0;  // divisor before a postscaled sum; the rest follows
-  bool sum = false;               // add up only
+  double predivide_factor = 1.0;  // divisor before a postscaled sum; the rest follows it
+  bool sum = false;               // only add up, without division
   bool overlap = true;            // exchange during the backward pass
 };
 
-// Steps at the start that cuda_graph runs as ever: before them c10d::Reducer still rebuilds its
-// buckets and measures itself.
+// Number of steps at the start that cuda_graph runs without a graph: c10d::Reducer still rebuilds
+// its buckets and measures itself in them.
 inline constexpr int kGraphWarmUpSteps = 11;
 
 enum class EngineLogLevel { kDebug, kInfo, kWarning, kError, kCritical };
@@ -54,7 +54,7 @@ enum class TagValidation { kIgnore, kWarn, kFail };
 
 struct EngineConfig {
   BatchConfig batch;
-  std::optional<OptimizerConfig> optimizer;  // nullopt: the program gives one
+  std::optional<OptimizerConfig> optimizer;  // nullopt: the program provides the optimizer
   SchedulerConfig scheduler;
   PrecisionConfig precision;
   CommunicationConfig communication;
@@ -62,9 +62,9 @@ struct EngineConfig {
   ParallelConfig parallel;
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;
-  // activation_checkpointing.number_checkpoints: of this many parts of the model, each some layers
-  // in a row, only the inputs are kept for the backward pass, which computes the rest again. 0: all
-  // is kept. Not with a pipeline.
+  // activation_checkpointing.number_checkpoints: the model is divided into this many parts of
+  // consecutive layers. Only the inputs of a part are kept for the backward pass, which computes
+  // the rest again. 0: everything is kept. Not with a pipeline.
   int64_t number_checkpoints = 0;
   MonitorsConfig monitors;
   bool wall_clock_breakdown = false;
@@ -72,20 +72,21 @@ struct EngineConfig {
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
   bool dataloader_drop_last = false;
-  // The model's buffers are rank 0's on all ranks, from the start and after each optimizer step.
-  // Otherwise each rank keeps its own.
+  // True: all ranks have rank 0's buffers, from the start and after each optimizer step. False:
+  // each rank keeps its own.
   bool broadcast_buffers = true;
   bool dump_state = false;        // print the resolved configuration at the start
   bool memory_breakdown = false;  // print memory by category at the start and the end
   bool cuda_graph = false;        // record a step once and replay it
-  // At ZeRO stages 1 to 3: the program's optimizer may be one that is not known to be element-wise.
+  // At ZeRO stages 1 to 3: accept an optimizer of the program that is not known to be element-wise.
   bool allow_untested_optimizer = false;
   // Line for rank 0 about the values taken for "auto" (auto_values.h); empty: there are none.
   std::string auto_notice;
   // How much rank 0 logs. Results and errors are always printed.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
 
-  // The grid of `ranks` ranks. Throws TrainError kBadInput if they cannot be divided so.
+  // Returns the grid of `ranks` ranks. Throws TrainError kBadInput if they cannot be divided that
+  // way.
   Mesh MeshOf(int ranks) const;
   // Whether the ranks' weights differ from each other after some of the steps.
   bool TrainsApart() const {
@@ -94,16 +95,16 @@ struct EngineConfig {
   }
 };
 
-// The part of the layout that the program decides; 0: it does not.
+// The part of the layout that the program decides; 0 where the program leaves it open.
 struct ProgramLayout {
   int64_t stages = 0;  // stages of its PipelineModule
   int64_t tensor = 0;  // size of its tensor_group
 };
 
 // Returns the dtype in which gradients are sent and to which their sum over the ranks is rounded.
-// Without communication_data_type it is the model's if a step has one micro-batch, because its
-// gradients have that dtype; otherwise the dtype in which they accumulate, because rounding would
-// lose what accumulation has kept.
+// Without communication_data_type it is the model's dtype if a step has one micro-batch, because
+// its gradients have that dtype; otherwise the dtype in which they accumulate, because rounding
+// would lose the precision of the accumulation.
 Dtype TravelDtype(const EngineConfig& config);
 
 // Computes the third of the three sizes from any two; a train or micro batch size alone means no
@@ -114,12 +115,12 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
                          const JsonObject& object);
 
-// Read an engine configuration: the first a section of a recipe, whose keys are named with the
-// object's path; the second the text of a file, which `source` names. `ranks` is the world size; 0
-// if nothing is trained, so that batch sizes need not fit. A schedule whose total_num_steps is
-// "auto" is completed by FitToRun. A configuration without an optimizer gets `program_optimizer`,
-// if there is one, or `optimizer_json`, a section "optimizer" as text (empty: none).
-// Throw TrainError kBadInput, naming the key, also if it contradicts `program`.
+// Read an engine configuration: the first function a section of a recipe, whose keys are named with
+// the object's path, the second the text of a file, which `source` names. `ranks` is the world
+// size; 0 if nothing is trained, so that batch sizes need not match it. A schedule whose
+// total_num_steps is "auto" is completed by FitToRun. A configuration without an optimizer gets
+// `program_optimizer`, if there is one, or `optimizer_json`, a section "optimizer" as text (empty:
+// none). Throw TrainError kBadInput, naming the key, also if it contradicts `program`.
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {},
                                const ProgramLayout& program = {});
@@ -130,7 +131,7 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
 // Returns every resolved setting, defaults included, as indented JSON for people.
 std::string DescribeEngineConfig(const EngineConfig& config);
 
-// Returns the settings that all ranks must have alike, for ConfigDisagreement (same_config.h).
+// Returns the settings that must be equal on all ranks, for ConfigDisagreement (same_config.h).
 std::string SharedSettings(const EngineConfig& config);
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ constexpr int kMaxDepth = 64;
 constexpr size_t kMaxReasonBytes = 400;
 constexpr size_t kMaxPlaceBytes = 400;
 
-// Edits between two words, where a swap of neighbours is one edit.
+// Returns the edit distance between two words; swapping neighbours is one edit.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -61,11 +61,11 @@ std::optional<int64_t> AsWhole(const json& value) {
 std::string Shown(const json& value) {
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 40)
-    return SanitizeForTerminal(text.substr(0, 40)) + "...";  // may cut a character
+    return SanitizeForTerminal(text.substr(0, 40)) + "...";  // may cut a multi-byte character
   return SanitizeForTerminal(text);
 }
 
-// Returns a key's path, which consists of words of the file, for messages.
+// Returns a key's path for messages. Its words are from the file, so they may have any content.
 std::string ShownPlace(const std::string& path) {
   if (path.size() > kMaxPlaceBytes)
     return SanitizeForTerminal(path.substr(0, kMaxPlaceBytes)) + "...";
@@ -78,7 +78,7 @@ std::string Listed(const std::set<std::string>& words) {
   return list;
 }
 
-// Returns the known word for a word of another program, or for a misspelt one.
+// Returns the known word that another program calls `word`, or that `word` misspells.
 std::optional<std::string> WhatIsMeant(std::string_view word, const std::set<std::string>& known) {
   const std::optional<std::string> other = NameHere(word, known);
   return other ? other : DidYouMean(word, known);
@@ -95,7 +95,7 @@ json BoundedSchema(const char* type, T min, T max) {
   return schema;
 }
 
-// "`a`, `b` or `c`".
+// Returns "`a`, `b` or `c`".
 std::string ChoiceText(const std::set<std::string>& words) {
   std::string text;
   size_t left = words.size();
@@ -131,7 +131,7 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
-    // It quotes the text, which may have any length and content.
+    // The parser's message quotes the text, which may have any length and content.
     throw ConfigError(source, "",
                       "not valid JSON: " + SanitizeForTerminal(reason.substr(0, kMaxReasonBytes)));
   }
@@ -330,7 +330,7 @@ std::string JsonObject::ObjectText(const char* key) {
   if (IsRecorded()) Note(key, "object", json{{"type", "object"}});
   const json* value = Find(key);
   if (value == nullptr) return "{}";
-  JsonObject(*value, source_, PlaceOf(key));  // throws if it is not an object
+  JsonObject(*value, source_, PlaceOf(key));  // throws if the value is not an object
   return value->dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 

@@ -25,19 +25,19 @@ nlohmann::json ParseJson(const std::string& text, const std::string& source,
 // Returns the numeric values of a JSON object by name. `source` and errors as in ParseJson.
 std::map<std::string, double> NumbersOf(const std::string& text, const std::string& source);
 
-// Returns the known word closest to `word` if it is close enough to be a typing error.
+// Returns the known word closest to `word`, if it is close enough for `word` to be a typing error.
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);
 
-// A view of one object inside a parsed configuration. Getters return nullopt for a key that is
-// absent or null, and throw kBadInput, a ConfigError with the full path of the key, for a value of
-// the wrong type or out of range.
+// A view of an object inside a parsed configuration. Getters return nullopt for a key that is
+// absent or null. For a value of the wrong type or out of range they throw kBadInput, a ConfigError
+// with the full path of the key.
 class JsonObject {
  public:
-  // `path` is the object's place, for messages: "", "engine", "engine.optimizer". `json` must
+  // `path` is the path of the object for messages: "", "engine", "engine.optimizer". `json` must
   // outlive this.
   JsonObject(const nlohmann::json& json, std::string source, std::string path);
 
-  // A whole number; 5e8 is one too, as people write bucket sizes.
+  // A whole number, also in the form 5e8, as people write bucket sizes.
   std::optional<int64_t> Int(const char* key, int64_t min,
                              int64_t max = std::numeric_limits<int64_t>::max());
   std::optional<double> Number(const char* key, double min,
@@ -45,44 +45,46 @@ class JsonObject {
   std::optional<std::vector<double>> Numbers(const char* key, size_t count, double min, double max);
   std::optional<bool> Bool(const char* key);
   std::optional<std::string> String(const char* key);
-  // A text, or a whole number as text.
+  // A text, or a whole number that is returned as text.
   std::optional<std::string> StringOrInt(const char* key);
   bool Has(const char* key) const;  // true if the key is given and not null
   bool HasString(const char* key) const;
   bool IsBool(const char* key) const;
   // Returns whether the value is "auto". Counts as reading the key.
   bool IsAuto(const char* key);
-  // A string out of `words`.
+  // A string that is one of `words`.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
-  // Like Word, in any case, as DeepSpeed reads some. `words` and the result are in lower case.
+  // Like Word, but in any case, as DeepSpeed reads some words. `words` and the result are in lower
+  // case.
   std::optional<std::string> WordInAnyCase(const char* key, const std::set<std::string>& words);
-  // Sections; `meaning` as Explain has it.
+  // Sections. `meaning`: see Explain.
   std::optional<JsonObject> Object(const char* key, const char* meaning = "");
-  // A view of `json` with this object's place in messages. `json` must outlive it.
+  // Returns a view of `json` with this object's path in messages. `json` must outlive the view.
   JsonObject Over(const nlohmann::json& json) const { return JsonObject(json, source_, path_); }
   const nlohmann::json& value() const { return json_; }
-  // An object as JSON text, unread; "{}" where it is absent or null.
+  // An object as JSON text, whose keys are not checked; "{}" if it is absent or null.
   std::string ObjectText(const char* key);
-  // An object without keys where it is absent or null.
+  // An object, without keys if it is absent or null.
   JsonObject ObjectOrEmpty(const char* key, const char* meaning = "");
-  // Lists; empty where the key is absent or null. An empty list is refused, unless it may be one.
+  // Lists; empty if the key is absent or null. An empty list is refused, unless the getter allows
+  // it.
   std::vector<JsonObject> Objects(const char* key);
   std::vector<std::string> Strings(const char* key, JsonLists lists = JsonLists::kNotEmpty);
 
   // For keys of other programs that this one does not support: accepts values that turn the key off
   // (null, false, {}, {"enabled": false}) and throws kBadInput with `why` for others.
   void RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why);
-  // Like RefuseUnlessOff for a key of which only the value `standard` is accepted. An object is
-  // compared key by key, and keys that `standard` lacks are unknown. If `standard` has
-  // {"enabled": false} and the object is not enabled, its other values are ignored.
+  // Like RefuseUnlessOff, for a key of which only the value `standard` is accepted. An object is
+  // compared key by key, and keys that `standard` lacks are unknown. If `standard` has {"enabled":
+  // false} and the object is not enabled, its other values are ignored.
   void RefuseUnlessStandard(const char* key, const nlohmann::json& standard,
                             const std::string& why);
 
   // Accepts these keys with any value.
   void Ignore(const std::set<std::string>& keys) { known_.insert(keys.begin(), keys.end()); }
 
-  // For the KeyRecord of this thread, if there is one: the meaning of the key that was asked for
-  // last, with its default.
+  // Adds the meaning of the key that was read last, with its default, to the KeyRecord of this
+  // thread, if there is one.
   void Explain(const char* meaning) const;
 
   // Throws kBadInput for every key that no getter has read. Call it last.
@@ -97,7 +99,7 @@ class JsonObject {
   const nlohmann::json* Find(const char* key);
   std::optional<std::string> ReadString(const char* key);
   // Adds the key to the KeyRecord of this thread, which must exist, with its possible values in
-  // words and as JSON Schema (null: a section).
+  // words and as JSON Schema (null for a section).
   void Note(const char* key, const std::string& value, const nlohmann::json& schema) const;
   [[noreturn]] void FailType(const std::string& key, const nlohmann::json& value,
                              const std::string& wanted) const;

@@ -9,7 +9,8 @@ namespace {
 
 thread_local KeyRecord* current = nullptr;
 
-// Larger bounds only keep sums from overflowing, so docs/reference does not mention them.
+// Bounds above this exist only to keep sums from overflowing, so docs/reference does not mention
+// them.
 constexpr int64_t kMostShown = int64_t{1} << 31;
 
 std::string Printed(double value) {

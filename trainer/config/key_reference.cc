@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-// A recipe for which the readers read the keys of one type of one section.
+// A sample recipe whose reading covers the keys of one type of one section.
 struct Sample {
   std::string section;  // section whose keys depend on a type, or empty
   std::string type;
@@ -30,7 +30,7 @@ nlohmann::json With(const ModelFamily& family) {
   return recipe;
 }
 
-// With a model of the first family that takes tokens, or that takes none.
+// Returns a recipe with a model of the first family that takes tokens, or that takes none.
 nlohmann::json Base(bool tokens) {
   const auto family = std::ranges::find(ModelFamilies(), tokens, &ModelFamily::TakesTokens);
   return With(**family);
@@ -111,12 +111,12 @@ std::string ParentOf(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// A key as all samples together describe it.
+// A key as described by all samples together.
 struct Found {
   ReferenceKey key;
   std::set<std::string> values;
   std::vector<std::string> types;
-  std::string section;  // section that the types belong to
+  std::string section;  // section to which the types belong
 };
 
 std::vector<std::string> SchemasOf(const KeyUse& use) {
@@ -135,16 +135,16 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     entry.key.schemas = SchemasOf(use);
     entry.values = {use.value};
   } else if (!entry.key.refusal.empty() && use.refusal.empty()) {
-    entry.key.value = use.value;  // some type supports it
+    entry.key.value = use.value;  // at least one type supports the key
     entry.key.schemas = SchemasOf(use);
     entry.key.refusal.clear();
     entry.types.clear();
     entry.values = {use.value};
   } else if (entry.key.refusal.empty() != use.refusal.empty()) {
-    return;  // some other type refuses it
+    return;  // another type refuses the key
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
     if (!entry.key.value.empty())
-      entry.key.value += " or " + use.value;  // otherwise it is a section
+      entry.key.value += " or " + use.value;  // otherwise the key is a section
     if (!use.schema.empty()) entry.key.schemas.push_back(use.schema);
   }
   if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;

@@ -1,5 +1,5 @@
-// Every key of a recipe and of an engine configuration, as the readers read them: the source of
-// docs/reference/recipe.md.
+// Lists every key of a recipe and of an engine configuration, as the readers read them.
+// docs/reference/recipe.md is made from it.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct ReferenceKey {
   std::string refusal;             // why no other value is accepted; empty: supported
   std::vector<std::string> types;  // types of the section that have the key; empty: all types
   std::string meaning;             // description with default; empty if the key is refused
-  std::vector<std::string> schemas = {};  // the value as JSON Schema: one of these
+  std::vector<std::string> schemas = {};  // the value as JSON Schema, which must match one of these
 };
 
 // Returns the keys by reading a recipe of each kind, in the order of reading. Sections precede

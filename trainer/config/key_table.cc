@@ -3,7 +3,7 @@
 namespace dslaunch {
 namespace {
 
-// "1e-5", where JSON has 1e-05; words without quotation marks; 0.9, 0.999 of a list.
+// Returns "1e-5" where JSON has 1e-05, words without quotation marks, and "0.9, 0.999" for a list.
 std::string DefaultText(const nlohmann::ordered_json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_array()) {

@@ -1,7 +1,7 @@
-// The keys of a section as a table. A row is all that is written of a key: its name, the member
-// that holds its value, the values that it may have, and its meaning. The reader, descriptions of a
-// configuration (dump_state, the comparison of ranks), docs/reference, `dslaunch recipe explain`
-// and the JSON Schema follow from it.
+// Describes the keys of a section as a table. A row is the only place where a key is written: its
+// name, the member that holds its value, the values that it may have, and its meaning. The reader,
+// descriptions of a configuration (dump_state, the comparison of ranks), docs/reference, `dslaunch
+// recipe explain` and the JSON Schema follow from it.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,16 @@ namespace dslaunch {
 template <class Settings>
 struct KeyRow {
   const char* key;
-  // Reads the key into the settings; leaves them as they are if it is absent. Throws ConfigError.
+  // Reads the key into the settings, which do not change if the key is absent. Throws ConfigError.
   std::function<void(JsonObject& object, const char* key, Settings& settings)> read;
-  // The value as JSON, null for none. Without it the value has no effect and is not described.
+  // Returns the value as JSON, null for none. If empty, the value has no effect and is not
+  // described.
   std::function<nlohmann::ordered_json(const Settings& settings)> show;
-  // "; default X", with the value in Settings(), is added to it, unless it contains "default",
-  // "required" or "no effect" itself.
+  // The description of the key. "; default X", with the value in Settings(), is added unless the
+  // text contains "default", "required" or "no effect".
   std::string meaning;
-  // Whether all ranks must have the same value, or they would wait for each other or train
-  // different models.
+  // Whether all ranks must have the same value, because they would otherwise wait for each other or
+  // train different models.
   bool same_on_ranks = false;
 };
 
@@ -49,7 +50,7 @@ struct NumberRange {
   double max = std::numeric_limits<double>::max();
 };
 
-// The value of a member as JSON.
+// Returns the value of a member as JSON.
 template <class T>
 nlohmann::ordered_json ValueJson(const T& value) {
   return value;
@@ -59,7 +60,7 @@ nlohmann::ordered_json ValueJson(const std::optional<T>& value) {
   return value ? ValueJson(*value) : nlohmann::ordered_json();
 }
 
-// A row whose member takes what `get(object, key)` returns, an optional.
+// Makes a row whose member is set to the optional value that `get(object, key)` returns.
 template <class Settings, class T, class Get>
 KeyRow<Settings> MemberKey(const char* key, T Settings::*member, Get get, std::string meaning) {
   return {key,
@@ -115,7 +116,7 @@ KeyRow<Settings> TextsKey(const char* key, std::vector<std::string> Settings::*m
           [member](const Settings& settings) { return settings.*member; }, std::move(meaning)};
 }
 
-// An object as JSON text, which is not read.
+// Makes a row for an object that is kept as JSON text; its keys are not checked.
 template <class Settings>
 KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
                                std::string meaning) {
@@ -131,7 +132,8 @@ KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
 
 enum class WordCase { kExact, kAny };  // kAny: as DeepSpeed reads some; `words` are in lower case
 
-// A key whose value is one of `words`, which are in the order of the enumeration T, from 0.
+// Makes a row for a key whose value is one of `words`, which are in the order of the enumeration T,
+// from 0.
 template <class Settings, class T>
 KeyRow<Settings> WordKey(const char* key, T Settings::*member, std::vector<const char*> words,
                          std::string meaning, WordCase words_case = WordCase::kExact) {
@@ -153,14 +155,14 @@ KeyRow<Settings> WordKey(const char* key, T Settings::*member, std::vector<const
 
 inline constexpr char kNoEffect[] = "accepted, no effect";
 
-// `row` with a value that all ranks must have alike.
+// Returns `row` for a value that must be equal on all ranks.
 template <class Settings>
 KeyRow<Settings> SameOnRanks(KeyRow<Settings> row) {
   row.same_on_ranks = true;
   return row;
 }
 
-// Keys that are accepted with any value of their type and have no effect.
+// Makes rows of keys that are accepted with any value of their type and have no effect.
 template <class Settings>
 KeyRow<Settings> IgnoredBool(const char* key) {
   return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Bool(name); },
@@ -181,14 +183,15 @@ KeyRow<Settings> IgnoredNumber(const char* key, NumberRange range) {
           nullptr, kNoEffect};
 }
 
-// `row` as another name of its member: it is read, and not described.
+// Returns `row` as a second name of its member, which is read but not described.
 template <class Settings>
 KeyRow<Settings> OlderName(KeyRow<Settings> row) {
   row.show = nullptr;
   return row;
 }
 
-// `row` of a key that must be there; `why` is the rest of the message: "is missing; give ...".
+// Returns `row` for a key that is required; `why` is the rest of the message: "is missing; give
+// ...".
 template <class Settings>
 KeyRow<Settings> Required(KeyRow<Settings> row, std::string why) {
   row.read = [read = std::move(row.read), why = std::move(why)](JsonObject& object, const char* key,
@@ -199,7 +202,8 @@ KeyRow<Settings> Required(KeyRow<Settings> row, std::string why) {
   return row;
 }
 
-// The rows of a member that is a struct with a table of its own, in the same section.
+// Returns the rows of a member that is a struct with a table of its own, whose keys are in the same
+// section.
 template <class Settings, class Inner>
 KeyTable<Settings> Within(Inner Settings::*member, const KeyTable<Inner>& table) {
   KeyTable<Settings> rows;
@@ -216,7 +220,7 @@ KeyTable<Settings> Within(Inner Settings::*member, const KeyTable<Inner>& table)
   return rows;
 }
 
-// Tables one after the other.
+// Joins tables.
 template <class Settings>
 KeyTable<Settings> Joined(std::initializer_list<KeyTable<Settings>> tables) {
   KeyTable<Settings> all;
@@ -231,7 +235,8 @@ std::set<std::string> KeysOf(const KeyTable<Settings>& table) {
   return keys;
 }
 
-// Reads the keys of `table` if they `apply`; otherwise refuses them with `why` (RefuseUnlessOff).
+// Reads the keys of `table` if `apply` is true; otherwise refuses them with `why`
+// (RefuseUnlessOff).
 template <class Settings>
 void ReadKeysIf(bool apply, JsonObject& object, const KeyTable<Settings>& table, Settings& settings,
                 const std::string& why) {
@@ -242,7 +247,7 @@ void ReadKeysIf(bool apply, JsonObject& object, const KeyTable<Settings>& table,
 // Returns `meaning` with "; default X", where X is `standard`. Adds nothing if it is null or "".
 std::string MeaningWithDefault(const std::string& meaning, const nlohmann::ordered_json& standard);
 
-// The name by which `object` has a key that others may call otherwise.
+// Returns the name under which `object` has the key, if a key has several names.
 using KeyName = const char* (*)(const JsonObject& object, const char* key);
 
 // Reads the keys of `table` into `settings`, in its order. Throws ConfigError, naming the key.
@@ -258,7 +263,7 @@ void ReadKeys(JsonObject& object, const KeyTable<Settings>& table, Settings& set
   }
 }
 
-// Settings with the keys of `object`, and defaults for those that it lacks.
+// Returns settings with the keys of `object`, and defaults for keys that it lacks.
 template <class Settings>
 Settings ReadKeys(JsonObject& object, const KeyTable<Settings>& table) {
   Settings settings;
@@ -266,7 +271,7 @@ Settings ReadKeys(JsonObject& object, const KeyTable<Settings>& table) {
   return settings;
 }
 
-// The settings of `table`, in its order.
+// Returns the settings of `table` as JSON, in its order.
 template <class Settings>
 nlohmann::ordered_json ShowKeys(const KeyTable<Settings>& table, const Settings& settings) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();

@@ -14,7 +14,7 @@ namespace {
 constexpr char kAllLinear[] = "all-linear";
 constexpr std::string_view kEndOfA = ".lora_A.weight";
 constexpr std::string_view kEndOfB = ".lora_B.weight";
-constexpr std::string_view kHead = "lm_head";  // the head of every family that has one of its own
+constexpr std::string_view kHead = "lm_head";  // name of the head in families with a separate one
 
 constexpr IntRange kRanks = {1, 1 << 16};
 constexpr NumberRange kAlphas = {0, 1e9};
@@ -74,7 +74,7 @@ void CheckDropout(const JsonObject& object, const char* key, const LoraConfig& l
   if (lora.dropout == 1) object.Fail(key, "is 1, with which adapters compute nothing");
 }
 
-// Keys of adapter_config.json that describe the file or how it was made.
+// Keys of adapter_config.json that describe the file or its origin.
 const std::set<std::string> kNeutralKeys = {"auto_mapping",
                                             "base_model_name_or_path",
                                             "revision",
@@ -95,7 +95,7 @@ const std::set<std::string> kNeutralKeys = {"auto_mapping",
                                             "init_lora_weights",
                                             "ensure_weight_tying"};
 
-// Refuses initial values that change the base's weights too.
+// Refuses initial values that also change the base's weights.
 void CheckInitialValues(JsonObject& adapter_config) {
   const char* const key = "init_lora_weights";
   if (!adapter_config.HasString(key)) return (void)adapter_config.Bool(key);
@@ -106,13 +106,13 @@ void CheckInitialValues(JsonObject& adapter_config) {
                                "first (path_initial_model_for_weight_conversion)");
 }
 
-// Whether a key with this value is as if it were absent.
+// Whether a key with this value has no effect, as if it were absent.
 bool IsOff(const nlohmann::json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());
 }
 
-// Refuses each key that is set and neither read nor neutral: PEFT's variants of LoRA, and what
-// later versions of PEFT add.
+// Refuses each key that is set but neither read nor neutral: PEFT's variants of LoRA, and keys of
+// later versions of PEFT.
 void RefuseVariants(const JsonObject& adapter_config) {
   static const std::set<std::string> kRead = {"peft_type",    "r",          "lora_alpha",
                                               "lora_dropout", "use_rslora", "target_modules"};
@@ -218,7 +218,7 @@ nlohmann::json AdapterConfigJson(const LoraConfig& lora, const std::vector<std::
                                  const std::string& base, bool fan_in_fan_out) {
   std::set<std::string> targets(lora.targets.begin(), lora.targets.end());
   if (targets.empty()) {
-    // Other programs know lists only.
+    // Other programs accept only lists.
     for (const std::string& layer : layers) targets.insert(layer.substr(layer.rfind('.') + 1));
   }
   nlohmann::json json = {
@@ -233,7 +233,7 @@ nlohmann::json AdapterConfigJson(const LoraConfig& lora, const std::vector<std::
       {"init_lora_weights", true},
       {"inference_mode", true},
       {"base_model_name_or_path", base.empty() ? nlohmann::json() : nlohmann::json(base)}};
-  // PEFT's is a whole number, and some programs read no other.
+  // PEFT writes a whole number, and some programs accept no other.
   const bool is_whole = lora.alpha == std::floor(lora.alpha);
   json["lora_alpha"] =
       is_whole ? nlohmann::json(static_cast<int64_t>(lora.alpha)) : nlohmann::json(lora.alpha);

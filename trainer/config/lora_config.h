@@ -1,6 +1,6 @@
-// Low-rank adapters (LoRA: Hu et al. 2021, arXiv 2106.09685; rank-stabilized: Kalajdzievski 2023,
-// arXiv 2312.03732) as settings, and as PEFT writes them. Pure. Needs no LibTorch, because the
-// launcher checks recipes by it too.
+// The settings of low-rank adapters (LoRA: Hu et al. 2021, arXiv 2106.09685; rank-stabilized:
+// Kalajdzievski 2023, arXiv 2312.03732), and their form in PEFT's files. Pure. Needs no LibTorch,
+// because the launcher checks recipes by it too.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ struct LoraConfig {
   double alpha = 0;
   double dropout = 0;  // below 1
   bool use_rslora = false;
-  // Names of layers, or their ends: "q_proj" is each layer of that name, "self_attn.q_proj" each
-  // such layer of a module of that name. Empty: all linear layers but the head.
+  // Names of layers, or ends of names: "q_proj" is each layer of that name, "self_attn.q_proj" each
+  // such layer in a module self_attn. Empty: all linear layers but the head.
   std::vector<std::string> targets;
-  // A folder of PEFT that has the initial adapters; empty: A is drawn and B is zero.
+  // A folder in PEFT's form that has the initial adapters; empty: A is drawn at random and B is
+  // zero.
   std::string init_weights;
 
   double scale() const;  // alpha / rank, with use_rslora alpha / sqrt(rank)
@@ -34,22 +35,22 @@ struct LoraConfig {
 // Returns the names of the adapter's tensors of a layer, as in PEFT's files without their prefix.
 std::string NameOfLoraA(std::string_view module);
 std::string NameOfLoraB(std::string_view module);
-// Returns whether `name` is one of these.
+// Returns whether `name` is a name that NameOfLoraA or NameOfLoraB returns.
 bool IsAdapterTensor(std::string_view name);
 // Returns the layer of an adapter's tensor. Precondition: IsAdapterTensor(name).
 std::string_view AdaptedLayerOf(std::string_view name);
 
 // Reads a recipe's section `lora`. Throws ConfigError, naming the key.
 LoraConfig ReadLora(JsonObject section);
-// Returns a section of which ReadLora makes `lora`.
+// Returns a section from which ReadLora makes `lora`.
 nlohmann::ordered_json LoraSection(const LoraConfig& lora);
 
 inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
 inline constexpr char kAdapterWeightsFile[] = "adapter_model.safetensors";
-// Precedes the model's names of tensors in kAdapterWeightsFile.
+// The prefix of the model's tensor names in kAdapterWeightsFile.
 inline constexpr char kAdapterPrefix[] = "base_model.model.";
 
-// Reads PEFT's adapter_config.json. Throws ConfigError, naming the key, for other methods than LoRA
+// Reads PEFT's adapter_config.json. Throws ConfigError, naming the key, for methods other than LoRA
 // and for variants of it. Keys that change no result are ignored.
 LoraConfig ReadAdapterConfig(JsonObject adapter_config);
 // Returns a recipe's section `lora` for the adapters that the text of an adapter_config.json

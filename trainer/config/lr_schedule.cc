@@ -15,12 +15,12 @@ std::optional<double> WarmupProgress(const Warmup& warmup, int64_t t) {
   return std::log(static_cast<double>(t + 1)) / std::log(static_cast<double>(steps));
 }
 
-// From 1 at progress 0 to 0 at progress 1.
+// Falls from 1 at progress 0 to 0 at progress 1.
 double HalfCosine(double progress) { return (1 + std::cos(std::numbers::pi * progress)) / 2; }
 
 double Ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-// Returns the height of the cycle: 0 at its ends, 1 at its top.
+// Returns the position in the cycle: 0 at its ends, 1 at its top.
 double CycleHeight(const OneCycle& cycle, int64_t updates) {
   const double size = cycle.first_step_size + cycle.second_step_size;
   const double position = std::fmod(static_cast<double>(updates), size);

@@ -2,8 +2,7 @@
 // have no state to save.
 //
 // Warmup*, OneCycle and LRRangeTest are DeepSpeed's, the others PyTorch's, with their names and
-// formulas. In DeepSpeed's own terms `updates` is last_batch_iteration + 1, in PyTorch's it is
-// last_epoch.
+// formulas. `updates` is DeepSpeed's last_batch_iteration + 1 and PyTorch's last_epoch.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,9 @@
 
 namespace dslaunch {
 
-// From 0 to 1 over `num_steps` updates: logarithmically, or in a straight line.
+// Rises from 0 to 1 over `num_steps` updates, logarithmically or linearly.
 struct Warmup {
-  int64_t num_steps = 1000;  // below 2 counts as 2
+  int64_t num_steps = 1000;  // values below 2 count as 2
   bool linear = false;
 };
 
@@ -23,11 +22,11 @@ int64_t WarmupSteps(const Warmup& warmup);
 
 struct WarmupLr {
   double min_lr = 0;
-  std::optional<double> max_lr = std::nullopt;  // the optimizer's
+  std::optional<double> max_lr = std::nullopt;  // nullopt: the optimizer's rate
   Warmup warmup = {};
 };
 
-// After the warm-up falls to 0, which update `total_num_steps` would reach.
+// After the warm-up, falls to 0, which it would reach in update `total_num_steps`.
 struct WarmupDecayLr {
   double min_lr = 0;
   double max_lr = 0.001;
@@ -35,7 +34,7 @@ struct WarmupDecayLr {
   int64_t total_num_steps = 0;
 };
 
-// Ratios of the optimizer's learning rate. The very first update is made at a rate of 0.
+// The rates are ratios of the optimizer's learning rate. The first update is made at a rate of 0.
 struct WarmupCosineLr {
   double warmup_min_ratio = 0;
   double cos_min_ratio = 0.0001;
@@ -47,9 +46,9 @@ struct WarmupCosineLr {
 // decays.
 struct OneCycle {
   double min_lr = 0, max_lr = 0;
-  double first_step_size = 2000;   // updates of the way up, > 0
-  double second_step_size = 2000;  // updates of the way down, >= 0
-  int64_t first_stairs = 0;        // 0: smooth
+  double first_step_size = 2000;   // updates of the rise, > 0
+  double second_step_size = 2000;  // updates of the fall, >= 0
+  int64_t first_stairs = 0;        // number of stairs; 0: smooth
   int64_t second_stairs = 0;
   double decay_step_size = 0;  // updates of one decay interval; 0: no decay
   double decay_lr_rate = 0;
@@ -71,13 +70,13 @@ struct StepLr {
 };
 
 struct CosineAnnealingLr {
-  int64_t t_max = 0;  // updates from the optimizer's learning rate down to eta_min
+  int64_t t_max = 0;  // updates in which the rate falls from the optimizer's rate to eta_min
   double eta_min = 0;
 };
 
 struct CosineAnnealingWarmRestarts {
   int64_t t_0 = 0;     // updates before the first restart
-  int64_t t_mult = 1;  // ratio of a cycle's length to the one before
+  int64_t t_mult = 1;  // ratio of a cycle's length to the length of the previous one
   double eta_min = 0;
 };
 
@@ -90,7 +89,7 @@ using LrSchedule =
 // Returns the learning rate of the update after `updates` updates. `base_lr` is the optimizer's.
 double ScheduledLr(const LrSchedule& schedule, double base_lr, int64_t updates);
 
-// The second beta while a schedule changes the momentum (Adam's first beta).
+// The second beta while a schedule changes the momentum, which is Adam's first beta.
 constexpr double kOneCycleBeta2 = 0.99;
 
 // Returns the momentum of the update after `updates` updates; nullopt if the schedule does not

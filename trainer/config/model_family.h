@@ -1,6 +1,6 @@
-// The seam between recipes and the families of models (trainer/families): whatever is known of a
-// model outside of its family's folder is asked here. Needs no LibTorch, because the launcher
-// checks recipes by it too; modules are made by trainer/families/make_model.h.
+// The interface between recipes and the families of models (trainer/families): all facts about a
+// model are requested here, except inside its family's folder. Needs no LibTorch, because the
+// launcher checks recipes by it too; modules are made by trainer/families/make_model.h.
 #pragma once
 
 #include <any>
@@ -17,12 +17,12 @@ namespace dslaunch {
 class JsonObject;
 class ModelFamily;
 
-// Requirements of a model for its samples. All 0 if they are not known (the model of a plugin):
-// then it gets any samples.
+// Requirements of a model for its samples. All 0 if they are not known (the model of a plugin); the
+// model then gets any samples.
 struct DataNeeds {
   int64_t classes = 0;     // above 0: labels are 0 to classes - 1
   int64_t vocabulary = 0;  // above 0: samples are token ids, 0 to vocabulary - 1
-  int64_t positions = 0;   // the most tokens of a sample, and the default; 0: no limit
+  int64_t positions = 0;   // largest number of tokens of a sample, and the default; 0: no limit
   std::optional<int64_t> end_token = std::nullopt;  // ends a document in a vocabulary, if known
 };
 
@@ -30,7 +30,7 @@ struct DataNeeds {
 // several threads.
 class ModelConfig {
  public:
-  // No model: type() and needs() are empty, and there is no family.
+  // An empty configuration: type() and needs() are empty, and there is no family.
   ModelConfig() = default;
   // `Settings` is the struct of a family, whose member function Family() returns it.
   template <class Settings>
@@ -52,18 +52,17 @@ class ModelConfig {
   std::any settings_;
 };
 
-// How files of other programs name the tensors of a model, where they differ from the model's
-// names.
+// Names of a model's tensors in files of other programs, if they differ from the model's names.
 struct WeightNames {
-  // A tensor of a file without a counterpart in the model is looked up again with this prefix.
+  // Prefix with which a tensor of a file that has no counterpart in the model is looked up again.
   std::string prefix;
-  // Tensors of files that must equal a tensor of the model.
+  // A tensor of files that must be equal to a tensor of the model.
   struct Copy {
     std::string tensor;      // name of the model's tensor
     std::string difference;  // the rest of the message if they differ: "differs from ..."
   };
   std::map<std::string, Copy> copies;  // key: name in the file
-  // Tensors of files whose names end so are ignored.
+  // Endings of names of tensors in files that are ignored.
   std::vector<std::string> ignored_endings;
 };
 
@@ -76,24 +75,24 @@ class ModelFamily {
 
   virtual const char* type() const = 0;  // model.type of recipes: "mlp"
   // Reads the keys of a recipe's section "model", except `type`. Throws ConfigError, naming the
-  // key. Unknown keys are left to the caller.
+  // key. Leaves unknown keys to the caller.
   virtual ModelConfig Read(JsonObject& section) const = 0;
   virtual DataNeeds Needs(const ModelConfig& config) const = 0;
-  // Returns a section "model", with `type`, of which Read makes `config`.
+  // Returns a section "model", with `type`, from which Read makes `config`.
   virtual nlohmann::ordered_json Section(const ModelConfig& config) const = 0;
-  // The content of config.json beside exported weights, whose dtype is `dtype` ("float32"): in the
-  // form of transformers if it knows the model, else the section.
+  // Returns the content of config.json for exported weights of the dtype `dtype` ("float32"): in
+  // the form of transformers if it knows the model, otherwise the section.
   virtual nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const;
 
-  // Whether the model takes tokens, hence its Needs have a vocabulary, and can continue a text.
+  // Whether the model takes tokens. It then has a vocabulary in its needs, and can continue a text.
   virtual bool TakesTokens() const { return false; }
   // Whether transformers can load weights and config.json of the model.
   bool InTransformers() const { return !ModelTypes().empty(); }
   virtual WeightNames Names() const { return {}; }
-  // The values of model_type in config.json of the models that the family implements.
+  // Returns the values of model_type in config.json of the models that the family implements.
   virtual std::vector<std::string> ModelTypes() const { return {}; }
   // Reads a config.json of transformers with one of ModelTypes. Throws ConfigError, naming the key,
-  // for variants that the family does not implement. Other keys are ignored.
+  // for variants that the family does not implement. Ignores other keys.
   virtual ModelConfig ReadConfigJson(JsonObject& config_json) const { return Read(config_json); }
   // Returns `config` of a model that takes samples of several documents, whose tokens see and count
   // the tokens of their own document only: tokens are marked (trainer/base/document_mark.h), and
@@ -101,19 +100,20 @@ class ModelFamily {
   virtual std::optional<ModelConfig> SeparateDocuments(const ModelConfig&) const {
     return std::nullopt;
   }
-  // Keys of the section whose values no tensor's shape shows.
+  // Returns the keys of the section whose values do not show in the shape of any tensor.
   virtual std::vector<const char*> KeysNotInShapes() const { return {}; }
-  // The path of the shared library that defines the model, which may define data and metrics too;
-  // empty for models of the trainer's own.
+  // Returns the path of the shared library that defines the model, and maybe data and metrics too;
+  // empty for the trainer's own models.
   virtual std::string Library(const ModelConfig&) const { return ""; }
-  // The layout of the weights of the linear layers that the recipe's section `lora` can adapt;
-  // nullopt: the models have no such layers.
+  // Returns the layout of the weights of linear layers that the recipe's section `lora` can adapt;
+  // nullopt if the models have no such layers.
   virtual std::optional<WeightLayout> AdaptedLayers() const { return std::nullopt; }
   bool HasAdapters() const { return AdaptedLayers().has_value(); }
   // Returns why the model cannot be divided over the `parts` ranks of a tensor-parallel group, as a
   // sentence that names keys and numbers; empty if it can. Precondition: parts > 1.
   virtual std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const;
-  // The least section "model", without `type`, that Read accepts: docs/reference is made from it.
+  // Returns the smallest section "model", without `type`, that Read accepts, from which
+  // docs/reference is made.
   virtual nlohmann::json LeastSection() const;
 };
 
@@ -122,14 +122,15 @@ inline DataNeeds ModelConfig::needs() const {
   return family_ == nullptr ? DataNeeds() : family_->Needs(*this);
 }
 
-// All families, in the order in which they are listed. Defined in trainer/families/registry.cc.
+// Returns all families, in the order in which they are listed. Defined in
+// trainer/families/registry.cc.
 const std::vector<const ModelFamily*>& ModelFamilies();
 
-// Returns the family of the model_type of a config.json of transformers. Throws ConfigError if no
+// Returns the family for the model_type in a config.json of transformers. Throws ConfigError if no
 // family implements it.
 const ModelFamily& FamilyOfConfigJson(JsonObject& config_json);
 
-// Returns the section "model" of a recipe, as JSON, for the model that the text of a config.json
+// Returns, as JSON, the section "model" of a recipe for the model that the text of a config.json
 // describes. Throws TrainError kBadInput, naming `source` and the key.
 std::string SectionOfConfigJson(const std::string& text, const std::string& source);
 

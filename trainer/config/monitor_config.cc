@@ -61,7 +61,8 @@ void CheckOperations(const JsonObject& object, const std::set<std::string>& oper
   }
 }
 
-// nullopt if the section is not enabled. `check` refuses what no row of the table does.
+// Returns nullopt if the section is not enabled. `check` refuses what no row of the table can
+// refuse.
 template <class Config>
 std::optional<Config> ReadSection(JsonObject object, const KeyTable<Config>& table,
                                   const std::function<void(JsonObject&, Config&)>& check) {

@@ -1,4 +1,4 @@
-// The sections of an engine configuration that ask for reports: csv_monitor, tensorboard,
+// The sections of an engine configuration that request reports: csv_monitor, tensorboard,
 // flops_profiler and comms_logger, with DeepSpeed's names and defaults.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace dslaunch {
 
 class JsonObject;
 
-// csv_monitor and tensorboard.
+// The sections csv_monitor and tensorboard.
 struct MonitorConfig {
   bool enabled = false;
   std::string output_path;  // empty: the working folder
@@ -25,23 +25,23 @@ struct MonitorConfig {
 
 struct FlopsProfilerConfig {
   bool enabled = false;
-  int64_t profile_step = 1;   // the optimizer step that is measured
-  int64_t module_depth = -1;  // depth of the costliest modules' table; -1: innermost modules
-  int64_t top_modules = 1;    // how many at each depth
-  bool detailed = true;       // every module as well
+  int64_t profile_step = 1;   // number of the optimizer step that is measured
+  int64_t module_depth = -1;  // depth of the table's modules; -1: innermost modules
+  int64_t top_modules = 1;    // number of modules listed at each depth
+  bool detailed = true;       // whether to list every module as well
   std::string output_file;    // empty: stdout
 };
 
 struct CommsLoggerConfig {
   bool enabled = false;
-  bool verbose = false;  // a line for each operation
+  bool verbose = false;  // whether to print a line for each operation
   bool all = true;
-  // The operations to log, by the names of CommunicationKind (profile/communication.h), if not all;
-  // nullopt with `all`.
+  // The operations to log, by the names of CommunicationKind (profile/communication.h); nullopt:
+  // all.
   std::optional<std::set<std::string>> operations;
 };
 
-// nullopt: not enabled.
+// A section that is not enabled is nullopt.
 struct MonitorsConfig {
   std::optional<MonitorConfig> csv;
   std::optional<MonitorConfig> tensorboard;
@@ -51,7 +51,7 @@ struct MonitorsConfig {
 
 // Reads these sections of `engine`. Throws TrainError kBadInput, naming the key.
 MonitorsConfig ParseMonitors(JsonObject& engine);
-// The sections by their keys.
+// Returns the sections by their keys.
 nlohmann::ordered_json ShowMonitors(const MonitorsConfig& monitors);
 
 }  // namespace dslaunch

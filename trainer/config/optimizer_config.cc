@@ -43,7 +43,7 @@ auto FindIgnoringCase(const Map& map, const std::string& name) {
   });
 }
 
-// DeepSpeed reads its own optimizers' names in any case.
+// DeepSpeed accepts the names of its own optimizers in any case.
 OptimizerType ParseType(JsonObject& object, std::string& name) {
   std::set<std::string> known;
   for (const auto& [word, type] : kOptimizers) known.insert(word);
@@ -58,11 +58,12 @@ OptimizerType ParseType(JsonObject& object, std::string& name) {
   if (const auto found = FindIgnoringCase(kOptimizers, name); found != kOptimizers.end()) {
     return found->second;
   }
-  object.Word("type", known);  // refuses it, with the known ones
+  object.Word("type", known);  // refuses the type, with a list of known ones
   object.Fail("type", "is missing; for example Adam");
 }
 
-// PyTorch's keywords that choose how, not what, to compute; and the one that turns the sign.
+// Refuses PyTorch's keywords that choose how, not what, to compute, and `maximize`, which changes
+// the sign.
 void RefuseTorchKeywords(JsonObject& params) {
   params.RefuseUnlessOff({"foreach", "fused", "capturable", "differentiable"},
                          "selects one of PyTorch's implementations; dslaunch always uses "
@@ -123,7 +124,8 @@ KeyTable<OptimizerConfig> TrustRatioKeys() {
       NumberKey("min_coeff", &OptimizerConfig::min_coeff, {0}, "lower limit of the trust ratio")};
 }
 
-// Keywords that choose DeepSpeed's implementation of 1-bit optimizers, or that it does not use.
+// Returns keywords that choose DeepSpeed's implementation of 1-bit optimizers, or that DeepSpeed
+// does not use.
 KeyTable<OptimizerConfig> OneBitKeys() {
   return {BetasKey(),
           EpsKey(),
@@ -141,7 +143,7 @@ KeyRow<OptimizerConfig> FreezeStepKey() {
                 "element of the momentum travels");
 }
 
-// The settings of a type in "params", without those that all have.
+// Returns the keys of a type in "params", without those that all types have.
 KeyTable<OptimizerConfig> KeysOfType(OptimizerType type) {
   switch (type) {
     case OptimizerType::kAdam:
@@ -192,7 +194,8 @@ KeyTable<OptimizerConfig> KeysOfType(OptimizerType type) {
   std::abort();
 }
 
-// Adam's implementations: torch.optim's class, with its own keywords and defaults, or DeepSpeed's.
+// Returns the keys of Adam's implementations: of the class in torch.optim, with its own keywords
+// and defaults, or of DeepSpeed's.
 KeyTable<OptimizerConfig> AdamKeys(bool torch_adam) {
   if (torch_adam)
     return {BoolKey("amsgrad", &OptimizerConfig::amsgrad, "default false; with `torch_adam` only")};
@@ -205,7 +208,7 @@ KeyTable<OptimizerConfig> SharedKeys() {
                     "default 0; AdamW with `torch_adam`: 0.01")};
 }
 
-// DeepSpeed's keyword for how memory is freed, which does not change results.
+// Accepts DeepSpeed's keyword for how memory is freed, which does not change results.
 void AcceptSetGradNone(JsonObject& params) {
   const bool set = params.Bool("set_grad_none").value_or(true);
   params.Explain("only true is accepted");

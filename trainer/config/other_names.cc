@@ -8,7 +8,7 @@ struct OtherName {
   std::string_view here;
 };
 
-// A word may stand for several, each known elsewhere.
+// A word may stand for several keys, each known in another section.
 constexpr OtherName kOtherNames[] = {
     // Schedulers and optimizers
     {"SGDR", "CosineAnnealingWarmRestarts"},

@@ -1,5 +1,5 @@
-// Names of DeepSpeed, PyTorch, Hugging Face and others for keys and values that have another name
-// here.
+// Translates keys and values of DeepSpeed, PyTorch, Hugging Face and others that have another name
+// in dslaunch.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace dslaunch {
 
-// Returns the one of `known` for which other programs use `word`: "epochs" for num_train_epochs.
+// Returns the item of `known` that other programs call `word`: "epochs" for num_train_epochs.
 std::optional<std::string> NameHere(std::string_view word, const std::set<std::string>& known);
 
-// Returns advice for a key of other programs without a counterpart here, as a clause "is ...";
-// empty if there is none.
+// Returns advice for a key of other programs that dslaunch has no counterpart for, as a clause "is
+// ..."; empty if there is none.
 std::string_view AdviceInstead(std::string_view key);
 
 }  // namespace dslaunch

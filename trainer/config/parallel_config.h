@@ -1,5 +1,5 @@
-// How ranks share the work: the section "parallel" of an engine configuration, which DeepSpeed does
-// not have, for ranks with whole models, and "tensor_parallel" for ranks that divide each layer.
+// How ranks share the work. The section "parallel" of an engine configuration, which DeepSpeed does
+// not have, is for ranks with whole models; "tensor_parallel" is for ranks that divide each layer.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,30 @@ class JsonObject;
 
 struct ParallelConfig {
   enum class Mode {
-    kAllReduce,        // every rank adds up the gradients of every step and updates
-    kParameterServer,  // the first `servers` ranks do that, each for its part of the parameters
-    kLocalSgd,         // ranks train alone and average their weights after every `inner_steps`
-    kDiloco,           // like kLocalSgd; the change of the weights is an outer optimizer's gradient
-    kPowerSgd,         // gradients are sent as products of two thin matrices
+    kAllReduce,        // every rank adds up the gradients of every step and updates the weights
+    kParameterServer,  // the first `servers` ranks do that, each for a part of the parameters
+    kLocalSgd,         // ranks train separately and average their weights after every `inner_steps`
+    kDiloco,    // like kLocalSgd; an outer optimizer uses the change of the weights as its gradient
+    kPowerSgd,  // gradients are sent as products of two thin matrices
   };
   Mode mode = Mode::kAllReduce;
 
   // kParameterServer.
   int64_t servers = 1;
-  // Steps that a rank may be ahead of the slowest, while servers update as gradients arrive;
-  // nullopt: all ranks make every step together.
+  // Number of steps that a rank may be ahead of the slowest, while servers update as gradients
+  // arrive; nullopt: all ranks make every step together.
   std::optional<int64_t> staleness = {};
 
   // kLocalSgd and kDiloco.
   int64_t inner_steps = 1;
-  // kDiloco: the outer optimizer, SGD. Its defaults are those of the paper.
+  // kDiloco: settings of the outer optimizer, SGD, with the defaults of the paper.
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   bool outer_nesterov = true;
 
-  // kPowerSgd: the names and defaults of PyTorch's PowerSGDState.
+  // kPowerSgd: settings with the names and defaults of PyTorch's PowerSGDState.
   int64_t matrix_approximation_rank = 1;
-  int64_t start_iter = 1000;  // steps whose gradients are sent whole
+  int64_t start_iter = 1000;  // number of first steps whose gradients are sent whole
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;
@@ -59,7 +59,7 @@ struct TensorParallelConfig {
   int64_t size = 1;  // autotp_size: ranks that divide each layer of the model between them
   // Norms, residuals and their dropouts work on 1 / size of each sample's tokens on each rank.
   bool sequence_parallel = false;
-  bool allow_across_nodes = false;  // these ranks may be on several nodes
+  bool allow_across_nodes = false;  // whether these ranks may be on several nodes
 };
 
 // `program_size` is the size of the program's own group; 0: it gives none. Throws TrainError
@@ -67,9 +67,8 @@ struct TensorParallelConfig {
 TensorParallelConfig ParseTensorParallel(JsonObject object, int64_t program_size = 0);
 nlohmann::ordered_json ShowTensorParallel(const TensorParallelConfig& tensor);
 
-// Returns why the ranks cannot divide layers, "is 4, but ...", if those that divide one are on
-// several nodes and that is not allowed; else "". A node has the ranks from `first` on, `count` of
-// them.
+// Returns a clause "is 4, but ..." if ranks that divide a layer are on several nodes and this is
+// not allowed; else "". The node has `count` ranks, from `first` on.
 std::string PartsAcrossNodes(const TensorParallelConfig& tensor, int64_t first, int64_t count);
 
 }  // namespace dslaunch

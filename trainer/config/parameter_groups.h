@@ -8,11 +8,11 @@
 
 namespace dslaunch {
 
-// Contains the parameters that meet all conditions given.
+// The parameters that meet all of the given conditions.
 struct ParameterGroupConfig {
   std::vector<std::string> names;   // shell patterns, one of which matches the name; empty: any
-  std::optional<int64_t> max_dims;  // dimensions of the tensor; 1 takes biases and norms
-  std::optional<double> lr;         // nullopt: the optimizer's
+  std::optional<int64_t> max_dims;  // largest number of dimensions; 1: biases and norms
+  std::optional<double> lr;         // nullopt: the optimizer's rate
   std::optional<double> weight_decay;
 };
 

@@ -70,7 +70,7 @@ const KeyTable<PipelineConfig>& PipelineKeys() {
               {RankOrderName(RankOrder::kPipeData), RankOrderName(RankOrder::kDataPipe)},
               "which ranks have adjacent numbers: those of one stage (`pipe_data`) or those of one "
               "replica (`data_pipe`); default pipe_data; not a key of DeepSpeed"),
-      // How DeepSpeed sends activations between the stages of tensor-parallel models.
+      // The way in which DeepSpeed sends activations between the stages of tensor-parallel models.
       IgnoredBool<P>("pipe_partitioned"),
       IgnoredBool<P>("grad_partitioned")};
   return kKeys;
@@ -90,7 +90,7 @@ std::string StagesMisfit(int64_t stages, int64_t ranks) {
 
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages) {
   PipelineConfig pipeline;
-  pipeline.stages = 0;  // the program's
+  pipeline.stages = 0;  // the program decides
   ReadKeys(object, PipelineKeys(), pipeline);
   object.RefuseUnknown();
   if (program_stages > 0 && pipeline.stages > 0 && pipeline.stages != program_stages) {

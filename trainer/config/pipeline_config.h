@@ -18,9 +18,10 @@ const char* ScheduleTypeName(PipelineScheduleType type);  // "1f1b"
 
 struct PipelineConfig {
   int64_t stages = 1;
-  // "best": as many computed operations each, or, where these cannot be computed (PipelineModule),
-  // parameters; "parameters": as many of these; "uniform": as many layers; "type:REGEX": as many
-  // layers whose type the regular expression finds, in any case; "profile": as much measured time.
+  // How layers are divided among the stages: "best": equal numbers of computed operations, or of
+  // parameters if the operations cannot be computed (PipelineModule); "parameters": equal numbers
+  // of parameters; "uniform": equal numbers of layers; "type:REGEX": equal numbers of layers whose
+  // type the regular expression matches, in any case; "profile": equal measured time.
   std::string partition = "best";
   bool seed_layers = false;  // layer i of a PipelineModule is built with the seed 1234 + i
   int64_t activation_checkpoint_interval = 0;  // layers recomputed together; 0: no recomputation
@@ -31,12 +32,13 @@ struct PipelineConfig {
   bool wanted() const { return stages > 1 || activation_checkpoint_interval > 0; }
 };
 
-// "is 3, which does not divide 4 ranks; ...": what is wrong with so many stages.
+// Returns why the ranks cannot be divided into so many stages: "is 3, which does not divide 4
+// ranks; ...".
 std::string StagesMisfit(int64_t stages, int64_t ranks);
 
-// `ranks` is the world size; 0: unknown. `program_stages` is the program's number of stages; 0: it
-// gives none. Throws TrainError kBadInput, naming the key, also if the stages do not divide the
-// ranks or differ from the program's.
+// `ranks` is the world size; 0: unknown. `program_stages` is the program's number of stages; 0: the
+// program does not set it. Throws TrainError kBadInput, naming the key, also if the stages do not
+// divide the ranks or differ from the program's.
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages = 0);
 nlohmann::ordered_json ShowPipeline(const PipelineConfig& pipeline);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kAnyMin = std::numeric_limits<int64_t>::min();
 
-// DeepSpeed's names of number formats.
+// Reads one of DeepSpeed's names of dtypes.
 std::optional<Dtype> ParseDtype(JsonObject& object, const char* key) {
   static const std::map<std::string, Dtype> kDtypes = {
       {"fp32", Dtype::kFloat32},           {"float32", Dtype::kFloat32},
@@ -35,7 +35,7 @@ bool IsEnabled(JsonObject& section) {
   return on;
 }
 
-// The defaults of torch.amp.GradScaler and Apex, which halve the scale at every overflow.
+// Returns the defaults of torch.amp.GradScaler and Apex, which halve the scale at every overflow.
 LossScalerConfig AutocastLossScaler() {
   LossScalerConfig scaler;
   scaler.loss_scale_window = 2000;
@@ -52,7 +52,7 @@ LossScalerConfig StaticLossScaler(double scale) {
 
 KeyTable<LossScalerConfig> DynamicScaleKeys(int64_t least) {
   using S = LossScalerConfig;
-  constexpr int64_t kMaxScalePower = 126;  // fp32 holds no more
+  constexpr int64_t kMaxScalePower = 126;  // limit of fp32
   return {IntKey("initial_scale_power", &S::initial_scale_power,
                  {least == 1 ? 0 : kAnyMin, kMaxScalePower},
                  "the initial dynamic scale is 2 to this power"),
@@ -66,8 +66,8 @@ KeyTable<LossScalerConfig> DynamicScaleKeys(int64_t least) {
           IntKey("min_loss_scale", &S::min_loss_scale, {least}, "")};
 }
 
-// The values are checked where they have a meaning, as in DeepSpeed: disabled sections, and dynamic
-// settings beside a static scale, may hold anything of the right type.
+// Values are checked only where they have an effect, as in DeepSpeed: disabled sections, and
+// dynamic settings beside a static scale, may hold any value of the right type.
 LossScalerConfig ParseLossScaler(JsonObject& fp16, bool enabled) {
   LossScalerConfig scaler;
   scaler.static_scale = fp16.Number("loss_scale", 0).value_or(0);
@@ -102,7 +102,8 @@ void ParseBf16(JsonObject bf16, PrecisionConfig& precision, std::vector<std::str
   const bool on = IsEnabled(bf16);
   const bool check = bf16.Bool("check_grad_overflow").value_or(true);
   bf16.Explain("skip a step whose gradients are not finite; default true");
-  // When gradients are added to their fp32 sums; always at once here, with the same result.
+  // Selects when gradients are added to their fp32 sums. Here it is always at once, with the same
+  // result.
   bf16.Bool("immediate_grad_update");
   bf16.Explain(kNoEffect);
   bf16.RefuseUnlessOff({"bf16_master_weights_and_grads", "bf16_optimizer_states"},
@@ -137,7 +138,7 @@ void ParseAutocast(JsonObject autocast, PrecisionConfig& precision,
   precision.skip_overflow = *dtype == Dtype::kFloat16;
 }
 
-// A number above 0, or "dynamic".
+// Reads a number above 0, or "dynamic".
 std::optional<LossScalerConfig> ParseAmpLossScale(JsonObject& amp) {
   if (amp.HasString("loss_scale")) {
     amp.Word("loss_scale", {"dynamic"});

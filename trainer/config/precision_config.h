@@ -3,7 +3,7 @@
 //
 //   "amp": {"enabled": true, "opt_level": "O1"}
 //
-// is this program's own (DeepSpeed hands it to NVIDIA's Apex), with Apex's presets:
+// is an extension with the presets of NVIDIA's Apex, to which DeepSpeed passes the section:
 //
 //   opt_level  model                    forward pass   fp32 masters  loss scale
 //   O0         fp32                     fp32           -             1
@@ -25,11 +25,11 @@ namespace dslaunch {
 // How fp16 training scales its loss (trainer/precision/loss_scaler.h).
 struct LossScalerConfig {
   bool dynamic = true;
-  double static_scale = 1;           // static only
-  int64_t initial_scale_power = 16;  // the rest: dynamic only
+  double static_scale = 1;           // for a static scale only
+  int64_t initial_scale_power = 16;  // this and the following: for a dynamic scale only
   int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
-  int64_t hysteresis = 2;            // overflows in a row of which only the last halves the scale
-  bool consecutive_hysteresis = false;  // any good update resets the hysteresis, not only growth
+  int64_t hysteresis = 2;  // consecutive overflows of which only the last halves the scale
+  bool consecutive_hysteresis = false;  // any update without overflow resets the hysteresis
   double min_loss_scale = 1;
   bool raise_error_at_min_scale = true;
 };
@@ -37,14 +37,14 @@ struct LossScalerConfig {
 class JsonObject;
 
 struct PrecisionConfig {
-  Dtype model = Dtype::kFloat32;              // dtype of parameters, buffers and the forward pass
-  bool batch_norm_float32 = false;            // batch norms stay fp32 (opt_level O2)
-  bool master_weights = false;                // fp32 copies, which are what the optimizer updates
+  Dtype model = Dtype::kFloat32;    // dtype of parameters, buffers and the forward pass
+  bool batch_norm_float32 = false;  // batch norms stay fp32 (opt_level O2)
+  bool master_weights = false;      // fp32 copies of the weights, which the optimizer updates
   Dtype grad_accumulation = Dtype::kFloat32;  // dtype of sums over micro-batches
   std::optional<Dtype> autocast;              // operators choose their own precision in the forward
   std::optional<LossScalerConfig> loss_scaler;  // fp16
-  // Steps with non-finite gradients are skipped, as always with a loss scaler. Otherwise such
-  // gradients are applied (bf16.check_grad_overflow: false) or, in fp32, end the run.
+  // Whether steps with non-finite gradients are skipped, as always with a loss scaler. Otherwise
+  // such gradients are applied (bf16.check_grad_overflow: false) or, in fp32, end the run.
   bool skip_overflow = false;
 };
 

@@ -1,4 +1,4 @@
-// Names in profiles.
+// Names that profiles and their settings use.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ constexpr const char* ProfileSortName(ProfileSort sort) {
   return kProfileSorts[static_cast<size_t>(sort)];
 }
 
-// The exchanges between ranks that profiles tell apart, as comms_logger.prof_ops names them.
+// The kinds of exchanges that profiles distinguish, as comms_logger.prof_ops names them.
 inline constexpr const char* kCommunicationKinds[] = {
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
     "gather",     "scatter",    "send",           "recv",       "barrier"};

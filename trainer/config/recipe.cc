@@ -16,12 +16,12 @@ constexpr int64_t kMaxUnits = int64_t{1} << 20;
   object.Fail(section, "is missing; a recipe has model, data, run and engine");
 }
 
-// Returns the error of a key that another key's value makes meaningless.
+// Returns the error for a key that has no meaning with another key's value.
 std::string Elsewhere(const std::string& where) {
   return "is a setting of " + where + "; remove it";
 }
 
-// The types of the families that `is` is true of, for messages: "a, b or c".
+// Returns the types of the families for which `is` returns true, for messages: "a, b or c".
 std::string TypesOf(bool (ModelFamily::*is)() const) {
   std::string text;
   for (const ModelFamily* family : ModelFamilies()) {
@@ -155,7 +155,7 @@ KeyTable<RunConfig> ExportKeys() {
                   "them")};
 }
 
-// The keys of models that can continue a text, and of those that Hugging Face has.
+// Reads the keys of models that can continue a text, and of models that transformers knows.
 void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& run) {
   ReadKeysIf(
       family.TakesTokens(), object, TextKeys(), run,
@@ -205,7 +205,7 @@ std::optional<ProfileConfig> ParseProfile(JsonObject object) {
   return profile;
 }
 
-// Names that results of evaluations have already.
+// Names that results of evaluations already use.
 const std::set<std::string> kResultNames = {"loss",       "accuracy", "correct", "samples",
                                             "perplexity", "tokens",   "step",    "epoch",
                                             "attempt",    "event"};
@@ -265,15 +265,15 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   return run;
 }
 
-// The optimizer of a recipe without one, which DeepSpeed leaves to the program.
+// Returns the optimizer for a recipe without one; DeepSpeed leaves this case to the program.
 OptimizerConfig DefaultOptimizer() {
   OptimizerConfig optimizer;
   optimizer.name = "AdamW";
   return optimizer;
 }
 
-// Reads the section, or the content of a file by which the launcher has replaced it; then
-// engine_source has its name.
+// Reads the section, or the content of the file that the launcher has put in its place;
+// engine_source then has the file's name.
 EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, const ModelConfig& model,
                          int64_t ranks) {
   const std::optional<std::string> file = object.String("engine_source");
@@ -299,7 +299,7 @@ EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, const
   return config;
 }
 
-// Returns the configuration in each precision, whatever its own is.
+// Returns the configuration in each precision, whatever precision it has itself.
 std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
                                              const std::string& source, const ModelConfig& model,
                                              int64_t ranks) {

@@ -28,14 +28,14 @@
 
 namespace dslaunch {
 
-// A metric of the user's own (dslaunch/plugin.h).
+// A metric that the user has written (dslaunch/plugin.h).
 struct MetricConfig {
   std::string name;    // name of an entry of run.metrics
-  std::string plugin;  // run.metrics_plugin; default: the data set's library, or the model's
-  std::string params;  // run.metrics_params.NAME as JSON text, "{}" without; the plugin reads it
+  std::string plugin;  // run.metrics_plugin; default: the library of the data set, or of the model
+  std::string params;  // run.metrics_params.NAME as JSON text, default "{}"; the plugin reads it
 };
 
-// run.profile. The section turns it on, unless it has "enabled": false.
+// run.profile. The presence of the section enables it, unless it has "enabled": false.
 struct ProfileConfig {
   bool enabled = true;
   int64_t wait = 1;    // optimizer steps at the start that are not profiled
@@ -47,36 +47,36 @@ struct ProfileConfig {
 
 struct RunConfig {
   DeviceKind device = DeviceKind::kAuto;  // "auto" | "cuda" | "cpu"
-  std::optional<int64_t> epochs;          // training needs one of these two
+  std::optional<int64_t> epochs;          // training needs epochs or steps
   std::optional<int64_t> steps;           // optimizer steps
   uint64_t seed = 0;
-  // Optimizer steps between evaluations; there is always one at the end.
+  // Optimizer steps between evaluations; there is always an evaluation at the end.
   std::optional<int64_t> eval_every;
   // Metrics of a plugin, which evaluations compute besides the loss.
   std::vector<MetricConfig> metrics;
-  std::string metrics_jsonl;  // rank 0 appends one object per step here; empty: nowhere
+  std::string metrics_jsonl;  // file to which rank 0 appends an object for each step; empty: none
   // Optimizer steps between copies of each rank's state in the memory of its node; 0: no copies.
   int64_t memory_checkpoint = 0;
   std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it
-  std::optional<int64_t> save_every;   // optimizer steps; there is always a checkpoint at the end
-  std::string resume = "auto";         // "auto", "none", or a tag such as "step_000120"
-  int64_t keep_checkpoints = 2;        // number kept of one run; older checkpoints are removed
-  bool async_save = false;             // steps wait for a copy only, not for the disk
-  bool load_module_only = false;       // start at step 1 with a checkpoint's weights
-  std::string resume_from;             // start from this checkpoint, also another program's
-  std::string init_weights;            // a safetensors file or a folder with model.safetensors
-  std::string export_hf;               // a folder to write config.json and model.safetensors into
-  std::string trace;                   // folder for a Chrome trace of each rank; empty: no traces
-  std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
-  double collective_timeout_s = 600;   // limit of a rank's wait for other ranks
-  bool deterministic = false;          // whether to use only algorithms that repeat bit by bit
-  bool tf32 = false;                   // fp32 products on GPUs round their factors to TF32
-  // Peak of one rank's hardware, for the metrics' mfu; nullopt: from a table of GPU names.
+  std::optional<int64_t> save_every;  // optimizer steps; there is always a checkpoint at the end
+  std::string resume = "auto";        // "auto", "none", or a tag such as "step_000120"
+  int64_t keep_checkpoints = 2;   // number of checkpoints kept of one run; older ones are removed
+  bool async_save = false;        // steps wait for a copy in memory only, not for the disk
+  bool load_module_only = false;  // start at step 1 with the weights of a checkpoint
+  std::string resume_from;        // start from this checkpoint, which may be another program's
+  std::string init_weights;       // a safetensors file or a folder with model.safetensors
+  std::string export_hf;          // folder for config.json and model.safetensors
+  std::string trace;              // folder for a Chrome trace of each rank; empty: no traces
+  std::optional<double> time_limit_s;  // time after which to finish the step, save and exit with 85
+  double collective_timeout_s = 600;   // limit of a wait for other ranks
+  bool deterministic = false;  // whether to use only algorithms whose results repeat bit by bit
+  bool tf32 = false;           // whether fp32 products on GPUs round their factors to TF32
+  // Peak rate of one rank's hardware, for mfu in the metrics; nullopt: from a table of GPU names.
   std::optional<double> peak_tflops;
   std::optional<ProfileConfig> profile;
   std::optional<int64_t> check_replicas_every;  // steps between comparisons of the ranks' weights
-  // "micro_batch": the mean of each micro-batch counts the same, as in DeepSpeed. "tokens", of
-  // other data "samples": each of the global batch counts the same.
+  // "micro_batch": every micro-batch's mean has equal weight, as in DeepSpeed. "tokens", or
+  // "samples" for data without tokens: every token or sample of the global batch has equal weight.
   bool normalize_by_targets =
       false;  // run.loss_normalization: "micro_batch" | "tokens" | "samples"
 
@@ -92,21 +92,21 @@ struct RunConfig {
   // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |
   // "compare_precision" | "trial"
   Mode mode = Mode::kTrain;
-  // plan_memory: number of ranks, and of ranks on a node at most; nullopt: the job's numbers.
+  // plan_memory: number of ranks, and maximum on a node; nullopt: the job's numbers.
   std::optional<int64_t> ranks, ranks_per_node;
   std::string pipeline_svg;  // plan_pipeline: SVG file for the drawing; empty: no file
-  std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
-  // Models of tokens.
+  std::string predictions;   // predict: JSON lines file for the output; empty: stdout
+  // For models that take tokens:
   std::string tokenizer;  // folder with tokenizer.json; empty: init_weights, or tokens are bytes
   std::string eval_file;  // evaluate: JSON lines of documents or questions; empty: the data
   std::string prompt;     // predict: text that the model continues
-  std::string prompts;    // predict: JSON lines of such texts; excludes `prompt`
+  std::string prompts;    // predict: JSON lines of such texts; not together with `prompt`
   int64_t max_new_tokens = 128;
-  double temperature = 1.0;       // 0: always the likeliest token
-  int64_t top_k = 0;              // 0: all
-  double top_p = 1.0;             // 1: all
-  std::vector<std::string> stop;  // strings before which a text ends
-  // Whether the run evaluates or continues other texts than the data.
+  double temperature = 1.0;       // 0: always the most likely token
+  int64_t top_k = 0;              // number of most likely tokens to choose from; 0: all
+  double top_p = 1.0;             // total probability of the tokens to choose from; 1: all
+  std::vector<std::string> stop;  // strings at which a text ends; they are not part of it
+  // Whether the run evaluates or continues texts other than the data.
   bool has_own_texts() const {
     return mode == Mode::kEvaluate ? !eval_file.empty()
                                    : mode == Mode::kPredict && !(prompt.empty() && prompts.empty());
@@ -117,18 +117,19 @@ struct Recipe {
   ModelConfig model;
   std::string model_text;  // the section as JSON
   // Model, data, engine and seed as JSON. Runs with the same text are the same run, even if one is
-  // longer or saved elsewhere.
+  // longer or saves elsewhere.
   std::string identity;
   DataConfig data;
   RunConfig run;
   EngineConfig engine;
-  // The adapters that are trained; all other parameters are frozen. nullopt: the model is trained.
+  // The adapters that are trained, while all other parameters are frozen. nullopt: the model is
+  // trained.
   std::optional<LoraConfig> lora;
   // compare_precision: the engine in fp32, bf16 and fp16.
   std::vector<EngineConfig> engines;
 };
 
-// Read a recipe, or only its section "model". `ranks` is the world size, which run.ranks replaces.
+// Read a recipe, or only its section "model". `ranks` is the world size; run.ranks has priority.
 // Throw TrainError kBadInput, naming `source` and the key.
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source);
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);

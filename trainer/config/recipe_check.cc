@@ -30,7 +30,8 @@ void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// Refuses settings that need all ranks in each step, because with staleness ranks make steps alone.
+// Refuses settings that need all ranks in each step, because with staleness ranks make steps
+// independently.
 void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
   if (run.normalize_by_targets) {
@@ -47,7 +48,7 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   }
 }
 
-// Plans need no other ranks.
+// Checks how ranks that divide layers are placed on nodes. Plans need no other ranks.
 void CheckNodes(const Recipe& recipe, const std::vector<int>& ranks_of_nodes) {
   using Mode = RunConfig::Mode;
   if (recipe.run.mode == Mode::kPlanMemory || recipe.run.mode == Mode::kPlanPipeline) return;
@@ -83,7 +84,7 @@ void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
   }
 }
 
-// Refuses a run without what its mode needs, and keys of other modes.
+// Refuses a run that lacks what its mode needs, and keys of other modes.
 void CheckMode(JsonObject& object, const RunConfig& run) {
   using Mode = RunConfig::Mode;
   const bool trains =
@@ -137,7 +138,7 @@ void CheckRunFitsEngine(const JsonObject& run, const Recipe& recipe) {
   }
 }
 
-// Converts the trainer's exceptions, because the launcher uses none.
+// Converts the trainer's exceptions to values, because the launcher uses no exceptions.
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks,
                                          const std::vector<int>& ranks_of_nodes) {
   try {

@@ -1,5 +1,5 @@
-// Checks of a whole recipe: the front end's before any rank starts, of everything that can be
-// judged without a node, and of settings that exclude each other.
+// Checks a whole recipe: the front end checks all that can be judged without a node before any rank
+// starts, and settings that exclude each other are refused.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct RecipeProblem {
   std::string message;  // one sentence with the key and the remedy
 };
 
-// Returns what ParseRecipe, hence the trainer, refuses; nullopt if it accepts the recipe. `ranks`
-// is the world size; 0 if it is not known yet, so that batch sizes are not compared with it.
-// `ranks_of_nodes` has the number of ranks of each node, in the order of the ranks; empty if it is
-// not known yet.
+// Returns the problem for which ParseRecipe, and so the trainer, refuses the recipe; nullopt if it
+// accepts it. `ranks` is the world size; 0 if it is not known yet, so that batch sizes are not
+// compared with it. `ranks_of_nodes` has the number of ranks of each node, in the order of the
+// ranks; empty if it is not known yet.
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks,
                                          const std::vector<int>& ranks_of_nodes = {});
 
@@ -34,13 +34,13 @@ struct TunableSettings {
   int64_t stages = 1;       // stages of the pipeline
   int64_t tensor_size = 1;  // ranks that divide each layer
   int zero_stage = 0;
-  bool offloads_optimizer = false;  // to main memory or files
+  bool offloads_optimizer = false;  // whether to main memory or to files
   bool offloads_parameters = false;
   int64_t number_checkpoints = 0;   // activation_checkpointing.number_checkpoints
   int64_t checkpoint_interval = 0;  // pipeline.activation_checkpoint_interval
 };
 
-// Returns nullopt if CheckRecipe finds a problem.
+// Returns nullopt if CheckRecipe finds a problem in the recipe.
 std::optional<TunableSettings> ReadTunableSettings(const std::string& json_text, int64_t ranks);
 
 // Refuse keys of the section `run` that its mode excludes or that contradict each other. Throw

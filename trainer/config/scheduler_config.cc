@@ -12,7 +12,7 @@ constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr char kFraction[] = "fraction of the optimizer's learning rate";
 constexpr char kNeeded[] = "is missing; this schedule needs it";
 
-// 0 for "auto", which FitToRun replaces.
+// Reads total_num_steps; 0 for "auto", which FitToRun replaces.
 template <class Schedule>
 KeyRow<Schedule> TotalStepsKey() {
   return Required<Schedule>({"total_num_steps",
@@ -34,7 +34,7 @@ KeyTable<Schedule> WarmupKeys() {
                                  WordKey("warmup_type", &Warmup::linear, {"log", "linear"}, "")});
 }
 
-// The keys of each schedule in "params"; the argument only selects it.
+// Return the keys of each schedule in "params"; the argument only selects the schedule.
 KeyTable<ConstantLr> ScheduleKeys(const ConstantLr&) { return {}; }
 
 KeyTable<WarmupLr> ScheduleKeys(const WarmupLr&) {
@@ -121,7 +121,7 @@ LrSchedule ReadSchedule(JsonObject& params) {
   return ReadKeys(params, ScheduleKeys(Schedule()));
 }
 
-// The step to resume from in the constructors of DeepSpeed and PyTorch.
+// Keys of the step to resume from in the constructors of DeepSpeed and PyTorch.
 constexpr char kDeepSpeedStart[] = "last_batch_iteration";
 constexpr char kTorchStart[] = "last_epoch";
 

@@ -15,22 +15,22 @@
 namespace dslaunch {
 
 struct SchedulerConfig {
-  std::string name;  // spelling of the recipe; empty without a schedule
+  std::string name;  // spelled as in the recipe; empty without a schedule
   LrSchedule schedule;
-  // total_num_steps is "auto": FitToRun sets it before the first step.
+  // Whether total_num_steps is "auto", so that FitToRun sets it before the first step.
   bool fits_run = false;
 };
 
 // Sets the length of a schedule whose total_num_steps is "auto"; does not change others.
 void FitToRun(SchedulerConfig& scheduler, int64_t steps);
 
-// Returns a sentence if the warm-up does not end within the schedule's length or within the run of
-// `steps` steps (nullopt: not known), else "". `lr` is the optimizer's.
+// Returns a sentence if the warm-up does not end within the schedule's length, or within the run of
+// `steps` steps (nullopt: not known); else "". `lr` is the optimizer's rate.
 std::string WarmupRemark(const SchedulerConfig& scheduler, double lr, std::optional<int64_t> steps);
 
 // Throws TrainError kBadInput, naming the key.
 SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimizer);
-// null without a schedule.
+// Returns null without a schedule.
 nlohmann::ordered_json ShowScheduler(const SchedulerConfig& scheduler);
 
 }  // namespace dslaunch

@@ -12,7 +12,7 @@ struct UnsupportedKey {
   const char* why;
 };
 
-// Accepted as null, false, {} and {"enabled": false}.
+// Keys that are accepted as null, false, {} and {"enabled": false}.
 const UnsupportedKey kUnsupported[] = {
     {"autotuning",
      "is DeepSpeed's search for a configuration; remove it, and run dslaunch tune RECIPE"},
@@ -42,7 +42,8 @@ struct StandardKey {
 constexpr char kMonitor[] =
     "it is an external service; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
 
-// Accepted with DeepSpeed's default; sections with "enabled": false with any other value.
+// Keys that are accepted with DeepSpeed's default. A section with "enabled": false may have any
+// other value.
 const StandardKey kStandard[] = {
     {"comet",
      R"({"enabled": false, "samples_log_interval": 100, "project": null, "workspace": null,
@@ -88,7 +89,7 @@ void RefuseUnsupportedKeys(JsonObject& engine) {
   for (const StandardKey& item : kStandard) {
     engine.RefuseUnlessStandard(item.key, json::parse(item.standard), item.why);
   }
-  // They choose how DeepSpeed does its work, and change no result.
+  // Keys that choose how DeepSpeed works, and change no result.
   for (const char* key :
        {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"}) {
     (void)engine.Bool(key);

@@ -5,8 +5,8 @@
 namespace dslaunch {
 namespace {
 
-// DeepSpeed's fields have names without "stage3_", which it takes as well. Returns the one of both
-// that `object` has; `key` if it has none, or begins otherwise.
+// DeepSpeed's fields have names without "stage3_", which it accepts as well. Returns the name that
+// `object` has; `key` if it has neither, or if `key` begins otherwise.
 const char* Stage3Name(const JsonObject& object, const char* key) {
   constexpr std::string_view kPrefix = "stage3_";
   if (!std::string_view(key).starts_with(kPrefix)) return key;
@@ -18,8 +18,8 @@ const char* Stage3Name(const JsonObject& object, const char* key) {
   return field;
 }
 
-// A key of which only DeepSpeed's default is accepted: of an extension of ZeRO that dslaunch does
-// not have, or of DeepSpeed's implementation.
+// A key of which only DeepSpeed's default is accepted. It belongs to an extension of ZeRO that
+// dslaunch does not have, or to DeepSpeed's implementation.
 struct FixedKey {
   const char* key;
   nlohmann::json standard;
@@ -91,7 +91,7 @@ const KeyTable<ZeroConfig>& ZeroKeys() {
   return kKeys;
 }
 
-// Choose among DeepSpeed's implementations, or ask for what dslaunch always does.
+// Returns keys that choose among DeepSpeed's implementations, or request what dslaunch always does.
 const KeyTable<ZeroConfig>& KeysWithoutEffect() {
   using Z = ZeroConfig;
   static const KeyTable<Z> kKeys = {IgnoredBool<Z>("elastic_checkpoint"),
@@ -149,7 +149,8 @@ Offload ReadOffload(JsonObject object, const KeyTable<Offload>& table) {
   return offload;
 }
 
-// cpu_offload and cpu_offload_param, the older names of an offload to the CPU without settings.
+// Reads cpu_offload and cpu_offload_param, the older names of an offload to the CPU without
+// settings.
 void ReadOldOffload(JsonObject& object, const char* key, const char* section, Offload& offload,
                     const char* meaning) {
   const bool on = object.Bool(key).value_or(false);

@@ -12,9 +12,9 @@ class JsonObject;
 
 enum class OffloadDevice { kNone, kCpu, kNvme };
 
-// Sizes are in elements.
+// Settings of ZeRO. Sizes are numbers of elements.
 struct ZeroConfig {
-  int stage = 0;  // 0: nothing is sharded; 1: optimizer states; 2: gradients too; 3: parameters too
+  int stage = 0;  // 0: nothing sharded; 1: optimizer states; 2: gradients too; 3: parameters too
   bool contiguous_gradients = true;
   bool reduce_scatter = true;
   int64_t reduce_bucket_size = 500'000'000;
@@ -34,7 +34,7 @@ struct ZeroConfig {
 
   struct Offload {
     OffloadDevice device = OffloadDevice::kNone;
-    std::string nvme_path;  // the folder, with kNvme
+    std::string nvme_path;  // folder for kNvme
     bool pin_memory = true;
     double ratio = 1.0;  // offloaded share of the optimizer's state
   };
