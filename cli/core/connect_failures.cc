@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMaxNames = 32;
 
-// The message without the node that it begins with: "node 'a' (root@a port 22): text", "a: text".
+// Returns the message without the node at its beginning: "node 'a' (root@a port 22): text", "a:
+// text".
 std::string_view Reason(const NodeFailure& failure) {
   std::string_view text = failure.message;
   const std::string quoted = "node '" + failure.node + "'";
@@ -24,7 +25,7 @@ std::string_view Reason(const NodeFailure& failure) {
   return text.starts_with(": ") ? text.substr(2) : std::string_view(failure.message);
 }
 
-// Not as a part of a longer name.
+// Returns whether `word` contains `name`, and not as part of a longer name.
 bool Names(std::string_view word, std::string_view name) {
   const auto goes_on = [word](size_t at) {
     return at < word.size() && (std::isalnum(static_cast<unsigned char>(word[at])) != 0 ||
@@ -42,11 +43,11 @@ bool IsOneNodesOwn(std::string_view word, const NodeFailure& failure) {
     return true;
   const bool has_digit =
       std::ranges::any_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
-  return has_digit &&
-         (std::ranges::count(word, '.') >= 3 || std::ranges::count(word, ':') >= 2);  // an address
+  // A word with a digit and three dots, or two colons, is an address.
+  return has_digit && (std::ranges::count(word, '.') >= 3 || std::ranges::count(word, ':') >= 2);
 }
 
-// Returns the reason without everything that is one node's own.
+// Returns the reason with everything replaced that is specific to one node.
 std::string Kind(const NodeFailure& failure) {
   std::string kind;
   std::string_view rest = Reason(failure);

@@ -1,4 +1,4 @@
-// The contact with a session's nodes: renews their leases and notices their silence.
+// Keeps contact with a session's nodes: renews their leases and notices their silence.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace dslaunch {
 
-inline constexpr milliseconds kRenewEvery(1'000);  // longest interval of renewals
+inline constexpr milliseconds kRenewEvery(1'000);  // longest time between renewals
 
 // See SessionCore for what all parts have in common.
 class ContactCore {
@@ -26,33 +26,36 @@ class ContactCore {
               SessionOutbox& out)
       : options_(options), nodes_(nodes), job_(job), end_(end), out_(out), peers_(nodes.size()) {}
 
-  // A new connection to the node is there.
+  // Called when there is a new connection to the node.
   void OnReached(size_t index);
-  // A node runs again.
+  // Called when the node runs again.
   void OnRunAgain(size_t index) { peers_[index].silence_warned = false; }
-  // The node's next event is awaited from now on.
+  // Called when the session waits for the node's next event from now on.
   void OnListening(size_t index, Clock::time_point now);
-  // It is not awaited, because this side does not read: the terminal takes no output, or the stream
-  // has ended.
+  // Called when the session stops reading the node's events, because the terminal accepts no output
+  // or the stream has ended.
   void OnHolding(size_t index) { peers_[index].silence.Hold(); }
-  // The agent's answer, which it gives whatever else it waits for; nullopt: not within the action's
-  // time-out. Other failures need not be reported.
+  // Handles the agent's answer to a renewal, which it sends whatever else it is waiting for;
+  // nullopt: it did not answer within the action's time-out. Other failures need not be reported.
   void OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
   void SetRenewTimer(Clock::time_point now);
   void OnRenewTimer(Clock::time_point now);
   void SetWatchTimer(Clock::time_point now);
-  // The first half of a watch. Asks to stop a job that cannot start without a silent node.
+  // First half of a watch: asks to stop a job that cannot start without a silent node.
   void OnWatchTimer(Clock::time_point now);
-  // The second half. Warns of silent nodes, and stops waiting for them once all nodes are silent.
+  // Second half of a watch: warns of silent nodes, and stops waiting for them once all nodes are
+  // silent.
   void WatchSilence(Clock::time_point now);
 
-  // The node counts as lost.
+  // Returns whether the node has been silent for so long that it counts as lost.
   bool IsSilent(size_t index, Clock::time_point now) const;
-  // For how long there was no sign of life from the node while this side listened.
+  // Returns how long the node has given no sign of life, counting only time in which the session
+  // read from it.
   Clock::duration SilentFor(size_t index, Clock::time_point now) const {
     return peers_[index].silence.SilentFor(now);
   }
-  // For how long there was none, also while this side did not listen.
+  // Returns how long the node has given no sign of life, including time in which the session did
+  // not read from it.
   Clock::duration SinceLastSeen(size_t index, Clock::time_point now) const {
     return peers_[index].silence.SinceLastSeen(now);
   }
@@ -78,10 +81,10 @@ class ContactCore {
   SessionOutbox& out_;
   std::vector<Peer> peers_;  // indexed by node
   std::optional<Clock::time_point> watch_due_;
-  // Newest message of any node, even of one that has ended since.
+  // Time of the newest message from any node, including nodes that have ended since.
   Clock::time_point newest_contact_;
-  Clock::time_point all_silent_until_;  // the end of the last silence of all nodes (the cut)
-  Clock::time_point all_back_by_;       // latest time for a message of each node after the cut
+  Clock::time_point all_silent_until_;  // end of the last silence of all nodes (the cut)
+  Clock::time_point all_back_by_;       // by then every node must have sent a message after it
   bool all_silent_warned_ = false;
 };
 

@@ -12,11 +12,11 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kSameInterrupt(100);
-// For a supervisor that has just noticed a stopped agent.
+// Limit for a supervisor that has just noticed that its agent has stopped.
 constexpr milliseconds kSilentNodeWait(2'000);
-// A reader that takes nothing for so long is not waited for any more.
+// Time after which a reader that accepts nothing is no longer waited for.
 constexpr std::chrono::seconds kReaderPatience(60);
-// Shorter limit after the user asked for the end.
+// Shorter limit once the user has requested the end.
 constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 
 }  // namespace
@@ -24,10 +24,11 @@ constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 // --- The user ---
 
 void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
-  // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
+  // timeout(1) and some job systems signal both the process and its group; the two signals are one
+  // request.
   const std::optional<Clock::time_point> before = std::exchange(interrupted_at_, now);
   if (before && now - *before < kSameInterrupt) return;
-  if (detaching_) return;  // a moment, and the job is no longer ours to end
+  if (detaching_) return;  // in a moment the job no longer belongs to this process
   const bool again = std::exchange(was_interrupted_, true);
   const std::string name = SignalName(signal_number);
   const pb::Cause cause =
@@ -42,8 +43,8 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
   Bound(now);
 }
 
-// The ready barrier has passed, so there is a job to leave. Nodes that are not there have no part
-// in it.
+// The ready barrier has passed, so all ranks are started. Nodes that are not connected are not part
+// of the job.
 void EndCore::Detach() {
   if (std::exchange(detaching_, true)) return;
   nodes_.StopConnecting();
@@ -55,7 +56,7 @@ void EndCore::Detach() {
   }
 }
 
-// One node that cannot be left ends the job: half of it would need this front end.
+// If one node cannot be detached, the job ends, because a part of it would need this front end.
 void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
   --detaches_pending_;
   if (!result.ok() && std::exchange(detaching_, false)) {
@@ -75,7 +76,7 @@ void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
 
 // --- The wait for the nodes ---
 
-// Once the end has begun it has a bound, whatever the nodes do.
+// Starts the time limit for the end, whatever the nodes do.
 void EndCore::Bound(Clock::time_point now) {
   if (std::exchange(is_bounded_, true)) return;
   is_brief_ = false;
@@ -84,7 +85,8 @@ void EndCore::Bound(Clock::time_point now) {
 }
 
 void EndCore::OnNodeEnded(Clock::time_point now) {
-  // Each node's end leads here: mostly the node that was needed before still is.
+  // This runs at the end of each node. Usually the node that was needed before still is, so it is
+  // checked first.
   for (size_t looked_at = 0; looked_at < nodes_.size(); ++looked_at) {
     if (IsNeeded(ViewOf(needed_))) return;
     needed_ = (needed_ + 1) % nodes_.size();
@@ -109,11 +111,11 @@ void EndCore::OnTimer(std::optional<Clock::duration> reader_still_for, Clock::ti
   if (!reader_still_for || is_brief_ || output_is_dropped_) {
     GiveUpWaiting();
   } else if (*reader_still_for < kReaderPatience) {
-    // A node that waits for our own terminal is not late.
+    // A node that waits for this process's terminal is not late.
     is_bounded_ = false;
     Bound(now);
   } else {
-    // Its report may be unread behind its output.
+    // The node's report may be unread behind its output.
     DropOutput();
     out_.Do(action::SetTimer{SessionTimer::kTeardown, now + dead_after()});
   }

@@ -1,5 +1,5 @@
-// How a session ends: in bounded time, whatever the nodes do, and with a full report; on the user's
-// signal; or by detaching from its job.
+// Ends a session: in bounded time, whatever the nodes do, and with a full report; on the user's
+// signal; or by detaching from the job.
 #pragma once
 
 #include <cstddef>
@@ -22,23 +22,23 @@ class EndCore {
   EndCore(const SessionOptions& options, SessionNodes& nodes, JobState& job, SessionOutbox& out)
       : options_(options), nodes_(nodes), job_(job), out_(out) {}
 
-  // The user wants the job to end. The second signal kills.
+  // Handles the user's request to end the job. The second signal kills the ranks at once.
   void OnInterrupt(int signal_number, Clock::time_point now);
-  // Leaves the job to its nodes. Precondition: all ranks are started.
+  // Detaches from the job, which its nodes continue. Precondition: all ranks are started.
   void Detach();
   void OnDetached(const Result<void>& result, Clock::time_point now);
-  // The job has to end after all.
+  // Called when the job must end instead of being detached.
   void CancelDetach() { detaching_ = false; }
-  // The end has begun: bounds the wait for the nodes.
+  // Starts the time limit of the wait for the nodes, because the job is ending.
   void Bound(Clock::time_point now);
-  // Nothing more will arrive from a node.
+  // Called when nothing more will arrive from a node.
   void OnNodeEnded(Clock::time_point now);
   // `reader_still_for`: see OnReader.
   void OnTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
-  // The terminal or another reader of this output holds up the messages of the nodes, and has read
-  // nothing for so long; nullopt: it holds nothing up.
+  // Called with the time for which the reader of this output (such as the terminal) has read
+  // nothing while it holds up the nodes' messages; nullopt: it does not hold them up.
   void OnReader(std::optional<Clock::duration> still_for);
-  // Ends the session without the nodes that have not ended.
+  // Ends the session without waiting for the nodes that have not ended.
   void GiveUpWaiting();
   void Finish();
 
@@ -46,9 +46,9 @@ class EndCore {
   bool detaching() const { return detaching_; }
   bool detached() const { return detached_; }
   bool finished() const { return finished_; }
-  // Some output of ranks was not shown, because the terminal or pipe did not take it.
+  // Whether some output of ranks was not shown because the terminal or pipe did not accept it.
   bool output_is_dropped() const { return output_is_dropped_; }
-  // The node did not end in time: its end is not waited for any longer.
+  // Whether the node did not end in time, so that the session no longer waits for it.
   bool HasGivenUp(size_t index) const { return given_up_.contains(index); }
 
  private:
@@ -61,9 +61,9 @@ class EndCore {
   JobState& job_;
   SessionOutbox& out_;
   std::set<size_t> given_up_;  // nodes that did not end in time
-  size_t needed_ = 0;          // the node whose end was last found to be waited for
+  size_t needed_ = 0;          // node for whose end the session was last found to be waiting
   bool is_bounded_ = false;
-  bool is_brief_ = false;  // the timer was set for silent nodes alone
+  bool is_brief_ = false;  // whether the timer waits for silent nodes only
   bool output_is_dropped_ = false;
   bool was_interrupted_ = false;
   std::optional<Clock::time_point> interrupted_at_;

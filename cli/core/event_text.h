@@ -1,4 +1,4 @@
-// Text of a node's event, for the log of every step.
+// Describes events of a node, for the log.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace dslaunch {
 
-// One sentence without a period; empty for events that are shown elsewhere or are very frequent.
+// Returns one sentence without a period; empty for events that are shown elsewhere or are very
+// frequent.
 std::string EventText(const std::string& node, const pb::NodeEvent& event);
 
 }  // namespace dslaunch

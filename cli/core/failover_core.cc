@@ -11,7 +11,8 @@ void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::t
   peers_[index].awaits_failover = true;
   peers_[index].was_idle = lost.idle();
   const bool is_first = !rendezvous_lost_;
-  // The host reports that the others are lost, which holds only where none of them reports.
+  // The host reports that the other nodes are lost, which counts only if none of them reports a
+  // loss.
   const bool by_host = index == nodes_.host();
   const bool is_better =
       !by_host && !is_first && (reported_by_host_ || lost.attempt() > rendezvous_lost_->attempt());
@@ -27,8 +28,7 @@ void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::t
   }
 }
 
-// A node that is reached now has no rendezvous to join. The report of one node does not count: that
-// node may have lost its own network.
+// The report of a single node does not count, because that node may have lost its own network.
 bool FailoverCore::IsHostLost() const {
   const size_t host = nodes_.host();
   return failing_over_ || nodes_[host].stream_ended || peers_[host].awaits_failover;
@@ -37,7 +37,7 @@ bool FailoverCore::IsHostLost() const {
 bool FailoverCore::IsHostGone(Clock::time_point now) const {
   if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
   const size_t host = nodes_.host();
-  // A host that gave the rendezvous up reports it after its ranks have ended.
+  // A host that gives up the rendezvous reports that after its ranks have ended.
   if (nodes_[host].is_empty || peers_[host].awaits_failover) return true;
   return (nodes_[host].stream_ended
               ? contact_.SinceLastSeen(host, now)
@@ -65,8 +65,9 @@ void FailoverCore::Check(Clock::time_point now) {
   const size_t host = nodes_.host();
   std::vector<FailoverView> views = Views(now);
   const bool may_restart = job_.restarts() < options_.job.policy().max_restarts();
-  // The others have left it for good, so its end is hastened rather than waited for. It may have
-  // used the last restart to continue without them.
+  // The other nodes have left the host for good, so it is ended at once instead of waiting for its
+  // end. That needs a restart, because the host may have used the last one to continue without
+  // them.
   if (!IsHostGone(now)) {
     const bool is_heard =
         contact_.SilentFor(host, now) < milliseconds(options_.job.timeouts().dead_ms()) / 2;
@@ -125,7 +126,7 @@ void FailoverCore::Move(size_t index) {
   if (follows || index == nodes_.host()) out_.Ask(session_request::Keep{index});
   if (index == nodes_.host()) return;
   if (!follows) {
-    // It looks for the lost rendezvous, or the new one cannot be named to it.
+    // The node looks for the lost rendezvous, or cannot be informed of the new one.
     if (nodes_[index].is_reached && !nodes_[index].is_preparing) nodes_.Abandon(index);
     return;
   }

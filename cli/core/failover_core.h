@@ -1,10 +1,11 @@
-// Failover: when the node that hosts the rendezvous is lost, the session names another host.
+// Failover: when the node that hosts the rendezvous is lost, the session chooses another host.
 //
-// Only the front end may: the nodes cannot tell a dead node from a cut network, and two halves that
-// both continue would write over each other. It sees both sides, and waits until the lost node has
-// surely ended its ranks: its supervisor has ended, or the node has been silent for as long as its
-// own lease and the teardown after it take. A closed link proves nothing: a cut network closes our
-// side of it, while the node's side stays open.
+// Only the front end may do that: the nodes cannot tell a dead node from a cut network, and two
+// halves that both continue would overwrite each other's files. The front end sees both sides. It
+// waits until the lost node has certainly ended its ranks: until its supervisor has ended, or the
+// node has been silent for as long as its lease and the teardown after it can take. A closed link
+// proves nothing, because a cut network closes this side of the link while the node's side stays
+// open.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,8 @@ class FailoverCore {
   // A bug that the simulator must find.
   enum class PlantedBug {
     kNone,
-    // The failover begins as soon as the loss is reported, before the lost node's lease is over.
+    // Begins the failover as soon as the loss is reported, before the lost node's lease has
+    // expired.
     kFailsOverTooEarly,
   };
 
@@ -45,17 +47,17 @@ class FailoverCore {
         bug_(bug),
         peers_(nodes.size()) {}
 
-  // The node has lost its rendezvous.
+  // Handles a node's report that it has lost its rendezvous.
   void OnLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
-  // The node's stream of events has ended; or it runs again.
+  // Called when the node's stream of events has ended, or when the node runs again.
   void StopAwaiting(size_t index) { peers_[index].awaits_failover = false; }
-  // `host`: the node that the request named.
+  // `host` is the node that the request named as the new host.
   void OnAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
-  // Fails over once the host is surely gone. Precondition: the caller knows that this process could
-  // run, so that silence means something.
+  // Begins a failover once the host has certainly ended. Precondition: this process was able to
+  // run, so a silence is the node's.
   void Check(Clock::time_point now);
 
-  // There is no rendezvous to join for a node that is reached now.
+  // Returns whether there is currently no rendezvous that a reconnected node could join.
   bool IsHostLost() const;
   bool AwaitsFailover(size_t index) const { return peers_[index].awaits_failover; }
 
@@ -69,7 +71,7 @@ class FailoverCore {
   std::vector<FailoverView> Views(Clock::time_point now) const;
   void FailOverTo(size_t host, std::vector<FailoverView> views);
   void OnFailedOver(const pb::RendezvousOpened& opened);
-  // Lets the node follow the new rendezvous, or ends it.
+  // Makes the node join the new rendezvous, or ends the node.
   void Move(size_t index);
   void StopWithout(const std::string& why);
 
@@ -80,11 +82,11 @@ class FailoverCore {
   SessionOutbox& out_;
   const PlantedBug bug_;
   std::vector<Peer> peers_;                            // indexed by node
-  std::optional<pb::RendezvousLost> rendezvous_lost_;  // newest report
-  bool reported_by_host_ = false;  // the host reported that it gave the rendezvous up
-  bool failing_over_ = false;      // the new host's answer is awaited
-  pb::FailoverRequest request_;    // the newest
-  uint64_t begun_attempt_ = 0;     // the newest that a failover was to begin
+  std::optional<pb::RendezvousLost> rendezvous_lost_;  // report of the newest attempt
+  bool reported_by_host_ = false;  // whether the host itself gave up the rendezvous
+  bool failing_over_ = false;      // whether the new host has not answered yet
+  pb::FailoverRequest request_;    // newest request
+  uint64_t begun_attempt_ = 0;     // newest attempt that a failover was to begin
 };
 
 }  // namespace dslaunch

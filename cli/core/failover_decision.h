@@ -19,39 +19,40 @@ struct FailoverView {
   bool was_idle = false;         // the node had no ranks when it lost its rendezvous
   bool will_join = false;        // the node is reached again and joins the next rendezvous
   bool spare = false;
-  bool is_part = false;  // has ranks, or may get some
-  bool silent = false;   // the node was silent until it counted as lost
+  bool is_part = false;  // the node has ranks, or may get some
+  bool silent = false;   // the node has been silent for so long that it counts as lost
 };
 
-// A node that has sent no heartbeat for so long has surely ended its ranks: its lease, which is
-// renewed until the node counts as lost, has run out, with what a stopped agent may add to it and
-// with the teardown that follows.
+// Returns the time after a node's last heartbeat by which it has certainly ended its ranks. It
+// covers the lease, which is renewed until the node counts as lost, the time that a stopped agent
+// may add to the lease, and the teardown that follows.
 milliseconds GoneAfter(const pb::Timeouts& timeouts);
 
-// Returns the host of the next rendezvous, once `lost_host` is surely gone or has given it up: a
-// node that waits for it, a spare only if no other waits, and `lost_host` only if none waits.
-// nullopt: no node waits, or a connected node has not noticed the loss and would continue the old
-// attempt.
+// Returns the host of the next rendezvous, once `lost_host` has certainly ended or has given the
+// rendezvous up. It is a node that waits for a failover, a spare only if no other node waits, and
+// `lost_host` only if no node waits. nullopt: no node waits, or a connected node has not noticed
+// the loss and would continue the old attempt.
 std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, size_t lost_host);
 
-// Returns whether `host`, although it sends heartbeats, is to end: several other nodes have lost
-// its rendezvous, and none continues with it. A single other node may be cut off itself.
+// Returns whether `host` must end although it sends heartbeats, because several other nodes have
+// lost its rendezvous and none continues with it. A single node that has lost it may be cut off
+// itself.
 bool IsHostCutOff(const std::vector<FailoverView>& nodes, size_t host);
 
 struct FailoverInfo {
   size_t lost_host = 0;
   pb::RendezvousLost lost;  // the report of the newest attempt
-  uint64_t attempt = 0;     // the newest that was seen to start, or that a failover was to begin
-  uint32_t restarts = 0;    // used up
+  uint64_t attempt = 0;   // newest attempt that was seen to start, or that a failover was to begin
+  uint32_t restarts = 0;  // number of restarts used
   uint32_t max_restarts = 0;
   size_t min_nodes = 1;
   std::vector<FailoverView> nodes;
 };
 
-// The new rendezvous gives no attempt's number a second time. The lost one may have begun attempts
-// that no node here knows of: with nodes that do not wait for a failover, and with idle ones that
-// its message did not reach. As many numbers are left out as there may be such attempts; none where
-// these nodes are too few for an attempt.
+// Returns the request that opens the new rendezvous on `host`. Its attempt numbers must be new. The
+// lost rendezvous may have begun attempts that no node here knows of: with nodes that do not wait
+// for a failover, and with idle nodes that its message did not reach. So as many numbers are
+// skipped as there may be such attempts; none if those nodes are too few for an attempt.
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info);
 
 }  // namespace dslaunch

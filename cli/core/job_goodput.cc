@@ -24,8 +24,8 @@ GoodputTimes ToTimes(const pb::RankGoodput& rank) {
   return times;
 }
 
-// Makes the sum `whole`: adds what is missing to `missing`, or takes from the largest ones what
-// another clock has counted too much.
+// Changes the times so that their sum is `whole`: adds what is missing to `missing`, or reduces the
+// largest times by the excess, which comes from another clock.
 void MakeSum(GoodputTimes& times, uint64_t whole, GoodputBucket missing) {
   uint64_t sum = times.Sum();
   if (sum < whole) times[missing] += whole - sum;
@@ -61,7 +61,7 @@ void JobGoodput::OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_po
 void JobGoodput::OnStarted(size_t index, const pb::Started& started, Clock::time_point now) {
   ranks_ = std::max(ranks_, started.world_size());
   if (started.attempt() > attempt_) {
-    const bool is_first = attempt_ == 0;  // a node that it does without was not one of the job's
+    const bool is_first = attempt_ == 0;  // nodes without ranks in it never counted
     attempt_ = started.attempt();
     const std::vector<uint32_t> members = IndexesOf(started.members(), nodes_.size());
     for (size_t other = 0; other < nodes_.size(); ++other) {
@@ -74,7 +74,8 @@ void JobGoodput::OnStarted(size_t index, const pb::Started& started, Clock::time
   }
   Node& node = nodes_[index];
   if (!node.counts) {
-    // It was a spare, or comes back. Its earlier times are settled or belong to no rank.
+    // The node was a spare, or has come back. Its earlier times are settled already, or belong to
+    // no rank.
     node.counts = node.reported = true;
     node.since = now;
     for (Slot& slot : node.slots) slot = {};
@@ -94,7 +95,7 @@ void JobGoodput::OnReport(Node& node, const pb::NodeGoodput& goodput, Clock::tim
     const GoodputTimes newest = ToTimes(goodput.ranks(static_cast<int>(i)));
     if (!node.reported) {
       MakeSum(slot.before, whole - std::min(whole, newest.Sum()), kConnect);
-    } else if (newest.Sum() < slot.newest.Sum()) {  // another agent of the node
+    } else if (newest.Sum() < slot.newest.Sum()) {  // the report is from another agent of the node
       for (size_t k = 0; k < kGoodputBuckets; ++k)
         slot.before.us[k] += slot.newest.us[k] - std::min(slot.newest.us[k], slot.base.us[k]);
       slot.base = {};
@@ -112,7 +113,7 @@ void JobGoodput::AddTimes(const Node& node, Clock::time_point now, GoodputTimes&
                                                                : kLost;
   for (const Slot& slot : node.slots) {
     GoodputTimes times = slot.before;
-    // A value may fall in hindsight, below the base too.
+    // A later report may correct a value downwards, even below the base.
     for (size_t k = 0; k < kGoodputBuckets; ++k)
       times.us[k] += slot.newest.us[k] - std::min(slot.newest.us[k], slot.base.us[k]);
     MakeSum(times, whole, rest);
@@ -128,7 +129,7 @@ Goodput JobGoodput::At(Clock::time_point now) const {
   for (const Node& node : nodes_) {
     if (node.counts) AddTimes(node, now, goodput.times);
   }
-  // A rank may have had no node.
+  // A rank may have had no node for some time.
   MakeSum(goodput.times, goodput.wall_us * goodput.ranks, kLost);
   return goodput;
 }

@@ -1,4 +1,4 @@
-// Sums up the time of all ranks of a job by its use, from the nodes' reports. Pure.
+// Adds up the time of all ranks of a job by its use, from the nodes' reports. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace dslaunch {
 
-// A node's agent counts the times of its slots from its own start. This adds the time before that
-// (connect), the time after its loss and the time of ranks without a node (lost), and the wait for
-// the other nodes' teardown.
+// A node's agent counts the times of its slots from its own start. This class adds the time before
+// that (connect), the time after the loss of a node and of ranks without a node (lost), and the
+// time of waiting for other nodes' teardown.
 class JobGoodput {
  public:
   JobGoodput(const LaunchPlan& plan, Clock::time_point now);
@@ -27,14 +27,14 @@ class JobGoodput {
  private:
   struct Slot {
     GoodputTimes before;  // times of earlier agents, and before the agent's first report
-    GoodputTimes base;    // times of this agent when the slot began to count
+    GoodputTimes base;    // times of this agent when the slot was first counted
     GoodputTimes newest;  // newest times of this agent
   };
   struct Node {
     std::vector<Slot> slots;
-    bool counts = false;    // it has ranks, or will get some at the start
-    bool reported = false;  // an agent of it has reported
-    bool is_over = false;   // no process is left, and it reports no more
+    bool counts = false;    // whether the node has ranks, or will get some at the start
+    bool reported = false;  // whether an agent of the node has reported
+    bool is_over = false;   // whether the node has no process left, and reports no more
     Clock::time_point since;
   };
 
@@ -47,12 +47,12 @@ class JobGoodput {
   std::vector<Node> nodes_;
   GoodputTimes settled_;  // times of nodes that no longer count
   uint64_t attempt_ = 0;
-  uint32_t ranks_ = 0;  // most at once; 0 before the first attempt
+  uint32_t ranks_ = 0;  // largest number of ranks at a time; 0 before the first attempt
   const uint32_t planned_ranks_;
 };
 
-// Returns the times of a job without a front end, as its nodes report them; nullopt if no rank of
-// any was started. A node that began later is counted as connecting until then.
+// Returns the times of a job without a front end, as its nodes report them; nullopt if no node
+// started a rank. A node that began later counts as connecting until then.
 std::optional<Goodput> SumOfNodes(const std::vector<const pb::NodeGoodput*>& nodes);
 
 }  // namespace dslaunch

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Bytes of last lines of failed ranks, from all nodes together; each node has an equal share.
+// Limit of the last lines of failed ranks, for all nodes together; each node has an equal share.
 constexpr size_t kKeptLinesBytes = 64 << 20;
 
 }  // namespace
@@ -101,7 +101,7 @@ void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(members_.begin(), members_.end());
 }
 
-// A rank may end before the last rank of its node has started, so before OnStarted.
+// A rank may end before the last rank of its node has started, and so before OnStarted.
 void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   OwnRanks& own = own_ranks_[node];
   if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};
@@ -154,8 +154,8 @@ std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting
   const uint32_t about = cause.node_index();
   if (restarting.attempt() <= ended_attempt_) return {};
   ended_attempt_ = restarting.attempt();
-  // The nodes' streams may overtake each other: a node that has reconnected, or has ranks in a
-  // later attempt, is not lost again.
+  // Streams of different nodes are not ordered with each other: a node that has already
+  // reconnected, or has ranks in a later attempt, is not declared lost again.
   if (cause.kind() == pb::Cause::NODE_LOST && part_.contains(about) && ended_attempt_ >= attempt_)
     given_up_.insert(about);
   return {AttemptEndText(restarting, about < nodes_.size() ? nodes_[about].name : "")};
@@ -185,7 +185,8 @@ void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
 
 void JobState::OnDisconnected(size_t node) {
   connected_.erase(node);
-  // No rendezvous can decide on another attempt, unless the other nodes wait for a failover.
+  // No rendezvous can decide on another attempt, unless the other nodes wait for a failover, which
+  // needs a job that can be restarted.
   ending_ = ending_ || (node == rendezvous_ && !restartable_);
 }
 

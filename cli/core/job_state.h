@@ -1,5 +1,5 @@
 // The state of a job, built from the events of its nodes. Pure: each event returns the lines to
-// show the user, and the queries tell the session what to do next.
+// show to the user, and the queries tell the session what to do next.
 #pragma once
 
 #include <cstdint>
@@ -16,63 +16,65 @@
 
 namespace dslaunch {
 
-// Returns the lines for a user about the end of an attempt that another one follows. `node`: name
-// of the node of the cause.
+// Returns the lines for the user about the end of an attempt that is followed by another. `node` is
+// the name of the node of the cause.
 std::string AttemptEndText(const pb::Restarting& restarting, const std::string& node);
 
 class JobState {
  public:
   JobState(const LaunchPlan& plan, const pb::Policy& policy);
 
-  // Whether the job can outlive the loss of a rank or a node.
+  // Whether the job can continue after the loss of a rank or a node.
   bool restartable() const { return restartable_; }
 
-  // It could not be reached; the job starts without it.
+  // Called when the node could not be reached and the job starts without it.
   void OnAbsent(size_t node);
   void SetRendezvous(size_t node) { rendezvous_ = node; }
-  // `node` hosts the rendezvous after an attempt that `cause` ended. The last host is lost, unless
-  // `keeps_last`. Returns a line for the user.
+  // Called when `node` hosts the rendezvous after an attempt that `cause` ended. The previous host
+  // counts as lost unless `keeps_last`. Returns a line for the user.
   std::string OnFailedOver(size_t node, const pb::Cause& cause, bool keeps_last);
-  // The last host reported the node as lost, but it follows the new one.
+  // Called when a node that the previous host reported as lost has joined the new rendezvous.
   void OnKept(size_t node) { given_up_.erase(node); }
-  // A node that was absent or lost is part of the job again.
+  // Called when a node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
-  // Returns lines for the user, without "dslaunch: "; mostly none.
+  // Handles an event. Returns lines for the user, without "dslaunch: "; usually none.
   std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
-  // The node's stream of events has ended.
+  // Called when the node's stream of events has ended.
   void OnDisconnected(size_t node);
-  // Why it was over before the node was done.
+  // Records why the node's connection ended before the node was done.
   void OnLost(size_t node, const std::string& reason, const std::string& last_output);
-  // A node was lost before any ranks ran, and the job ends.
+  // Called when a node was lost before any rank ran, which ends the job.
   void OnLostAtStart(const pb::Cause& cause);
-  // Its node sent what no agent sends, and the job ends. The first such cause is the job's.
+  // Called when the node's agent sent an invalid message, which ends the job. The first such cause
+  // is the job's cause.
   void OnBrokenRules(const pb::Cause& cause);
-  // The user wants the job to end. What went wrong before stays the cause.
+  // Called when the user requests the job's end. An earlier failure stays the cause.
   void OnInterrupted(const pb::Cause& cause);
 
   const NodeEnd& node(size_t index) const { return nodes_[index]; }
 
-  // Every node is being torn down.
+  // Whether every node is being torn down.
   bool ending() const { return ending_; }
-  // Members that the rendezvous counted as lost: in an attempt that ended because of them, or at
-  // the end.
+  // Members that the rendezvous declared lost, either in an attempt that ended because of them or
+  // at the end.
   const std::set<size_t>& given_up() const { return given_up_; }
-  // Has ranks, or may get some: it started with the job, or its ranks started later.
+  // Whether the node has ranks, or may get some: it started with the job, or its ranks started
+  // later.
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
 
   uint64_t attempt() const { return attempt_; }  // newest attempt that started; 0 before the first
-  uint32_t restarts() const { return restarts_; }  // before that one, for failures
+  uint32_t restarts() const { return restarts_; }  // restarts after failures, before that attempt
   int world_size() const { return world_size_; }   // ranks of the newest attempt
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
-  // Ranks of the newest attempt, ascending: the ones that succeeded, and the ones that run.
+  // Ranks of the newest attempt in ascending order: those that succeeded, and those that still run.
   struct RankProgress {
     std::vector<int> succeeded;
     std::vector<int> running;
   };
   RankProgress Progress() const;
-  // By rank and attempt. Of each rank its newest attempts, kNewestAttempts of them.
+  // Ends of workers by rank and attempt, for the kNewestAttempts newest attempts of each rank.
   std::vector<pb::WorkerEnded> workers_ended() const;
 
  private:
@@ -85,7 +87,8 @@ class JobState {
     uint64_t attempt = 0;
     uint32_t first = 0;
     uint32_t count = 0;  // 0: not reported yet
-    // By rank; kBySignal, or kTolerated if the others continue. The first report counts.
+    // By rank. kBySignal, or kTolerated if the others continue without the rank. The first report
+    // counts.
     std::map<uint32_t, int> exit_codes = {};
   };
 
@@ -104,7 +107,7 @@ class JobState {
   std::set<size_t> given_up_;
   std::vector<uint32_t> members_;  // ascending
   uint64_t attempt_ = 0;
-  uint64_t ended_attempt_ = 0;  // the newest that ended for another one
+  uint64_t ended_attempt_ = 0;  // newest attempt that was followed by another
   uint32_t restarts_ = 0;
   int world_size_;
   bool ending_ = false;
@@ -114,7 +117,7 @@ class JobState {
   std::vector<OwnRanks> own_ranks_;  // indexed by node
   // Ends of workers, by rank and attempt.
   std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;
-  // Size of the last lines in `workers_ended_`, by node.
+  // Total size of the last lines in `workers_ended_`, by node.
   std::map<uint32_t, size_t> last_lines_bytes_;
 };
 

@@ -37,15 +37,15 @@ struct JobInfo {
   // The signal that the user sent to the front end before anything else went wrong.
   std::optional<pb::Cause> interrupted;
   std::vector<NodeEnd> nodes;
-  // Those with ranks in the newest attempt that was seen to start, ascending; empty: all that are
-  // not absent.
+  // The nodes with ranks in the newest attempt that was seen to start, ascending; empty: all nodes
+  // that are not absent.
   std::vector<uint32_t> members;
   std::vector<std::string> losses;  // a sentence for each loss of a node that reconnected
-  // A node sent what no agent sends.
+  // Set if a node's agent sent an invalid message.
   std::optional<pb::Cause> broke_rules = {};
   size_t rendezvous_node = 0;
   uint32_t world_size = 0;  // ranks of the newest attempt that was seen to start
-  // How Slurm ended the job's step, in its own words; empty: it did not.
+  // How Slurm ended the job's step, in its own words; empty if it did not.
   std::string cancelled = {};
 };
 
@@ -54,7 +54,7 @@ struct JobEnd {
   int exit_code = 0;
   std::vector<uint32_t> members;     // nodes of the final attempt, ascending
   std::vector<uint32_t> victims;     // ranks that failed because of the cause
-  bool saved_on_request = false;     // every rank of the final attempt; not a failure
+  bool saved_on_request = false;     // whether every rank of the final attempt saved; not a failure
   std::vector<std::string> remarks;  // further facts for the user: nodes lost besides the cause
 };
 
@@ -71,16 +71,17 @@ struct SessionEnd {
   std::vector<std::string> lines = {};  // lines for the user before the closing block
 };
 
-// "node2 was lost: " and why.
+// Returns "node2 was lost: " and the reason.
 std::string LostMessage(const NodeEnd& node);
 
-// The first cause is the user's interruption; else a node that broke the rules; else what the
-// rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
-// when every node of the final attempt has reported that each of its ranks succeeded, or was lost
-// and is tolerated, these are all ranks, at least one has succeeded, every one of the nodes is done
-// and empty and the teardown was complete; nodes lost before are remarks. Where every rank saved
-// and stopped on request the exit code is 85, whichever signal asked for it. Where Slurm ended the
-// job, what its signals may have done is its doing, and the exit code is SIGTERM's.
+// Returns the end of the job. The first cause is the user's interruption; else a node that broke
+// the protocol; else what the rendezvous reported at the end; else what it decided before; else a
+// lost node. The exit code is 0 only if every node of the final attempt has reported that each of
+// its ranks succeeded, or was lost and is tolerated, these are all ranks, at least one has
+// succeeded, every one of these nodes is done and empty, and its teardown was complete; nodes lost
+// before are remarks. If every rank saved and stopped on request, the exit code is 85, whichever
+// signal requested it. If Slurm ended the job, failures that its signals can cause count as caused
+// by Slurm, with the exit code of SIGTERM.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

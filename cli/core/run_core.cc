@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the line about the others
+constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the warning
 
 }  // namespace
 
@@ -65,14 +65,14 @@ bool RunCore::OnStreamEnd(size_t index) {
   if (!job_.node(index).done) LoseAtStart(index, "the connection to its agent broke");
   job_.OnDisconnected(index);
   if (job_.node(index).done) {
-    // Its agent stays until this side ends the connection, and a node's own command starts no other
-    // agent before that.
+    // The agent stays until this side ends the connection. In the per-node style, the node's own
+    // command starts no other agent before that.
     if (!job_.ending()) nodes_.SayGoodbye(index);
     OnLinkEnded(index, /*is_empty=*/true, /*last_output=*/"");
     return true;
   }
-  // The supervisor outlives its agent until the node is empty: its end is what to wait for. A job
-  // that cannot do without the node is about to end.
+  // The supervisor outlives its agent until the node is empty, so the session waits for the
+  // supervisor. A job that cannot continue without the node is about to end.
   if (!job_.restartable() || job_.ending()) out_.Ask(session_request::BoundEnd{});
   nodes_.SayGoodbye(index);
   out_.Do(action::AwaitEnd{index, TeardownLimit(options_.job.timeouts())});
@@ -103,8 +103,8 @@ void RunCore::OnBrokenRules(size_t index, const std::string& what) {
   nodes_.Abort(index, why);
 }
 
-// Before the first ranks run only the front end knows all nodes: the rendezvous would wait for one
-// that has not joined yet, and its own node may be the one that is lost.
+// Before the first ranks run, only the front end knows all nodes. The rendezvous would wait for a
+// node that has not joined yet, and the lost node may be the one that hosts the rendezvous.
 void RunCore::LoseAtStart(size_t index, const std::string& why) {
   const bool is_host = index == nodes_.host();
   if (job_.attempt() > 0 || job_.ending() || (job_.restartable() && !is_host)) return;
@@ -113,9 +113,9 @@ void RunCore::LoseAtStart(size_t index, const std::string& why) {
   out_.Ask(session_request::StopJob{cause, /*except=*/index});
 }
 
-// A host whose messages do not reach the others sees them leave one after the other, and reports
-// the first as lost. If that node sends heartbeats here, the others get the time to report that the
-// host is cut off.
+// If the host's messages do not reach the other nodes, it sees them disconnect one after the other
+// and reports the first of them as lost. If that node still sends heartbeats to the front end, the
+// others get time to report that the host is cut off.
 void RunCore::AbandonGivenUp(Clock::time_point now) {
   const milliseconds dead_after(options_.job.timeouts().dead_ms());
   const bool is_host_ending = failover_.IsHostLost() || nodes_[nodes_.host()].goodbye_said;
@@ -144,14 +144,15 @@ bool RunCore::OnConnected(size_t index, Result<NodeAddresses> addresses) {
     return false;
   }
   nodes_.OnRetried(index);
-  // It may have become the host only since the attempt began: its last messages arrived after its
-  // connection had ended.
+  // The node may have become the host after this attempt to reach it began, because its last
+  // messages arrived after its connection had ended.
   if (index == nodes_.host()) {
     out_.Do(action::Abort{index, "it is not needed before another node hosts the rendezvous"});
     return false;
   }
   nodes_.OnReached(index, *std::move(addresses));
-  // A rendezvous that is lost would not be found, and its end be taken for the job's.
+  // The node would not find the lost rendezvous, and its end would be mistaken for the end of the
+  // job.
   if (failover_.IsHostLost()) {
     nodes_.Hold(index);
     out_.Log(LogLevel::kDebug,

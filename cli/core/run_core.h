@@ -1,5 +1,5 @@
-// The nodes of a job that runs: what their events mean for each other, their losses, and their
-// return.
+// Handles the nodes of a running job: what the events of one node mean for the others, losses of
+// nodes, and their return.
 #pragma once
 
 #include <cstddef>
@@ -30,17 +30,17 @@ class RunCore {
   bool OnStreamEnd(size_t index);
   void OnBrokenRules(size_t index, const std::string& what);
   void OnLinkEnded(size_t index, bool is_empty, const std::string& last_output);
-  // These two answer attempts to reach a node again. Return whether it is there.
+  // Handle the results of attempts to reach a node again. Return whether the node is connected.
   bool OnConnected(size_t index, Result<NodeAddresses> addresses);
   bool OnPrepared(size_t index, Result<pb::PreparedNode> info);
 
-  // Stops a job that cannot start without the node.
+  // Stops the job if it cannot start without this node.
   void LoseAtStart(size_t index, const std::string& why);
-  // Ends the nodes that the others have lost.
+  // Ends the nodes that the other nodes have declared lost.
   void AbandonGivenUp(Clock::time_point now);
-  // The node was reported as lost, but follows the new rendezvous.
+  // Called when a node that was reported as lost has joined the new rendezvous.
   void OnKept(size_t index);
-  // Warns once in an attempt that some ranks have succeeded long ago while others run.
+  // Warns, once in an attempt, that some ranks succeeded long ago while others still run.
   void WatchUnevenEnd(Clock::time_point now);
 
  private:
@@ -54,8 +54,8 @@ class RunCore {
   SessionOutbox& out_;
   size_t most_slots_ = 0;                            // largest number of slots of a node
   std::map<size_t, Clock::time_point> given_up_at_;  // when nodes were first reported as lost
-  std::optional<Clock::time_point>
-      newest_success_;  // newest success of a rank in this attempt; nullopt once it is reported
+  // Time of the newest success of a rank in this attempt; nullopt once it is reported.
+  std::optional<Clock::time_point> newest_success_;
 };
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The actions of a session's core. LaunchSession carries them out on sockets and a terminal, the
-// simulator on its virtual network.
+// The actions of a session's core. LaunchSession carries them out on sockets and a terminal; the
+// simulator carries them out on its virtual network.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,17 @@ namespace dslaunch {
 enum class SessionTimer { kConnect, kRenew, kWatch, kTeardown };
 inline constexpr size_t kSessionTimers = 4;
 
-// `node` is an index into the plan's nodes throughout.
+// `node` is always an index into the plan's nodes.
 namespace action {
 
-// Shows the user a line of dslaunch's own. Only what the log level asks for is made.
+// Shows the user a line of dslaunch's own. Made only if the log level includes it.
 struct Log {
   LogLevel level;
   std::string text;
 };
 
-// Adds to events.jsonl. `text` is the job's folder on the node, a message, or a signal's name.
+// Adds a line to events.jsonl. `text` is the job's folder on the node, a message, or a signal's
+// name.
 struct Record {
   enum class Kind { kConnected, kFailed, kLost, kInterrupted };
   Kind kind;
@@ -34,28 +35,28 @@ struct Record {
   std::string text;
 };
 
-// The output of so many ranks is shown from now on.
+// Shows the output of this many ranks from now on.
 struct ShowRanks {
   size_t ranks;
 };
 
-// Reaches a node, which OnConnected answers. `attempt` 0: at once; else after the pause that
-// follows so many attempts (PauseAfter, of attempt - 1).
+// Connects to a node; answered by OnConnected. `attempt` 0: at once; else after the pause that
+// follows that many attempts (PauseAfter with attempt - 1).
 struct Connect {
   size_t node;
   int attempt;
 };
 
-// No node is reached any more: pauses end without an attempt.
+// Stops connecting: pending pauses end without an attempt.
 struct StopConnecting {};
 
-// Answered by OnPrepared. The credentials are still to be added.
+// Prepares a node; answered by OnPrepared. The credentials are added later.
 struct Prepare {
   size_t node;
   pb::PrepareRequest request;
 };
 
-// Begins the stream of the node's events: OnListening, OnEvent, OnStreamEnd.
+// Starts the stream of the node's events: OnListening, OnEvent, OnStreamEnd.
 struct Run {
   size_t node;
   pb::RunRequest request;
@@ -68,13 +69,13 @@ struct Renew {
   milliseconds timeout;
 };
 
-// Answered by OnFailoverAnswered, within kCallTimeout.
+// Sends a node the request for a failover; answered by OnFailoverAnswered within kCallTimeout.
 struct Failover {
   size_t node;
   pb::FailoverRequest request;
 };
 
-// Their answers are not awaited.
+// Stop and Signal do not wait for an answer.
 struct Stop {
   size_t node;
   pb::Cause cause;
@@ -85,46 +86,46 @@ struct Signal {
   int signal_number;
 };
 
-// Shows where the threads of these nodes' ranks are. Not answered.
+// Shows where the threads of these nodes' ranks are. Has no answer.
 struct ShowStacks {
   std::vector<size_t> nodes;
 };
 
-// Answered by OnDetached.
+// Detaches a node; answered by OnDetached.
 struct Detach {
   size_t node;
 };
 
-// Closes our end of the connection: a supervisor with nothing left to do ends, any other tears its
-// node down.
+// Closes this end of the connection. A supervisor with nothing left to do then ends; any other
+// tears its node down.
 struct Goodbye {
   size_t node;
 };
 
-// The connection ends at once, in both directions; calls that wait for an answer fail.
+// Ends the connection at once in both directions; pending calls fail.
 struct Abort {
   size_t node;
   std::string why;
 };
 
-// Answered by OnLinkEnded, when the supervisor has ended, its connection is lost or `limit` is
-// over.
+// Waits for the end of a link; answered by OnLinkEnded when the supervisor has ended, its
+// connection is lost or `limit` has passed.
 struct AwaitEnd {
   size_t node;
   milliseconds limit;
 };
 
-// Shows no more output of ranks, and does not wait for it: the reader of this process's output
-// stalls, and the reports of the nodes wait behind it.
+// Stops showing output of ranks and waiting for it, because the reader of this process's output has
+// stalled and the reports of the nodes wait behind the output.
 struct DropOutput {};
 
-// Replaces what the timer was set to; answered by On...Timer.
+// Sets a timer, replacing its earlier time; answered by the matching On...Timer.
 struct SetTimer {
   SessionTimer timer;
   Clock::time_point when;
 };
 
-// The session is over; SessionCore::End has the result. The last action.
+// Ends the session. SessionCore::End has the result. This is the last action.
 struct Finish {};
 
 }  // namespace action

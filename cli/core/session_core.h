@@ -3,13 +3,15 @@
 //
 //   connecting -> preparing -> running -> ending        each step begins once all nodes answered
 //
-// A node that is lost while the job runs is reached again, if the job can be restarted. When the
-// node that hosts the rendezvous is lost, another is named once the lost one has surely ended its
-// ranks (failover_core.h). Once the end has begun it has a bound, whatever the nodes do.
+// If the job can be restarted, the session reconnects to nodes that are lost while the job runs.
+// When the node that hosts the rendezvous is lost, another host is chosen once the lost node has
+// certainly ended its ranks (failover_core.h). Once the job is ending, the session ends in bounded
+// time, whatever the nodes do.
 //
-// The state is divided among parts. All share the nodes' connections (SessionNodes), the state of
-// the job (JobState) and the outbox. Each changes besides these its own fields only, reads other
-// parts through const references, and changes them through SessionCore: by a request in the outbox.
+// The state is divided among parts. All of them share the nodes' connections (SessionNodes), the
+// state of the job (JobState) and the outbox. Apart from these, a part changes only its own fields.
+// It reads other parts through const references, and changes them only by requests in the outbox,
+// which SessionCore carries out.
 #pragma once
 
 #include <cstddef>
@@ -35,35 +37,35 @@
 
 namespace dslaunch {
 
-// After the pause of a node that is tried again and again.
+// The longest pause before a node is tried again.
 inline constexpr milliseconds kMaxRetryWait(60'000);
 
-// Not thread-safe. Each On... returns what to do, in order; after Finish all of them return
-// nothing.
+// Not thread-safe. Each On... function returns the actions to carry out, in order. After Finish
+// they all return nothing.
 class SessionCore {
  public:
   using Actions = std::vector<SessionAction>;
   using PlantedBug = FailoverCore::PlantedBug;
 
-  // `options` outlives it.
+  // `options` must outlive this.
   SessionCore(const SessionOptions& options, Clock::time_point now,
               PlantedBug bug = PlantedBug::kNone);
 
   Actions Start(Clock::time_point now);
-  // The job's keys cannot be made.
+  // Called when the job's keys cannot be created.
   Actions OnCannotStart(Error error, Clock::time_point now);
-  // The next two also answer later attempts to reach a node.
+  // These two also handle the answers of later attempts to reach a node.
   Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
   Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
-  // While the job runs. Output of ranks is not an event here; it only counts as a sign of life of
-  // the node.
+  // Called while the job runs. Output of ranks is not passed to this function; it counts only as a
+  // sign of life of the node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   Actions OnStreamEnd(size_t index, Clock::time_point now);
-  // The node's agent sent `what`, which no agent sends. Its further events are not handled, and the
-  // job ends.
+  // Called when the node's agent sent an invalid message, described by `what`. The node's further
+  // events are ignored, and the job ends.
   Actions OnBrokenRules(size_t index, const std::string& what, Clock::time_point now);
-  // `last_output` of its supervisor; often empty.
+  // `last_output` is the supervisor's last output; often empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
   // See FailoverCore::OnAnswered, ContactCore::OnRenewed and EndCore::OnDetached.
@@ -72,15 +74,16 @@ class SessionCore {
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
   Actions OnDetached(const Result<void>& result, Clock::time_point now);
 
-  // The user.
+  // Handles a signal from the user.
   Actions OnSignal(int signal_number, Clock::time_point now);
 
-  // A timer has expired, not before its SetTimer::when. `reader_still_for`: see EndCore::OnReader.
+  // Called when a timer has expired, not earlier than SetTimer::when. `reader_still_for`: see
+  // EndCore::OnReader.
   Actions OnTimer(SessionTimer timer, std::optional<Clock::duration> reader_still_for,
                   Clock::time_point now);
 
-  // Precondition: after Finish. `cancelled`: how Slurm ended the job's step, in its own words;
-  // empty: it did not.
+  // Returns the result. Precondition: Finish was returned. `cancelled`: how Slurm ended the job's
+  // step, in its own words; empty if it did not.
   SessionEnd End(const std::string& cancelled = "") const;
 
   ContactCore& contact() { return contact_; }

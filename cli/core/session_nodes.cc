@@ -51,7 +51,7 @@ void SessionNodes::SetAbsent(size_t index) {
   prepare_.add_absent_nodes(static_cast<uint32_t>(index));
 }
 
-// Rather a node with ranks than a spare.
+// Prefers a node with ranks to a spare.
 void SessionNodes::ChooseHost() {
   auto host = std::ranges::find_if(
       nodes_, [](const Node& node) { return node.is_reached && !node.planned->spare; });
@@ -91,7 +91,7 @@ void SessionNodes::Run(size_t index) {
   action::Run run{index, *run_};
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *run.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
-  // Its own command shows what its ranks write.
+  // The node's own command shows the output of its ranks.
   if (HasOwnPart(index)) run.request.clear_shown();
   out_.Do(std::move(run));
 }
@@ -103,7 +103,8 @@ void SessionNodes::MoveHost(size_t host, const pb::RendezvousOpened& opened) {
   *run_->mutable_rendezvous_endpoints() = opened.rendezvous_endpoints();
 }
 
-// Nodes that connected to this machine reach it by that address, and their addresses are known.
+// In the per-node style nodes have connected to this machine: they reach it at that address, and
+// their own addresses are known.
 std::vector<std::string> SessionNodes::EndpointsFor(size_t index) const {
   std::vector<std::string> endpoints(run_->rendezvous_endpoints().begin(),
                                      run_->rendezvous_endpoints().end());
@@ -127,7 +128,8 @@ void SessionNodes::OnEnded(size_t index, bool is_empty) {
 
 void SessionNodes::Reconnect(size_t index) {
   if (!job_.restartable() || job_.ending() || connecting_stopped_) return;
-  // Its new agent would open an empty rendezvous: it is reached again once another node hosts.
+  // The new agent of the host would open an empty rendezvous. The session reconnects once another
+  // node hosts the rendezvous.
   if (index == host() || std::exchange(nodes_[index].is_tried, true)) return;
   out_.Log(LogLevel::kDebug, names_[index] + " is retried until it is reachable");
   RetryConnect(index);

@@ -1,4 +1,4 @@
-// The nodes of a session: their connections, and the requests by which they are prepared and run.
+// The nodes of a session: their connections, and the requests that prepare and run them.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Numeric; OwnAddress of NodeLink may be empty.
+// Numeric addresses; `own` may be empty, like NodeLink::OwnAddress.
 struct NodeAddresses {
   std::string node;
   std::string own;
@@ -25,20 +25,21 @@ class SessionNodes {
  public:
   struct Node {
     const Host* planned = nullptr;
-    // The node was reached at least once. The fields below describe the newest connection.
+    // Whether the node was reached at least once. The fields below describe the newest connection.
     bool is_reached = false;
     NodeAddresses addresses;
-    bool is_held = false;  // the node was reached again, but there is no rendezvous to join
+    bool is_held = false;  // reached again, but there is no rendezvous to join
     bool is_preparing = false;
-    size_t prepared_for = 0;  // host of the rendezvous that the node's agent was sent
-    // Goodbye sent or node aborted, so the lease is not renewed any more.
+    size_t prepared_for = 0;  // host of the rendezvous that was sent to the node's agent
+    // True once Goodbye was sent or the connection was aborted; the lease is then not renewed any
+    // more.
     bool goodbye_said = false;
-    int attempts = 0;       // attempts to reach the node again since its ranks started last
-    bool is_tried = false;  // an attempt to reach the node is under way
+    int attempts = 0;       // attempts to reconnect to the node since its ranks last started
+    bool is_tried = false;  // an attempt to reach the node is in progress
     std::optional<pb::PreparedNode> info;
     bool stream_ended = false;  // the stream of the node's events has ended
     bool ended = false;         // nothing more will arrive: done, or lost and its link ended
-    bool is_empty = false;      // the node and its ranks have surely ended
+    bool is_empty = false;      // the node and its ranks have certainly ended
 
     bool is_seen() const { return is_reached && !ended; }
   };
@@ -50,11 +51,11 @@ class SessionNodes {
   const std::vector<Node>& all() const { return nodes_; }
   const Node& operator[](size_t index) const { return nodes_[index]; }
   const std::vector<std::string>& names() const { return names_; }
-  // Empty if the node did not report it.
+  // Returns the job's folder on the node; empty if the node did not report it.
   std::string JobFolderOf(size_t index) const;
-  // The node that hosts the rendezvous.
+  // Index of the node that hosts the rendezvous.
   size_t host() const { return prepare_.rendezvous_node(); }
-  // All nodes have got the request to run.
+  // Whether all nodes have received the request to run.
   bool running() const { return run_.has_value(); }
   bool connecting_stopped() const { return connecting_stopped_; }
 
@@ -62,9 +63,9 @@ class SessionNodes {
 
   // Called when the connection to a new agent of a node is made.
   void OnReached(size_t index, NodeAddresses addresses);
-  // Lets the job start without the node.
+  // Lets the job start without the node, which could not be reached.
   void SetAbsent(size_t index);
-  // Lets a node that is reached host the rendezvous.
+  // Chooses the host of the rendezvous among the nodes that are reached.
   void ChooseHost();
   // Returns the approximate size of a node's request to prepare.
   size_t RequestBytes() const { return prepare_.ByteSizeLong(); }
@@ -72,44 +73,45 @@ class SessionNodes {
   // Called when the node has answered, also with an error.
   void OnPrepareAnswered(size_t index) { nodes_[index].is_preparing = false; }
   void OnPrepared(size_t index, pb::PreparedNode info);
-  // Runs the nodes that are reached and tries to reach the other nodes again.
+  // Sends the request to run to the nodes that are reached, and tries to reach the others again.
   void RunAll(pb::RunRequest run);
-  // Runs a node that was prepared again.
+  // Sends the request to run to a node that was prepared again.
   void RunAgain(size_t index);
-  pb::Device device() const { return run_->device(); }  // the job's kind
+  pb::Device device() const { return run_->device(); }  // kind of the job's devices
   // Called when the ranks of the node have started.
   void OnStarted(size_t index) { nodes_[index].attempts = 0; }
 
   // --- Failover ---
 
   void MoveHost(size_t host, const pb::RendezvousOpened& opened);
-  // Keeps a node that is reached until there is a rendezvous.
+  // Keeps a reconnected node waiting until there is a rendezvous.
   void Hold(size_t index) { nodes_[index].is_held = true; }
   bool TakeHeld(size_t index) { return std::exchange(nodes_[index].is_held, false); }
-  // Returns where the node finds the rendezvous.
+  // Returns the endpoints at which the node can reach the rendezvous.
   std::vector<std::string> EndpointsFor(size_t index) const;
 
   // --- The end of a connection ---
 
   void OnStreamEnd(size_t index) { nodes_[index].stream_ended = true; }
   void OnEnded(size_t index, bool is_empty);
-  // Tries to reach a lost node, unless the job ends or does without it.
+  // Tries to reconnect to a lost node, unless the job is ending or continues without it.
   void Reconnect(size_t index);
-  // Called when an attempt to reach a node has failed, so that another follows, or has succeeded.
+  // Called when an attempt to reach a node has failed and another one follows, or has succeeded.
   void RetryConnect(size_t index);
   void OnRetried(size_t index) { nodes_[index].is_tried = false; }
   void StopConnecting();
   void SayGoodbye(size_t index);
   void Abort(size_t index, const std::string& why);
-  // Ends a node that the other nodes have lost and continue without, whatever it still does.
+  // Ends a node that the other nodes have declared lost, whatever it is still doing.
   void Abandon(size_t index);
-  // Stops all nodes that are there.
+  // Stops all connected nodes.
   void Stop(const pb::Cause& cause, bool kill_now, std::optional<size_t> except = {});
 
  private:
   void FillPrepare();
   void Run(size_t index);
-  // Its own command decides what it runs (pb::OwnPart): nothing of that crosses the network.
+  // Whether the node's own command decides what the node runs (pb::OwnPart), so that this is not
+  // sent over the network.
   bool HasOwnPart(size_t index) const {
     return options_.plan.launcher == Launcher::kPerNode && index > 0;
   }

@@ -16,9 +16,9 @@ namespace dslaunch {
 
 struct CopyList;  // cli/session/copy_list.h
 
-// In the job's folder at the front end.
+// Name of the log file in the job's folder at the front end.
 inline constexpr const char* kFrontEndLogName = "dslaunch.log";
-// The measurements of --preflight, in the same folder.
+// Name of the file with the measurements of --preflight, in the same folder.
 inline constexpr const char* kPreflightName = "preflight.json";
 
 // The job's specification and what only the front end uses.
@@ -31,17 +31,17 @@ struct SessionOptions {
   ShownOutput shown;  // not used if the job is detachable
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
-  std::string own_address;   // address by which other nodes reach this machine; empty for any
+  std::string own_address;   // address at which other nodes reach this machine; empty: any
   std::string error_file;    // file that also gets the first cause of a failure; may be empty
-  bool json = false;         // the closing block on stdout too
-  MetricsPlaces metrics;     // the nodes send samples if any is set
-  std::string stdin_notice;  // notice if stdin has unread bytes; may be empty
-  // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
-  // empty: neither is kept.
+  bool json = false;         // whether to print the closing block on stdout as JSON too
+  MetricsPlaces metrics;     // places for metrics; if any is set, the nodes send samples
+  std::string stdin_notice;  // notice for unread bytes in stdin; may be empty
+  // Folder for events.jsonl, and for dslaunch.log, which gets everything that is logged, whatever
+  // level the terminal shows. Empty: neither file is written.
   std::string job_folder;
   std::string preflight;  // content of kPreflightName; may be empty
   milliseconds connect_timeout{20'000};
-  milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
+  milliseconds retry_wait{5'000};  // pause before the first attempt to reconnect to a node
 };
 
 }  // namespace dslaunch

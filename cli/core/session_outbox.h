@@ -1,5 +1,5 @@
-// Collects the steps of SessionCore's parts in order: actions, which the edge carries out, and
-// requests to other parts, which SessionCore carries out at their place among the actions.
+// Collects the steps of SessionCore's parts in order: actions, which LaunchSession carries out, and
+// requests to other parts, which SessionCore carries out where they occur among the actions.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace dslaunch {
 
 namespace session_request {
 
-// Watches the nodes from now on, because all have got the request to run.
+// Starts the watch for silent nodes, because all have received the request to run.
 struct BeginWatch {};
 
 // Stops the job if it cannot start without the node.
@@ -25,19 +25,19 @@ struct LoseAtStart {
   std::string why;
 };
 
-// Stops every node that is there except one, and bounds the wait for their ends.
+// Stops every connected node except one, and starts the time limit for their ends.
 struct StopJob {
   pb::Cause cause;
   size_t except;
 };
 
-// Bounds the wait for the nodes' ends.
+// Starts the time limit for the nodes' ends.
 struct BoundEnd {};
 
 // Stops waiting for the nodes that have not ended, and ends the session.
 struct GiveUpWaiting {};
 
-// A node that was reported as lost follows the new rendezvous.
+// Keeps a node that was reported as lost but has joined the new rendezvous.
 struct Keep {
   size_t node;
 };
@@ -56,7 +56,7 @@ class SessionOutbox {
  public:
   using Step = std::variant<SessionAction, SessionRequest>;
 
-  // `options` outlives it.
+  // `options` must outlive this.
   explicit SessionOutbox(const SessionOptions& options) : options_(options) {}
 
   void Do(SessionAction action) { steps_.emplace_back(std::move(action)); }

@@ -1,8 +1,8 @@
-// How a session starts a job: reaches all nodes, prepares them, runs them.
+// Starts the job of a session: connects to all nodes, prepares them and runs them.
 //
-// The last answer of a step leads to the next, if all were good. Once it is sure that the job
-// cannot start, the nodes that have not answered get two seconds more, so that those with the same
-// or another trouble are named too, and none is waited for to its time-out.
+// A step begins when all nodes have answered the previous one without an error. Once it is certain
+// that the job cannot start, the remaining nodes get two more seconds to answer, so that nodes with
+// problems of their own are named too, and the session does not wait until their time-outs.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class StartCore {
             SessionOutbox& out);
 
   void Start();
-  // The job's keys cannot be made.
+  // Called when the job's keys cannot be created.
   void OnCannotStart(Error error) { Fail(0, std::move(error)); }
   void OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
   void OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
@@ -50,7 +50,7 @@ class StartCore {
   SessionNodes& nodes_;
   SessionOutbox& out_;
   std::vector<std::optional<Error>> failures_;  // failures of connecting or preparing, by node
-  size_t pending_ = 0;                          // answers of the current step
+  size_t pending_ = 0;                          // answers missing in the current step
   size_t next_to_prepare_ = 0;
   size_t num_preparing_ = 0;
   size_t most_preparing_ = 0;
