@@ -13,10 +13,10 @@
 
 namespace dslaunch {
 
-// The state of a call until it is complete; its callback owns it.
+// The state of a call until it completes. The callback of the call owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
-  std::shared_ptr<const void> owner;  // OpenCalls::Begin's, if a caller waits; released last
+  std::shared_ptr<const void> owner;  // from OpenCalls::Begin if a caller waits; released last
   grpc::ClientContext context;
   Request request;
   Reply reply;
@@ -28,7 +28,7 @@ struct AgentCall {
   }
 };
 
-// Does not wait for the answer. `counted` is passed on to AgentCall, which owns it.
+// Does not wait for the answer. `counted` is passed to AgentCall, which owns it.
 inline void SendStop(pb::Agent::Stub& stub, const pb::Cause& cause, bool kill_now,
                      std::shared_ptr<const void> counted = nullptr) {
   auto call = std::make_shared<AgentCall<pb::StopRequest>>(kCallTimeout, std::move(counted));

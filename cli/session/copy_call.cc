@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 128 << 10;
 constexpr int kEntriesAtOnce = 500;
-// Bytes under way delay everything else on the connection, such as the lease's renewal: as much
-// as arrives in a second, within these.
+// Limits of the bytes in transit. They delay everything else on the connection, such as the renewal
+// of the lease, so there are as many as arrive in a second, within these limits.
 constexpr uint64_t kLeastWindowBytes = 256 << 10;
 constexpr uint64_t kMostWindowBytes = 16 << 20;
 constexpr milliseconds kMeasureEvery(250);
@@ -31,7 +31,7 @@ std::shared_ptr<CopyCall> CopyCall::Start(pb::Agent::Stub& stub,
                                           std::shared_ptr<const void> counted) {
   const std::shared_ptr<CopyCall> call(new CopyCall(std::move(counted)));
   stub.async()->Copy(&call->context_, call.get());
-  call->AddHold();  // keeps the call until Send is over
+  call->AddHold();  // keeps the call until Send has returned
   call->Begin();
   call->StartCall();
   return call;
@@ -162,7 +162,7 @@ void CopyCall::OnReceived(uint64_t bytes) {
 }
 
 Result<pb::CopyOutput> CopyCall::NextOutput() {
-  // Once it has all, its disk takes its time.
+  // Once the node has received everything, only its disk needs time.
   const bool has_all = sent_bytes_ > 0 && received_bytes_ == sent_bytes_;
   std::optional<pb::CopyOutput> output = Read(Deadline::After(has_all ? kCopyEnd : kCopyStall));
   if (!output) return Broken();

@@ -11,20 +11,20 @@
 
 namespace dslaunch {
 
-// Sends a list of copies to a node, and of their content what the node lacks. At most
-// CopyGate::kAtOnce run in a process; the others wait for their turn. Ends when the node has sent
-// and accepted nothing for 30 s, and never while bytes move.
+// Sends a node the list of copies, and the content that the node lacks. At most CopyGate::kAtOnce
+// calls run in a process; others wait for their turn. Ends if the node neither sends nor accepts
+// anything for 30 s, but never while bytes move.
 class CopyCall final : public BlockingStream<grpc::ClientBidiReactor<pb::CopyInput, pb::CopyOutput>,
                                              pb::CopyOutput, pb::CopyInput> {
  public:
-  // `counted`: of the channel's owner (OpenCalls), released last. Begins the call.
+  // Begins the call. `counted`, from the channel's OpenCalls, is released last.
   static std::shared_ptr<CopyCall> Start(pb::Agent::Stub& stub,
                                          std::shared_ptr<const void> counted);
 
-  // Once, on a thread of its own; blocks. The error does not name the node.
+  // Call it once, on a thread of its own, because it blocks. The error does not name the node.
   Result<pb::CopyDone> Send(const CopyList& list);
 
-  // In place of Send.
+  // Call it in place of Send to end the call.
   void Abandon();
 
   void OnDone(const grpc::Status&) override { SetDone(); }
@@ -37,10 +37,10 @@ class CopyCall final : public BlockingStream<grpc::ClientBidiReactor<pb::CopyInp
   Result<void> SendList(const CopyList& list);
   Result<void> SendParts(const CopyList& list, const pb::CopyWanted& wanted);
   Result<void> SendFile(const CopyList& list, const pb::CopyPart& part);
-  // Waits until the node has received so much that more may be on its way.
+  // Waits until the node has received enough that more bytes may be in transit.
   Result<void> AwaitWindow();
   void OnReceived(uint64_t bytes);
-  // The next output; one that is empty is a sign of life.
+  // Returns the next output. An empty output is only a sign of life.
   Result<pb::CopyOutput> NextOutput();
   Error Broken() const;
 
@@ -49,7 +49,7 @@ class CopyCall final : public BlockingStream<grpc::ClientBidiReactor<pb::CopyInp
   uint64_t sent_bytes_ = 0;
   uint64_t received_bytes_ = 0;
   uint64_t window_bytes_ = 0;
-  // For the node's speed: the bytes that it had received at that time.
+  // When the node's speed was last measured, and how many bytes it had received then.
   Clock::time_point measured_at_ = Clock::now();
   uint64_t measured_bytes_ = 0;
 };

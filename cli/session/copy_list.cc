@@ -35,7 +35,7 @@ std::string Trimmed(const fs::path& path) {
   return text;
 }
 
-// Its path in the folder of the copies; empty: it is that folder.
+// Returns the path of `path` in the folder of the copies; empty for that folder itself.
 std::string NameOf(const std::string& path, const std::string& cwd) {
   if (path == cwd) return "";
   return IsBelow(path, cwd) ? fs::path(path).lexically_relative(cwd).string()
@@ -105,7 +105,7 @@ class Lister {
   struct Found {
     pb::CopyEntry entry;
     std::string source;
-    bool follows = false;  // the source may be a link: the user named it
+    bool follows = false;  // whether the source may be a link, because the user named it
   };
 
   // Entries below the working folder need the folders above them.

@@ -23,10 +23,11 @@ struct CopyList {
   std::string PlaceOf(const std::string& path, const std::string& cwd) const;
 };
 
-// `files` and `folders` as typed, relative to `cwd`, which is absolute. Entries below `cwd` keep
-// their path from there; others are stored under their last name. Links within a folder stay links.
-// Reads all content, for its checksums. Errors name the file: kBadInput, it is missing, of the
-// wrong kind, a link that leaves its folder, or two would have one name; kIo, it cannot be read.
+// `files` and `folders` are as typed, relative to `cwd`, which is absolute. Entries below `cwd`
+// keep their path from there; others are stored under their last name. Links within a folder stay
+// links. Reads all content, for its checksums. Errors name the file: kBadInput if it is missing, of
+// the wrong kind, a link that leaves its folder, or has the same name as another one; kIo if it
+// cannot be read.
 Result<std::shared_ptr<const CopyList>> ListCopies(const std::vector<std::string>& files,
                                                    const std::vector<std::string>& folders,
                                                    const std::string& cwd);

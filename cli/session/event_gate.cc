@@ -9,9 +9,10 @@ namespace {
 constexpr double kMostNotices = 200;
 constexpr double kNoticesPerSecond = 10;
 constexpr double kMostSamples = 20;
-constexpr double kSamplesPerSecond = 5;  // a node takes four at most
+constexpr double kSamplesPerSecond = 5;  // a node sends at most four
 
-// No node starts and ends its ranks more often than this, each with an event and a few of its own.
+// Limit of attempts. No node starts and ends its ranks more often than this. Each start and end is
+// an event of a rank, and an attempt has a few other events.
 constexpr double kMostAttemptsPerSecond = 20;
 constexpr double kMostAttemptsAtOnce = 100;
 constexpr double kEventsOfAttempt = 8;  // events of an attempt besides the events of ranks

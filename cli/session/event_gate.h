@@ -1,5 +1,6 @@
-// Takes the events of one node as long as they keep the rules (proto/wire/peer_check.h) and their
-// share of this process's memory, disk and terminal. Pure: time is passed in.
+// Accepts the events of one node as long as they are valid (proto/wire/peer_check.h) and do not
+// exceed the node's share of this process's memory, disk and terminal. Pure: the caller passes the
+// time.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace dslaunch {
 
-// Allows `most` at once, and `per_second` after that.
+// Allows a burst of `most` events, and `per_second` events after that.
 class RateLimit {
  public:
   RateLimit(double most, double per_second) : most_(most), per_second_(per_second), left_(most) {}
 
-  // False when there were too many.
+  // Returns false if there were too many events.
   bool Take(Clock::time_point now);
 
  private:
@@ -28,19 +29,19 @@ class RateLimit {
 
 class EventGate {
  public:
-  // Bytes of all events of a node except output, heartbeats, status lines and samples. More end the
-  // job.
+  // Limit of the bytes of a node's events except output, heartbeats, status lines and samples. More
+  // bytes end the job.
   static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
-  // Bytes of its notices. More are left out.
+  // Limit of the bytes of a node's notices. Further notices are left out.
   static constexpr uint64_t kMaxNoticeBytes = uint64_t{8} << 20;
 
   enum class Verdict { kTake, kLeaveOut };
 
   explicit EventGate(const PeerLimits& limits = {});
 
-  // Cuts texts that are too long. If notices arrive too fast, replaces the first by a sentence
-  // about it and leaves the others out. Samples that arrive too fast are left out. An error names
-  // the rule that the node has broken, and continues "its agent sent".
+  // Cuts texts that are too long. If notices arrive too fast, replaces the first excess notice by a
+  // sentence about that and drops the others. Drops samples that arrive too fast. An error names
+  // the rule that the node violated, and follows "its agent sent".
   Result<Verdict> OnEvent(pb::NodeEvent& event, Clock::time_point now);
 
  private:

@@ -17,18 +17,19 @@
 namespace dslaunch {
 
 // Each line is written at once, as a whole, and begins {"t": seconds since 1970, "event": ...}. A
-// full or broken disk loses lines, but never ends the job. Not thread-safe.
+// full or broken disk loses lines but never ends the job. Not thread-safe.
 class EventLog {
  public:
-  // Bytes of the events of all nodes together; each node has an equal share, and kMinNodeBytes at
-  // least. More are left out, which one line for the node reports ("events_left_out").
-  // The names of an attempt's nodes do not count: they are written once, until they are as much.
+  // Limit of the bytes of the events of all nodes together. Each node has an equal share, but at
+  // least kMinNodeBytes. Further events are left out, which one line for the node reports
+  // ("events_left_out"). The names of an attempt's nodes are counted separately: they are written
+  // once for each attempt, up to as many bytes.
   static constexpr size_t kMaxBytes = size_t{32} << 20;
   static constexpr size_t kMinNodeBytes = size_t{64} << 10;
 
-  // Appends to FOLDER/events.jsonl, and makes the folder (0700) if need be. `in_log_dir`: as
-  // OpenFrontEndFolder has it. `complain` gets one sentence, once, when that cannot be done. An
-  // empty folder: nothing is kept.
+  // Appends to FOLDER/events.jsonl, and creates the folder (0700) if necessary. `in_log_dir`: see
+  // OpenFrontEndFolder. `complain` is called once, with a sentence, if that is not possible. If
+  // `folder` is empty, nothing is written.
   EventLog(const std::string& folder, bool in_log_dir,
            std::function<void(const std::string&)> complain);
 
@@ -36,22 +37,22 @@ class EventLog {
   void Connected(const std::string& node, const std::string& job_dir);
   void Failed(const std::string& node, const std::string& message);
   void Lost(const std::string& node, const std::string& message);
-  // Records a node's event; most kinds are not kept. `names` of all nodes. `unix_ms`: when it
-  // happened, if that is not now.
+  // Records a node's event; most kinds are not recorded. `names` are the names of all nodes.
+  // `unix_ms`: when the event happened, if not now.
   void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event,
               std::optional<int64_t> unix_ms = std::nullopt);
-  // `stacks` is StacksJson's.
+  // `stacks` is the result of StacksJson.
   void Stacks(std::string_view stacks);
   void Interrupted(const std::string& signal_name);
-  // `closing` is SummaryJson's.
+  // `closing` is the result of SummaryJson.
   void Ended(std::string_view closing);
 
  private:
   // `fields` is a JSON object. `unix_ms`: nullopt for now.
   void Write(std::string_view event, const std::string& fields,
              std::optional<int64_t> unix_ms = std::nullopt);
-  // Writes an event of one of the `nodes` nodes of the job, within its share, which
-  // `uncounted_bytes` do not use.
+  // Writes an event of one of the job's `nodes` nodes, within the node's share, in which
+  // `uncounted_bytes` do not count.
   void WriteOfNode(std::string_view event, const std::string& node, const std::string& fields,
                    size_t nodes, std::optional<int64_t> unix_ms, size_t uncounted_bytes = 0);
   // Returns the names of the attempt's nodes; empty if they have been written.
@@ -62,10 +63,10 @@ class EventLog {
   std::string path_;
   UniqueFd file_;
   bool complained_ = false;
-  bool line_is_open_ = false;                 // the disk took only part of the last one
-  std::map<std::string, size_t> node_bytes_;  // written so far, by the node's name
-  uint64_t named_attempt_ = 0;                // the newest whose nodes were written
-  size_t names_bytes_ = 0;                    // bytes of all attempts
+  bool line_is_open_ = false;                 // the disk accepted only a part of the last line
+  std::map<std::string, size_t> node_bytes_;  // bytes written so far, by name of the node
+  uint64_t named_attempt_ = 0;                // newest attempt whose nodes' names were written
+  size_t names_bytes_ = 0;                    // bytes of names in all attempts
 };
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@ class EventReader::Hold {
   ~Hold() {
     if (reader_) reader_->RemoveHold();
   }
-  // Another owner removes it.
+  // Gives up the hold without removing it; the caller removes it.
   std::shared_ptr<EventReader> Release() { return std::move(reader_); }
 
  private:
@@ -70,7 +70,7 @@ void EventReader::Cancel() {
 
 void EventReader::Handle() {
   if (handlers_.holding) handlers_.holding();
-  const std::shared_ptr<pb::NodeEvent> event = event_;  // a handler may call LetGo
+  const std::shared_ptr<pb::NodeEvent> event = event_;  // a copy, because a handler may call LetGo
   const Result<EventGate::Verdict> verdict = gate_.OnEvent(*event, Clock::now());
   if (!verdict.ok()) return Break(verdict.error().message);
   if (event->has_log() && !let_go_) return HandleLog(event);

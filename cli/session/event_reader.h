@@ -14,42 +14,46 @@
 
 namespace dslaunch {
 
-// The next event is read after the last one is handled. Until then the call does not end, unless
-// it is released. What breaks a rule ends the call (EventGate). The reader keeps itself alive until
-// its call has ended; its creator keeps it as long as an event may still be handled.
+// Reads the next event after the last one has been handled. Until then the call does not end,
+// unless it is released. An event that violates a rule ends the call (EventGate). The reader keeps
+// itself alive until its call has ended; its creator keeps it as long as an event may still be
+// handled.
 class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
                           public std::enable_shared_from_this<EventReader> {
  public:
-  // All are called on the loop's thread, and not any more once the loop is closed.
+  // All handlers are called on the loop's thread, and none after the loop is closed.
   struct Handlers {
-    std::function<void(const pb::NodeEvent&)> event;  // all but output
-    // A piece of a rank's output. The next event is read once `go_on` was called.
+    std::function<void(const pb::NodeEvent&)> event;  // receives all events except output
+    // Receives a piece of a rank's output. The next event is read once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     std::function<void()> ended;
-    // The node sent what no agent sends, before `ended`; a sentence that names it. May be empty.
+    // Called, before `ended`, if the node sent an invalid message; `what` is a sentence that names
+    // it. May be empty.
     std::function<void(const std::string& what)> broke_rules = {};
-    // The next event is awaited; or one has arrived and is being handled. May be empty.
+    // Called when the reader waits for the next event, and when an event has arrived and is being
+    // handled. May be empty.
     std::function<void()> listening = {};
     std::function<void()> holding = {};
   };
-  // Makes the call, with `reader` as its reactor. Kept as long as the call needs what it holds.
+  // Makes the call, with `reader` as its reactor. It is kept as long as the call needs what it
+  // holds.
   using StartFn = std::function<void(grpc::ClientContext* context, EventReader* reader)>;
 
   static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
                                             StartFn start, EventGate gate = EventGate());
 
-  // The output cannot be shown any more, or the other end has closed the connection. Events sent
-  // before are still read to the end, but output that arrives from now on is left out, and none is
-  // waited for. On the loop's thread.
+  // Called when output can no longer be shown, or the other end has closed the connection. Events
+  // sent before are still read to the end, but output that arrives from now on is dropped, and the
+  // reader waits for no output. Call it on the loop's thread.
   void LetGo();
-  // Cancels the call. On the loop's thread, or once it is closed.
+  // Cancels the call. Call it on the loop's thread, or after the loop is closed.
   void Cancel();
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status&) override;
 
  private:
-  // Keeps the call from ending. Dropped, wherever that is, it does so no more.
+  // Keeps the call from ending until this is destroyed, on any thread.
   class Hold;
 
   EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start, EventGate gate);
@@ -64,11 +68,11 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   const StartFn start_;  // released after the context
   EventGate gate_;
   grpc::ClientContext context_;
-  // Shared with output that is being handled, which LetGo does not wait for.
+  // Shared with output that is still being handled, for which LetGo does not wait.
   std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
   std::shared_ptr<EventReader> self_;  // keeps this object until OnDone
-  // On the loop's thread. While an event is handled no read is under way, and only a hold keeps
-  // gRPC from ending the call under the next StartRead.
+  // Used on the loop's thread. While an event is handled there is no pending read, and only a hold
+  // keeps gRPC from ending the call before the next StartRead.
   bool holds_ = false;
   bool let_go_ = false;
 };

@@ -1,4 +1,4 @@
-// Which signals a front end heeds while its job runs, and once the exit code is known.
+// The signals that a front end handles while its job runs, and after the exit code is known.
 #pragma once
 
 #include <unistd.h>
@@ -11,16 +11,16 @@
 
 namespace dslaunch {
 
-// These end the job in order: its ranks get the grace to save. SIGXCPU is the warning of a CPU
-// limit, of the kernel's and of SGE's.
+// Signals that end the job in order: its ranks get the grace period to save. SIGXCPU warns of a CPU
+// limit, of the kernel and of SGE.
 inline constexpr std::initializer_list<int> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT,
                                                             SIGXCPU};
-// These are passed on to the ranks. Batch systems warn by them (sbatch --signal, bsub -wa, qsub
-// -notify).
+// Signals that are passed on to the ranks. Batch systems use them as warnings (sbatch --signal,
+// bsub -wa, qsub -notify).
 inline constexpr std::initializer_list<int> kRankSignals = {SIGUSR1, SIGUSR2};
 
-// All that a front end handles and that were not ignored when it started. To be called before they
-// are handled.
+// Returns all signals that a front end handles and that were not ignored when it started. Call it
+// before they are handled.
 inline std::vector<int> HandledSignals() {
   std::vector<int> all = NotIgnored({SIGTSTP});
   for (const auto& signals : {kStopSignals, kRankSignals}) {
@@ -30,9 +30,10 @@ inline std::vector<int> HandledSignals() {
   return all;
 }
 
-// From here on each of kStopSignals that is not ignored ends the process at once: with `exit_code`,
-// or with 128 + the signal in place of 0. Death by the signal would hide that the process had
-// failed; salloc takes it for success. kRankSignals are ignored: no rank is left. Once.
+// From now on each of kStopSignals that is not ignored ends the process at once: with `exit_code`,
+// or with 128 + the signal if that is 0. Dying of the signal instead would hide that the process
+// had failed, because salloc treats it as success. kRankSignals are ignored, because no rank is
+// left. Call it once.
 inline void ExitOnStopSignals(int exit_code) {
   static volatile std::sig_atomic_t code = 0;
   code = exit_code;

@@ -20,7 +20,7 @@ EndCause::Kind ToKind(pb::Cause::Kind kind);
 // Returns the content of a cause; `node` is the name of its node, empty if it has none.
 EndCause EndCauseOf(const pb::Cause& cause, const std::string& node);
 
-// The newest evaluation of the lowest rank that reports evaluations.
+// Keeps the newest evaluation of the lowest rank that reports evaluations.
 class NewestEvaluation {
  public:
   void OnStatus(const pb::WorkerStatus& status);
@@ -32,11 +32,12 @@ class NewestEvaluation {
   uint32_t rank_ = UINT32_MAX;
 };
 
-// Returns a hint if a rank failed as breakpoint() and input() do on an empty stdin, and its stdin
-// was empty; else nothing. `rank_0_reads`: rank 0 read this command's stdin.
+// Returns a hint if a rank failed like breakpoint() and input() do with an empty stdin, and its
+// stdin was empty; else an empty string. `rank_0_reads`: whether rank 0 read this command's stdin.
 std::string StdinHint(const EndCause& cause, bool rank_0_reads);
 
-// Leaves `result` unset. `job_dirs` by node; empty where the node did not report it.
+// Does not set `result`. `job_dirs` has the job's folder on each node; empty if the node did not
+// report it.
 JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
                         const JobState& job_state, const JobEnd& end,
                         const std::vector<std::string>& job_dirs, Clock::duration duration);

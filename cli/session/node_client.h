@@ -22,56 +22,59 @@ namespace dslaunch {
 // which end then.
 class NodeClient {
  public:
-  // The connection is over once nothing has arrived on it for `silent_after`.
+  // The connection counts as broken once nothing has arrived on it for `silent_after`.
   NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
              std::unique_ptr<NodeLink> link, milliseconds silent_after);
   ~NodeClient();
   NodeClient(const NodeClient&) = delete;
 
-  // Once. Bounded; the error names the node.
+  // Call it once. Ends within a time limit; the error names the node.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
-  // Before Prepare. Bounded by progress; the error names the node.
+  // Call it before Prepare. Ends if nothing moves; the error names the node.
   void Copy(std::shared_ptr<const CopyList> list, std::function<void(Result<pb::CopyDone>)> then);
-  // Once, after Prepare. `limits` of the job, which the node's events must keep.
+  // Call it once, after Prepare. `limits` are the limits of the job for events of the node.
   void Run(pb::RunRequest request, EventReader::Handlers handlers, const PeerLimits& limits);
-  // Renews the node's lease. nullopt: no answer arrived in time; other failures are not reported.
+  // Renews the node's lease. nullopt: no answer arrived in time. Other failures are not reported.
   void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);
-  // After the node reported RendezvousLost. Bounded; the error names the node.
+  // Call it after the node has reported RendezvousLost. Ends within a time limit; the error names
+  // the node.
   void Failover(const pb::FailoverRequest& request,
                 std::function<void(Result<pb::RendezvousOpened>)> then);
-  // These two do not wait for their answer.
+  // Stop and Signal do not wait for the answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
-  // Reads where the threads of the node's ranks are. Bounded; the error names the node. `limits` of
-  // the job.
+  // Reads where the threads of the node's ranks are. Ends within a time limit; the error names the
+  // node. `limits` are those of the job.
   void GetStacks(const PeerLimits& limits, std::function<void(Result<pb::StacksReply>)> then);
-  // Sends input to rank 0 of this node. `taken`: the node accepted it. `then` is called unless the
-  // connection breaks.
+  // Sends input to rank 0 on this node. `taken`: whether the node accepted it. `then` is called
+  // unless the connection breaks.
   void Input(std::string data, bool end, std::function<void(bool taken)> then);
-  // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
-  // error names the node.
+  // Call it once. After the answer the job on that node no longer needs this front end. Ends within
+  // a time limit; the error names the node.
   void Detach(std::function<void(Result<void>)> then);
 
-  // Output that is not shown yet is left out from now on.
+  // Drops output that is not shown yet, from now on.
   void DropOutput() {
     if (reader_) reader_->LetGo();
   }
   // Ends the connection at once.
   void Abort(const std::string& why);
-  // Closes our end: a supervisor with nothing left to do ends, any other tears its node down.
+  // Closes this end of the connection. A supervisor with nothing left to do then ends; any other
+  // tears its node down.
   void SayGoodbye();
-  // After our end is closed: waits, without blocking, until the supervisor has ended, the deadline
-  // has passed or the connection is lost. Only the first guarantees that no process is left there.
+  // Call it after this end is closed. Waits, without blocking, until the supervisor has ended, the
+  // deadline has passed or the connection is lost. Only the end of the supervisor guarantees that
+  // no process is left on the node.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
-  // AwaitEnd, blocking.
+  // Like AwaitEnd, but blocks.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
-  // The job continues without this front end, also after this is destroyed.
+  // Lets the job continue without this front end, even after this is destroyed.
   void LeaveRunning() { link_->LeaveRunning(); }
 
   // The last lines of the supervisor's stderr, without the final newline.
   std::string LastOutput() const;
-  // Its address, and this machine's address as it sees it.
+  // The link, which has the node's address and this machine's address as the node sees it.
   const NodeLink& link() const { return *link_; }
 
  private:

@@ -1,5 +1,5 @@
-// Reaches nodes without blocking: a thread for each attempt that is under way, bounded by the
-// connect timeout. Of many only some are, the others wait for their turn.
+// Connects to nodes without blocking, on a thread for each attempt in progress, bounded by the
+// connect timeout. The number of concurrent attempts is limited; others wait for their turn.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -15,17 +15,18 @@
 
 namespace dslaunch {
 
-// On the loop's thread. Its threads own what they use, the transport too, so the destructor does
-// not wait for hosts that never answer. A link that arrives later is dropped, which ends its agent.
+// Used on the loop's thread. Its threads own what they use, including the transport, so the
+// destructor does not wait for hosts that never answer. A link that arrives later is dropped, which
+// ends its agent.
 class NodeConnector {
  public:
   using Then = std::function<void(Result<std::unique_ptr<NodeLink>>)>;
 
-  // An attempt that takes longer keeps no other from its turn: a host that never answers costs the
-  // others this much once, not its whole time-out.
+  // Time after which an attempt no longer keeps others from their turn, so that a host that never
+  // answers delays the others once by this much, not by its whole time-out.
   static constexpr milliseconds kCountsFor{3000};
 
-  // `timeout` for each attempt, from its turn on; the first pause is at most `first_wait`.
+  // `timeout` limits each attempt, from its turn on. The first pause is at most `first_wait`.
   NodeConnector(asio::io_context& loop, std::shared_ptr<LoopPoster> poster,
                 std::shared_ptr<Transport> transport, milliseconds timeout, milliseconds first_wait)
       : loop_(loop),
@@ -34,10 +35,10 @@ class NodeConnector {
         timeout_(timeout),
         first_wait_(first_wait) {}
 
-  // One attempt; as of action::Connect. One at a time for each index.
+  // Makes one attempt, as action::Connect describes. At most one at a time for each index.
   void Connect(size_t index, const NodeTarget& target, int attempt, Then then);
 
-  // Attempts that are still to begin are given up, without an answer.
+  // Drops attempts that have not begun, without an answer.
   void Stop() {
     pauses_.clear();
     waiting_.clear();
@@ -61,8 +62,8 @@ class NodeConnector {
   std::map<size_t, asio::steady_timer> pauses_;
   std::deque<Attempt> waiting_;
   uint64_t next_id_ = 0;
-  size_t under_way_ = 0;  // threads
-  // Timers of the attempts that count, each until kCountsFor is over.
+  size_t under_way_ = 0;  // number of threads
+  // A timer for each attempt that counts against the limit, until kCountsFor has passed.
   std::map<uint64_t, asio::steady_timer> counted_;
 };
 

@@ -7,7 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Measured with `ulimit -n`: fewer abort the process or fail nodes.
+// Numbers of descriptors that were measured with `ulimit -n`: with fewer the process aborts or
+// nodes fail.
 constexpr size_t kOfProcess = 21;
 constexpr size_t kOfNode = 4;
 

@@ -1,4 +1,5 @@
-// How many descriptors a front end needs: gRPC ends the process where it gets none.
+// Checks that a front end has enough file descriptors, because gRPC ends the process if it gets
+// none.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace dslaunch {
 
-// kUnavailable: too few are left for connections to `nodes` nodes at once. Pure.
+// Fails with kUnavailable if there are too few descriptors for connections to `nodes` nodes at the
+// same time. Pure.
 Result<void> CheckOpenFiles(size_t nodes, const OpenFiles& files);
 
 }  // namespace dslaunch

@@ -19,8 +19,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kName[] = "progress";
-// "RANKS STEP TOTAL COPIED_STEP COPIED_UNIX_MS\n" behind blanks, so that one text replaces another
-// as a whole.
+// The file has "RANKS STEP TOTAL COPIED_STEP COPIED_UNIX_MS\n", padded with blanks, so that one
+// write replaces all of it.
 constexpr int kRankDigits = 10;
 constexpr int kStepDigits = 20;
 constexpr size_t kBytes = kRankDigits + 4 * kStepDigits + 5;
@@ -37,7 +37,7 @@ ProgressFile::ProgressFile(const std::string& folder, bool in_log_dir) {
 
 void ProgressFile::OnRunning(int ranks) {
   progress_.ranks = ranks;
-  leading_rank_ = UINT32_MAX;  // a restart may have gone back, and lost ranks
+  leading_rank_ = UINT32_MAX;  // steps may be lower after a restart, and ranks may be missing
   copied_steps_.clear();
   Write();
 }

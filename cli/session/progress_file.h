@@ -1,5 +1,5 @@
-// How far a job is, for `dslaunch ps` where the job has a front end: a small file in the job's
-// folder there.
+// The progress of a job, for `dslaunch ps` on the machine of the front end: a small file in the
+// job's folder there.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct JobProgress {
   bool operator==(const JobProgress&) const = default;
 };
 
-// Overwrites FOLDER/progress at each change. A full or broken disk makes it late or useless, never
-// an error. Not thread-safe.
+// Overwrites FOLDER/progress after each change. If the disk is full or broken, the file is late or
+// useless, but there is no error. Not thread-safe.
 class ProgressFile {
  public:
-  // `folder` and `in_log_dir` as for OpenFrontEndFolder. An empty folder: nothing is written.
+  // `folder` and `in_log_dir`: see OpenFrontEndFolder. If `folder` is empty, nothing is written.
   ProgressFile(const std::string& folder, bool in_log_dir);
 
   void OnRunning(int ranks);
-  // Follows the lowest rank that reports steps, and the copies of all ranks.
+  // Follows the lowest rank that reports steps, and the copies in memory of all ranks.
   void OnStatus(const pb::WorkerStatus& status);
 
  private:
@@ -38,10 +38,10 @@ class ProgressFile {
   UniqueFd file_;
   JobProgress progress_;
   uint32_t leading_rank_ = UINT32_MAX;
-  std::map<uint32_t, int64_t> copied_steps_;  // newest of each rank in this attempt
+  std::map<uint32_t, int64_t> copied_steps_;  // newest copied step of each rank in this attempt
 };
 
-// Nothing is known where there is no such file, or it is not the user's own.
+// Returns an empty progress if there is no such file or it does not belong to this user.
 JobProgress ReadProgress(const std::string& folder, bool in_log_dir);
 
 }  // namespace dslaunch

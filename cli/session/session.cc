@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// For a reader that has taken nothing for long.
+// Limit for a reader that has accepted nothing for long.
 constexpr milliseconds kLastWordsLimit(1'000);
 
 }  // namespace
@@ -94,7 +94,7 @@ int LaunchSession::Run() {
   }
   stdin_.Open(options_.job.rank_stdin().from_front_end(), output_);
   events_.Planned(options_.job.job_id(), options_.plan, options_.job.ranks().program());
-  // A rank may write before its node has reported the start.
+  // A rank may write output before its node has reported the start.
   size_t most_slots = 0;
   for (const Host& node : options_.plan.nodes)
     most_slots = std::max(most_slots, static_cast<size_t>(node.slots));
@@ -107,17 +107,17 @@ int LaunchSession::Run() {
   }
   SetPhase("connecting to " + Count(options_.plan.nodes.size(), "node"));
   Carry(core_.Start(Clock::now()));
-  // While the network is busy there is time for the job's keys.
+  // The job's keys are created while the network is busy.
   if (const Result<void> made = links_.MakeKeys(); !made.ok())
     Carry(core_.OnCannotStart(made.error(), Clock::now()));
   loop_.run();
   metrics_server_.reset();
   const int exit_code = Conclude();
-  // The job succeeded before the session could detach: its id is printed all the same.
+  // The job succeeded before the session could detach; its id is printed nevertheless.
   if (options_.job.detachable() && !detached_ && exit_code == 0)
     output_.Print(options_.job.job_id());
   signals_.clear();
-  ExitOnStopSignals(exit_code);  // instead of waiting for a slow terminal
+  ExitOnStopSignals(exit_code);  // a slow terminal must not delay the exit
   output_.Drain(core_.end().output_is_dropped() ? kLastWordsLimit : kDrainTimeout);
   return exit_code;
 }

@@ -26,35 +26,36 @@
 
 namespace dslaunch {
 
-// The edge of a SessionCore, which decides everything: carries its actions out on nodes, terminal
-// and timers, and passes it the results. Runs on the caller's thread. Nodes are reached and their
-// ends awaited by threads of their own, which own what they use: an interrupted session does not
-// wait for hosts that never answer. Destroying a session ends what still runs on its nodes,
-// unless it was detached; a link may take a moment for that.
+// Carries out the actions of a SessionCore, which makes all decisions, on nodes, terminal and
+// timers, and passes it the results. Runs on the caller's thread. Threads that own what they use
+// connect to nodes and wait for their ends, so an interrupted session does not wait for hosts that
+// never answer. Destroying a session ends what still runs on its nodes, unless it was detached; a
+// link may need a moment for that.
 class LaunchSession {
  public:
-  // The terminal outlives the session; the transport what still uses it.
+  // The terminal must outlive the session; the transport must outlive its users.
   LaunchSession(SessionOptions options, std::shared_ptr<Transport> transport, Terminal& terminal);
   ~LaunchSession();
   LaunchSession(const LaunchSession&) = delete;
 
-  // Once. Blocks until the job has ended and every node confirmed its teardown, or until the
-  // bounded wait for that is over. Returns the exit code; everything a user must know has been
-  // shown. With `detach` it returns 0 as soon as every worker of every node is started.
+  // Call it once. Blocks until the job has ended and every node has confirmed its teardown, or
+  // until the time limit of that wait has passed. Returns the exit code; everything that a user
+  // must know has been shown. With `detach` it returns 0 as soon as every worker of every node has
+  // started.
   int Run();
 
-  // The job continues; its end is not known.
+  // Whether the session was detached: the job continues, and its end is not known.
   bool detached() const { return detached_; }
 
-  // How the job ended, in one line. After Run.
+  // How the job ended, in one line. Call it after Run.
   const std::string& final_status() const { return final_status_; }
 
-  // Shows the user a line while Run runs; later it does nothing. May be called from any thread, and
-  // when the session is gone.
+  // Returns a function that shows the user a line while Run runs, and does nothing later. It may be
+  // called on any thread, and after the session is destroyed.
   std::function<void(const std::string& text)> Teller();
 
  private:
-  // An io_context's timers, one for each of the core's.
+  // The timers of the core.
   using Timers = std::map<SessionTimer, asio::steady_timer>;
 
   void OpenLog();
@@ -63,7 +64,7 @@ class LaunchSession {
   void AwaitSignals();
   void OnEvent(size_t index, const pb::NodeEvent& event);
 
-  // Carries the core's actions out, in order.
+  // Carries out the core's actions, in order.
   void Carry(SessionCore::Actions actions);
   void Do(const action::Log& line) { Log(line.level, line.text); }
   void Do(const action::Record& record);
@@ -71,7 +72,7 @@ class LaunchSession {
   void Do(const action::SetTimer& set);
   void Do(const action::Finish&) { loop_.stop(); }
 
-  // The end (session_end.cc).
+  // Ends the session (session_end.cc).
   int Conclude();
   int ReportDetached();
   void Report(const JobEnd& end, bool show);
@@ -95,13 +96,13 @@ class LaunchSession {
   LogFile log_;
   ProgressFile progress_;
   NewestEvaluation evaluation_;
-  EventLog events_;  // may complain to log_ from its constructor on
+  EventLog events_;  // may report an error to log_ from its constructor on
   SessionStdin stdin_;
-  std::optional<JobMetrics> metrics_;  // nullopt if none were asked for
+  std::optional<JobMetrics> metrics_;  // nullopt if no metrics were requested
   std::unique_ptr<MetricsServer> metrics_server_;
   asio::signal_set signals_;
   Timers timers_;
-  SessionLinks links_;  // last: its end handles what is still posted
+  SessionLinks links_;  // last, because its destructor handles what is still posted
   bool detached_ = false;
   std::string final_status_;
 };

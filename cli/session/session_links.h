@@ -23,12 +23,12 @@
 
 namespace dslaunch {
 
-// Reaches nodes, calls them and awaits their ends; nodes are reached by threads that own what they
-// use. On the loop's thread.
+// Connects to nodes, calls them and waits for their ends. Threads that connect own what they use.
+// Used on the loop's thread.
 class SessionLinks {
  public:
   struct Handlers {
-    // Carries out what follows from an answer of a node.
+    // Carries out the actions that follow from a node's answer.
     std::function<void(SessionCore::Actions)> carry;
     std::function<void(size_t node, const pb::NodeEvent& event)> event;
     std::function<void(size_t node, const pb::LogChunk& chunk, std::function<void()> go_on)> output;
@@ -36,22 +36,22 @@ class SessionLinks {
     std::function<void(const std::vector<NodeStacks>& nodes)> stacks;
   };
 
-  // `options` and `core` outlive it; the transport what still uses it.
+  // `options` and `core` must outlive this; the transport must outlive its users.
   SessionLinks(asio::io_context& loop, const SessionOptions& options, SessionCore& core,
                std::shared_ptr<Transport> transport, Handlers handlers);
-  // Also drops what is still to be handled.
+  // Also drops pending handlers.
   ~SessionLinks();
 
-  // Makes the job's keys, if it has several nodes.
+  // Creates the job's keys if it has several nodes.
   Result<void> MakeKeys();
   void Input(size_t node, const std::string& data, bool end, std::function<void(bool)> then);
   const std::shared_ptr<LoopPoster>& poster() const { return poster_; }
-  // Returns how the launcher's system ended the job, in its words; empty: it did not.
+  // Returns how the launcher's system ended the job, in its own words; empty if it did not.
   // Precondition: the launcher has ended.
   std::string Cancellation() const;
-  // Says goodbye to all nodes and waits for their ends.
+  // Ends the connections to all nodes and waits until their supervisors have ended.
   void Close();
-  // Says goodbye to all nodes, and leaves the job running.
+  // Ends the connections to all nodes, and leaves the job running.
   void LeaveRunning();
 
   void Do(const action::Connect& connect);
@@ -71,13 +71,13 @@ class SessionLinks {
 
  private:
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
-  // Limits of what a node may send.
+  // Returns the limits of what a node may send.
   PeerLimits LimitsOf(size_t index) const;
-  // Copies files to the node and then prepares it.
+  // Copies files to the node, then prepares it.
   void CopyAndPrepare(size_t index, pb::PrepareRequest request,
                       std::function<void(const Result<pb::PreparedNode>&)> answer);
   Result<pb::PrepareRequest> WithCredentials(size_t index, pb::PrepareRequest request);
-  // Handlers are of a connection that may have been followed by a newer one meanwhile.
+  // Returns whether `client` is the node's newest connection: a handler may belong to an older one.
   bool IsNewest(size_t index, const NodeClient* client) const {
     return clients_[index].get() == client;
   }
@@ -91,9 +91,9 @@ class SessionLinks {
   std::optional<CertificateAuthority> authority_;
   // Newest client of each node; null before the first.
   std::vector<std::unique_ptr<NodeClient>> clients_;
-  // Connections of nodes that were reached again.
+  // Earlier connections of nodes that were reached again.
   std::vector<std::unique_ptr<NodeClient>> past_clients_;
-  bool notice_logged_ = false;  // NodeLink::Notice
+  bool notice_logged_ = false;  // whether NodeLink::Notice was logged
 };
 
 }  // namespace dslaunch

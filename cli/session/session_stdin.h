@@ -1,4 +1,4 @@
-// This process's stdin: input for rank 0, or input that no rank reads.
+// Handles this process's stdin: forwards it to rank 0, or notices input that no rank reads.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -13,19 +13,19 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Used on the loop's thread.
 class SessionStdin {
  public:
-  // Sends `data` to the ranks of a node, and the end of the input.
+  // Sends `data` and, if set, the end of the input to the ranks of a node.
   using Send = std::function<void(size_t node, const std::string& data, bool end,
                                   std::function<void(bool)> then)>;
 
-  // `notice`: logged once if there is something to read; empty: nothing is logged.
+  // `notice` is logged once if there is something to read; if it is empty, nothing is logged.
   SessionStdin(asio::io_context& loop, std::string notice, Send send,
                std::function<void(const std::string&)> log)
       : loop_(loop), notice_(std::move(notice)), send_(std::move(send)), log_(std::move(log)) {}
 
-  // `forwards`: rank 0 reads it, from the rank's start to its end.
+  // `forwards`: whether rank 0 reads the input, from the rank's start to its end.
   void Open(bool forwards, JobOutput& output);
   void OnEvent(size_t index, const pb::NodeEvent& event);
 
@@ -39,7 +39,7 @@ class SessionStdin {
   std::optional<StdinForwarder> forwarder_;  // set if rank 0 reads
   std::optional<StdinWatch> watch_;          // set if there is a notice and no rank reads
   bool notice_logged_ = false;
-  size_t node_ = 0;  // rank 0's
+  size_t node_ = 0;  // node of rank 0
 };
 
 }  // namespace dslaunch

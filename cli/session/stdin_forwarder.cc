@@ -18,8 +18,8 @@ constexpr milliseconds kAgainAfter(50);  // pause before refused input is sent a
 // Interval of checks whether this process is in the foreground.
 constexpr milliseconds kBackgroundPoll(500);
 
-// An epoll descriptor that is readable when `fd` is: asio may own it, and the flags of `fd` stay.
-// Invalid for files, which are always readable.
+// Returns an epoll descriptor that is readable when `fd` is, so that asio can own it and the flags
+// of `fd` do not change. Invalid for files, which are always readable.
 UniqueFd EpollOf(int fd) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{.events = EPOLLIN, .data = {}};
@@ -81,7 +81,7 @@ void StdinForwarder::After(std::chrono::milliseconds delay, void (StdinForwarder
 }
 
 void StdinForwarder::Read() {
-  // To read in the background would stop this process.
+  // Reading in the background would stop this process.
   if (is_terminal_ && ::tcgetpgrp(fd_) != ::getpgrp())
     return After(kBackgroundPoll, &StdinForwarder::Read);
   if (!IsReadable(fd_)) {

@@ -68,7 +68,8 @@ Json RankJson(const RankSummary& end) {
           {"evidence", end.evidence}};
 }
 
-// Whole numbers as such: steps and counts. What is not finite is null.
+// Returns whole numbers, such as steps and counts, without a decimal point. Returns null for
+// numbers that are not finite.
 Json NumberJson(double number) {
   constexpr double kMaxWhole = 9e15;
   if (!std::isfinite(number)) return nullptr;
@@ -84,7 +85,7 @@ Json ResultJson(const JobSummary& summary) {
   return json;
 }
 
-// Records of earlier versions have none.
+// Returns nullopt for records of earlier versions, which have no goodput.
 std::optional<Goodput> ReadGoodput(const nlohmann::json& json) {
   if (!json.contains("goodput") || json.at("goodput").is_null()) return std::nullopt;
   const auto us = [](const nlohmann::json& seconds) {
@@ -116,7 +117,7 @@ Json NodeJson(const JobSummary& summary, const NodeSummary& node) {
           {"left", std::move(left)}};
 }
 
-// "SIGKILL" -> 9; 0 for null.
+// Returns 9 for "SIGKILL"; 0 for null.
 int SignalNumber(const nlohmann::json& name) {
   constexpr int kSignals = 64;
   for (int number = 1; number <= kSignals && name.is_string(); ++number) {
@@ -147,10 +148,10 @@ EndCause ReadCause(const nlohmann::json& json) {
   cause.message = json.at("message");
   cause.evidence = json.at("evidence");
   cause.victim = json.at("victim");
-  cause.timed_out = json.value("timed_out", false);  // records of earlier versions have none
+  cause.timed_out = json.value("timed_out", false);  // records of earlier versions lack it
   cause.out_of_memory = json.at("out_of_memory");
   cause.core_dumped = json.at("core_dumped");
-  // Records of earlier versions have none of these.
+  // Records of earlier versions lack these fields.
   cause.restart = ReadRestart(json.value("restart", ""));
   cause.restart_reason = json.value("restart_reason", "");
   cause.restart_line = json.value("restart_line", "");
@@ -278,7 +279,7 @@ std::string SummaryJson(const JobSummary& summary) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// torchelastic takes the negative signal for the code of a rank that a signal ended.
+// torchelastic reports a negative signal number as the code of a rank that was killed by a signal.
 std::string ErrorFileJson(const JobSummary& summary, int64_t unix_s) {
   const EndCause& cause = summary.cause;
   const std::string text = FirstCauseText(summary);

@@ -1,4 +1,4 @@
-// The closing block for programs; docs/reference/json.md has its fields.
+// The closing block as JSON, for programs. docs/reference/json.md describes its fields.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ std::string SummaryJson(const JobSummary& summary);
 // object; bytes that are not UTF-8 are replaced.
 std::string ErrorFileJson(const JobSummary& summary, int64_t unix_s);
 
-// Puts it into `path` for the launcher that started this one (TORCHELASTIC_ERROR_FILE); empty: does
-// nothing. kIo, naming the variable.
+// Writes the error file to `path` for the launcher that started this one (TORCHELASTIC_ERROR_FILE);
+// does nothing if it is empty. Fails with kIo, naming the variable.
 Result<void> WriteErrorFile(const std::string& path, const JobSummary& summary);
 
-// "worker_exit", "node_lost" and so on; "none" for success.
+// Returns "worker_exit", "node_lost" and so on; "none" for success.
 const char* KindName(EndCause::Kind kind);
 
 }  // namespace dslaunch
