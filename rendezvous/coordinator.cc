@@ -170,7 +170,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                               : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
                                           roster_.NodeName(index) + " joined too late"));
   }
-  // While the job forms, DecideQuorum reports this and ends the job; later it must not end it.
+  // While the job forms, DecideQuorum reports nodes that share a machine and ends the job. A job
+  // that has started must not end because of them, so the node is refused.
   if (phase() != Phase::kJoining && !options_.may_share_machine) {
     for (const Participant& other : roster_.Joined()) {
       if (!other.lost_in && other.member.node_index != index &&

@@ -33,7 +33,7 @@ struct CoordinatorOptions {
   std::string job_id;
   std::vector<pb::Node> nodes;
   pb::Timeouts timeouts;
-  bool may_share_machine = false;  // equal identities are not an error
+  bool may_share_machine = false;  // whether nodes with equal identities are accepted
   pb::Policy policy;
   uint32_t rendezvous_node = 0;  // node whose agent runs this and gets the notices for the user
   std::vector<uint32_t> absent_nodes;  // nodes that were unreachable at the start
@@ -120,8 +120,8 @@ class Coordinator {
   Roster roster_;
   Barrier barrier_;
   Clock::time_point barrier_deadline_;  // used in kStarting, kDraining and kStopping
-  size_t still_expected_ = 0;           // kJoining: nodes without which DecideQuorum can only wait
-  std::vector<uint32_t> members_;       // nodes with ranks in the attempt
+  size_t still_expected_ = 0;      // used in kJoining: nodes for which DecideQuorum must still wait
+  std::vector<uint32_t> members_;  // nodes with ranks in the attempt
   HangWatch hang_watch_;
   uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime at the last tick
   StandstillCheck standstill_;

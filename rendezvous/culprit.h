@@ -17,9 +17,9 @@ struct RankEvidence {
   std::string node;  // name of its node
   uint32_t local_rank = 0;
   const pb::RankStacks* stacks = nullptr;  // borrowed; nullptr: no answer, or it has ended
-  std::chrono::seconds still{0};           // how long it has shown no sign of life
-  bool ended = false;                      // it exited with 0
-  bool stopped = false;                    // one of its processes is stopped by a signal
+  std::chrono::seconds still{0};           // how long the rank has shown no sign of life
+  bool ended = false;                      // the rank exited with 0
+  bool stopped = false;                    // a process of the rank is stopped by a signal
   bool has_gpu = false;
   bool uses_cpu = false;           // CPU time is its only sign of life
   bool computes_long = false;      // ... for so long that it counts as none
@@ -29,7 +29,7 @@ struct RankEvidence {
 };
 
 struct Culprit {
-  // The rule that applied, in the order in which they are tried.
+  // The rule that decided. The rules are tried in this order.
   enum class Rule {
     kNoneWaits,   // no rank waits for another: not a hang
     kStopped,     // stopped by a signal, or in an uninterruptible wait

@@ -76,7 +76,7 @@ class HangWatch {
     uint64_t first_step = 0;  // first step reported in this attempt
   };
 
-  std::vector<std::optional<Progress>> progress_;  // by rank; nullopt: no report
+  std::vector<std::optional<Progress>> progress_;  // progress of each rank; nullopt: no report
   bool hang_is_reported_ = false;                  // true since the last step
 };
 

@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Replaces the addresses that the node claims by those of its connection, except
+// Replaces the addresses that the node claims by the addresses of its connection, except
 // `advertised_address` (may be empty), which the node may have reached instead of an address of
 // this machine. The agent of this process has no connection and is trusted. Returns a line for the
 // log for each wrong address. Pure.

@@ -29,7 +29,7 @@ struct Member {
 
 struct QuorumOptions {
   std::vector<pb::Node> nodes;     // all nodes of the job
-  bool may_share_machine = false;  // equal identities are not an error
+  bool may_share_machine = false;  // whether nodes with equal identities are accepted
   Clock::time_point join_deadline;
   uint32_t rendezvous_node = 0;     // node to which the others connect
   uint32_t min_nodes = 0;           // see Policy

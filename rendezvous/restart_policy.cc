@@ -93,8 +93,8 @@ milliseconds BackOff(uint32_t restart, const pb::Policy& policy) {
   return milliseconds(std::min(delay, longest));
 }
 
-// Returns whether `most` of these times, ascending, were within `cooldown` of each other, and the
-// last of those less than `cooldown` ago.
+// Returns whether `most` consecutive items of `times`, which are ascending, lie within `cooldown`,
+// and the last of them is less than `cooldown` ago.
 bool Counts(Clock::time_point now, const std::vector<Clock::time_point>& times, size_t most,
             milliseconds cooldown) {
   for (size_t last = most - 1; last < times.size(); ++last) {

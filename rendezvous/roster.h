@@ -38,9 +38,9 @@ struct Participant {
   bool leaving = false;                   // cannot continue, and tears down by itself
   bool front_end_link_is_broken = false;  // its connection to the front end broke
   bool is_unfit = false;                  // its own check failed before the next attempt
-  bool has_left_processes = false;  // processes of it could not be ended, so it gets no new ranks
+  bool has_left_processes = false;        // some of its processes could not be ended: no new ranks
   bool torn_down = false;
-  bool saved = false;   // as reported in TornDown
+  bool saved = false;   // value reported in TornDown
   bool drained = true;  // false from Drain to its answer
   // State of the current attempt:
   bool in_attempt = false;  // has ranks
@@ -51,9 +51,11 @@ struct Participant {
   // Last, so that the fields read for every message and barrier are close together in memory.
   Member member;
 
-  // It has left the job for good, and is empty: another agent of the node may join.
+  // Returns whether the node has left the job for good and is empty, so that another agent of the
+  // node may join.
   bool HasLeft() const { return leaving && torn_down; }
-  // For use while the attempt drains.
+  // Like `drained`, but a node that leaves is drained once it is torn down. For use while the
+  // attempt drains.
   bool IsDrained() const { return leaving ? torn_down : drained; }
   bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   bool HasRank(uint32_t rank) const { return in_attempt && rank - first_rank < member.slots; }

@@ -13,9 +13,10 @@ namespace {
 
 using std::chrono::seconds;
 
-// A report is at most so many heartbeats old, because an older one hides signs of life.
+// Maximum age of a report in heartbeats, because an older report could miss signs of life.
 constexpr int kFreshHeartbeats = 3;
-// After an inquiry without a verdict, the next one follows when this part of the limit has passed.
+// After an inquiry without a verdict, the next one follows once this part (1 / 4) of the limit has
+// passed.
 constexpr int kAskAgainPart = 4;
 
 uint32_t CountRanks(const Roster& roster) {

@@ -54,7 +54,7 @@ class StandstillCheck {
 
   static constexpr milliseconds kAnswerWithin{1'000};
   static constexpr milliseconds kRecordsWithin{8'000};
-  // Ranks that spin in an exchange must be seen there so often, so far apart.
+  // How often, and at which interval, ranks that spin must be seen in an exchange.
   static constexpr int kSpinLooks = 3;
   static constexpr milliseconds kBetweenSpinLooks{300};
 
@@ -68,13 +68,14 @@ class StandstillCheck {
     std::map<uint32_t, pb::RankStacks> stacks;
     bool asks_flight = false;  // awaits the answers for flights
     std::map<uint32_t, pb::FlightRecord> flights;
-    std::optional<pb::RasReport> ras;  // the first one without `trouble`
+    std::optional<pb::RasReport> ras;  // first report without `trouble`
     std::optional<HangDecision> hang;  // nullopt: the ranks show no sign of life
   };
 
   void Ask(Roster& roster, Clock::time_point now);
   void AskFlight(Roster& roster, Clock::time_point now);
-  // Sends to the ranks that run; those whose stacks are not known are not asked for records.
+  // Sends `inspect` to the ranks that run; requests for records skip ranks whose stacks are not
+  // known. Returns the ranks to which it was sent.
   std::set<uint32_t> SendInquiry(Roster& roster, const pb::Inspect& inspect) const;
   std::vector<RankEvidence> Evidence(const Roster& roster, milliseconds limit) const;
   // Returns the verdict for the answers; nullopt if there is none, or records are asked for first.
@@ -93,8 +94,8 @@ class StandstillCheck {
   uint64_t last_look_ = 0;
   std::vector<uint32_t> suspects_;  // ranks of the last verdict that waits for confirmation
   int confirmations_ = 0;
-  bool user_waits_ = false;      // the user was informed, and not of the end of the standstill
-  Clock::time_point ask_after_;  // no inquiry begins before
+  bool user_waits_ = false;      // the user was informed of a standstill, but not of its end
+  Clock::time_point ask_after_;  // no inquiry begins before this time
 };
 
 }  // namespace dslaunch

@@ -53,10 +53,10 @@ class PickleValue {
   std::optional<std::string_view> String() const;
   std::optional<std::string_view> Bytes() const;
 
-  // The number of items of a tuple, list or set, of entries of a dict, and of either that were
-  // appended to or set in an object; 0 for other types.
+  // The number of items of a tuple, list or set, or of entries of a dict. For an object, the number
+  // of items or entries that the pickle appended to it or set in it. 0 for other types.
   size_t size() const;
-  bool has_entries() const;  // whether they are entries
+  bool has_entries() const;  // whether size() counts entries
   // Item `i` of a tuple, list, set or object. Precondition: i < size(), and no entries.
   PickleValue item(size_t i) const;
   // Entry `i` of a dict or object, in the pickle's order. Precondition: i < size().
@@ -66,8 +66,8 @@ class PickleValue {
   std::optional<PickleValue> Find(std::string_view key) const;
   std::optional<PickleValue> Find(int64_t key) const;
 
-  // kGlobal and kObject: "torch.FloatStorage", module and name joined by a dot; else "". Also ""
-  // for an object that another object would have made.
+  // kGlobal and kObject: module and name joined by a dot, "torch.FloatStorage"; "" for other types,
+  // and for an object whose callee is itself an object.
   std::string_view global() const;
   // kObject: the tuple of arguments, and the state that BUILD set.
   std::optional<PickleValue> args() const;

@@ -57,13 +57,14 @@ class PickleMachine {
   bool RememberNext() { return Remember(memo_.size()); }
   bool Recall(uint64_t index);
 
-  // Makes the last value the pickle's, which must be all that is left.
+  // Makes the last value the result of the pickle. Fails if other values, or bytes after STOP, are
+  // left.
   bool Stop();
 
   void BeginOpcode() { offset_ = next_; }
 
  private:
-  // Checks the limit of values for one more.
+  // Fails if one more value would exceed the limit.
   bool HasRoom();
 
   PickleContent& content_;
