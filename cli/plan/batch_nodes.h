@@ -25,7 +25,7 @@ struct BatchNodes {
 Result<std::vector<Host>> ParseSlotLines(std::string_view text, const std::string& source);
 
 // Parses a file with a line for each node, which has its name, its slots and words that are not
-// used: PE_HOSTFILE. Pure. The same errors.
+// used: PE_HOSTFILE. Pure. Fails like ParseSlotLines().
 Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::string& source);
 
 // Reads a file of at most kMaxHostfileBytes; the error is a fragment.

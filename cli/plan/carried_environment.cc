@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxShownNames = 8;
 
 constexpr std::string_view kCarriedPrefixes[] = {
-    // DeepSpeed 0.19 exports these, with those of its CUDA accelerator.
+    // DeepSpeed 0.19 exports these, including variables of its CUDA accelerator.
     "MLFLOW", "PYTHON", "MV2", "UCX", "NCCL",
     // Nebula
     "DLTS_JOB_ID", "DLTS_NUM_WORKER", "NEBULA_PERSISTENT_STORAGE_PATH",

@@ -142,7 +142,8 @@ OrderedJson IndexedJob(const KubernetesJob& job) {
           {"spec", JobSpec(job)}};
 }
 
-// Returns a word that YAML reads as this text: the text, or quoted as in JSON.
+// Returns the value as a YAML scalar: a text without quotes if YAML reads it as the same text,
+// otherwise as in JSON.
 std::string Scalar(const OrderedJson& value) {
   if (!value.is_string()) return value.dump();
   const auto& text = value.get_ref<const std::string&>();

@@ -35,7 +35,7 @@ struct PlanInfo {
   // The allocation that this process is in. An error matters only if its nodes are to be used.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
   std::optional<BatchNodes> batch = {};  // nodes given by another batch system
-  // Kind of the devices that a job would use here.
+  // Kind of the devices that a job would use on this machine.
   const AcceleratorRow* accelerator = &RowOf(pb::DEVICE_CUDA);
 };
 

@@ -60,7 +60,7 @@ int64_t MemoryCheckpointOf(const LoadedRecipe& recipe);
 // other name may be a built-in recipe.
 bool NamesRecipeFile(std::string_view recipe);
 
-// Does the same with the text of a recipe from the file `source`. Reads no file except the
+// Like LoadRecipe, for the text of a recipe from the file `source`. Reads no file except the
 // engine's.
 Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,
                                 const TrainOptions& options, const std::string& cwd);

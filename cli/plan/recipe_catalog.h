@@ -14,10 +14,11 @@ struct BuiltInRecipe {
   std::string about;  // the first clause of its first comment; often empty
 };
 
-// Sorted by name. Of two with one name the one in the earlier folder is listed.
+// Returns the recipes in the folders, sorted by name. If two have the same name, the one in the
+// earlier folder is listed.
 std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders);
 
-// Returns them as a table.
+// Returns the recipes as a table.
 std::string RecipeTable(const std::vector<BuiltInRecipe>& recipes);
 
 // Returns a table of the models and data of a plugin's library, which is read but not loaded.

@@ -147,7 +147,7 @@ Result<std::vector<std::string>> ReadComponentNodes(const GetVariable& getenv, i
 }
 
 // Sets the GPUs by variables alone. Slurm sets them only if the user requested GPUs by node; in
-// steps and batch scripts they are those of the first node.
+// steps and batch scripts they count the GPUs of the first node.
 Result<void> ReadGpuVariables(const GetVariable& getenv, int component,
                               std::vector<SlurmNode>& nodes) {
   const auto [name, text] =

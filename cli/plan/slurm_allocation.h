@@ -17,8 +17,8 @@ using GetVariable = std::function<const char*(const char*)>;
 struct SlurmNode {
   std::string name;
   int tasks = 1;  // requested tasks on the node
-  int cores = 1;  // of the allocation, on the node
-  int gpus = 0;   // of the allocation, on the node
+  int cores = 1;  // cores of the allocation on the node
+  int gpus = 0;   // GPUs of the allocation on the node
   // All generic resources of the allocation on the node in the form of srun's --gres:
   // "gpu:4,nic:1"; empty: none, or not known.
   std::string gres = {};
@@ -40,7 +40,7 @@ struct SlurmAllocation {
 // nodes. kBadInput names the variable that cannot be read.
 Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable& getenv);
 
-// Returns the allocation with all that the variables have, likewise.
+// Returns the allocation as far as the variables describe it. Otherwise like ReadSlurmNodes().
 Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& getenv);
 
 // Fills in the GPUs and generic resources of the nodes, and clears gpus_unknown. `job`: what

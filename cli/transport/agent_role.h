@@ -20,7 +20,7 @@ struct AgentRole {
   };
   Kind kind = Kind::kJob;
   std::string job_id;       // job of kAttach; must satisfy IsJobId
-  uint32_t node_index = 0;  // for kAttach
+  uint32_t node_index = 0;  // the node, for kAttach
   bool resumable = false;   // the stream of kJob or kDetachable outlives its connection
   // For kResume: socket of the ticket (net/resumable/resume_words.h).
   std::string resume_socket = {};

@@ -59,7 +59,7 @@ class LoginGate {
   // Records that the sshd refused a login, which halves the number of concurrent attempts to it.
   void OnTurnedAway(const std::string& sshd);
 
-  // How many are tried at once with this sshd.
+  // Returns the number of concurrent attempts that are allowed for this sshd.
   size_t LimitFor(const std::string& sshd) const;
 
  private:
@@ -74,7 +74,7 @@ class LoginGate {
   mutable Mutex mutex_;
   CondVar changed_;
   std::map<uint64_t, Login> logins_ DSL_GUARDED_BY(mutex_);
-  // For each sshd whose limit is not kPerSshd.
+  // The limits of sshds for which it differs from kPerSshd.
   std::map<std::string, size_t> limits_ DSL_GUARDED_BY(mutex_);
   uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
 };

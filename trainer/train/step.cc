@@ -24,7 +24,7 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
 }
 
 // Returns the numbers on the CPU. Waits for the device by an event, so that this intended wait can
-// be told apart from others.
+// be distinguished from others.
 at::Tensor ReadFromDevice(const at::Tensor& numbers) {
   if (numbers.is_cpu()) return numbers;
   const at::Tensor read = CopyToPinned(numbers);

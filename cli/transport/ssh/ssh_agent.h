@@ -19,7 +19,7 @@ struct AgentKey {
   std::string comment;  // name of the key in messages
 };
 
-// Returns the keys in the order in which `ssh` offers them: first those of ssh_config's identity
+// Returns the keys in the order in which `ssh` offers them: first the keys of ssh_config's identity
 // files, then the others unless `listed_only` (IdentitiesOnly) is set. `listed` are public key
 // blobs. Pure.
 std::vector<AgentKey> ChooseAgentKeys(std::vector<AgentKey> keys,
