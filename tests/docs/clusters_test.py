@@ -66,19 +66,19 @@ class Clusters(LauncherCase):
         return {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": nodes, "SLURM_NODELIST": nodes, "SLURM_TASKS_PER_NODE": "1(x2)",
                 "SLURM_JOB_CPUS_PER_NODE": "128(x2)", "SLURM_GPUS_PER_NODE": str(gpus), "SLURM_JOB_NUM_NODES": "2"}
 
-    def test_perlmutter(self):
+    def test_plans_job_on_perlmutter(self):
         plan = self.plan("Perlmutter", **self.slurm("nid[001004-001005]", 4))
         self.assert_plan(plan, "slurm", ["nid001004", "nid001005"], 4)
 
-    def test_lumi(self):
+    def test_plans_job_on_lumi(self):
         plan = self.plan("LUMI-G", **self.slurm("nid[005018,005020]", 8))
         self.assert_plan(plan, "slurm", ["nid005018", "nid005020"], 8)
 
-    def test_isambard(self):
+    def test_plans_job_on_isambard(self):
         plan = self.plan("Isambard-AI", **self.slurm("nid[010151-010152]", 4))
         self.assert_plan(plan, "slurm", ["nid010151", "nid010152"], 4)
 
-    def test_aurora(self):
+    def test_plans_job_on_aurora(self):
         """The first node, where dslaunch runs, has two GPUs here, which are four tiles."""
         nodes = self.folder / "nodefile"
         names = [f"x4102c5s{i}b0n0.hsn.cm.aurora.alcf.anl.gov" for i in range(2)]
@@ -95,7 +95,7 @@ class Clusters(LauncherCase):
         composite = self.plan("Aurora", PBS_NODEFILE=str(nodes), ZE_FLAT_DEVICE_HIERARCHY="COMPOSITE")
         self.assert_plan(composite, "ssh", names, 2)
 
-    def test_summit(self):
+    def test_plans_job_on_summit(self):
         self.write_program("blaunch")
         nodes = self.folder / "hostfile"
         nodes.write_text("batch1\n" + "a01n01\n" * 42 + "a01n02\n" * 42)
@@ -104,7 +104,7 @@ class Clusters(LauncherCase):
         plan = self.plan("Summit-like", LSB_DJOB_HOSTFILE=str(nodes))
         self.assert_plan(plan, "lsf", ["a01n01", "a01n02"], 6)
 
-    def test_el_capitan(self):
+    def test_plans_job_on_el_capitan(self):
         self.write_program("flux")
         (self.folder / "hosts").write_text("elcap1 slots=4\nelcap2 slots=4\n")
         plan = self.plan("El", FLUX_JOB_ID="1")

@@ -47,7 +47,7 @@ class SpawnTest(unittest.TestCase):
         for ranks in 1, 2, 4:
             self.check_sums(run("forked", ranks), ranks)
 
-    def test_process_with_threads_restarts_program(self):
+    def test_spawn_with_running_threads_restarts_program(self):
         self.check_sums(run("anew", 2), 2)
         self.check_sums(run("group_first", 2), 2)
 
@@ -141,7 +141,7 @@ class MainTest(unittest.TestCase):
         self.assertEqual((code, out), (1, ""))
         self.assertRegex(err, r"^dslaunch-spawn-program: rank 1: mat1 and mat2 shapes cannot be multiplied .*\n$")
 
-    def test_main_returns_code_of_error(self):
+    def test_main_returns_exit_code_of_error(self):
         ended = run("main_refuses", 1)
         self.assertEqual((ended.returncode, ended.stdout), (65, ""))
         self.assertRegex(ended.stderr, r"^dslaunch-spawn-program: rank 0: the data is [ -~]*wrong\n$")
@@ -170,7 +170,7 @@ class MainTest(unittest.TestCase):
 class ProcessGroupEndTest(unittest.TestCase):
     """Two ranks exit at once and without a message, although Finish() is not called."""
 
-    def test_every_normal_end_succeeds(self):
+    def test_succeeds_however_group_is_destroyed(self):
         for what in "destructor", "leaked", "static", "exit":
             for code, _, err in run_ranks(what):
                 self.assertEqual((code, err), (0, ""), what)

@@ -188,7 +188,7 @@ void ExpectFound(PlantedBug bug, const std::string& what, RunOne run = RunHistor
 // The planted bugs: a simulator that finds nothing wrong with them would find nothing at all.
 TEST(SimulationTest, FindsRemovedFence) { ExpectFound(PlantedBug::kNoFence, "without its fence"); }
 
-TEST(SimulationTest, FindsSupervisorThatReportsReapedTooEarly) {
+TEST(SimulationTest, FindsSupervisorThatReportsReapingTooEarly) {
   ExpectFound(PlantedBug::kEarlyReaped, "with a supervisor that does not wait for what it ends");
 }
 

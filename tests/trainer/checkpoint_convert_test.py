@@ -280,7 +280,7 @@ class ConvertTest(unittest.TestCase):
                 self.assertEqual([name for name in left if name.endswith(".safetensors")], [])
                 self.tool(*words)
 
-    def test_names_wrong_words(self):
+    def test_rejects_wrong_use(self):
         self.assertIn("--dtype is for --to safetensors",
                       self.tool("convert", self.source, self.path("o"), "--to", "dslaunch", "--dtype", "bf16", code=USAGE).stderr)
         self.assertIn("usage: ", self.tool("convert", self.source, self.path("o"), "--to", "onnx", code=USAGE).stderr)

@@ -151,7 +151,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
                 tensors += len(expected)
         print(f"{tensors} tensors", flush=True)
 
-    def test_leaves_nothing_out(self):
+    def test_reads_every_file_and_alias(self):
         for case, plan, expected in self.results():
             with self.subTest(**case):
                 self.assertEqual(([], []), (plan["missing"], plan["notes"]))

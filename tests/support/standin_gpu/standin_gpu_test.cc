@@ -236,7 +236,7 @@ TEST_F(StandinGpuTest, EventsAreTimedAndQueried) {
 
 // ---- operations
 
-TEST_F(StandinGpuTest, ValuesEqualTheCpus) {
+TEST_F(StandinGpuTest, ComputesSameValuesAsCpu) {
   Begin();
   const auto run = [](const at::TensorOptions& options) {
     const at::Tensor x = at::linspace(-1, 1, 8 * 16, at::kFloat).view({8, 16}).to(options.device());
@@ -255,7 +255,7 @@ TEST_F(StandinGpuTest, ValuesEqualTheCpus) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(expected[i], found[i])) << i;
 }
 
-TEST_F(StandinGpuTest, FusedOptimizerEqualsTheCpus) {
+TEST_F(StandinGpuTest, FusedOptimizerMatchesCpu) {
   Begin();
   const auto run = [](c10::Device device) {
     std::vector<at::Tensor> weights = {at::arange(5, at::kFloat).to(device)};

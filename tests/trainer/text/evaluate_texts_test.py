@@ -161,7 +161,7 @@ class WrongInputTest(TextsCase):
     def refused(self, wanted, *words):
         assert_refused(self, run(wanted), BAD_INPUT, *words)
 
-    def test_bad_input_is_answered_in_a_line(self):
+    def test_reports_bad_input_in_one_line(self):
         model = self.models["gpt2"]
         question = {"query": "a", "choices": ["b", "c"], "gold": 0}
         for lines, word in (

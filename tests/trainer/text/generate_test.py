@@ -209,7 +209,7 @@ class TextTest(GenerateCase):
             file.write('{"eos_token_id": "x"}')
         self.refused(self.model.recipe(prompt="a"), "generation_config.json: eos_token_id is not a token's number")
 
-    def test_bad_input_is_answered_in_a_line(self):
+    def test_reports_bad_input_in_one_line(self):
         recipe = self.model.recipe
         self.refused(recipe(prompts="/nonexistent.jsonl"), "/nonexistent.jsonl")
         self.refused(recipe(prompts=self.write(["a text\n"], "p.txt")), "p.txt: must have JSON lines")

@@ -456,7 +456,7 @@ TEST_F(AgentCoreTest, RejectsIncompleteJob) {
   EXPECT_TRUE(core_.job().OnPrepare(prepare_).ok());
 }
 
-TEST_F(AgentCoreTest, RunsWhatTheNodesOwnCommandSent) {
+TEST_F(AgentCoreTest, RunsProgramOfTheNodesOwnCommand) {
   pb::OwnPart own;
   own.mutable_ranks()->mutable_program()->add_argv("mine");
   own.mutable_ranks()->set_log_dir("/mine");
@@ -1021,7 +1021,7 @@ TEST_F(AgentCoreTest, ReportsEndOfOwnCommandAsLostNode) {
   EXPECT_EQ(core_.teardown().outcome().kind(), pb::Cause::FRONT_END_LOST);
 }
 
-TEST_F(AgentCoreTest, FrontEndIsUnaskedAfterThreeMissedRenewals) {
+TEST_F(AgentCoreTest, DetectsFrontEndThatMissedThreeRenewals) {
   Start();
   core_.front_end().Renew(pb::RenewRequest(), boot_now_);
   EXPECT_FALSE(core_.front_end().IsUnasked(boot_now_));

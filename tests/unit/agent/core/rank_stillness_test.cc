@@ -19,7 +19,7 @@ RankSigns Idle() {
   return signs;
 }
 
-TEST(ShowsLifeTest, IgnoresWhatWaitingProgramsDo) {
+TEST(ShowsLifeTest, IgnoresActivityOfWaitingPrograms) {
   const RankSigns before = Idle();
   RankSigns after = Idle();
   EXPECT_FALSE(ShowsLife(before, after, kInterval));
@@ -30,7 +30,7 @@ TEST(ShowsLifeTest, IgnoresWhatWaitingProgramsDo) {
   EXPECT_FALSE(ShowsLife(before, after, kInterval));
 }
 
-TEST(ShowsLifeTest, NoticesEachSign) {
+TEST(ShowsLifeTest, DetectsEachSignOfLife) {
   const auto shows = [](auto change) {
     RankSigns after = Idle();
     change(after);

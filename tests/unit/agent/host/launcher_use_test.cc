@@ -95,7 +95,7 @@ std::string LineFor(const Words& argv) {
   return use ? LineInPlaceOf(*use, argv) : "";
 }
 
-TEST(LineInPlaceOfTest, KeepsWhatTheLauncherWasToStart) {
+TEST(LineInPlaceOfTest, KeepsProgramAndArguments) {
   EXPECT_EQ(LineFor({"torchrun", "--nproc_per_node", "2", "my t.py"}),
             "--nproc_per_node 2 'my t.py'");
   EXPECT_EQ(LineFor({"horovodrun", "-np", "4", "-H", "a:2,b:2", "python3", "t.py"}),

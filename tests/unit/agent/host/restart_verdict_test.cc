@@ -90,7 +90,7 @@ TEST(RestartVerdictTest, CannotHelpIsPreciseOnCorpus) {
   }
 }
 
-TEST(RestartVerdictTest, FitsTheTextsThatItWasFittedTo) {
+TEST(RestartVerdictTest, MatchesTruthOnTuningSet) {
   for (const Case& one : ReadCorpus()) {
     if (one.part == "fit") EXPECT_EQ(Judge(AsPrinted(one.text)).restart, one.truth) << one.text;
   }
@@ -115,7 +115,7 @@ TEST(RestartVerdictTest, VictimsCanBeStartedAgain) {
             pb::Cause::RESTART_CAN_HELP);
 }
 
-TEST(RestartVerdictTest, NoTextIsUnknown) {
+TEST(RestartVerdictTest, ReturnsUnknownWithoutError) {
   EXPECT_EQ(Judge("").restart, pb::Cause::RESTART_UNKNOWN);
   EXPECT_EQ(Judge("step 3: loss 0.5\n").restart, pb::Cause::RESTART_UNKNOWN);
 }

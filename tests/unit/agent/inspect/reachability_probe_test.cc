@@ -71,7 +71,7 @@ class ReachabilityProbeTest : public ::testing::Test {
   std::thread thread_;
 };
 
-TEST_F(ReachabilityProbeTest, IsReachedAtItsAddressesAndNamesInterface) {
+TEST_F(ReachabilityProbeTest, ReachesEachAddressAndNamesInterface) {
   const int port = Start();
   if (port == 0) GTEST_SKIP() << "this machine has no address but loopback";
   const pb::ReachReply reply = Reach({JoinHostPort("127.0.0.1", port), JoinHostPort("::1", port)});
@@ -81,7 +81,7 @@ TEST_F(ReachabilityProbeTest, IsReachedAtItsAddressesAndNamesInterface) {
   EXPECT_EQ(reply.results(0).endpoint(), JoinHostPort("127.0.0.1", port));
 }
 
-TEST_F(ReachabilityProbeTest, MarkersAreSeenUntilItStops) {
+TEST_F(ReachabilityProbeTest, FolderMarkersExistUntilItStops) {
   Start();
   EXPECT_EQ(Files().size(), 2u);
   const pb::ReachReply reply = Reach({});

@@ -135,7 +135,7 @@ TEST_F(LogTailTest, DoesNotNotifyAgainWhileTheReaderIsBusy) {
   EXPECT_TRUE(RunUntil([&] { return calls == 2; }));
 }
 
-TEST_F(LogTailTest, FilesTakeTurns) {
+TEST_F(LogTailTest, ReadsFilesInTurn) {
   Append("a", std::string(50'000, 'a'));
   Append("b", std::string(50'000, 'b'));
   LogTail tail(io_, [] {});

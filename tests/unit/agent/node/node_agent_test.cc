@@ -345,7 +345,7 @@ TEST_F(NodeAgentTest, JoinOffersMasterPortAndAddress) {
   EXPECT_EQ(join_.join().reached_at(), "127.0.0.1");
 }
 
-TEST_F(NodeAgentTest, RunsWhatTheNodesOwnCommandSent) {
+TEST_F(NodeAgentTest, RunsProgramOfTheNodesOwnCommand) {
   pb::OwnPart own;
   own.mutable_ranks()->mutable_program()->add_argv("/bin/echo");
   own.mutable_ranks()->mutable_program()->add_argv("mine");

@@ -654,7 +654,7 @@ TEST_F(SupervisorCoreTest, PassesUserSignalsToWorkers) {
   }
 }
 
-TEST_F(SupervisorCoreTest, DetachedIgnoresFrontEndLogoutAndItsLease) {
+TEST_F(SupervisorCoreTest, DetachedIgnoresLossOfFrontEndAndLogout) {
   Configure();
   Spawn({0});
   Alive(seconds(5));

@@ -117,7 +117,7 @@ TEST(Supervisor, ReadsOnlyItsDescendants) {
   EXPECT_NE(looked->stacks().signature(), 0u);
 }
 
-TEST(RankLooksTest, MessageOfAnyTextsIsValid) {
+TEST(RankLooksTest, MessageKeepsBytesThatAreNotUtf8) {
   const std::string bytes = "\xff\xfe/lib";
   ProcessStacks stacks = {.command = bytes, .no_python = bytes};
   stacks.threads.push_back({.kernel = {.name = bytes, .target = bytes, .waits_in = bytes},
@@ -801,7 +801,7 @@ TEST(Supervisor, InvalidControlMessageEndsEverything) {
 
 class SupervisorSignal : public testing::TestWithParam<int> {};
 
-TEST_P(SupervisorSignal, EndsEverything) {
+TEST_P(SupervisorSignal, EndsAllProcessesWithItsCode) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(2, kStubborn);
@@ -899,7 +899,7 @@ TEST(Supervisor, DetachedEndsWithADeadAgent) {
 
 // --- the supervisor is killed ---
 
-TEST(Supervisor, WorkersDieWithItAndAgentSweepsTheRest) {
+TEST(Supervisor, DeathEndsWorkersAndAgentSweepsTheRest) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   const std::vector<pid_t> workers = supervisor.StartWorkers(2, kStubborn);

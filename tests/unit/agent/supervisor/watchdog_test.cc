@@ -128,7 +128,7 @@ TEST(Watchdog, SurvivesSignalsAndTheGracefulKill) {
   EXPECT_FALSE(IsGone(watchdog));
 }
 
-TEST(Watchdog, JobContinuesWithoutIt) {
+TEST(Watchdog, JobContinuesAfterItIsKilled) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(300));
   supervisor.StartWorkers(1, kStubborn);

@@ -146,7 +146,7 @@ TEST(PickleTest, SharesValuesOfMemo) {
 }
 
 // 2^150 values if they were copied.
-TEST(PickleTest, RepeatedValuesCostNothing) {
+TEST(PickleTest, ReadsExponentiallySharedValues) {
   std::string opcodes = "K\x01";
   for (int i = 0; i < 150; ++i) opcodes += "q" + std::string(1, char(i)) + "h" + char(i) + "\x86";
   EXPECT_EQ(ReadGood(opcodes).root().size(), 2u);
@@ -189,7 +189,7 @@ TEST(PickleTest, RefusesLengthsBeyondThePickle) {
   EXPECT_THAT(RefusalOf("\x80\x02T" + LittleEndian(UINT32_MAX, 4)), HasSubstr("BINSTRING"));
 }
 
-TEST(PickleTest, KeepsLimits) {
+TEST(PickleTest, EnforcesLimits) {
   const std::string list = Protocol2("](" + std::string(50, 'N') + "e");
   EXPECT_EQ(RefusalOf(list, {.bytes = list.size(), .values = 51}), "");
   EXPECT_THAT(RefusalOf(list, {.bytes = list.size() - 1}), HasSubstr("at most 55 are read"));

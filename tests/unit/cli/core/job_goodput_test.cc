@@ -157,7 +157,7 @@ TEST_F(JobGoodputTest, JobThatNeverRanOnlyConnected) {
 }
 
 // A node's clock that runs fast must not make the sum wrong, nor a node that reports nonsense.
-TEST_F(JobGoodputTest, SumHoldsForWrongReports) {
+TEST_F(JobGoodputTest, SumIsRightDespiteWrongReports) {
   Make({false});
   Start(0, 1, {0}, Seconds({}));
   PassS(10);

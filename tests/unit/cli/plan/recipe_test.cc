@@ -661,7 +661,7 @@ TEST(CheckContent, MissingKeyIsReportedAtItsSection) {
       << "an alias has no places of its own";
 }
 
-TEST(CheckContent, ErrorsNameOptionOfKey) {
+TEST(CheckContent, ErrorsNameOptionThatSetKey) {
   TrainOptions options;
   options.sets = {"run.steps=0"};
   EXPECT_THAT(Refusal(kWhole, options), StartsWith("64 --set run.steps=0: run.steps is 0"));

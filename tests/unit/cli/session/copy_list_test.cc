@@ -121,7 +121,7 @@ TEST_F(CopyListTest, RefusesLinksThatLeaveFolder) {
   ExpectRefused({}, {"."}, "slyer");
 }
 
-TEST_F(CopyListTest, NamesWhatCannotBeCopied) {
+TEST_F(CopyListTest, NamesFileThatCannotBeCopied) {
   ExpectRefused({"none"}, {}, "--copy 'none': No such file");
   ExpectRefused({"bin"}, {}, "--copy_dir copies folders");
   ExpectRefused({}, {"a.out"}, "--copy copies files");

@@ -80,7 +80,7 @@ TEST(ErrorFileJsonTest, MatchesErrorFileOfTorchelastic) {
   EXPECT_EQ(nlohmann::json::parse(ErrorFileJson(summary, 77))["message"]["errorCode"], -11);
 }
 
-TEST(SummaryJsonTest, GoodputSurvivesReading) {
+TEST(SummaryJsonTest, GoodputReadsBackUnchanged) {
   JobSummary summary;
   summary.goodput.emplace();
   summary.goodput->wall_us = 2'000'000;

@@ -39,7 +39,7 @@ TEST(StartScriptTest, IsPortableAndContainsIds) {
   EXPECT_THAT(command, HasSubstr("supervisor --nonce 34cd"));
 }
 
-TEST(StartScriptTest, NamesJobOfInspection) {
+TEST(StartScriptTest, ContainsArgumentsOfEachRole) {
   const std::string command = ForLoginShell(
       StartScript(Agent("12ab"), {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd"));
   ExpectPortable(command);

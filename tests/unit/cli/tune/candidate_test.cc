@@ -115,7 +115,7 @@ TEST(CandidateTest, KeysAreDifferencesFromRecipe) {
               Contains(RecipeKey{"engine.tensor_parallel.autotp_size", "2"}));
 }
 
-TEST(CandidateTest, EveryCandidateReadsBackAsItself) {
+TEST(CandidateTest, RecipeOfEachCandidateReadsBackEqual) {
   for (const char* engine :
        {R"({"train_batch_size":16})", R"({"train_batch_size":16,"zero_optimization":true})",
         R"({"train_batch_size":16,"gradient_accumulation_steps":2,
@@ -140,7 +140,7 @@ TEST(CandidateTest, EveryCandidateReadsBackAsItself) {
   }
 }
 
-TEST(CandidateTest, TextLeavesOutPlainValues) {
+TEST(CandidateTest, TextOmitsDefaults) {
   const TuneProblem problem = MakeTuneProblem(kRecipe, 2, 1);
   EXPECT_EQ(CandidateText(problem, problem.recipe), "micro-batch 16 x 1");
   EXPECT_EQ(CandidateText(problem, Make(2, 3, 1, 1, 1)),

@@ -290,7 +290,7 @@ TEST(TunerTest, EndsIfEverythingFails) {
   EXPECT_EQ(nodes.tried.size(), 3u);
 }
 
-TEST(TunerTest, KeepsBudget) {
+TEST(TunerTest, StaysWithinBudget) {
   const TuneProblem problem = Problem();
   for (const double budget_s : {5.0, 12.0, 30.0}) {
     Nodes nodes;

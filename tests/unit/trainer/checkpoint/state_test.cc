@@ -286,7 +286,7 @@ TEST(StateTest, LoadsButDoesNotSaveTensorOfAnotherStage) {
       << "a copy does not stand for the tensor";
 }
 
-TEST(StateTest, RefusesAnotherModelByTensor) {
+TEST(StateTest, NamesTensorThatDiffersFromModel) {
   const TempDir folder;
   const Checkpoint checkpoint =
       Saved(folder, {{Whole("w", at::ones({2})), Whole("b", at::ones({1}))}});

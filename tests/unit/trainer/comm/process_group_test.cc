@@ -312,7 +312,7 @@ TEST(TimeoutTest, CollectiveFailsAfterTimeout) {
   });
 }
 
-TEST(SpawnTest, ThrowsFirstFailedRank) {
+TEST(SpawnTest, ThrowsErrorOfFirstFailedRank) {
   try {
     Spawn(3, [](int rank) {
       ProcessGroup group = InitProcessGroup();

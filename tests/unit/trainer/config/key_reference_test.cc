@@ -38,7 +38,7 @@ TEST(KeyReferenceTest, KeysHaveTheirValuesAndTypes) {
   EXPECT_THAT(keys.at("data.shuffle").types, IsEmpty()) << "all have it";
 }
 
-TEST(KeyReferenceTest, KeyOfOneTypeIsNotRefused) {
+TEST(KeyReferenceTest, ListsTypesOfKeyInsteadOfRefusal) {
   const std::map<std::string, ReferenceKey> keys = Keys();
   EXPECT_EQ(keys.at("engine.optimizer.params.amsgrad").refusal, "");
   EXPECT_THAT(keys.at("engine.optimizer.params.amsgrad").types, ElementsAre("Adam", "AdamW"));

@@ -93,7 +93,7 @@ class BlocksTest : public testing::Test {
   std::mt19937 random_{seed_};
 };
 
-TEST_F(BlocksTest, SlicesOfRandomTilingsHaveElementsOfBlocks) {
+TEST_F(BlocksTest, SlicesHoldElementsOfRandomTilings) {
   for (int i = 0; i < 2000; ++i) {
     const Shape shape = RandomShape();
     const std::vector<TensorBlock> blocks = RandomTiling(shape, static_cast<int>(Random(0, 6)));
@@ -103,7 +103,7 @@ TEST_F(BlocksTest, SlicesOfRandomTilingsHaveElementsOfBlocks) {
   }
 }
 
-TEST_F(BlocksTest, RefusesChangedTilings) {
+TEST_F(BlocksTest, RefusesTilingWithOneChangedBlock) {
   for (int i = 0; i < 2000; ++i) {
     Shape shape = RandomShape();
     if (shape.empty()) shape = {3};

@@ -79,7 +79,7 @@ TEST(ForeignReaderTest, ReadsAnyPartFromManyFiles) {
   EXPECT_TRUE(at::equal(part.tensor, PartOf(whole.flatten(), columns).to(at::kBFloat16)));
 }
 
-TEST(ForeignReaderTest, LoadStateReadsThroughIt) {
+TEST(ForeignReaderTest, LoadStateUsesTheReader) {
   const TempDir folder;
   const at::Tensor whole = at::rand({50, 21});
   const Checkpoint checkpoint = WithReader(CutIntoFiles(folder, whole));

@@ -77,7 +77,7 @@ TEST_F(FusedProductTest, GeluMatchesLibTorch) {
   ExpectSame([](const Layer& l) { return ApplyConv1DAndGelu(l.x, l.weight, l.bias); });
 }
 
-TEST_F(FusedProductTest, ThirdsMatchLibTorch) {
+TEST_F(FusedProductTest, ThreeOutputsMatchLibTorch) {
   ExpectSame([](const Layer& l) {
     const auto [first, second, third] = ApplyConv1DInThirds(l.x, l.weight, l.bias);
     // a gradient that is not a plain matrix in memory, like attention's
@@ -85,7 +85,7 @@ TEST_F(FusedProductTest, ThirdsMatchLibTorch) {
   });
 }
 
-TEST_F(FusedProductTest, HandlesUnusedThird) {
+TEST_F(FusedProductTest, HandlesUnusedOutput) {
   ExpectSame([](const Layer& l) { return ApplyConv1DInThirds(l.x, l.weight, l.bias)[1]; });
 }
 

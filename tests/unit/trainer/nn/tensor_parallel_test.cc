@@ -66,7 +66,7 @@ at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, generator);
 }
 
-TEST(TensorParallelTest, SumsGradientsOfEnteredInputs) {
+TEST(TensorParallelTest, EnteringRegionSumsGradients) {
   RunParts(2, [](const ProcessGroup& group) {
     const at::Tensor x = Random({2, 4, 3}, 1).requires_grad_();
     const at::Tensor entered = EnterRegion(x, Part(group));
@@ -76,7 +76,7 @@ TEST(TensorParallelTest, SumsGradientsOfEnteredInputs) {
   });
 }
 
-TEST(TensorParallelTest, SumsLeavingResults) {
+TEST(TensorParallelTest, LeavingRegionSumsResults) {
   RunParts(2, [](const ProcessGroup& group) {
     const at::Tensor x = Random({2, 4, 3}, 1).requires_grad_();
     const at::Tensor left = LeaveRegion(x * (group.rank() + 1), Part(group));
@@ -270,7 +270,7 @@ TEST(RegionSeedTest, DrawsOtherNumbersInEachRegion) {
   EXPECT_FALSE(drawn[0].equal(drawn[1]));
 }
 
-TEST(RegionSeedTest, DropsOtherElementsOfDividedTokensOnly) {
+TEST(RegionSeedTest, DropoutDiffersOnlyIfTokensAreDivided) {
   for (const bool sequence_parallel : {false, true}) {
     std::vector<at::Tensor> dropped;
     for (const int part : {0, 1}) {

@@ -33,7 +33,7 @@ TEST(RollingWindowsTest, ScoresEachTokenOnceWithFullContext) {
   EXPECT_TRUE(RollingWindows({}, 77, 4).empty());
 }
 
-TEST(CountWordsTest, SplitsAsPython) {
+TEST(CountWordsTest, CountsLikePython) {
   EXPECT_EQ(CountWords(""), 1);
   EXPECT_EQ(CountWords("one"), 1);
   EXPECT_EQ(CountWords(" two\t\n"), 3) << "Python's re.split has empty words at the ends";

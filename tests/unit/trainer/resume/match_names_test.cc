@@ -62,7 +62,7 @@ TEST(MatchNamesTest, FindsTensorByItsAlias) {
   EXPECT_THAT(matched.copies, IsEmpty());
 }
 
-TEST(MatchNamesTest, NamesWhatOnlyOneSideHas) {
+TEST(MatchNamesTest, ListsTensorsThatOneSideLacks) {
   const MatchedNames matched = MatchNames(
       kModel, {"transformer.wte.weight", "other", "a.w", "a._orig_mod.w"}, {}, Gpt2Names());
   EXPECT_THAT(matched.missing, ElementsAre("transformer.h.0.w"));
