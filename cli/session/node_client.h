@@ -45,7 +45,7 @@ class NodeClient {
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
   // Reads where the threads of the node's ranks are. Ends within a time limit; the error names the
-  // node. `limits` are those of the job.
+  // node. `limits` are the job's limits.
   void GetStacks(const PeerLimits& limits, std::function<void(Result<pb::StacksReply>)> then);
   // Sends input to rank 0 on this node. `taken`: whether the node accepted it. `then` is called
   // unless the connection breaks.

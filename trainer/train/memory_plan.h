@@ -63,7 +63,7 @@ struct PassMemory {
 //                               the limits of the configuration
 // With a parameter server the rank is a server: optimizer and master_weights are for its part of
 // the parameters, and the buckets are one message of all gradients. DiLoCo, PowerSGD and 1-bit
-// optimizers keep what memory_plan.cc's ExchangeStates says, counted as the optimizer's.
+// optimizers keep what memory_plan.cc's ExchangeStates adds, counted as the optimizer's.
 // Memory of the libraries is not included.
 struct MemoryPlan {
   int64_t parameters = 0;

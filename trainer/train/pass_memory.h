@@ -13,7 +13,7 @@ namespace dslaunch {
 
 // The functions below construct the model without memory and run it without computing (ShapePass),
 // so they work for any size of model. `sample` is one sample, [1, ...]; a micro-batch has as many
-// such samples as the engine configuration says. The functions throw TrainError kBadInput, naming
+// such samples as the engine configuration sets. The functions throw TrainError kBadInput, naming
 // the operation, if the passes depend on values, which may be so in a user's own model.
 
 // Returns the memory of a rank with the whole model for one micro-batch, with the configuration's

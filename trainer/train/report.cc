@@ -215,7 +215,7 @@ std::string DataWaitLine(double waited_s, double training_s) {
 }
 
 int64_t PeakRssBytes() {
-  // getrusage is not used, because its figure survives exec and may be that of an earlier program.
+  // getrusage is not used, because its figure survives exec and may belong to an earlier program.
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;

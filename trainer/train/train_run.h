@@ -38,7 +38,7 @@ struct TrainRun {
   Progress& progress;
   Checkpointer* checkpointer;      // null if checkpoints are not saved
   MemoryCopies* memory = nullptr;  // null without run.memory_checkpoint
-  std::string start_text = {};     // line that says how the run starts; empty without checkpoints
+  std::string start_text = {};     // line about how the run starts; empty without checkpoints
   int64_t samples_seen = 0;        // samples since the first step, before this run
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // maximum over the ranks of each category

@@ -26,7 +26,7 @@ namespace dslaunch {
 // awaited in any order.
 //
 // A message fails when its deadline has passed or its peer is lost, and then all messages with that
-// peer fail. Ranks are those of the group; error texts use ranks of the job. Thread-safe.
+// peer fail. Ranks are numbered in the group; error texts use ranks of the job. Thread-safe.
 class LinkEngine {
  public:
   // Called once, on the engine's thread; null for success.
