@@ -25,7 +25,7 @@ struct Log {
   std::string text;
 };
 
-// To the front end and to every viewer.
+// Sends an event to the front end and to every viewer.
 struct EmitEvent {
   pb::NodeEvent event;
 };
@@ -43,7 +43,7 @@ struct EndEvents {
   pb::NodeDone done;
 };
 
-// Sends nothing more to the front end, which is gone. Viewers stay.
+// Stops sending to the front end, which is gone. Viewers remain.
 struct DetachFrontEnd {};
 
 // Sends the output of a started rank, which writes to stdout.log and stderr.log in `folder`.
@@ -105,7 +105,7 @@ struct PlanWorkers {
 struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
-  bool all_ended_well = false;  // it was the last one, and every one succeeded or may be lost
+  bool all_ended_well = false;  // this was the last worker, and each has succeeded or may be lost
   bool tolerated = false;       // the loss of this rank is tolerated
   bool given_up = false;        // the other ranks had given this rank up
 };
@@ -153,7 +153,7 @@ struct SendVote {
 // Ends the connection of the last SendVote.
 struct WithdrawVote {};
 
-// Answers the agent that sent a vote, and ends its connection.
+// Answers the agent that sent a vote, and closes its connection.
 struct AnswerVote {
   uint32_t voter = 0;
   pb::VoteAnswer answer;
@@ -164,13 +164,13 @@ struct OpenRendezvous {
   pb::FailoverRequest last;
 };
 
-// No front end received the result of the job: it is written to a file. The edge adds the times of
-// the job.
+// Writes the result of the job to a file, because no front end received it. The edge adds the times
+// of the job.
 struct WriteResult {
   pb::JobResult result;
 };
 
-// The agent ends. Once.
+// Ends the agent. Carried out once.
 struct Quit {};
 
 }  // namespace agent_action

@@ -14,7 +14,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDefaultTick(500);
-constexpr int kLoopPatience = 5;  // times dead_ms, or the lease; as disks may take
+constexpr int kLoopPatience = 5;  // multiple of dead_ms, or of the lease; disks may be slow
 
 pb::Cause StepSignalCause(const NodeJob& job, int signal_number) {
   pb::Cause cause = job.Cause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
@@ -121,7 +121,7 @@ void AgentCore::OnDetach(const std::string& socket_path, Clock::time_point now,
   if (front_end_.detached()) return;
   front_end_.OnDetach(socket_path, now);
   majority_.OnDetach(now, boot_now);
-  // No front end names another rendezvous any more.
+  // No front end can choose another rendezvous any more.
   if (membership_.awaits_failover() && majority_.MayElect())
     out_.Ask(agent_request::Elect{membership_.lost_by()});
 }
@@ -215,7 +215,8 @@ void AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_
     case pb::SupervisorEvent::kFrontEndConnection:
       return front_end_.OnConnection(event.front_end_connection().is_broken());
     case pb::SupervisorEvent::kStepSignal:
-      // Every node of the job gets it, and mostly the front end too: the first report counts.
+      // Every node of the job gets this report, and usually the front end too. The first report
+      // counts.
       if (!job_.prepared() || workers_.stopping()) return;
       return out_.StopJob(StepSignalCause(job_, event.step_signal().signal()));
     default:
@@ -231,7 +232,7 @@ void AgentCore::OnSupervisorGone(Clock::time_point now) {
   out_.StopJob(job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                           job_.node_name() + " was lost: its supervisor process was killed"));
   Settle(now);
-  // The workers died with their supervisor, but not what they had started.
+  // The workers died with their supervisor, but processes that they had started may live.
   out_.Do(agent_action::SweepOrphans{.groups = workers_.ranks().RunningPids(),
                                      .cgroup = workers_.cgroup()});
 }
@@ -281,7 +282,7 @@ void AgentCore::OnAllReaped(const TeardownCore::Left& left, Clock::time_point no
 
 // --- The end ---
 
-// Before the next attempt, or before another rendezvous is joined.
+// Called before the next attempt, or before the node joins another rendezvous.
 void AgentCore::DrainRanks() {
   if (workers_.phase() > WorkersCore::Phase::kDraining) return;
   if (workers_.phase() == WorkersCore::Phase::kDraining) return workers_.BeginDrain();
@@ -296,7 +297,7 @@ void AgentCore::Stop(const pb::Cause& cause, bool kill_now) {
   goodput_.OnCause(cause);
   if (!workers_.stopping()) workers_.BeginStop();
   mpi_.EndHeld();
-  // Programs expect of Ctrl-C what it does to them at a terminal.
+  // Programs expect Ctrl-C to have the same effect as at a terminal.
   const bool by_ctrl_c = cause.kind() == pb::Cause::INTERRUPTED && cause.signal() == SIGINT;
   workers_.Stop(kill_now, by_ctrl_c && job_.spec().stop_signal() == 0 ? SIGINT : 0);
 }

@@ -1,22 +1,23 @@
-// A node's agent without its processes, sockets and files: what it does about each call of the
-// front end, message of the rendezvous or the supervisor, and tick. Pure: no clock, no threads, no
-// I/O; NodeAgent, tests and simulators drive it.
+// The decisions of a node's agent, without processes, sockets and files: its actions for each call
+// of the front end, each message of the rendezvous or the supervisor, and each tick. Pure: no
+// clock, no threads, no I/O; NodeAgent, tests and simulators drive it.
 //
 //   idle -> working -> draining -> idle ...       when another attempt follows
 //     \________|__________|
 //              v
 //           stopping -> torn down                when the job ends, or this node's part of it
 //
-// Whatever ends this node's part asks for agent_request::Stop, whose first cause is kept. A node is
-// empty only when its supervisor has reported so, or has ended itself and the processes it left
-// have been swept.
+// Anything that ends this node's part requests agent_request::Stop, of which the first cause is
+// kept. A node is empty only once its supervisor has reported that, or has ended and the processes
+// that it left have been swept.
 //
 // A detached job of three or more nodes that may restart needs a majority of them: its nodes run
 // ranks under leases that the rendezvous gives while a majority answers it (rendezvous/majority.h),
 // and elect another rendezvous when it is lost (election_core.h).
 //
-// The state is divided among parts. Each changes its own fields only, reads other parts through
-// const references, and changes them through AgentCore: by a request in the outbox that all share.
+// The state is divided among parts. A part changes only its own fields. It reads other parts
+// through const references, and changes them only by requests in the outbox, which AgentCore
+// carries out.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +43,11 @@ struct AgentCoreOptions {
   MajorityCore::PlantedBugs plant_majority = {};
 };
 
-// An event is a call of one OnX, here or of the part that it concerns, and then of Take. One
-// thread, except for what is called thread-safe.
+// For each event, the caller calls one OnX function, here or of the part concerned, and then Take.
+// One thread, except for functions that are marked thread-safe.
 class AgentCore {
  public:
-  // The first lease, of a front end that has not prepared anything yet, begins at `now`.
+  // The first lease, of a front end that has not prepared a job yet, begins at `now`.
   AgentCore(const AgentCoreOptions& options, BootClock::time_point now);
 
   NodeJob& job() { return job_; }
@@ -60,7 +61,7 @@ class AgentCore {
   const NodeJob& job() const { return job_; }
   const WorkersCore& workers() const { return workers_; }
 
-  // Returns what to do about the last event, in order.
+  // Returns the actions that follow from the last event, in order.
   AgentActions Take(Clock::time_point now);
 
   // --- The front end ---
@@ -69,7 +70,7 @@ class AgentCore {
   // rendezvous is open if this node hosts it.
   void OnPrepared();
   void OnStop(pb::Cause cause, bool kill_now);
-  // The job no longer needs its front end; `socket_path` is where viewers attach.
+  // Called when the job no longer needs its front end. Viewers attach at `socket_path`.
   void OnDetach(const std::string& socket_path, Clock::time_point now,
                 BootClock::time_point boot_now);
   // Returns the content of each heartbeat to the supervisor. Thread-safe.
@@ -80,25 +81,25 @@ class AgentCore {
   void OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now,
                            BootClock::time_point boot_now);
   void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
-  // The supervisor has closed its end of the socket.
+  // Called when the supervisor has closed its end of the socket.
   void OnSupervisorGone(Clock::time_point now);
   // See WorkersCore::OnDescribed.
   void OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
                          uint64_t round_trip_us, Clock::time_point now);
-  // `unfit`: what the node's check has found; empty: nothing.
+  // `unfit` is what the node's check has found; empty if it found nothing.
   void OnPortReserved(const Result<uint32_t>& port, const std::string& unfit,
                       Clock::time_point now);
-  // No process of the ranks is left except `left`.
+  // Called when no process of the ranks is left except `left`.
   void OnAllReaped(const TeardownCore::Left& left, Clock::time_point now);
 
   // --- Time ---
 
-  // Precondition: called every tick_interval(). `late`: by how much this call is later than that.
+  // Precondition: called every tick_interval(). `late` is the delay of this call.
   void OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
   milliseconds tick_interval() const;
 
  private:
-  // Carries out the requests that are in the outbox.
+  // Carries out the requests in the outbox.
   void Settle(Clock::time_point now);
   void CarryOut(AgentRequest request, Clock::time_point now);
   void OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now);

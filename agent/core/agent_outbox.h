@@ -1,5 +1,5 @@
-// Collects the steps of AgentCore's parts in order: actions, which the edge carries out, and
-// requests to other parts, which AgentCore carries out at their place among the actions.
+// Collects the steps of AgentCore's parts in order: actions, which NodeAgent carries out, and
+// requests to other parts, which AgentCore carries out where they occur among the actions.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct NotifyStop {
   pb::Cause cause;
 };
 
-// Ends this node's part of the job. The first cause is kept; later requests only kill.
+// Ends this node's part of the job. The first cause is kept; later requests only kill the ranks.
 struct Stop {
   pb::Cause cause;
   bool kill_now = false;
 };
 
-// The rendezvous is lost for good, so nothing confirms the end of the other nodes.
+// The rendezvous is lost for good, so no message will confirm the end of the other nodes.
 struct EndRendezvous {};
 
 // Leaves this node's own rendezvous, so that the other nodes fail over.
@@ -51,7 +51,7 @@ struct Follow {
   pb::FailoverRequest next;
 };
 
-// A rank has ended, and the MPI server has answered or does not answer in time.
+// A rank has ended, and the MPI server has answered or has not answered in time.
 struct EndRank {
   pb::WorkerExited exited;
   Clock::time_point noticed;
@@ -71,7 +71,7 @@ using AgentRequest =
                  agent_request::Elect, agent_request::Follow, agent_request::EndRank,
                  agent_request::CountStatus>;
 
-// Also records which peers can be reached, because messages to others are dropped.
+// Also records which peers can be reached, because messages to unreachable peers are dropped.
 class AgentOutbox {
  public:
   using Step = std::variant<AgentAction, AgentRequest>;
@@ -87,23 +87,23 @@ class AgentOutbox {
   void SendToSupervisor(pb::SupervisorRequest request);
   // Sets the message's attempt.
   void SendToRendezvous(pb::AgentMessage message);
-  // Asks for NotifyStop and Stop.
+  // Requests NotifyStop and Stop.
   void StopJob(const pb::Cause& cause);
-  // Stops this node's part without a rendezvous, because that is lost.
+  // Stops this node's part without a rendezvous, because the rendezvous is lost.
   void StopCutOff(const pb::Cause& cause);
 
-  // Returns false if it was gone already.
+  // Returns false if the supervisor was gone already.
   bool OnSupervisorGone() { return std::exchange(has_supervisor_, false); }
   void OnJoined() { is_joined_ = true; }
   void OnLeft() { is_joined_ = false; }
-  // Returns false if it was over already.
+  // Returns false if the rendezvous was over already.
   bool OnRendezvousOver() { return !std::exchange(is_over_, true); }
   void SetAttempt(uint64_t attempt) { attempt_ = attempt; }
   uint64_t attempt() const { return attempt_; }
 
-  // A stream to the rendezvous is open, and more is expected on it.
+  // Whether a stream to the rendezvous is open and more messages are expected.
   bool has_rendezvous() const { return is_joined_ && !is_over_; }
-  // The rendezvous has nothing more to send, or is given up for good.
+  // Whether the rendezvous has nothing more to send, or was given up for good.
   bool is_rendezvous_over() const { return is_over_; }
 
  private:
@@ -111,7 +111,7 @@ class AgentOutbox {
   bool has_supervisor_ = true;
   bool is_joined_ = false;
   bool is_over_ = false;
-  uint64_t attempt_ = 0;  // the newest of this node
+  uint64_t attempt_ = 0;  // newest attempt of this node
 };
 
 }  // namespace dslaunch

@@ -31,8 +31,8 @@ struct AttemptWorker {
   RankProgressTracker progress;
 };
 
-// A rank of this node whose threads are to be read, and the exchange that it has reported to wait
-// for.
+// A rank of this node whose threads are to be read, and the exchange for which it has reported to
+// wait.
 struct RankPlace {
   uint32_t rank = 0;
   uint32_t local_rank = 0;
@@ -41,7 +41,7 @@ struct RankPlace {
   std::string folder = {};  // AttemptWorker::folder
 };
 
-// Pure: takes the supervisor's events and keeps the state that follows from them.
+// Processes the supervisor's events and keeps the state that follows from them. Pure.
 class AttemptWorkers {
  public:
   AttemptWorkers() = default;  // no ranks: before the first attempt, or a spare
@@ -57,27 +57,29 @@ class AttemptWorkers {
 
   // Returns true once, when the last worker is started.
   bool OnSpawned(uint32_t local_rank, pid_t pid);
-  // `exit_code`: nullopt for a signal, and for a worker that did not start. Returns true once, when
-  // the last worker has ended and all succeeded, except tolerated ones that a signal ended.
+  // `exit_code`: nullopt for a signal, and for a worker that did not start. Returns true once: when
+  // the last worker has ended and all have succeeded, apart from tolerated workers that a signal
+  // ended.
   bool OnEnded(uint32_t local_rank, std::optional<int> exit_code);
-  // Every worker has ended, well or not. False if there are none.
+  // Whether every worker has ended, successfully or not. False if there are no workers.
   bool AllEnded() const;
-  // Every worker whose loss is not tolerated has saved and stopped on request
+  // Whether every worker whose loss is not tolerated has saved and stopped on request
   // (ExitCode::kPreempted).
   bool AllSaved() const { return !workers_.empty() && saved_ + tolerated_ == workers_.size(); }
 
-  // A worker has reported that `rank`, of any node, is lost. Returns true once for each rank.
+  // Called when a worker has reported that `rank`, of any node, is lost. Returns true once for each
+  // rank.
   bool OnReportedLost(uint32_t rank);
-  // Returns true once.
+  // Called when the other ranks have given the worker up. Returns true once for each worker.
   bool OnGivenUp(uint32_t local_rank);
-  // A worker has reported from which step the attempt continues. Returns true once.
+  // Called when a worker has reported from which step the attempt continues. Returns true once.
   bool OnRestored() { return !std::exchange(restored_, true); }
 
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
   // Returns the progress of the workers that report steps, for a heartbeat.
   std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
 
-  // The event for the front end once all are started.
+  // Returns the event for the front end once all workers are started.
   pb::Started Started() const;
   // Returns the running ranks, ascending.
   std::vector<RankPlace> RunningRanks(Clock::time_point now) const;

@@ -26,7 +26,7 @@ uint32_t ElectionCore::CandidateOf(uint64_t term) const {
   return options_.voters[term % options_.voters.size()];
 }
 
-// The next one whose candidate can be reached, and is not the node that was lost.
+// Returns the next term whose candidate can be reached and is not the lost node.
 uint64_t ElectionCore::NextTerm() const {
   uint64_t term = term_ + 1;
   for (size_t i = 0; i < options_.voters.size(); ++i, ++term) {
@@ -73,7 +73,7 @@ void ElectionCore::EnterTerm(uint64_t term, Clock::time_point now) {
   agent_action::SendVote send;
   send.candidate = candidate;
   send.endpoint = peer->second;
-  send.limit = options_.term * 3 / 4;  // so that it is known in this term why it failed
+  send.limit = options_.term * 3 / 4;  // so that the reason of a failure is known within this term
   send.vote.set_term(term_);
   send.vote.set_attempt(standing_.attempt);
   send.vote.set_restarts(standing_.restarts);
@@ -106,8 +106,8 @@ void ElectionCore::Answer(uint32_t voter) {
   out_.emplace_back(std::move(answer));
 }
 
-// With a majority it waits for half a term for the others, so that an attempt has all nodes that
-// are there.
+// A node with a majority waits half a term for the other nodes, so that the attempt gets all that
+// are present.
 void ElectionCore::OpenIfElected(Clock::time_point now) {
   size_t votes = 1;
   size_t busy = standing_.was_idle ? 0 : 1;  // nodes that had ranks in the newest attempt here
@@ -146,7 +146,7 @@ void ElectionCore::OpenIfElected(Clock::time_point now) {
 ElectionActions ElectionCore::OnOpened(const Result<std::vector<std::string>>& endpoints) {
   if (state_ != State::kOpening) return {};
   if (!endpoints.ok()) {
-    state_ = State::kVoting;  // in the next term another one is the candidate
+    state_ = State::kVoting;  // another node is the candidate of the next term
     term_ends_ = {};
     return {};
   }

@@ -1,5 +1,5 @@
-// Which node hosts the rendezvous of a detached job after the one that did is lost: the agents
-// elect it, because there is no front end that could name it. Pure: no clock, no threads, no I/O;
+// Elects the node that hosts the rendezvous of a detached job after its host was lost. The agents
+// elect it, because there is no front end that could choose it. Pure: no clock, no threads, no I/O;
 // MajorityCore drives it, and through it the simulator.
 //
 //   following -> fenced -> voting, term after term -> following, or elected
@@ -9,8 +9,8 @@
 // connects to the candidate, and its vote counts as long as the connection lives. A candidate with
 // the votes of a majority of all voters, dead ones included, opens the rendezvous for the next
 // attempt. A node that receives a newer term enters it, so voters that began at different times
-// meet. A term has one candidate, so a node cannot vote twice in it. The leases that the new
-// rendezvous gives, and not the votes, keep two halves of a cut network from both going on.
+// meet. A term has one candidate, so a node cannot vote twice in it. It is the leases of the new
+// rendezvous, and not the votes, that prevent both halves of a cut network from continuing.
 #pragma once
 
 #include <cstddef>
@@ -54,42 +54,43 @@ class ElectionCore {
   struct Options {
     uint32_t own = 0;              // this node
     std::vector<uint32_t> voters;  // in node order
-    size_t majority = 0;           // number of voters that form one
+    size_t majority = 0;           // number of voters that form a majority
     uint32_t num_nodes = 0;        // all nodes of the job
-    uint32_t min_nodes = 1;        // least nodes with ranks in an attempt
+    uint32_t min_nodes = 1;        // smallest number of nodes with ranks in an attempt
     uint32_t max_restarts = 0;
     milliseconds fence{0};
     milliseconds term{0};
-    milliseconds patience{0};  // after the fence, besides one term for each voter
+    milliseconds patience{0};  // time after the fence, in addition to one term for each voter
   };
 
   // The state of this node when it lost its rendezvous.
   struct Standing {
     uint32_t host = 0;      // node that hosted the lost rendezvous
-    uint64_t attempt = 0;   // the newest that this node knows of
-    uint32_t restarts = 0;  // used up
-    bool was_idle = false;  // this node had no ranks
+    uint64_t attempt = 0;   // newest attempt that this node knows of
+    uint32_t restarts = 0;  // number of restarts used
+    bool was_idle = false;  // whether this node had no ranks
     pb::Cause cause = {};   // cause of the loss
   };
 
   explicit ElectionCore(Options options) : options_(std::move(options)) {}
 
   void OnPeers(const pb::Peers& peers);
-  // Another node can be elected.
+  // Whether another node can be elected.
   bool has_peers() const { return peers_.size() > 1; }
 
-  // The rendezvous is lost, and left.
+  // Called when the rendezvous is lost and this node has left it.
   void OnLost(Standing standing, Clock::time_point now);
   void OnRanksEnded() { ranks_ended_ = true; }
-  // At least as often as half a heartbeat, after OnLost until Follow or GiveUp.
+  // Call it at least every half heartbeat, after OnLost until Follow or GiveUp.
   ElectionActions OnTick(Clock::time_point now);
 
-  // The node `voter` has sent a vote here; its connection has ended before it got an answer.
+  // OnVote: node `voter` has sent a vote to this node. OnVoterGone: its connection has ended before
+  // it got an answer.
   ElectionActions OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
   void OnVoterGone(uint32_t voter) { votes_.erase(voter); }
-  // The answer to SendVote.
+  // Handles the answer to SendVote.
   ElectionActions OnAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
-  // The answer to OpenRendezvous.
+  // Handles the answer to OpenRendezvous.
   ElectionActions OnOpened(const Result<std::vector<std::string>>& endpoints);
 
   uint64_t term() const { return term_; }
@@ -115,7 +116,7 @@ class ElectionCore {
   Clock::time_point term_ends_;
   std::map<uint32_t, pb::Vote> votes_;  // unanswered, by voter
   pb::FailoverRequest next_;            // sent by OpenRendezvous
-  std::vector<std::string> endpoints_;  // where the rendezvous here listens
+  std::vector<std::string> endpoints_;  // addresses at which the rendezvous here listens
   ElectionActions out_;
 };
 

@@ -11,7 +11,7 @@ constexpr milliseconds kSupervisorReportsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);
 constexpr milliseconds kUnpreparedLease(10'000);
 constexpr milliseconds kUnpreparedLook(500);
-constexpr int kRenewalsMissed = 3;  // a front end renews as often as there are heartbeats
+constexpr int kRenewalsMissed = 3;  // a front end renews as often as heartbeats are sent
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void FrontEndCore::OnConnection(bool is_broken) {
 
 void FrontEndCore::OnUnreachable() const {
   if (!is_link_broken_) return;
-  pb::SupervisorRequest request;  // the supervisor ends everything
+  pb::SupervisorRequest request;  // an empty request: the supervisor ends everything
   request.mutable_no_front_end();
   out_.SendToSupervisor(std::move(request));
 }
@@ -64,7 +64,7 @@ void FrontEndCore::OnGone() {
   out_.Do(agent_action::DetachFrontEnd());
   if (readers_.front_end_has_all || !job_.prepared()) return out_.Ask(agent_request::QuitIfIdle{});
   out_.Ask(agent_request::LeaveToOthers());
-  // The way to this node is gone; the other nodes may still have their front end.
+  // The connection to this node is gone; the other nodes may still have their front end.
   out_.Ask(agent_request::NotifyStop{
       job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                  job_.node_name() + " was lost: " +

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-// A front end that loses a node knows its times up to so long before.
+// If a front end loses a node, the newest times that it knows are at most this old.
 constexpr milliseconds kReportEvery(5'000);
 
 uint64_t MicrosecondsSince(Clock::time_point then, Clock::time_point now) {

@@ -22,25 +22,25 @@ class GoodputCore {
  public:
   GoodputCore(const NodeJob& job, const WorkersCore& workers) : job_(job), workers_(workers) {}
 
-  // All ranks of the attempt have been started.
+  // Called when all ranks of the attempt have been started.
   void OnAllStarted(Clock::time_point now);
-  // Why the attempt, or this node's part of it, ends.
+  // Called with the reason why the attempt, or this node's part of it, ends.
   void OnCause(const pb::Cause& cause) { hung_ = cause.kind() == pb::Cause::HANG; }
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
-  // Takes the report of the rendezvous on all ranks.
+  // Reads the rendezvous' report on all ranks.
   void OnHeartbeat(const pb::Heartbeat& heartbeat);
-  // How long the ranks here have shown no sign of life.
+  // Called with the times for which the ranks here have shown no sign of life.
   void OnStillness(const std::vector<pb::Stillness>& ranks, Clock::time_point now);
 
-  // Reads the workers' state, which the last event may have changed. The time of the slots begins
+  // Reads the workers' state, which the last event may have changed. The times of the slots begin
   // once the job is prepared.
   void Update(Clock::time_point now);
   pb::NodeGoodput Report(Clock::time_point now) const;
   // Returns the newest copy in memory that each rank of this node has; nullopt if one has none.
   std::optional<SlotLedger::Stored> NewestCopy() const;
-  // Adds the report to what begins an attempt or ends this node's part of the job.
+  // Adds the report to an action that begins an attempt or ends this node's part of the job.
   void AddTo(AgentAction& action, Clock::time_point now) const;
-  // Returns whether it is time to report to the front end; then not for some seconds again.
+  // Returns whether a report to the front end is due. After that, none is due for some seconds.
   bool IsReportDue(Clock::time_point now);
 
  private:
@@ -52,9 +52,9 @@ class GoodputCore {
   bool had_ranks_ = false;
   bool hung_ = false;
   bool job_stands_still_ = false;
-  uint64_t attempt_ = 0;                                  // the newest with ranks here
+  uint64_t attempt_ = 0;                                  // newest attempt with ranks here
   WorkersCore::Phase phase_ = WorkersCore::Phase::kIdle;  // at the last update
-  std::vector<bool> ended_;                               // the end of the slot's rank is counted
+  std::vector<bool> ended_;  // whether the end of the slot's rank was counted
   std::optional<Clock::time_point> reported_at_;
 };
 

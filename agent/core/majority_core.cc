@@ -33,7 +33,8 @@ void MajorityCore::OnPrepared() {
 
 // --- The lease ---
 
-// The ranks that run at the detach have a lease from then on. Any later assignment waits for one.
+// Ranks that run at the time of the detachment have a lease from then on. A later assignment waits
+// for a lease.
 void MajorityCore::OnDetach(Clock::time_point now, BootClock::time_point boot_now) {
   is_detached_ = true;
   lease_seen_ = now;
@@ -77,7 +78,7 @@ void MajorityCore::CheckLease(Clock::time_point joined_at, Clock::time_point now
   if (has_lease) lease_seen_ = now;
   if (!IsNeeded()) return;
   const bool is_over = workers_.is_working() && !has_lease;
-  // Also of a rendezvous that was opened and that too few nodes have joined.
+  // This includes a rendezvous that was opened but that too few nodes have joined.
   const bool is_missing = now - std::max(lease_seen_, joined_at) >= MajorityLease(job_.timeouts());
   if (is_over || is_missing) OnLost();
 }
@@ -156,7 +157,7 @@ void MajorityCore::CarryOut(ElectionActions actions) {
       if (follow->next.rendezvous_node() == job_.node_index())
         out_.Notify(job_.node_name() +
                     " hosts the rendezvous: a majority of the nodes has elected it");
-      ++restarts_;  // also where this rendezvous is lost before it gives ranks
+      ++restarts_;  // counts even if this rendezvous is lost before it assigns ranks
       out_.Ask(agent_request::Follow{std::move(follow->next)});
     } else if (const auto* give_up = std::get_if<election_action::GiveUp>(&action)) {
       is_electing_ = false;

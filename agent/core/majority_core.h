@@ -1,5 +1,5 @@
-// A detached job's majority: the lease under which this node runs ranks, and the election of
-// another rendezvous when the one that gave the lease is lost.
+// The majority of a detached job: the lease under which this node runs ranks, and the election of
+// another rendezvous when the rendezvous that gave the lease is lost.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class MajorityCore {
  public:
   // Bugs that the simulator must find.
   struct PlantedBugs {
-    bool minority = false;  // one node is taken for a majority
+    bool minority = false;  // one node counts as a majority
     bool no_fence = false;  // a node elects before the leases of the lost rendezvous are over
   };
 
@@ -36,36 +36,37 @@ class MajorityCore {
       : job_(job), workers_(workers), out_(out), bugs_(bugs), lease_({}, now) {}
 
   void OnPrepared();
-  // From now on the job has no front end.
+  // Called when the job no longer has a front end.
   void OnDetach(Clock::time_point now, BootClock::time_point boot_now);
-  // The rendezvous has answered the heartbeat sent at `sent`; it had a majority `age` before
-  // that. Thread-safe.
+  // Called when the rendezvous has answered the heartbeat sent at `sent`. It had a majority `age`
+  // before the answer. Thread-safe.
   void OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
                   BootClock::time_point now);
-  // Returns what is left of the lease if it counts, for the supervisor, which enforces it while the
+  // Returns what is left of the lease if the lease counts. The supervisor enforces it while the
   // agent's thread waits for a disk. Thread-safe.
   std::optional<milliseconds> LeaseLeft(BootClock::time_point now);
   // Precondition: called after each event.
   void UpdateLeaseCounts();
 
-  // The rendezvous has sent a message of `attempt`.
+  // Called when the rendezvous has sent a message of `attempt`.
   void OnMessage(uint64_t attempt) { newest_attempt_ = std::max(newest_attempt_, attempt); }
   // Returns whether ranks may start now. Otherwise keeps the assignment for TakeHeld().
   bool Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now);
   // Returns the assignment that is kept, if any.
   std::optional<pb::RendezvousMessage> TakeHeld() { return std::exchange(held_, std::nullopt); }
-  // Ranks start after this number of restarts.
+  // Called when ranks start after this number of restarts.
   void OnRestarts(uint32_t restarts) { restarts_ = restarts; }
-  // The attempt ends, by a failure if `failed`.
+  // Called when the attempt ends; `failed`: by a failure.
   void OnDrain(bool failed);
   void OnPeers(const pb::Peers& peers);
 
-  // The job has no front end, and this node's ranks need a majority.
+  // Whether the job has no front end, so that this node's ranks need a majority.
   bool IsNeeded() const { return election_.has_value() && is_detached_; }
   bool is_electing() const { return is_electing_; }
-  // The nodes can elect another rendezvous.
+  // Whether the nodes can elect another rendezvous.
   bool MayElect() const;
-  // The rendezvous has no majority, or this node is cut off from it: elects another one, or ends.
+  // Called when the rendezvous has no majority, or this node is cut off from it. Elects another
+  // rendezvous, or ends.
   void OnLost();
   // Begins the election. Precondition: MayElect(), and the rendezvous on the node `host` was left
   // because of `cause`.
@@ -78,7 +79,7 @@ class MajorityCore {
   void OnVoteAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
   void OnRendezvousOpened(const Result<std::vector<std::string>>& endpoints);
 
-  // `joined_at`: when this node joined its rendezvous.
+  // `joined_at` is when this node joined its rendezvous.
   void CheckLease(Clock::time_point joined_at, Clock::time_point now,
                   BootClock::time_point boot_now);
   void CheckElection(Clock::time_point now);
@@ -97,7 +98,7 @@ class MajorityCore {
   bool is_electing_ = false;
   pb::Cause lost_by_;            // the cause of the election
   uint64_t newest_attempt_ = 0;  // newest attempt of the job that the rendezvous reported
-  uint32_t restarts_ = 0;        // restarts used up, as far as this node knows
+  uint32_t restarts_ = 0;        // number of restarts used, as far as this node knows
   std::optional<pb::RendezvousMessage> held_;  // an assignment that waits for a lease
   std::atomic<bool> lease_counts_ = false;
 };

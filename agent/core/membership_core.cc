@@ -15,7 +15,7 @@ constexpr milliseconds kFailoverSlack(10'000);  // added to the front end's wait
 
 void MembershipCore::OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now) {
   endpoints_ = std::move(rendezvous_endpoints);
-  if (!workers_.stopping()) Find(now);  // without a search if the stop came first
+  if (!workers_.stopping()) Find(now);  // no search if the stop arrived first
 }
 
 void MembershipCore::Find(Clock::time_point now) {
@@ -30,7 +30,7 @@ void MembershipCore::Find(Clock::time_point now) {
 void MembershipCore::OnFound(const Result<std::string>& address, Clock::time_point now) {
   if (workers_.stopping()) return;
   if (address.ok()) return Join(*address, now);
-  // The node that was elected is lost too.
+  // The elected node is lost too.
   if (majority_.MayElect()) return OnEnd(address.error().message, now);
   out_.OnRendezvousOver();
   out_.Ask(agent_request::Stop{job_.Cause(pb::Cause::TIMED_OUT, address.error().code,
@@ -79,7 +79,8 @@ void MembershipCore::OnEnd(const std::string& why, Clock::time_point now) {
 
 // --- Another rendezvous ---
 
-// A front end is there to name another host of the rendezvous, and policy allows another attempt.
+// Whether there is a front end to choose another host of the rendezvous, and the policy allows
+// another attempt.
 bool MembershipCore::CanBeReplaced() const {
   return job_.spec().policy().max_restarts() > 0 && !workers_.stopping() &&
          front_end_.CanNameRendezvous();

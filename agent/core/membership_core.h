@@ -1,5 +1,5 @@
-// A node and its rendezvous: joins it, notices its loss, and waits for the front end to name
-// another one.
+// The connection between a node and its rendezvous: joins it, notices its loss, and waits for the
+// front end to choose another one.
 #pragma once
 
 #include <cstdint>
@@ -25,46 +25,48 @@ class MembershipCore {
                  const MajorityCore& majority, AgentOutbox& out)
       : job_(job), workers_(workers), front_end_(front_end), majority_(majority), out_(out) {}
 
-  // Precondition: the rendezvous is open if this node hosts it; also for OnFailover.
+  // Precondition: the rendezvous is open if this node hosts it; the same holds for OnFailover.
   void OnPrepared() { is_host_ = job_.node_index() == host(); }
-  // The front end runs the job; the rendezvous listens at the endpoints.
+  // Called when the front end runs the job. The rendezvous listens at the endpoints.
   void OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now);
-  // The address of the rendezvous as this node reaches it, or why it was not found.
+  // Called with the address of the rendezvous as this node reaches it, or with the reason why it
+  // was not found.
   void OnFound(const Result<std::string>& address, Clock::time_point now);
-  // Any message of the rendezvous.
+  // Called for every message of the rendezvous.
   void OnMessage(Clock::time_point now) { last_seen_ = now; }
-  // The stream is over, but not by LeaveRendezvous.
+  // Called when the stream has ended for another reason than LeaveRendezvous.
   void OnEnd(const std::string& why, Clock::time_point now);
-  // The rendezvous of this node receives nothing from any other node. The other nodes may reach
-  // each other.
+  // Called when the rendezvous of this node receives nothing from any other node. The other nodes
+  // may still reach each other.
   void OnCutOff(const pb::Cause& cause, Clock::time_point now);
   // Returns kUnavailable if this node does not wait for another rendezvous.
   Result<void> CheckFailover(const pb::FailoverRequest& request) const;
-  // Moves to another rendezvous. Precondition: CheckFailover(), or an election.
+  // Moves to another rendezvous. Precondition: CheckFailover() has succeeded, or an election.
   void OnFailover(const pb::FailoverRequest& request, Clock::time_point now);
-  // `was_late`: messages that arrived meanwhile may be unread.
+  // `was_late`: this process did not run for some time, so messages that arrived then may be
+  // unread.
   void OnTick(Clock::time_point now, bool was_late);
-  // The ranks that were drained have ended. Returns whether this node waited for that.
+  // Called when the drained ranks have ended. Returns whether this node waited for that.
   bool OnRanksEnded(Clock::time_point now);
 
   void Leave();
-  // Leaves for an election.
+  // Leaves the rendezvous for an election.
   void LeaveForElection();
-  // Leaves this node's own rendezvous, if policy lets the other nodes continue.
+  // Leaves this node's own rendezvous, if the policy lets the other nodes continue.
   void LeaveToOthers();
 
-  // The node that hosts, or hosted, the rendezvous.
+  // Returns the node that hosts, or hosted, the rendezvous.
   uint32_t host() const { return moved_to_.value_or(job_.request().rendezvous_node()); }
-  // This node hosts the rendezvous.
+  // Whether this node hosts the rendezvous.
   bool is_host() const { return is_host_; }
   Clock::time_point joined_at() const { return joined_at_; }
-  // It waits for the front end to name another rendezvous.
+  // Whether this node waits for the front end to choose another rendezvous.
   bool awaits_failover() const { return failover_by_.has_value(); }
-  // It joins another rendezvous once its ranks have ended.
+  // Whether this node joins another rendezvous once its ranks have ended.
   bool joins_when_empty() const { return joins_when_empty_; }
-  // Why the rendezvous was lost that another one is to replace.
+  // Returns why the rendezvous was lost that another one will replace.
   const pb::Cause& lost_by() const { return lost_by_; }
-  // The rendezvous has been silent for so long that its connection may be what fails.
+  // Whether the rendezvous has been silent for so long that its connection may be the problem.
   bool IsQuiet(Clock::time_point now) const;
 
  private:
@@ -83,11 +85,11 @@ class MembershipCore {
   std::optional<uint32_t> moved_to_;    // the host after a failover or an election
   bool is_host_ = false;
   Clock::time_point joined_at_;
-  Clock::time_point last_seen_;  // when its newest message arrived, or this node joined
-  std::optional<Clock::time_point> failover_by_;  // the end of the wait for another rendezvous
+  Clock::time_point last_seen_;  // when its newest message arrived, or when this node joined
+  std::optional<Clock::time_point> failover_by_;  // end of the wait for another rendezvous
   pb::Cause lost_by_;
   bool joins_when_empty_ = false;
-  // This node has given its rendezvous up. The event waits until the ranks have ended.
+  // Set when this node has given up its rendezvous. The event is sent once the ranks have ended.
   std::optional<pb::RendezvousLost> given_up_;
 };
 

@@ -11,7 +11,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kAnswerWithin(5'000);
-constexpr milliseconds kInitWithin(60'000);  // after the first rank's, without a notice
+constexpr milliseconds kInitWithin(60'000);  // from the first rank's call to a notice
 
 constexpr char kNotInitialized[] =
     "it ended with 0 without MPI_Init, which counts as exit code 1, since another rank has called "

@@ -1,6 +1,6 @@
-// A node's ranks that use MPI in the current attempt. Every rank of the job has to call MPI_Init
-// once one has, and MPI_Finalize before it ends, as mpirun demands: other ranks would wait without
-// end for a rank that skips either and ends with 0.
+// The ranks of a node that use MPI in the current attempt. Once one rank of the job has called
+// MPI_Init, every rank must call it, and must call MPI_Finalize before it ends, as mpirun requires:
+// if a rank skips either and ends with 0, other ranks would wait for it forever.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,25 @@ class MpiCore {
   MpiCore(const NodeJob& job, const WorkersCore& workers, AgentOutbox& out)
       : job_(job), workers_(workers), out_(out) {}
 
-  // The ranks of another attempt are assigned.
+  // Called when the ranks of another attempt are assigned.
   void OnAssignment() { attempt_ = {}; }
-  // Ranks of another node use MPI.
+  // Called when ranks of another node use MPI.
   void OnBegun(Clock::time_point now);
-  // The ranks that use MPI have no server. `why`: a sentence.
+  // Called when the ranks that use MPI have no server. `why` is a sentence.
   void OnFailed(const std::string& why);
-  // The MPI server reports what a rank did, by itself or as an answer.
+  // Called when the MPI server reports what a rank did, unasked or as an answer.
   void OnRank(const pb::PmixRank& known, Clock::time_point now);
-  // A rank of this node has called MPI_Abort. Its exit code reports the rest, unless that is 0 or
-  // the rank waits to be killed.
+  // Called when a rank of this node has called MPI_Abort. Its exit code reports the failure later,
+  // unless that is 0 or the rank waits to be killed.
   void OnAbort(const pb::PmixAbort& aborted);
-  // Asks the server about a rank that ended well, if what it did last may be known to the server
-  // alone. Returns false if there is nothing to ask.
+  // Asks the server about a rank that exited with 0, if only the server may know what the rank did
+  // last. Returns false if there is nothing to ask.
   bool Holds(const pb::WorkerExited& exited, Clock::time_point now);
-  // Asks to end the ranks that are held, without an answer of the server.
+  // Requests the end of the ranks that are held, without waiting for the server's answer.
   void EndHeld();
   void OnTick(Clock::time_point now);
 
-  // Replaces the end of a rank by what MPI makes of it.
+  // Adds to the end of a rank what its use of MPI implies.
   void Amend(pb::WorkerExited& exited) const;
   void Amend(pb::WorkerEnded& ended) const;
 
@@ -53,8 +53,8 @@ class MpiCore {
   };
   struct Attempt {
     std::optional<Clock::time_point> begun_at;  // nullopt: no rank uses MPI
-    bool late_is_reported = false;              // ranks that have not called MPI_Init
-    std::set<uint32_t> joined;                  // local ranks that have called MPI_Init
+    bool late_is_reported = false;   // whether ranks that have not called MPI_Init were reported
+    std::set<uint32_t> joined;       // local ranks that have called MPI_Init
     std::map<uint32_t, int> aborts;  // exit codes of ranks that are killed after MPI_Abort, by rank
     std::map<uint32_t, std::string> faults;  // evidence against ranks that ended with 0, by rank
     std::map<uint32_t, Held> held;  // ranks that wait for the server's answer, by local rank

@@ -13,10 +13,10 @@ bool NodeJob::OnOwn(const pb::OwnPart& part) {
   return true;
 }
 
-// Where this node's own command decides what runs here, nothing of it comes from the front end.
+// If this node's own command decides what runs here, nothing of that comes from the front end.
 Result<void> NodeJob::PutInOwnPart(pb::PrepareRequest& request, const NodeTable& nodes) const {
   if (!own_) return {};
-  // Both become parts of paths.
+  // Both values become parts of paths.
   bool bad_name = false;
   for (uint32_t index = 0; index < nodes.size(); ++index)
     bad_name |= nodes.At(index).name().find_first_not_of('.') == std::string::npos;

@@ -1,4 +1,5 @@
-// The job of a node: the front end's PrepareRequest, and what this node's own command decides.
+// The job of a node: the front end's PrepareRequest, and the part that this node's own command
+// decides.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,14 @@ namespace dslaunch {
 
 class NodeJob {
  public:
-  // Sets what this node's own command decides. Returns false if that is set already, or the job is
-  // prepared.
+  // Sets the part that this node's own command decides. Returns false if it is set already, or if
+  // the job is prepared.
   bool OnOwn(const pb::OwnPart& part);
-  // Sets request(), with the values of this node's own command in place of the front end's. Errors:
-  // kInternal for an incomplete job or a second one, kNoPermission for one that is not this node's.
+  // Sets request(), in which the values of this node's own command replace the front end's. Fails
+  // with kInternal for an incomplete job or a second one, and with kNoPermission for a job of
+  // another node.
   Result<void> OnPrepare(pb::PrepareRequest request);
-  // The machine has what the job needs.
+  // Called when the machine has what the job needs.
   void OnPrepared() { prepared_ = true; }
 
   bool prepared() const { return prepared_; }
@@ -33,7 +35,7 @@ class NodeJob {
   const std::string& node_name() const { return node_.name(); }
   uint32_t node_index() const { return request_.node_index(); }
 
-  // Returns a cause that this node reports.
+  // Makes a cause that this node reports.
   pb::Cause Cause(pb::Cause::Kind kind, ExitCode code, std::string message) const;
 
  private:

@@ -16,7 +16,7 @@ namespace dslaunch {
 // Returns a time of a status line in microseconds: at least 0, and at most 31 years.
 uint64_t ReportedTimeUs(double seconds);
 
-// The median of the newest values; the oldest makes room.
+// Keeps the median of the newest values. A new value replaces the oldest one.
 class RollingMedian {
  public:
   void Add(uint64_t value);
@@ -25,25 +25,25 @@ class RollingMedian {
  private:
   static constexpr size_t kValues = 21;
   std::array<uint64_t, kValues> values_ = {};
-  size_t count_ = 0;  // ever added
+  size_t count_ = 0;  // number of values ever added
 };
 
-// An exchange that a rank has reported to wait for.
+// An exchange for which a rank has reported to wait.
 struct RankWait {
   std::string exchange;
   milliseconds lasts{0};
 };
 
-// One rank's. A value, driven by its owner; no clock of its own.
+// Tracks one rank. A value without a clock, driven by its owner.
 class RankProgressTracker {
  public:
   void OnStatus(const StatusLine& line, Clock::time_point now);
   void OnEnded() { ended_ = true; }
 
-  // nullopt for a rank that has not reported a step: a program need not.
+  // Returns nullopt for a rank that has not reported a step, which a program need not do.
   std::optional<pb::RankProgress> Report(uint32_t rank, Clock::time_point now) const;
 
-  // nullopt unless the rank has reported that it waits, and nothing since.
+  // Returns nullopt unless the rank's last report was that it waits.
   std::optional<RankWait> Wait(Clock::time_point now) const;
 
  private:
@@ -52,7 +52,7 @@ class RankProgressTracker {
   RollingMedian step_us_;
   RollingMedian compute_us_;
   bool ended_ = false;
-  std::string exchange_;  // empty: it has not reported to wait
+  std::string exchange_;  // empty if the rank has not reported to wait
   Clock::time_point waits_since_;
 };
 

@@ -1,4 +1,4 @@
-// How long a rank has shown no sign of life. Pure.
+// Measures how long a rank has shown no sign of life. Pure.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Resources that the processes of a rank use, for users. ShowsLife ignores them.
+// The resources that the processes of a rank use, for display. ShowsLife ignores them.
 struct RankUse {
   uint64_t memory_bytes = 0;     // resident; pages shared by several processes count for each
   uint64_t peer_sent_bytes = 0;  // the parts of RankSigns::peer_bytes
@@ -24,7 +24,7 @@ struct RankUse {
 struct RankSigns {
   uint64_t peer_bytes = 0;    // on TCP connections, except those to the store
   uint64_t store_bytes = 0;   // on TCP connections to the store; not a sign of life
-  uint64_t file_bytes = 0;    // transferred by read() and write()
+  uint64_t file_bytes = 0;    // bytes moved by read() and write()
   uint64_t output_bytes = 0;  // in the logs of stdout and stderr
   uint64_t own_cpu_ms = 0;    // CPU time of the rank's process
   uint64_t child_cpu_ms = 0;  // CPU time of its descendants
@@ -55,10 +55,11 @@ bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap
 // open count only if its signature is known. A value, driven by its owner; no clock of its own.
 class RankStillness {
  public:
-  // A look at the rank; nullopt if its processes cannot be read. `interval` is the usual time
-  // between two looks. A gap of more than two counts as two, because looks were lost then.
+  // Called with the result of a look at the rank; nullopt if its processes cannot be read.
+  // `interval` is the usual time between two looks. A gap of more than two intervals counts as two,
+  // because looks were lost then.
   void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now);
-  // The rank exited with 0.
+  // Called when the rank exited with 0.
   void OnEnded() { ended_ = true; }
   // Returns the time in which CPU time of its own process was the only sign of life.
   milliseconds only_cpu() const { return without_cpu_.still; }
@@ -69,8 +70,8 @@ class RankStillness {
  private:
   // Time since the last sign of life.
   struct Stillness {
-    // Signs of the last sign of life, with which later ones are compared: a rank that gets little
-    // CPU time shows life after several looks.
+    // Signs at the last sign of life, with which later looks are compared, because a rank that gets
+    // little CPU time shows life only after several looks.
     std::optional<RankSigns> lived;
     uint32_t looks = 0;           // since then
     uint32_t exchange_looks = 0;  // those that knew the digest of exchanges
@@ -86,7 +87,7 @@ class RankStillness {
   bool connected_ = false;  // bytes were seen on connections between ranks
   bool ended_ = false;
   Stillness any_;
-  Stillness without_cpu_;  // without the CPU time of its own process
+  Stillness without_cpu_;  // ignores the CPU time of the rank's own process
 };
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// Options of a rendezvous: from the node's PrepareRequest, and from the state of an earlier
-// rendezvous after a failover.
+// Makes the options of a rendezvous from the node's PrepareRequest and, after a failover, from the
+// state of the earlier rendezvous.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// The nodes of which a majority has to stand behind the rendezvous (rendezvous/majority.h); empty:
-// none has to. In a job that leaves its front end, and that another attempt can mend: all nodes
-// that were there at the start, if a majority of them can be there without one.
+// Returns the nodes of which a majority must support the rendezvous (rendezvous/majority.h); empty
+// if no majority is needed. These are all nodes that were present at the start, if the job is
+// detachable and may restart, and if there are enough of them that a majority can do without one.
 inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   constexpr size_t kLeastVoters = 3;
   if (!prepare.job().detachable() || prepare.job().policy().max_restarts() == 0) return {};
@@ -26,7 +26,7 @@ inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_
   return voters;
 }
 
-// `last` has only absent_nodes when there was no earlier rendezvous. `age`: of the job.
+// Without an earlier rendezvous, `last` has absent_nodes only. `age` is the age of the job.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
                                             const NodeTable& nodes, const pb::FailoverRequest& last,
                                             milliseconds age = milliseconds(0)) {

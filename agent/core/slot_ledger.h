@@ -1,5 +1,5 @@
-// Counts the time of one slot of a node by its use, from its agent's start on. Pure: a function of
-// the attempt's events, the rank's status lines and its signs of life.
+// Counts the time of one slot of a node by its use, from the start of the node's agent. Pure: a
+// function of the attempt's events, the rank's status lines and its signs of life.
 #pragma once
 
 #include <chrono>
@@ -25,30 +25,31 @@ class SlotLedger {
  public:
   explicit SlotLedger(Clock::time_point now) : since_(now) {}
 
-  // A rank is assigned to the slot. `best_step`: the highest step of earlier attempts; 0: none.
-  // `hang`: the shortest time without a step that counts as a hang; 0: none does.
+  // Begins an attempt in which the slot has a rank. `best_step` is the highest step of earlier
+  // attempts; 0: none. `hang` is the shortest time without a step that counts as a hang; 0: no time
+  // does.
   void BeginAttempt(uint64_t best_step, milliseconds hang, Clock::time_point now);
-  // All ranks of the job have been started.
+  // Called when all ranks of the job have been started.
   void OnAllStarted(Clock::time_point now);
   void OnStatus(const StatusLine& line, Clock::time_point now);
-  // How long the rank has shown no sign of life. Six looks without one count, as for a standstill
-  // (rendezvous/standstill.h): as a hang if the whole job stands still, else as waiting for the
-  // ranks that do not. A rank that reports steps is judged by these instead.
+  // Called with the time for which the rank has shown no sign of life. It counts after six looks,
+  // as for a standstill (rendezvous/standstill.h): as a hang if the whole job stands still, else as
+  // waiting for the ranks that do not. A rank that reports steps is judged by its steps instead.
   void OnStillness(const pb::Stillness& report, bool job_stands_still, Clock::time_point now);
-  // The rank has exited with 0 while others run.
+  // Called when the rank has exited with 0 while others run.
   void OnSucceeded(Clock::time_point now);
-  // The rank has failed, or is being stopped. `hung`: because no rank made progress.
+  // Called when the rank has failed or is being stopped. `hung`: because no rank made progress.
   void EndAttempt(bool hung, Clock::time_point now);
-  // No process of the rank is left, and another attempt may follow.
+  // Called when no process of the rank is left and another attempt may follow.
   void OnDrained(Clock::time_point now) { Enter(GoodputBucket::kRendezvous, now); }
 
-  // The time of each step that any rank spends on exchanges without waiting for a slower one; 0:
-  // unknown.
+  // Sets the time of each step that any rank spends on exchanges without waiting for a slower rank;
+  // 0: unknown.
   void SetExchangeTime(std::chrono::microseconds exchange) { exchange_ = exchange; }
 
   GoodputTimes Times(Clock::time_point now) const;
   GoodputBucket bucket() const { return bucket_; }
-  // A state that a rank has reported as stored.
+  // A state that a rank has reported to be stored.
   struct Stored {
     int64_t step = 0;
     Clock::time_point at;
@@ -63,31 +64,31 @@ class SlotLedger {
   // Counts the time until `now`.
   void Close(Clock::time_point now);
   void Enter(GoodputBucket bucket, Clock::time_point now);
-  // The program reports its state, so what it did so far was not productive.
+  // Called when the program first reports its state, so its time until now was not productive.
   void OnFirstReport();
   void OnStep(const StatusLine& line);
   void OnWait(const StatusLine& line);
-  // Adds the time since the last step to the settled times, and begins anew.
+  // Adds the time since the last step to the settled times, and begins a new step.
   void Settle(const GoodputTimes& judged);
-  // Returns `open_` as it counts if the newest step was `step` and `steps` were made in it; 0
-  // steps: another one is being made.
+  // Returns how `open_` counts if the newest step is `step` and `steps` were made in that time; 0
+  // steps: another one is in progress.
   GoodputTimes Judge(GoodputTimes open, uint64_t step, uint64_t steps) const;
   bool IsHang(std::chrono::microseconds without_step) const;
 
   GoodputTimes settled_;
-  GoodputTimes open_;  // since the last step, or since the attempt's begin
+  GoodputTimes open_;  // since the last step, or since the attempt began
   GoodputBucket bucket_ = GoodputBucket::kRendezvous;
   GoodputBucket before_ = GoodputBucket::kStart;  // bucket to which a wait or a save returns
-  Clock::time_point since_;                       // time that is counted already
+  Clock::time_point since_;                       // time up to which everything is counted
 
   uint64_t best_step_ = 0;  // highest step of earlier attempts
   milliseconds hang_{0};
   std::chrono::microseconds exchange_{0};
-  bool reports_ = false;          // has sent a status line in this attempt
+  bool reports_ = false;          // whether the rank has sent a status line in this attempt
   std::optional<uint64_t> step_;  // newest step in this attempt
   RollingMedian step_us_;
-  uint64_t compute_us_ = 0;  // own work in the newest step; 0: unknown
-  bool evaluated_ = false;   // since the last step, which excuses a long time without one
+  uint64_t compute_us_ = 0;  // the rank's own work in the newest step; 0: unknown
+  bool evaluated_ = false;   // whether it evaluated since the last step, which excuses a long step
   uint64_t still_us_ = 0;    // part of `open_` that counts as still
   GoodputBucket still_as_ = GoodputBucket::kWaiting;
   std::optional<Stored> saved_;

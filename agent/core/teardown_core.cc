@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kQuitWait(1000);         // time for notifying the other nodes
-constexpr milliseconds kCompletedTravels(500);  // the last message of a rendezvous, to other nodes
+constexpr milliseconds kCompletedTravels(500);  // for a rendezvous' last message to other nodes
 constexpr milliseconds kViewersWait(2000);      // time for viewers to read their last events
 
 }  // namespace
@@ -38,8 +38,8 @@ void TeardownCore::OnAllReaped(const Left& left) {
 }
 
 void TeardownCore::OnTornDown(Clock::time_point now) {
-  // Without a front end this node keeps the final status of the job, so it waits for the others as
-  // long as they may take.
+  // Without a front end this node keeps the final status of the job, so it waits as long as the
+  // other nodes may need.
   quit_at_ = now + (front_end_.detached() ? EmptyingLimit(job_.timeouts()) : kQuitWait);
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
@@ -75,7 +75,7 @@ void TeardownCore::QuitIfIdle(Clock::time_point now) {
   if (job_.prepared()) {
     const bool is_known = out_.is_rendezvous_over() || (quit_at_ && now >= *quit_at_);
     if (workers_.phase() != WorkersCore::Phase::kTornDown || !is_known) return;
-    // A front end that detaches does not listen, even if the end was on its way to it.
+    // A front end that detaches does not read events, even if the last one was already being sent.
     if (front_end_.detached() || !front_end_.readers().front_end_has_all) WriteResult();
     if (!MayQuit(now)) return;
   }
@@ -83,9 +83,9 @@ void TeardownCore::QuitIfIdle(Clock::time_point now) {
   out_.Do(agent_action::Quit());
 }
 
-// The other processes have got all that they need of this agent.
+// Whether the other processes have received all that they need from this agent.
 bool TeardownCore::MayQuit(Clock::time_point now) const {
-  // The answer to Detach is on its way.
+  // The answer to Detach may still be in transit.
   if (front_end_.detached() && now - *front_end_.detached_at() < kCompletedTravels) return false;
   if (!completed_at_ || !front_end_.detached()) return true;
   const Clock::duration passed = now - *completed_at_;

@@ -1,5 +1,5 @@
-// How a node's part of the job ends: the first cause is kept, the rendezvous is notified, the
-// result is sent to the front end or written to a file, and the agent ends once no peer needs it.
+// Ends a node's part of the job: keeps the first cause, notifies the rendezvous, sends the result
+// to the front end or writes it to a file, and ends the agent once no peer needs it.
 #pragma once
 
 #include <optional>
@@ -25,27 +25,28 @@ class TeardownCore {
                const MembershipCore& membership, AgentOutbox& out)
       : job_(job), workers_(workers), front_end_(front_end), membership_(membership), out_(out) {}
 
-  // Sends `cause` to the rendezvous. Without one, nothing more is expected of the other nodes.
+  // Sends `cause` to the rendezvous. Without a rendezvous, nothing more is expected from the other
+  // nodes.
   void NotifyStop(const pb::Cause& cause) const;
-  // This node's part ends because of `cause`, or is ended faster. Precondition: called before
-  // WorkersCore::BeginStop.
+  // Called when this node's part ends because of `cause`, or is to end faster. Precondition: called
+  // before WorkersCore::BeginStop.
   void OnStop(const pb::Cause& cause, bool kill_now);
-  // Every process of the ranks is reaped except `left`.
+  // Called when every process of the ranks is reaped except `left`.
   void OnAllReaped(const Left& left);
-  // The node is torn down.
+  // Called when the node is torn down.
   void OnTornDown(Clock::time_point now);
-  // The rendezvous reports the end of all nodes.
+  // Called when the rendezvous reports the end of all nodes.
   void OnCompleted(const pb::Completed& completed, Clock::time_point now);
-  // No report will arrive, because the rendezvous is lost.
+  // Called when no report will arrive, because the rendezvous is lost.
   void OnRendezvousLost(Clock::time_point now) { Complete({}, now); }
   // Ends the agent once no front end or viewer is left, the node is torn down and the rendezvous
-  // knows it.
+  // has been notified.
   void QuitIfIdle(Clock::time_point now);
 
-  // Why this node's part ended: the first cause.
+  // Returns why this node's part ended: the first cause.
   const pb::Cause& outcome() const { return outcome_; }
   const Left& left() const { return done_.left(); }
-  // The rendezvous is over, and did not report the end of all nodes.
+  // Whether the rendezvous is over without having reported the end of all nodes.
   bool is_cut_off() const { return out_.is_rendezvous_over() && !done_.completed(); }
 
  private:

@@ -15,7 +15,7 @@ bool IsFailure(const pb::WorkerExited& exited) {
 }
 
 pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
-  // The signal that ended a worker with an error of its own came from the stop.
+  // The worker reported an error of its own, so the signal that ended it came from the stop.
   const bool by_signal = ended.signal() != 0 && !ended.failed_before_stop();
   const int exit_code = ended.signal() != 0 ? kUncaughtException : ended.exit_code();
   pb::Cause cause = MakeCause(by_signal ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,

@@ -31,12 +31,12 @@ class WorkersCore {
   Phase phase() const { return phase_; }
   bool is_working() const { return phase_ == Phase::kWorking; }
   bool stopping() const { return phase_ >= Phase::kStopping; }
-  // The newest attempt that this node was part of, as rank or spare; 0: none yet.
+  // The newest attempt in which this node had ranks or was a spare; 0: none yet.
   uint64_t attempt() const { return out_.attempt(); }
   const AttemptWorkers& ranks() const { return workers_; }
   // The folder of the workers' cgroup; empty if they have none.
   const std::string& cgroup() const { return cgroup_; }
-  // Ranks of this node run, or may yet be started.
+  // Whether ranks of this node run, or may still be started.
   bool MayRanksRun() const;
   // "rank 3 (node2, pid 123)", for messages.
   std::string Describe(const AttemptWorker& worker) const;
@@ -49,43 +49,44 @@ class WorkersCore {
   // empty. Returns false if this node ends, or has been in a later attempt.
   bool OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect, Clock::time_point now);
-  // The answer to InspectWorker with a `look`, for the rendezvous.
+  // Handles the answer to InspectWorker with a `look`, for the rendezvous.
   void OnInspected(pb::Inspected inspected);
-  // Other ranks continue without `rank`.
+  // Called when the other ranks continue without `rank`.
   void OnEndRank(uint32_t rank);
 
   // --- The edge ---
 
   void OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs);
-  // `round_trip_us`: of the newest heartbeat to the rendezvous; 0: none was answered yet.
+  // `round_trip_us` is the round trip of the newest heartbeat to the rendezvous; 0: none was
+  // answered yet.
   void OnDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end, uint64_t round_trip_us,
                    Clock::time_point now);
-  // A program of the user with the id `user` listens at MASTER_PORT, where rank 0 of this node has
-  // yet to listen.
+  // Called when a program of user `user` listens at MASTER_PORT, where rank 0 of this node does not
+  // listen yet.
   void OnMasterPortTaken(uint32_t user);
 
   // --- The supervisor ---
 
   // Handles the events of single workers and of their cgroup, except kExited.
   void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
-  // A worker has ended, as far as the MPI server knows too.
+  // Called when a worker has ended and the MPI server has nothing to add.
   void OnEnded(const pb::WorkerExited& exited, Clock::time_point noticed);
-  // No process of the ranks is left. A draining node checks itself, if its rendezvous made it
-  // drain and the job wants that, and asks for the port of its next attempt.
+  // Called when no process of the ranks is left. A draining node checks itself if its rendezvous
+  // made it drain and the job requests the check, and requests the port of its next attempt.
   void OnReaped();
   // Precondition: draining.
   void OnDrained() { phase_ = Phase::kIdle; }
 
-  // The front end sends a signal to all ranks.
+  // Called when the front end sends a signal to all ranks.
   void OnSignal(int signal_number) const;
 
   // --- AgentCore ---
 
-  // Drains without a check of the node, because there is no rendezvous that could use its result.
-  // Precondition: not stopping.
+  // Drains without a check of the node, because no rendezvous could use its result. Precondition:
+  // not stopping.
   void BeginDrain();
   void BeginStop() { phase_ = Phase::kStopping; }
-  // Ends all ranks. `signal`: the first one; 0: the job's.
+  // Ends all ranks. `signal` is the first signal; 0: the signal that the job has chosen.
   void Stop(bool kill_now = false, int signal = 0) const;
 
  private:
