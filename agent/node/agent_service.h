@@ -15,7 +15,7 @@ namespace dslaunch {
 
 class AgentService final : public pb::Agent::CallbackService {
  public:
-  // Both outlive the service.
+  // `loop` and `agent` must outlive the service.
   AgentService(asio::io_context& loop, NodeAgent& agent) : loop_(loop), agent_(agent) {}
 
   grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
@@ -51,7 +51,7 @@ class AgentService final : public pb::Agent::CallbackService {
  private:
   asio::io_context& loop_;
   NodeAgent& agent_;
-  // Set by this node's own command: copies from elsewhere are refused.
+  // Set by this node's own command; copies from elsewhere are then refused.
   std::atomic<bool> is_owned_ = false;
 };
 

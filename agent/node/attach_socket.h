@@ -1,5 +1,5 @@
-// The Unix sockets of an agent: one by which a running job is reached without its front end, and
-// one for its ranks.
+// The Unix sockets of an agent: one at which commands reach a running job without its front end,
+// and one for the node's ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -16,16 +16,16 @@
 
 namespace dslaunch {
 
-// Where such sockets may be, best first: the user's folders of this boot. `xdg_runtime_dir` is the
-// variable's value, nullptr when unset. Pure.
+// Returns the folders in which such sockets may be, best first: folders of the user that last until
+// the next boot. `xdg_runtime_dir` is the variable's value, nullptr if unset. Pure.
 std::vector<std::string> SocketFolders(const char* xdg_runtime_dir, uid_t user);
 
-// JOB.NODE.sock: several nodes of a job may be one machine.
+// Returns JOB.NODE.sock. It contains the node, because several nodes of a job may be one machine.
 std::string SocketName(const std::string& job_id, uint32_t node_index);
 
 // Makes `folder` if it is missing, and checks that only the user and root can change or enter it:
 // OpenOwnFolder (base/os/ownership.h) accepts it, its mode is 0700, and it is not on a network file
-// system, where a socket could not be connected to. The error has the reason.
+// system, where a socket cannot be connected to. The error has the reason.
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
 
 // The purpose of a socket, for its error.
@@ -34,13 +34,13 @@ struct SocketPurpose {
   std::string hint = "make one of them right, or leave out --detach";
 };
 
-// Listens in the first folder that passes the check. On the loop's thread.
+// Listens in the first folder that passes the check. Used on the loop's thread.
 class AttachSocket {
  public:
-  // A connection of this user's; others are refused.
+  // Receives connections of this user; connections of others are refused.
   using OnConnection = std::function<void(UniqueFd)>;
 
-  // kIo with the reason for each refused folder, and a hint.
+  // Fails with kIo, with the reason for each refused folder and a hint.
   static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
                                                       const std::vector<std::string>& folders,
                                                       const std::string& name,
@@ -61,8 +61,8 @@ class AttachSocket {
   const OnConnection on_connection_;
 };
 
-// Connects to the socket of that name in the first folder that passes the check and has it. Closed
-// when no job listens.
+// Connects to the socket of that name in the first folder that passes the check and has it. The
+// result is closed if no job listens.
 UniqueFd ConnectToSocket(const std::vector<std::string>& folders, const std::string& name);
 
 }  // namespace dslaunch

@@ -50,7 +50,7 @@ Error BadList(const std::string& why) {
 
 bool IsKey(std::string_view key) { return key.size() == 64 && IsHex(key); }
 
-// Relative, and stays below where it starts.
+// Returns whether the path is relative and stays below its start.
 bool IsPlainPath(std::string_view path) {
   if (path.empty() || path.find('\0') != std::string_view::npos) return false;
   while (true) {
@@ -88,7 +88,7 @@ std::string TargetOf(const std::string& link) {
   return fs::read_symlink(link, ignored).string();
 }
 
-// Nothing of it is followed. Folders that their own mode protects go too.
+// Removes a tree without following links. Changes the mode of folders that prevent it.
 void RemoveTree(const std::string& path) {
   std::error_code ignored;
   for (fs::recursive_directory_iterator at(path, ignored), end; !ignored && at != end;
@@ -108,7 +108,7 @@ bool IsOlder(const fs::path& path, std::chrono::hours age) {
   return changed + age < std::chrono::system_clock::now();
 }
 
-// Names one copy: machine, process, and its number there.
+// Returns a name for one copy: machine, process, and a number in that process.
 std::string OwnName() {
   static std::atomic<unsigned> count = 0;
   const std::optional<ProcessInfo> self = ReadProcess(::getpid());
@@ -116,7 +116,8 @@ std::string OwnName() {
          std::to_string(self ? self->id.start_ticks : 0) + "-" + std::to_string(++count);
 }
 
-// Whether it was a process of this machine that has ended. False where that cannot be known.
+// Returns whether the owner was a process of this machine that has ended. False if that is not
+// known.
 bool IsGone(const std::string& owner) {
   std::vector<std::string> parts;
   std::istringstream words(owner);
@@ -126,7 +127,8 @@ bool IsGone(const std::string& owner) {
   return !process || std::to_string(process->id.start_ticks) != parts[2];
 }
 
-// The file of the lock's owner. Empty: there is no lock, or its owner has not written the file yet.
+// Returns the file of the lock's owner. Empty if there is no lock, or if its owner has not written
+// the file yet.
 std::string OwnerIn(const std::string& lock) {
   std::error_code ignored;
   const fs::directory_iterator first(lock, ignored);
@@ -235,7 +237,7 @@ Result<void> CopyReceiver::ReadList() {
   return {};
 }
 
-// Prevents writing through a link or outside of the folder.
+// Refuses entries that would be written through a link or outside of the folder.
 Result<void> CopyReceiver::CheckEntry(const pb::CopyEntry& entry) {
   if (!IsPlainPath(entry.path()) || (entry.mode() & ~kCopyModeBits) != 0)
     return BadList("has " + Quoted(entry.path()));
@@ -278,7 +280,7 @@ void CopyReceiver::ReadStamp() {
   done_at_ = is_file ? std::optional(status.st_mtim) : std::nullopt;
 }
 
-// Where files are on a server, its clock stamps this file too.
+// On a file server, the server's clock stamps this file too.
 Result<void> CopyReceiver::StampDone() {
   const UniqueFd file(
       ::open(done_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -286,7 +288,7 @@ Result<void> CopyReceiver::StampDone() {
   return {};
 }
 
-// Hashing takes longer than the front end is patient.
+// Hashing can take longer than the front end waits.
 Result<uint64_t> CopyReceiver::Hash(int fd, uint64_t size, Sha256& sum) {
   uint64_t hashed = 0;
   while (hashed < size) {
@@ -311,7 +313,7 @@ bool CopyReceiver::HasContent(const std::string& path, const pb::CopyEntry& entr
   return hashed.ok() && *hashed == entry.size() && sum.Finish() == entry.sha256();
 }
 
-// Times are set last, when all is on disk: a file that has its own is whole.
+// Times are set last, when everything is on disk, so a file with the right time is complete.
 bool CopyReceiver::IsComplete() const {
   struct stat status {};
   return ::lstat(place_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -369,7 +371,7 @@ void CopyReceiver::Unlock() {
 }
 
 void CopyReceiver::RemoveOld() const {
-  // Our own file is new, unless the clock of this node is ahead of the file server's.
+  // This process's own file is new, unless the clock of this node is ahead of the file server's.
   if (IsOlder(owner_, kClockSlack)) return;
   std::error_code ignored;
   std::vector<std::string> old;
@@ -401,7 +403,7 @@ Result<void> CopyReceiver::MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted) {
   return {};
 }
 
-// Open to its owner until all is in it.
+// A new folder is writable by its owner until everything is in it.
 Result<void> CopyReceiver::MakeFolder(const pb::CopyEntry& entry) const {
   const std::string path = PathOf(entry);
   struct stat status {};

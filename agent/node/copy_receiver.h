@@ -1,5 +1,5 @@
-// Files and folders that the front end copies to a node (--copy): what is there already, what is
-// wanted, and what arrives.
+// Receives the files and folders that the front end copies to a node (--copy). Requests only what
+// is missing.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,41 +18,41 @@
 
 namespace dslaunch {
 
-// The stream of one Copy call. Both block, for as long as a node may be silent at most.
+// The stream of one Copy call. Both functions block, but no longer than a node may be silent.
 struct CopyPeer {
-  std::function<std::optional<pb::CopyInput>()> read;  // nullopt: the stream is over
-  std::function<bool(pb::CopyOutput)> write;           // false: likewise
+  std::function<std::optional<pb::CopyInput>()> read;  // nullopt: the stream has ended
+  std::function<bool(pb::CopyOutput)> write;           // false: the stream has ended
 };
 
-// Where copies go on this node: beside the agent that was copied there, else in the user's cache
-// folder.
+// Returns the folder for copies on this node: beside the agent if it was copied there, else in the
+// user's cache folder.
 Result<std::string> CopiesFolder();
 
-// The folder of one set of copies.
+// Returns the folder of one set of copies.
 inline std::string CopyPlace(const std::string& copies, const std::string& key) {
   return copies + "/" + key;
 }
 
-// The program as it runs with what was copied before: its folder, its executable, and
-// DSLAUNCH_COPY_DIR. kBadInput: the copies are not there.
+// Returns the program with the changes that earlier copies require: its folder, its executable, and
+// DSLAUNCH_COPY_DIR. Fails with kBadInput if the copies do not exist.
 Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 
-// Brings `folder`/KEY to what the list says, and keeps nothing else open. Blocks: a thread of its
-// own. A file is there whole or not at all; what had arrived of one when a copy broke off is kept
-// in `folder`/.part-KEY, and the next one goes on behind it. Nodes may share the folder: the folder
-// .lock-KEY is the lock, since mkdir is atomic over NFS, as with the copy of the agent
-// (ssh_bootstrap.cc). A lock is taken over when its owner, a process of this machine, has ended, or
-// has shown no sign of life for 20 s. Sets that no job has used for 90 days are removed.
-// An existing file is accepted by its size and times alone only if it has not changed since the
-// copy was complete: its time of change, which no program can set, is compared with the time of
-// change of the file .done-KEY on the same file system.
+// Makes `folder`/KEY match the list. Blocks, so it needs a thread of its own. A file appears as a
+// whole or not at all. If a copy breaks off, the part of a file that has arrived is kept in
+// `folder`/.part-KEY, and the next copy continues after it. Nodes may share the folder. The folder
+// .lock-KEY is the lock, because mkdir is atomic over NFS, as for the copy of the agent
+// (ssh_bootstrap.cc). A lock is taken over if its owner, a process of this machine, has ended, or
+// if the owner has shown no sign of life for 20 s. Sets that no job has used for 90 days are
+// removed. An existing file is accepted by its size and times alone only if it has not changed
+// since the copy was complete: its change time, which no program can set, is compared with the
+// change time of the file .done-KEY on the same file system.
 class CopyReceiver {
  public:
   CopyReceiver(std::string folder, CopyPeer peer);
   ~CopyReceiver();
   CopyReceiver(const CopyReceiver&) = delete;
 
-  // The last output. The failure does not name the node.
+  // Returns the last output. A failure does not name the node.
   pb::CopyOutput Run();
 
  private:
@@ -63,11 +63,11 @@ class CopyReceiver {
   bool IsUnchanged(const struct stat& status) const;
   bool IsComplete() const;
   Result<void> Lock();
-  // Each second, to the front end and to those who wait for the lock.
+  // Reports a sign of life each second, to the front end and to processes that wait for the lock.
   Result<void> ShowLife();
   void Unlock();
   void RemoveOld() const;
-  // Makes all but what must arrive, which is added to `wanted`.
+  // Makes everything except the content that must arrive, which is added to `wanted`.
   Result<void> MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted);
   Result<void> MakeFolder(const pb::CopyEntry& entry) const;
   Result<void> MakeLink(const pb::CopyEntry& entry, size_t index) const;
@@ -77,8 +77,8 @@ class CopyReceiver {
   Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
   bool HasContent(const std::string& path, const pb::CopyEntry& entry);
   Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;
-  // Returns the parts to fetch again, each as a whole file: some of it was there, and together with
-  // what arrived it is not what the list says.
+  // Fetches the parts. Returns those that must be fetched again as whole files, because the part
+  // that existed and the part that arrived do not give the listed content.
   Result<std::vector<pb::CopyPart>> Fetch(const std::vector<pb::CopyPart>& parts);
   Result<bool> FetchFile(const pb::CopyPart& part);
   Result<void> Install(const pb::CopyEntry& entry, size_t index) const;
@@ -96,10 +96,10 @@ class CopyReceiver {
   std::string lock_;
   std::string done_;
   std::optional<timespec> done_at_;  // when the copies were complete; nullopt: not known
-  std::string owner_;                // path of our file in the lock; empty if the lock is not ours
+  std::string owner_;  // path of this process's file in the lock; empty without the lock
   Deadline next_sign_ = Deadline::After(milliseconds(0));
   std::vector<pb::CopyEntry> entries_;
-  std::set<std::string> folders_;  // folders of the list
+  std::set<std::string> folders_;  // folders in the list
   uint64_t received_bytes_ = 0;
 };
 

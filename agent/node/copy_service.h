@@ -14,7 +14,8 @@ class CopyStream final
     : public BlockingStream<grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>, pb::CopyInput,
                             pb::CopyOutput> {
  public:
-  // For gRPC, which ends with it. CopyReceiver does the work. Not `allowed`: the call is refused.
+  // Returns a reactor for gRPC, which ends with the call. CopyReceiver does the work. If `allowed`
+  // is false, the call is refused.
   static grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* Serve(bool allowed);
 
   void OnCancel() override { SetEnded(); }

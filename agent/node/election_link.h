@@ -1,5 +1,5 @@
-// Votes on the network: ElectionCore's connections to other nodes' agents, which are those between
-// ranks (rank_link_hub.h), so each end has proved which node it is.
+// The connections for votes between ElectionCore and other nodes' agents. They use the connections
+// between ranks (rank_link_hub.h), so each end has proved which node it is.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,12 +18,12 @@
 
 namespace dslaunch {
 
-// On the loop's thread. `hub` outlives it.
+// Used on the loop's thread. `hub` must outlive it.
 class ElectionLink {
  public:
   struct Handlers {
     std::function<void(uint32_t voter, const pb::Vote& vote)> on_vote;
-    // Called even for a voter that got its answer.
+    // Called even for a voter that received its answer.
     std::function<void(uint32_t voter)> on_voter_gone;
     std::function<void(uint32_t candidate, const pb::VoteAnswer& answer)> on_answer;
     std::function<void(const std::string& line)> on_line;  // receives lines for the agent's log

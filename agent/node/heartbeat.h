@@ -1,6 +1,6 @@
-// Sends the agent's heartbeats from a thread of its own, because an agent whose loop waits for a
-// slow disk is busy, not dead. A loop that has not turned for too long counts as dead, and
-// the heartbeat thread reports that.
+// Sends the agent's heartbeats on a thread of its own, because an agent whose loop waits for a slow
+// disk is busy, not dead. If the loop has not turned for too long, the heartbeat thread reports it
+// as dead.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// Whether a loop counts as living: it has turned within `patience`.
+// Whether a loop counts as alive: it has turned within `patience`.
 struct LoopWatch {
   milliseconds patience{0};
   Clock::time_point turned_at;
@@ -20,16 +20,16 @@ struct LoopWatch {
 
 class Heartbeat {
  public:
-  // On the heartbeat thread; `loop_lives` is false from when the loop has not turned for `patience`
-  // until it turns again.
+  // Called on the heartbeat thread. `loop_lives` is false once the loop has not turned for
+  // `patience`, until it turns again.
   using Beat = std::function<void(bool loop_lives)>;
 
-  // Beats at once and then every `interval`.
+  // Beats at once, and then every `interval`.
   Heartbeat(milliseconds interval, milliseconds patience, Beat beat);
   // Waits for a beat in progress.
   ~Heartbeat();
 
-  // From the loop, at least as often as it shall count as living. Thread-safe.
+  // Called by the loop, at least as often as needed to count as alive. Thread-safe.
   void LoopTurned();
 
  private:

@@ -1,5 +1,5 @@
-// How a job ended, kept on its node: in the job's folder, or in a second place where that disk is
-// full or does not answer. Otherwise a detached job would lose its exit code.
+// Keeps the result of a job on its node: in the job's folder, or in a second folder if that disk is
+// full or does not answer. Otherwise the exit code of a detached job would be lost.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace dslaunch {
 
-// JOB.NODE.result in each of `socket_folders` (SocketFolders), best first. Pure.
+// Returns JOB.NODE.result in each of `socket_folders` (SocketFolders), best first. Pure.
 std::vector<std::string> SecondResultFolders(const std::vector<std::string>& socket_folders,
                                              const std::string& job_id, uint32_t node_index);
 
-// Where this process's user has them: in the folders of its sockets, and in memory.
+// Returns the second folders of this process's user: in the folders of its sockets, and in memory.
 std::vector<std::string> OwnSecondResultFolders(const std::string& job_id, uint32_t node_index);
 
-// Writes it to `folder`, else to the first of `seconds` that can be made private to this user. The
-// place that has it; kIo with the error of `folder`.
+// Writes the result to `folder`, else to the first of `seconds` that can be made private to this
+// user. Returns the folder that has it. Fails with kIo and the error of `folder`.
 Result<std::string> KeepResult(const pb::JobResult& result, const std::string& folder,
                                const std::vector<std::string>& seconds);
 
-// From wherever it is; `folder` may be empty: there is none.
+// Returns the result from the first folder that has it. `folder` may be empty if there is none.
 std::optional<pb::JobResult> FindResult(const std::string& folder,
                                         const std::vector<std::string>& seconds);
 

@@ -1,7 +1,7 @@
-// A node's part of one job: AgentCore's edge. Passes the front end's calls, the supervisor's
-// messages and the timer to the core, and carries out its actions or hands them to the part whose
-// they are. One asio loop, one thread; gRPC's threads only post to it. Heartbeats have a thread of
-// their own.
+// Runs a node's part of one job: the I/O of AgentCore. Passes the front end's calls, the
+// supervisor's messages and the timer to the core. Carries out its actions, or hands them to the
+// part that is responsible. One asio loop, one thread; gRPC's threads only post to it. Heartbeats
+// have a thread of their own.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -30,12 +30,12 @@ namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the supervisor (proto/supervisor.proto). `serve` receives further connections for
-  // the Agent service. The rest is as for NodeRanks.
+  // `control_fd` leads to the supervisor (proto/supervisor.proto). `serve` receives further
+  // connections for the Agent service. The other arguments: see NodeRanks.
   NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd, std::string_view pmix_server,
             std::function<void(UniqueFd)> serve);
 
-  // The Agent service (proto/agent.proto). All on the loop's thread, except for Renew.
+  // The calls of the Agent service (proto/agent.proto), all on the loop's thread except Renew.
   bool Own(const pb::OwnPart& part) { return core().job().OnOwn(part); }  // see NodeJob::OnOwn
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
@@ -44,16 +44,16 @@ class NodeAgent {
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   pb::InputReply Input(const pb::InputRequest& request) { return ranks_.Input(request); }
-  // Returns the path of the socket where Attach is served. An error if the job was not prepared for
-  // it.
+  // Returns the path of the socket at which Attach is served. Fails if the job was not prepared for
+  // that.
   Result<std::string> Detach();
   void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   pb::JobStatus Status();
   SupervisorLink& supervisor() { return supervisor_; }
   EventHub& events() { return output_.events(); }
-  // A viewer has read its last event, or disconnected.
+  // Called when a viewer has read its last event, or has disconnected.
   void OnViewerOver(const EventSink* sink);
-  // The Run stream has ended, because everything was sent or because it broke.
+  // Called when the Run stream has ended, because everything was sent or because it broke.
   void OnStreamOver();
 
  private:
@@ -85,7 +85,7 @@ class NodeAgent {
   std::unique_ptr<AttachSocket> attach_socket_;
   std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   std::optional<std::chrono::system_clock::time_point> ended_at_;
-  std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
+  std::unique_ptr<Heartbeat> heart_;  // last, because its thread uses everything above
 };
 
 }  // namespace dslaunch

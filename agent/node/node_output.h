@@ -1,5 +1,5 @@
-// A node's reports to its front end, to viewers and to its log files, and the way of events to the
-// core.
+// Sends a node's reports to its front end, to viewers and to its log files, and passes events to
+// the core.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,16 +18,15 @@
 
 namespace dslaunch {
 
-// The ends of the agent's edge that all of it uses: the core, and what it reports. On the loop's
-// thread.
+// The core and the outputs that all parts of the agent's edge use. Used on the loop's thread.
 class NodeOutput {
  public:
-  // `carry_out`: of the core's actions.
+  // `carry_out` carries out the core's actions.
   NodeOutput(asio::io_context& loop, std::function<void(AgentActions)> carry_out)
       : loop_(loop), carry_out_(std::move(carry_out)), events_(loop) {}
 
-  // Calls `event` with the time, which passes what has happened to the core, and carries out what
-  // follows from it.
+  // Calls `event` with the time; it passes what has happened to the core. Then carries out the
+  // actions that follow.
   template <class Event>
   void Feed(Event event) {
     core_.front_end().SetReaders(
@@ -44,7 +43,7 @@ class NodeOutput {
   void AddAttempts(pb::NodeDone& done) const;
   // Logs `text` and shows it to the user.
   void Notify(std::string text);
-  // Writes the ranks' output into one file besides.
+  // Also writes the ranks' output into one file.
   void OpenFilteredLog(const pb::FilteredLogs& filtered) {
     filtered_log_.emplace(loop_, core_.job().node_name(), filtered);
   }

@@ -1,4 +1,4 @@
-// How the ranks of a node run: program, environment, cores and devices.
+// Determines how the ranks of a node run: program, environment, cores and devices.
 #pragma once
 
 #include <cstdint>
@@ -25,33 +25,33 @@ struct PlannedWorkers {
 
 // How a program runs on this node, before a rank's place is added.
 struct ProgramContext {
-  pb::Program program;  // in the folder in which --venv_script leaves it
+  pb::Program program;  // program in the folder in which --venv_script leaves it
   Environment environment;
   pb::ShellLimits shell_limits;  // limits set by --venv_script
-  std::string notice;            // notice for the user; mostly empty
+  std::string notice;            // notice for the user; usually empty
 };
 
 // Sources --venv_script, merges the environment and enters the front end's Python environment.
-// Errors are SourceScript's and EnterPythonEnvironment's, and kBadInput if the working directory is
-// missing.
+// Fails with the errors of SourceScript and EnterPythonEnvironment, and with kBadInput if the
+// working directory is missing.
 Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& node_name);
 
 class NodeProgram {
  public:
-  // Looks the program up and sources its environment. An error is a sentence that names the node:
+  // Finds the program and sources its environment. An error is a sentence that names the node:
   // there is no such program, folder or script, or its cores cannot be bound.
   static Result<NodeProgram> Resolve(const pb::PrepareRequest& prepare, const NodeTable& nodes);
 
   const ResolvedProgram& program() const { return program_; }
   const Environment& environment() const { return environment_; }
-  const std::string& notice() const { return notice_; }  // notice for the user; mostly empty
+  const std::string& notice() const { return notice_; }  // notice for the user; usually empty
 
-  // `prepare`: as for Resolve. Makes the ranks' folders.
+  // Plans the ranks and makes their folders. `prepare`: see Resolve.
   Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const pb::Node& own_node,
                               const AttemptPlace& place, const JobFolder& folder) const;
 
  private:
-  // By slot; empty: none is bound. `devices` are the node's.
+  // Returns the bindings by slot; empty if no rank is bound. `devices` are the node's devices.
   Result<std::vector<RankBinding>> BindRanks(const pb::PrepareRequest& prepare,
                                              const pb::Node& own_node, const AttemptPlace& place,
                                              const std::vector<std::string>& devices) const;
@@ -63,7 +63,7 @@ class NodeProgram {
   std::optional<std::string> network_interface_ = "";  // see WorkerPlan
 };
 
-// Error kUnavailable: this node has not the network interface that was chosen.
+// Fails with kUnavailable if this node does not have the network interface that was chosen.
 Result<void> CheckNetworkInterface(const pb::PrepareRequest& prepare);
 
 }  // namespace dslaunch

@@ -29,7 +29,7 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Used on the loop's thread.
 class NodeRanks {
  public:
   // `sampler` learns the devices of the ranks. `sockets_fd`: the supervisor reads sockets for
@@ -39,16 +39,16 @@ class NodeRanks {
             std::string_view pmix_server);
   ~NodeRanks() { CloseStdin(); }
 
-  // Resolves the program and makes the node's folder with the agent's log. Precondition for all
-  // below: this has succeeded.
+  // Resolves the program, and makes the node's folder with the agent's log. Precondition of all
+  // functions below: this has succeeded.
   Result<void> OpenFolder();
   // Opens the ports of the ranks.
   Result<void> OpenPorts();
-  // Adds what is known of the machine. An error names the node.
+  // Adds what is known about the machine. An error names the node.
   Result<void> Describe(pb::PreparedNode& info);
   void OnRun(const pb::RunRequest& request) { run_ = request; }
   pb::InputReply Input(const pb::InputRequest& request);
-  // Watches the space of the logs.
+  // Watches the disk space of the logs.
   void CheckLogs();
   // Returns RankWatch::Stillness.
   std::vector<pb::Stillness> Stillness() { return watch_.Stillness(); }
@@ -58,9 +58,9 @@ class NodeRanks {
   void CloseStdin();
   void CloseLinks() { rank_links_.reset(); }
 
-  // Empty until OpenFolder.
+  // Returns an empty path before OpenFolder.
   std::string folder() const { return folder_ ? folder_->path() : ""; }
-  // null: there are no connections between ranks.
+  // Returns null if there are no connections between ranks.
   RankLinkHub* links() const { return rank_links_.get(); }
   int master_port() const { return master_port_.port; }
 
@@ -71,21 +71,22 @@ class NodeRanks {
   void Do(agent_action::ReservePort& action);
 
  private:
-  // Returns why ranks that speak PMIx cannot be joined here; empty: they can.
+  // Returns why ranks that use PMIx cannot be joined here; empty if they can.
   std::string WhyNoPmix() const;
-  // Opens what ranks of this attempt that use MPI look for.
+  // Opens the sockets and folders that ranks of this attempt need for MPI.
   Result<void> OpenMpi(const agent_action::PlanWorkers& plan);
   void AddMpi(pb::SpawnWorkers& specs) const;
   void OpenLinks();
   RankLinkPlan PlanLinks(const agent_action::PlanWorkers& plan) const;
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
-  // Lets rank 0, which is here, listen at MASTER_PORT, or passes it the socket that does.
+  // Lets rank 0, which is on this node, listen at MASTER_PORT, or passes it the socket that listens
+  // there.
   Result<void> GiveMasterPort(pb::WorkerSpec& rank_0);
-  // Watches until rank 0 listens at MASTER_PORT, or ranks turn out to have links and not to need
+  // Watches MASTER_PORT until rank 0 listens there, or until ranks have links and so do not need
   // it.
   void WatchMasterPort();
-  // Releases the port held so far.
+  // Reserves a port for rank 0, and releases the earlier one.
   Result<void> ReserveMasterPort();
 
   asio::io_context& loop_;

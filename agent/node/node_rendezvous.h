@@ -1,5 +1,5 @@
 // A node's connections to its rendezvous and, in an election, to other nodes; and the rendezvous
-// that this node hosts.
+// that the node hosts.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,29 +21,30 @@
 
 namespace dslaunch {
 
-// On the loop's thread, except for Beat.
+// Used on the loop's thread, except for Beat.
 class NodeRendezvous {
  public:
   NodeRendezvous(asio::io_context& loop, NodeOutput& out);
   ~NodeRendezvous() { poster_->Close(); }
 
-  // Opens the rendezvous that this node hosts. `last`: the state of the one before.
+  // Opens the rendezvous that this node hosts. `last` is the state of the earlier rendezvous.
   Result<void> Open(const pb::FailoverRequest& last);
   // Returns the endpoints of the rendezvous here; empty if there is none.
   std::vector<std::string> endpoints() const;
-  // Opens the connections for votes, over those between ranks. `hub` outlives them.
+  // Opens the connections for votes over the connections between ranks. `hub` must outlive them.
   void OpenVotes(RankLinkHub& hub);
   void CloseVotes() { votes_.reset(); }
-  // Precondition for all below except Beat: the job is set.
+  // Precondition of all functions below except Beat: the job is set.
   void OpenLink();
   // `action` has the ports of this node.
   void Join(agent_action::JoinRendezvous& action);
   // See RendezvousLink.
   const std::string& address() const { return link_->address(); }
   uint64_t round_trip_us() const { return link_->round_trip_us(); }
-  // The loop has turned.
+  // Called when the loop has turned.
   void Turn(std::vector<pb::Stillness> stillness);
-  // Advances the time of a rendezvous here; sends a heartbeat. Called on the heartbeat thread.
+  // Advances the time of a rendezvous on this node, and sends a heartbeat. Called on the heartbeat
+  // thread.
   void TickServer();
   void Beat() { link_->Beat(); }
 
@@ -57,7 +58,7 @@ class NodeRendezvous {
 
  private:
   PeerLimits Limits() const;
-  // Looks for the rendezvous on a thread of its own, and calls `then` on the loop's.
+  // Looks for the rendezvous on a thread of its own, and calls `then` on the loop's thread.
   void Dial(const agent_action::FindRendezvous& action,
             std::function<void(Result<RendezvousRoute>)> then);
 
@@ -66,13 +67,13 @@ class NodeRendezvous {
   AgentCore& core_;
   const std::shared_ptr<LoopPoster> poster_;  // shared with threads that may outlive this
   const Clock::time_point made_at_ = Clock::now();
-  agent_action::FindRendezvous find_;  // the last
+  agent_action::FindRendezvous find_;  // last request
   RendezvousRoute route_;              // result of the search
   std::unique_ptr<RendezvousLink> link_;
   std::unique_ptr<ElectionLink> votes_;  // null if voters have no connection here
   Mutex server_mutex_;
-  // Written with server_mutex_ held, by the loop's thread alone, which so reads it without; the
-  // heart holds it.
+  // Written by the loop's thread only, with server_mutex_ held, so this thread reads it without the
+  // mutex; the heartbeat thread holds the mutex.
   std::shared_ptr<RendezvousServer> server_;
 };
 

@@ -1,5 +1,5 @@
-// Decides which ranks the connections that ranks ask for are given to (proto/contract/rank_link.h).
-// Pure: it passes descriptors on, and does nothing with them.
+// Connects the ranks that request connections with each other (proto/contract/rank_link.h). Pure:
+// it passes descriptors on without using them.
 #pragma once
 
 #include <compare>
@@ -19,7 +19,7 @@
 
 namespace dslaunch {
 
-// Where the ranks of an attempt are.
+// The positions of an attempt's ranks on the nodes.
 struct RankLinkPlan {
   uint64_t attempt = 0;
   RankNumbering ranks;
@@ -34,24 +34,24 @@ struct Send {
   RankLinkMessage message;
   UniqueFd fd;
 };
-// Make two ends of a stream within this node: OnConnected(session, message, one end), then
-// OnIncoming(message, the other).
+// Makes two ends of a stream within this node: then calls OnConnected(session, message, one end)
+// and OnIncoming(message, the other end).
 struct ConnectHere {
   uint64_t session = 0;
   RankLinkMessage message;
 };
-// Connect to `message.node` at the endpoints of `message.text`, send `message` first, then call
+// Connects to `message.node` at the endpoints in `message.text`, sends `message` first, then calls
 // OnConnected or OnFailed.
 struct ConnectTo {
   uint64_t session = 0;
   RankLinkMessage message;
 };
-// End the session; `why` is for the agent's log.
+// Ends the session; `why` is for the agent's log.
 struct Close {
   uint64_t session = 0;
   std::string why;
 };
-// For the agent's log: why a connection of another node was closed.
+// Logs why a connection of another node was closed.
 struct LogRefusal {
   std::string why;
 };
@@ -65,16 +65,16 @@ using RankLinkActions = std::vector<RankLinkAction>;
 
 class RankLinkCore {
  public:
-  // Connections that wait for their rank to say hello; more are closed.
+  // Limit of connections that wait for the first message of their rank; further ones are closed.
   static constexpr size_t kMaxWaiting = 65'536;
 
   explicit RankLinkCore(uint32_t node) : node_(node) {}
 
-  // Sessions and connections of earlier attempts end.
+  // Begins an attempt. Sessions and connections of earlier attempts end.
   RankLinkActions OnAttempt(RankLinkPlan plan);
 
-  // A message of a local process. `endpoints`: where other nodes reach this agent, on the network
-  // interfaces that the rank names.
+  // Handles a message of a local process. `endpoints` are the addresses at which other nodes reach
+  // this agent, on the network interfaces that the rank names.
   RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
                             const std::string& endpoints);
   void OnSessionEnd(uint64_t session);
@@ -82,17 +82,17 @@ class RankLinkCore {
   // memory.
   size_t service_sessions() const;
 
-  // The first message of a connection from node `node`, which its certificate names; this one, if a
-  // rank of it dials another.
+  // Handles the first message of a connection from node `node`, which its certificate names. It is
+  // this node if one of its ranks dials another.
   RankLinkActions OnIncoming(const RankLinkMessage& message, uint32_t node, UniqueFd fd);
-  // The results of ConnectHere and ConnectTo.
+  // Handle the results of ConnectHere and ConnectTo.
   RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
   RankLinkActions OnFailed(uint64_t session, const RankLinkMessage& message, std::string why);
 
  private:
   struct Waiting {
     RankLinkMessage message;
-    uint32_t node = 0;  // node that the connection came from
+    uint32_t node = 0;  // node from which the connection came
     UniqueFd fd;
   };
 
@@ -103,7 +103,7 @@ class RankLinkCore {
     auto operator<=>(const Speaker&) const = default;
   };
 
-  // In this attempt.
+  // Returns whether the rank runs on the node in this attempt.
   bool IsOn(uint32_t node, uint32_t rank) const;
   bool IsLocal(uint32_t rank) const { return IsOn(node_, rank); }
   RankLinkActions OnHello(uint64_t session, const RankLinkMessage& message,

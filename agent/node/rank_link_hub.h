@@ -1,4 +1,5 @@
-// RankLinkCore's edge: the Unix socket for this node's ranks, and the port for other nodes' agents.
+// The I/O of RankLinkCore: the Unix socket for this node's ranks, and the port for other nodes'
+// agents.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -21,11 +22,12 @@
 
 namespace dslaunch {
 
-// Gives the ranks of this node their connections to other ranks. On the loop's thread.
+// Gives the ranks of this node their connections to other ranks. Used on the loop's thread.
 class RankLinkHub {
  public:
-  // The Unix socket is in `job_folder`, or else where the attach socket would be. `num_nodes`: of
-  // the job; no port is opened where it is one. `on_line`: for the agent's log.
+  // The Unix socket is in `job_folder`, or else where the attach socket would be. `num_nodes` is
+  // the number of nodes of the job; with one node no port is opened. `on_line` receives lines for
+  // the agent's log.
   static Result<std::unique_ptr<RankLinkHub>> Open(asio::io_context& loop,
                                                    const pb::PrepareRequest& prepare,
                                                    uint32_t num_nodes,
@@ -35,15 +37,15 @@ class RankLinkHub {
   RankLinkHub(const RankLinkHub&) = delete;
   RankLinkHub& operator=(const RankLinkHub&) = delete;
 
-  // True while a rank of this node, or what will say so, is connected.
+  // Whether a process is connected that is a rank of this node, or has not identified itself yet.
   bool has_ranks() const { return sessions_.size() > core_.service_sessions(); }
-  // DSLAUNCH_RANK_SOCKET of this node's ranks.
+  // Returns DSLAUNCH_RANK_SOCKET for this node's ranks.
   const std::string& socket_path() const { return socket_->path(); }
-  // Where other nodes' agents connect; 0: none may.
+  // Returns the port to which other nodes' agents connect; 0 if there is none.
   int port() const { return acceptor_ ? acceptor_->port() : 0; }
 
-  // Connections for votes (agent/node/election_link.h) come from other nodes too. `on_voter`
-  // gets what the node sends after its first message; null: they are closed.
+  // Other nodes' connections for votes (agent/node/election_link.h) arrive here too. `on_voter`
+  // gets what the node sends after its first message; if it is null, such connections are closed.
   using OnVoter = std::function<void(uint32_t node, UniqueFd plain)>;
   void SetOnVoter(OnVoter on_voter) { on_voter_ = std::move(on_voter); }
   void DialToVote(const std::string& endpoint, uint32_t node, milliseconds limit,
@@ -85,7 +87,7 @@ class RankLinkHub {
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::unique_ptr<AttachSocket> socket_;
-  // Their threads only post.
+  // The threads of these objects only post.
   std::unique_ptr<NodeDialer> dialer_;
   std::unique_ptr<Acceptor> acceptor_;
 };

@@ -1,4 +1,4 @@
-// The stdin of rank 0: a pipe, or a terminal that is its output too. The agent has the other end.
+// The stdin of rank 0: a pipe, or a terminal that is its output too. The agent holds the other end.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,14 +18,14 @@ struct TerminalSize {
   uint16_t rows = 24;
 };
 
-// On the loop's thread. Never blocks but for the disk.
+// Used on the loop's thread. Blocks only for the disk.
 class RankStdin : public std::enable_shared_from_this<RankStdin> {
  public:
-  // A pipe in `folder`, which is the rank's.
+  // Opens a pipe in `folder`, the folder of the rank.
   static Result<std::shared_ptr<RankStdin>> OpenPipe(asio::io_context& loop,
                                                      const std::string& folder);
-  // A terminal; what is written to it is added to FOLDER/stdout.log. It does not echo: the user's
-  // own terminal does.
+  // Opens a terminal. What is written to it is appended to FOLDER/stdout.log. It does not echo,
+  // because the user's own terminal does.
   static Result<std::shared_ptr<RankStdin>> OpenTerminal(asio::io_context& loop,
                                                          const std::string& folder,
                                                          TerminalSize size);
@@ -34,13 +34,13 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   const std::string& path() const { return path_; }  // path that the rank's process opens
   bool is_terminal() const { return log_.valid(); }
 
-  // False: what was written before is not read yet. It is bounded.
+  // Returns false if earlier input has not been read yet; the amount is limited.
   bool Write(std::string_view data);
-  // The rank reads end of file after what was written.
+  // Makes the rank read end of file after what was written.
   void End();
   // Writes a terminal's output so far to the log.
   void Drain();
-  // Nothing is read or written any more.
+  // Stops reading and writing.
   void Close();
 
  private:

@@ -1,4 +1,4 @@
-// Looks at the signs of life of a node's ranks from time to time.
+// Checks the signs of life of a node's ranks at intervals.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -19,7 +19,7 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Used on the loop's thread.
 class RankWatch {
  public:
   // Calls `report_now` after a look at which a rank's time has passed a mark (NextMark). `stacks`
@@ -27,10 +27,10 @@ class RankWatch {
   RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
             std::function<void()> report_now);
 
-  // Looks at the ranks of the attempt that was planned last, until they are stopped. None are
-  // looked at if the job has only one rank or standstills are not detected.
+  // Looks at the ranks of the last planned attempt until they are stopped. Does nothing if the job
+  // has only one rank or standstills are not detected.
   void Begin();
-  // Returns how long the ranks have shown no sign of life; without ranks that were not looked at or
+  // Returns how long each rank has shown no sign of life. Omits ranks that were not looked at or
   // have failed.
   std::vector<pb::Stillness> Stillness();
 
@@ -57,9 +57,9 @@ class RankWatch {
   std::map<uint32_t, uint64_t> exchanges_;   // ... RankSigns::exchanges
 };
 
-// Returns the mean time between two looks for limits in which six of them must fit: a twelfth of
-// the shorter one, so 5 s for 60 s, and at least 100 ms. 0: a limit of 0 does not count, and both
-// are.
+// Returns the mean time between two looks, so that six of them fit into each limit: a twelfth of
+// the shorter limit, such as 5 s for 60 s, but at least 100 ms. A limit of 0 does not count; the
+// result is 0 if both are 0.
 milliseconds LookInterval(milliseconds setup, milliseconds hang);
 
 // Returns the time until a rank that shows no sign of life meanwhile reaches one of the times that

@@ -1,5 +1,5 @@
-// An agent's stream to the rendezvous: adds the sender to messages, sends heartbeats, and measures
-// the round trip. A broken connection is made again, and the stream resumes.
+// An agent's stream to the rendezvous. Adds the sender to messages, sends heartbeats, and measures
+// the round trip. If the connection breaks, it reconnects and the stream resumes.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -22,53 +22,54 @@
 
 namespace dslaunch {
 
-// All on the loop's thread, but for Beat.
+// Used on the loop's thread, except for Beat.
 class RendezvousLink {
  public:
-  // Called on the loop's thread; on_end once for each Join, last, unless it was left.
+  // Called on the loop's thread. on_end is called last and once for each Join, unless the stream
+  // was left.
   using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
   using OnEnd = std::function<void(const std::string& why)>;
-  // The answer to the heartbeat that was sent at `sent` says how long before it a majority was
-  // there (rendezvous/majority.h). On gRPC's threads, where the answer arrives.
+  // Reports how long before the answer to the heartbeat sent at `sent` there was a majority
+  // (rendezvous/majority.h). Called on gRPC's threads when the answer arrives.
   using OnMajority = std::function<void(BootClock::time_point sent, std::chrono::microseconds age)>;
-  // Looks for the rendezvous once more, without blocking; calls `then` on the loop's thread.
+  // Looks for the rendezvous again without blocking, and calls `then` on the loop's thread.
   using Redial = std::function<void(std::function<void(Result<RendezvousRoute>)> then)>;
 
-  // A message that does not keep `limits` (proto/wire/peer_check.h) counts as the stream's end.
+  // A message that violates `limits` (proto/wire/peer_check.h) ends the stream.
   RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
                  const PeerLimits& limits, OnMessage on_message, OnEnd on_end,
                  OnMajority on_majority);
 
-  // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
-  // again after Leave. Without `redial` the stream ends when its connection breaks.
+  // Opens the stream and sends `join`, to which it adds the addresses of both ends. Call it once,
+  // or again after Leave. Without `redial` the stream ends when its connection breaks.
   void Join(const RendezvousRoute& route, pb::Join join, Redial redial);
-  // Nothing more is received or sent.
+  // Stops receiving and sending.
   void Leave();
-  // Looks for a silent rendezvous once more, and continues over the new
-  // connection once there is one: after a cut TCP sends again only when its timer ends, which it
-  // has doubled each time. Void while that is under way, and without `redial`.
+  // Looks for a silent rendezvous again, and continues on the new connection once there is one:
+  // after a cut, TCP sends again only when its retransmission timer expires, which has doubled each
+  // time. Does nothing while that is in progress, or without `redial`.
   void Refresh();
-  // Returns the rendezvous' address as this node reaches it; empty: in this process.
+  // Returns the address at which this node reaches the rendezvous; empty if it is in this process.
   const std::string& address() const { return address_; }
 
-  // Void before Join and when the stream has ended.
+  // Does nothing before Join and after the end of the stream.
   void Send(uint64_t attempt, pb::AgentMessage message);
 
-  // The content of the next heartbeats, until this is called again: while the loop is blocked, the
-  // ranks must not look blocked too.
+  // Sets the content of the next heartbeats. It is used until the next call, so that the ranks do
+  // not look blocked while only the loop is.
   void SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks,
                std::vector<pb::Stillness> stillness);
-  // Sends a heartbeat; void before Join. Thread-safe.
+  // Sends a heartbeat. Does nothing before Join. Thread-safe.
   void Beat();
 
-  // Returns the round trip of the newest answered heartbeat; 0: none yet.
+  // Returns the round trip of the newest answered heartbeat; 0 before the first answer.
   uint64_t round_trip_us() const { return round_trip_us_; }
 
  private:
   pb::AgentMessage WithSender(uint64_t attempt, pb::AgentMessage message) const;
-  // Opens a connection that sends `first` before all else.
+  // Opens a connection that sends `first` before anything else.
   void Open(const RendezvousRoute& route, std::vector<pb::AgentMessage> first);
-  // At once, where it arrives: the loop may be busy.
+  // Handles the message at once, on the thread on which it arrives, because the loop may be busy.
   void TakeHeartbeat(const pb::Heartbeat& heartbeat);
   void Take(const pb::RendezvousMessage& message);
   void OnConnectionEnd(const std::string& why);
@@ -94,10 +95,12 @@ class RendezvousLink {
   std::atomic<uint64_t> rendezvous_clock_us_ = 0;
   Mutex beat_mutex_;
   pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
-  // Written with beat_mutex_ held, by the loop's thread alone, which so reads it without.
+  // Written by the loop's thread only, with beat_mutex_ held, so this thread reads it without the
+  // mutex.
   std::unique_ptr<RendezvousClient> client_;
   bool is_refreshing_ = false;
-  // Replaced by Refresh. Its end would be this node's until the rendezvous knows of client_.
+  // Replaced by Refresh. It is kept until the rendezvous knows client_, because its end would count
+  // as this node's end.
   std::unique_ptr<RendezvousClient> replaced_;
 };
 

@@ -14,10 +14,10 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Used on the loop's thread.
 class StackRequests {
  public:
-  // Time for the answers to one request; what has not arrived by then is reported as such.
+  // Limit for the answers to one request; answers that are missing by then are reported as missing.
   static constexpr milliseconds kLimit{10'000};
 
   using Send = std::function<void(const pb::SupervisorRequest&)>;
@@ -35,7 +35,7 @@ class StackRequests {
   // none, otherwise never from inside this call.
   void Begin(std::vector<RankPlace> places, Kind kind, Done done);
 
-  // Bounds the answer and checks its numbers; ignores one that was not asked for.
+  // Limits the size of the answer and checks its numbers. Ignores an answer that was not requested.
   void OnLooked(pb::Looked& looked);
 
  private:

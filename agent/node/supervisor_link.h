@@ -17,7 +17,8 @@
 
 namespace dslaunch {
 
-// Passes all events but the answers to looks to the core. On the loop's thread, except for Send.
+// Passes all events except answers to looks to the core. Used on the loop's thread, except for
+// Send.
 class SupervisorLink {
  public:
   SupervisorLink(asio::io_context& loop, int control_fd, NodeOutput& out);
@@ -36,7 +37,7 @@ class SupervisorLink {
   void OnGone();
   // Looks at a rank again until action.looks are `seen`.
   void Inspect(agent_action::InspectWorker action, std::vector<pb::RankStacks> seen);
-  // Reads what a rank's Flight Recorder holds, and for the first rank what NCCL's RAS reports.
+  // Reads what a rank's Flight Recorder holds; for the first rank also the report of NCCL's RAS.
   void ReadFlight(const agent_action::InspectWorker& action);
   void ReadRas(pb::Inspected inspected);
   void SendInspected(pb::Inspected inspected);

@@ -26,17 +26,18 @@ struct AttemptPlace {
   std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty: there is none
 };
 
-// Facts about the node that its workers get besides the job's specification.
+// Facts about the node that its workers need in addition to the job's specification.
 struct WorkerPlan {
   AttemptPlace place;
   uint32_t slots = 1;
   std::string node_name = {};             // name of the node in messages
   int cores = 1;                          // usable cores of this node
   std::vector<std::string> devices = {};  // names of the slots' devices, by NamesOfSlots()
-  // Devices were chosen for this job, which overrides variables such as CUDA_VISIBLE_DEVICES.
+  // Whether devices were chosen for this job, which overrides variables such as
+  // CUDA_VISIBLE_DEVICES.
   bool devices_given = false;
-  // For GLOO_SOCKET_IFNAME and the like. Empty: by the route to rank 0's node; nullopt: they stay
-  // unset.
+  // For GLOO_SOCKET_IFNAME and the like. Empty: chosen by the route to rank 0's node; nullopt: the
+  // variables stay unset.
   std::optional<std::string> network_interface = "";
   std::vector<RankBinding> bindings = {};  // indexed by slot; empty if no rank is bound
 };
@@ -46,9 +47,9 @@ inline LookUpVariable LookUpIn(const Environment& environment) {
   return [&environment](const char* name) { return FindVariable(environment, name); };
 }
 
-// Returns the plan of a node, but for network_interface and bindings. `environment`: the ranks',
-// before their place is added; `cores`: of the node; `numbered`: its devices by NumberedDevices(),
-// empty if they are not known. Pure.
+// Returns the plan of a node without network_interface and bindings. `environment` is the ranks'
+// environment without the variables of their place; `cores` are the node's cores; `numbered` are
+// its devices by NumberedDevices(), empty if they are not known. Pure.
 WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
                        const AttemptPlace& place, const Environment& environment, int cores,
                        const std::vector<Accelerator>& numbered = {});
@@ -56,16 +57,16 @@ WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_no
 // Returns the variables that name the network interface for ranks with devices of this kind.
 std::vector<std::string> IfnameVariables(pb::Device device);
 
-// Returns the variables of one slot's worker, but for the files and the network interface, which
-// only the node knows. `environment`: the node's. Pure. kUsage, naming the node, if a slot may see
-// only its own device and has none.
+// Returns the variables of one slot's worker, except for the files and the network interface, which
+// only the node knows. `environment` is the node's. Pure. Fails with kUsage, naming the node, if a
+// slot may see only its own device and has none.
 Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
                                 const Environment& environment, uint32_t local_rank);
 
-// The node's environment with what the contract gives a worker.
+// Returns the node's environment with the variables that the contract gives a worker.
 Environment WithPlace(Environment environment, const WorkerEnv& worker);
 
-// With --local_rank=N where the program takes it.
+// Returns the command, with --local_rank=N if the program takes it.
 std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank);
 
 // Returns a WorkerSpec for each slot, with its environment: the node's, then the contract's
