@@ -22,15 +22,15 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxLineBytes = 64 << 20;
-constexpr int64_t kPadding = 0;  // any token: it has no target and nothing follows it
+constexpr int64_t kPadding = 0;  // any token, because it has no target and no token follows it
 
 struct ChatLine {
-  uint64_t offset = 0;  // bytes into the file
+  uint64_t offset = 0;  // offset in the file, in bytes
   uint32_t bytes = 0;
-  uint32_t positions = 0;  // tokens in its sample
+  uint32_t positions = 0;  // number of tokens in its sample
 };
 
-// A file of conversations, and the tokenizer to read it with. For any thread.
+// A file of conversations, and the tokenizer for it. Any thread may use it.
 class ChatFile {
  public:
   ChatFile(const DataConfig& data, const std::string& path, int64_t block, int64_t vocab_size)
@@ -86,7 +86,7 @@ class ChatFile {
     const size_t size = tokens.ids.size();
     const auto last =
         tokens.labels.begin() + static_cast<std::ptrdiff_t>(std::min(size, block_ + 1));
-    // The first token follows nothing.
+    // The first token is not predicted, because no token precedes it.
     const bool has_target = size > 1 && std::any_of(tokens.labels.begin() + 1, last,
                                                     [](int64_t id) { return id != kNoTarget; });
     if (!has_target) {
@@ -108,11 +108,11 @@ class ChatFile {
   int64_t without_target_ = 0;
 };
 
-// Puts lines, in order, each into the first of the last samples that has room for it.
+// Assigns each line, in order, to the first of the last samples that has room for it.
 std::vector<std::vector<uint32_t>> Pack(std::span<const ChatLine> lines, int64_t block) {
   constexpr size_t kOpenSamples = 64;
   std::vector<std::vector<uint32_t>> samples;
-  std::vector<int64_t> room;  // tokens that each sample has room for
+  std::vector<int64_t> room;  // number of tokens that fit into each sample
   for (size_t i = 0; i < lines.size(); ++i) {
     const int64_t positions = lines[i].positions;
     size_t sample = samples.size() > kOpenSamples ? samples.size() - kOpenSamples : 0;
@@ -127,7 +127,7 @@ std::vector<std::vector<uint32_t>> Pack(std::span<const ChatLine> lines, int64_t
   return samples;
 }
 
-// Consecutive lines of a file, one to a sample or packed.
+// Consecutive lines of a file, one in each sample or packed.
 class ChatDataset : public Dataset {
  public:
   ChatDataset(const DataConfig& data, std::shared_ptr<const ChatFile> file, size_t first,
@@ -184,7 +184,7 @@ class ChatDataset : public Dataset {
   int64_t block_;
   bool packing_;
   bool marks_;
-  std::vector<std::vector<uint32_t>> samples_;  // packing: lines of each
+  std::vector<std::vector<uint32_t>> samples_;  // with packing: the lines of each sample
 };
 
 void AddToNotice(const ChatFile& file, const std::string& path, std::string& notice) {

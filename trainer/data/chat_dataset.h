@@ -1,4 +1,4 @@
-// Conversations as samples of tokens, of which only the answers have targets.
+// Makes samples of tokens from conversations. Only the tokens of answers are targets.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 
 namespace dslaunch {
 
-// Opens data.type chat, `block` tokens a sample. All lines are read and encoded once, so a wrong
-// one is found here, and again by each Fetch; 16 bytes of each are kept. A line that is longer than
-// a sample is cut; a line without a target in its sample is left out. Throws as OpenData does.
+// Opens data.type chat, with `block` tokens in a sample. Reads and encodes all lines once, so an
+// invalid line is found here, and again by each Fetch of it; keeps 16 bytes of each line. A line
+// that is longer than a sample is cut; a line without a target in its sample is left out. Throws
+// the errors of OpenData.
 DataSplits OpenChatData(const DataConfig& data, int64_t block, int64_t vocab_size);
 
 }  // namespace dslaunch

@@ -24,7 +24,7 @@ std::optional<double> Number(std::string_view text) {
   return value;
 }
 
-// Returns text of a file for a message on a terminal.
+// Returns text from the file for a message on a terminal.
 std::string Shown(std::string_view text) {
   std::string shown(text.substr(0, 40));
   for (char& c : shown) {
@@ -47,8 +47,8 @@ class CsvReader {
                      file_.path() + ":" + std::to_string(line_number_) + ": " + problem);
   }
 
-  // The fields of the next line that is not empty; false at the end. They are gone with the next
-  // call.
+  // Returns the fields of the next line that is not empty; false at the end. They are valid until
+  // the next call.
   bool Next(std::vector<Field>& fields) {
     while (!rest_.empty()) {
       const size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -107,8 +107,8 @@ class CsvReader {
   size_t line_number_ = 0;
 };
 
-// A line with names is a header. One that also has numbers may be a typing error, unless the names
-// are quoted, or samples have text too.
+// Returns whether the first line is a header: it has names. A line that has numbers too may be a
+// typing error, unless the names are quoted or samples have text too.
 bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
               const CsvColumns& columns) {
   size_t numbers = 0;
@@ -125,7 +125,7 @@ bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
   return numbers < first_line.size();
 }
 
-// `key` is where the recipe names the column.
+// `key` is the recipe's key for the column.
 size_t ColumnIndex(const CsvReader& reader, const std::vector<Field>& first_line, bool header,
                    const std::string& column, const std::string& key) {
   if (header) {
@@ -151,7 +151,7 @@ size_t ColumnIndex(const CsvReader& reader, const std::vector<Field>& first_line
   return index;
 }
 
-// The columns of the features, in their order.
+// Returns the columns of the features, in order.
 std::vector<size_t> FeatureIndexes(const CsvReader& reader, const std::vector<Field>& first_line,
                                    bool header, const CsvColumns& columns, size_t label_index) {
   std::vector<size_t> indexes;
@@ -167,7 +167,7 @@ std::vector<size_t> FeatureIndexes(const CsvReader& reader, const std::vector<Fi
   return indexes;
 }
 
-// `fail` throws, with what is wrong about the field.
+// `fail` throws an error with the problem of the field.
 template <class Fail>
 int64_t ReadLabel(const Field& field, const CsvColumns& columns, int64_t num_classes, Fail fail) {
   if (!columns.label_names.empty()) {

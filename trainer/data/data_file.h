@@ -1,4 +1,4 @@
-// Helpers of the readers of data files.
+// Functions that the readers of data files share.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline void CheckSampleIndex(int64_t index, int64_t size) {
   if (index < 0 || index >= size) throw std::out_of_range("no sample " + std::to_string(index));
 }
 
-// Returns the number of samples (or tokens) that val_fraction keeps for the evaluation.
+// Returns the number of samples (or tokens) that val_fraction reserves for the evaluation.
 inline int64_t ValidationCount(const DataConfig& data, int64_t count) {
   return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
 }

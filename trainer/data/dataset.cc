@@ -23,20 +23,21 @@
 namespace dslaunch {
 namespace {
 
-// Number of classes or tokens of a model that does not give it.
+// Number of classes or tokens of a model that sets no limit.
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Samples are gathered by plain loops: LibTorch's operators would start a second set of threads
-// when a thread of its own reads ahead, and these would take the processors from the first.
+// Samples are gathered by plain loops. LibTorch's operators would start a second set of threads
+// when a thread of their own reads ahead, which would compete with the first set for the
+// processors.
 
-// 0 .. 255 as 0 .. 1.
+// Maps 0 .. 255 to 0 .. 1.
 constexpr std::array<float, 256> kToFloat = [] {
   std::array<float, 256> floats = {};
   for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i) / 255;
   return floats;
 }();
 
-// Labelled images, held in memory as bytes.
+// Images with labels, held in memory as bytes.
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(LabeledImages images)
@@ -142,7 +143,7 @@ DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
           std::make_unique<ImageDataset>(read(data.path, Split::kTest, num_classes))};
 }
 
-// Takes the last images of each class, because the last images of all would be of one class.
+// Reserves the last images of each class, because the last images of all would be of one class.
 ImageFolder TakeValidation(const DataConfig& data, ImageFolder& train) {
   ImageFolder test{train.classes, {}};
   std::vector<ImageFolder::Image> kept;

@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 struct IdxArray {
-  std::vector<int64_t> dims;   // every one at least 1
+  std::vector<int64_t> dims;   // each at least 1
   std::vector<uint8_t> bytes;  // row-major, product of dims
 };
 

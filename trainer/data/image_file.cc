@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-// Needs cstdio before it.
+// This header needs cstdio before it.
 #include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
@@ -94,7 +94,7 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &OnRead);
     png_set_user_limits(png_, kMaxSide, kMaxSide);
-    // Profiles, texts and the like are not looked into.
+    // Profiles, texts and similar chunks are not parsed.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_read_info(png_, info_);
     return true;
@@ -173,7 +173,7 @@ class JpegReader {
 
  private:
   struct Errors {
-    jpeg_error_mgr base;  // the first, to be cast to this
+    jpeg_error_mgr base;  // first, because it is cast to this struct
     std::jmp_buf jump;
     char message[JMSG_LENGTH_MAX];
   };
@@ -198,7 +198,7 @@ class JpegReader {
     return true;
   }
 
-  // `inks` holds a row of the four.
+  // `inks` holds a row of the four inks.
   bool ReadInks(uint8_t* pixels, uint8_t* inks) {
     if (setjmp(errors_.jump) != 0) return false;
     info_.out_color_space = JCS_CMYK;
@@ -219,7 +219,7 @@ class JpegReader {
     std::longjmp(errors->jump, 1);
   }
 
-  // The library fills up what is missing and only warns.
+  // The library replaces missing data and only warns.
   static void OnMessage(j_common_ptr info, int level) {
     if (level >= 0) return;
     switch (info->err->msg_code) {
@@ -231,7 +231,7 @@ class JpegReader {
       case JWRN_NOT_SEQUENTIAL:
         OnError(info);
       default:
-        break;  // oddities beside the image
+        break;  // problems outside of the image data
     }
   }
 
@@ -254,7 +254,8 @@ class JpegReader {
 // filter.
 class Weights {
  public:
-  // For the outputs first .. first + count - 1 of an axis with `to` outputs from `from` pixels.
+  // Weights for the outputs first .. first + count - 1 of an axis that is scaled from `from` to
+  // `to` pixels.
   Weights(int64_t from, int64_t to, int64_t first, int64_t count) {
     const double scale = static_cast<double>(from) / static_cast<double>(to);
     const double reach = std::max(scale, 1.0);
@@ -276,7 +277,7 @@ class Weights {
     }
   }
 
-  // The range of pixels that are read.
+  // The range of input pixels that have weights.
   int64_t begin() const { return spans_.front().begin; }
   int64_t end() const { return spans_.back().begin + spans_.back().count; }
 
@@ -301,7 +302,8 @@ class Weights {
   std::vector<int32_t> weights_;
 };
 
-// Returns the weights of the centre of `side`, which is scaled as `shorter` to `size`.
+// Returns the weights for the `size` central pixels of an axis of `side` pixels. The image is
+// scaled so that its shorter side, `shorter`, becomes `size`.
 Weights CentreOf(int64_t side, int64_t shorter, int64_t size) {
   const auto scaled =
       side == shorter

@@ -16,9 +16,9 @@ struct RgbImage {
 // Decodes a PNG or JPEG, recognized by its first bytes, to the values that PIL's convert("RGB")
 // gives: gray is repeated, transparency is dropped, 16 bits are cut to the upper 8, CMYK is Adobe's
 // (inverted). Color profiles, gamma and the orientation in Exif have no effect. The bytes are not
-// trusted: at most 65535 pixels per side and 2^27 in all, and not more than that many bytes can
-// hold. Throws TrainError kBadInput, naming `file`, for anything else, damaged and truncated images
-// included. Any thread.
+// trusted: at most 65535 pixels per side and 2^27 in all, and not more pixels than that many bytes
+// can encode. Throws TrainError kBadInput, naming `file`, for anything else, damaged and truncated
+// images included. Any thread.
 RgbImage DecodeImage(const std::string& file, std::span<const uint8_t> bytes);
 
 // Scales the shorter side to `size` and keeps the centre, as torchvision's Resize(size) and

@@ -12,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxDepth = 32;  // links may lead back
+constexpr int kMaxDepth = 32;  // a link may lead to a parent folder
 const std::set<std::string> kRead = {".jpg", ".jpeg", ".png"};
-// Extensions that torchvision reads and dslaunch does not.
+// Extensions that torchvision reads but dslaunch does not.
 const std::set<std::string> kNotRead = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
 std::string LowerExtension(const fs::path& path) {

@@ -11,7 +11,7 @@ namespace dslaunch {
 enum class Split { kTrain, kTest };
 
 struct LabeledImages {
-  std::vector<int64_t> dims;    // {N, C, H, W}, every one at least 1
+  std::vector<int64_t> dims;    // {N, C, H, W}, each at least 1
   std::vector<uint8_t> pixels;  // row-major, product of dims
   std::vector<uint8_t> labels;  // N
 };

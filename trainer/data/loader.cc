@@ -36,7 +36,7 @@ class BatchReader {
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
 
-  // In the thread that trains.
+  // Copies a batch to the device, on the thread that trains.
   Batch Place(const Batch& batch) const {
     if (device_.is_cpu()) return batch;
     return {batch.inputs.to(device_, /*non_blocking=*/true),
@@ -71,7 +71,7 @@ class BatchReader {
   size_t batch_size_;
   int64_t batches_per_epoch_;
   int64_t first_batch_ = 0;
-  int64_t first_sample_ = 0;  // where the epoch of first_batch_ goes on
+  int64_t first_sample_ = 0;  // position at which the epoch of first_batch_ continues
   c10::Device device_ = c10::kCPU;
   std::optional<DistributedSampler> sampler_;
   int64_t epoch_ = -1;            // epoch of indices_
@@ -115,7 +115,7 @@ class BatchLoader::Impl {
  private:
   Batch TakeReady() {
     MutexLock lock(mutex_);
-    // The wait ends: the thread delivers a batch or an error for each request.
+    // The wait ends, because the thread delivers a batch or an error for each request.
     changed_.Wait(mutex_, [&]() DSL_REQUIRES(mutex_) { return !ready_.empty() || error_; });
     if (ready_.empty()) std::rethrow_exception(error_);
     Batch batch = std::move(ready_.front());
@@ -125,7 +125,7 @@ class BatchLoader::Impl {
     return batch;
   }
 
-  // The thread. Until it has given its last batch the reader is its own.
+  // Runs on the thread. Until it has delivered its last batch, only this thread uses the reader.
   void ReadAhead(int64_t first_batch) {
     try {
       for (int64_t batch = first_batch; batch < read_ahead_end_; ++batch) {
@@ -148,8 +148,8 @@ class BatchLoader::Impl {
   }
 
   BatchReader reader_;
-  int64_t next_;            // the micro-batch that Next() gives
-  int64_t read_ahead_end_;  // from this one on, the caller of Next() reads
+  int64_t next_;            // the micro-batch that Next() returns
+  int64_t read_ahead_end_;  // first micro-batch that the caller of Next() reads itself
   size_t capacity_;
   double waited_s_ = 0;
 

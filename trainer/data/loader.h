@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// Returns the same batches in the same order for every `prefetch`.
+// Returns the same batches in the same order, whatever `prefetch` is.
 class BatchLoader {
  public:
   struct Options {
@@ -20,8 +20,8 @@ class BatchLoader {
     int64_t batch_size = 0;         // samples
     int64_t batches_per_epoch = 0;  // the last one may be smaller
     int64_t first_batch = 0;        // micro-batches since the first epoch began
-    int64_t first_sample = 0;       // samples of its epoch that were read before it, over all ranks
-    int64_t last_batch = 0;         // one past the last that is read ahead
+    int64_t first_sample = 0;       // samples of that epoch that all ranks together had read before
+    int64_t last_batch = 0;         // index after the last one that is read ahead
     int64_t prefetch = 0;  // micro-batches kept ready; 0: read on request, without a thread
     // Device of the batches. For a GPU they are read into pinned memory, from which the current
     // stream copies them; Next() does not wait for the copy.
@@ -34,14 +34,14 @@ class BatchLoader {
   // batch; the last batch may be smaller.
   BatchLoader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size,
               int64_t prefetch);
-  // Waits at most for the batch that is being read.
+  // Waits no longer than for the batch that is being read.
   ~BatchLoader();
 
-  // Returns the next micro-batch. Throws the error of its reading, and again in every later call.
-  // One thread.
+  // Returns the next micro-batch. Throws the error of reading it, and the same error in every later
+  // call. One thread.
   Batch Next();
 
-  // Seconds spent in Next() so far, while the step waited for its data.
+  // Returns the seconds that steps have waited for data in Next() so far.
   double waited_s() const;
 
  private:

@@ -93,7 +93,7 @@ class PluginDataset : public Dataset {
     CallPlugin(part_, doing, call);
   }
 
-  // With as many samples as there are indices.
+  // Reads a batch with as many samples as there are indices.
   Batch Read(std::span<const int64_t> indices) const {
     Batch batch;
     Call("cannot read samples", [&] { batch = dataset_->Fetch(indices); });

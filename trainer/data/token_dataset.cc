@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// The files of a folder, without .bin, that are read instead of all.
+// Names of files, without .bin, that are read instead of all files of the folder.
 constexpr char kTrain[] = "train";
 constexpr char kVal[] = "val";
 
@@ -48,13 +48,14 @@ class StreamDataset : public TokenDataset {
  private:
   std::shared_ptr<const TokenShards> shards_;
   int64_t first_;
-  int64_t size_;  // samples
+  int64_t size_;  // number of samples
   int64_t block_;
   int64_t vocab_size_;
 };
 
-// Samples of several sources in turn, by their weights. There are as many as in all sources
-// together: sources of large weight are repeated, sources of small weight are not read to the end.
+// Samples of several sources in turn, by their weights. Their number is that of all sources
+// together, so sources of large weight are repeated and sources of small weight are not read to the
+// end.
 class MixedDataset : public TokenDataset {
  public:
   MixedDataset(std::vector<std::unique_ptr<TokenDataset>> sources, std::span<const double> weights,
@@ -112,7 +113,7 @@ std::unique_ptr<TokenDataset> Mixed(const Reading& reading) {
   return std::make_unique<MixedDataset>(std::move(sources), weights, reading.block);
 }
 
-// Returns the data to evaluate on; empty: none is known.
+// Returns the path of the data to evaluate on; empty if none is known.
 std::string TestPath(const DataConfig& data) {
   if (!data.val_path.empty() || data.type == DataConfig::Type::kText || !data.sources.empty()) {
     return data.val_path;

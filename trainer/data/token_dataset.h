@@ -17,13 +17,13 @@ class TokenDataset : public Dataset {
 
   std::vector<int64_t> input_shape() const override { return {block_}; }
   int64_t tokens_per_sample() const override { return block_; }
-  // Reads the inputs of a sample, which must exist, and the last target after them.
+  // Reads the inputs of a sample, which must exist, and the target after the last input.
   virtual void ReadSample(int64_t index, std::span<int64_t> tokens) const = 0;
 
   Batch Fetch(std::span<const int64_t> indices) const override;
 
-  // Makes samples of documents, which end at this token: each document's first token is marked
-  // (trainer/base/document_mark.h), and the last has no target.
+  // Makes samples of documents, which end at this token: the first token of each document is marked
+  // (trainer/base/document_mark.h), and its last token has no target.
   void EndDocumentsAt(int64_t token) { end_token_ = token; }
 
  private:
@@ -31,7 +31,7 @@ class TokenDataset : public Dataset {
   std::optional<int64_t> end_token_;
 };
 
-// Opens data.type text or tokens, `block` tokens a sample. Throws as OpenData does.
+// Opens data.type text or tokens, with `block` tokens in a sample. Throws the errors of OpenData.
 DataSplits OpenTokenData(const DataConfig& data, int64_t block, int64_t vocab_size);
 
 }  // namespace dslaunch

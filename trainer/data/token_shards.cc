@@ -15,7 +15,7 @@ constexpr size_t kMostShards = 10000;  // Linux maps 65530 ranges of memory in a
 constexpr char kDataEnding[] = ".bin";
 constexpr char kIndexEnding[] = ".idx";
 
-// Returns the names of files that end in `ending`, without it.
+// Returns the names of files that end in `ending`, without that ending.
 std::set<std::string> StemsOf(const std::string& folder, const std::string& ending) {
   std::set<std::string> stems;
   std::error_code error;

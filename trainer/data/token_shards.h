@@ -34,7 +34,7 @@ class TokenShards {
   void Add(TokenStream stream);
 
   struct Shard {
-    int64_t begin = 0;  // position of its first token
+    int64_t begin = 0;  // position of the file's first token
     TokenStream stream;
   };
 

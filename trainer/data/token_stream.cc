@@ -21,8 +21,8 @@ constexpr size_t kMegatronHeaderBytes = 9 + 8 + 1 + 8 + 8;
 struct MegatronIndex {
   int type_code = 0;
   uint64_t sequences = 0;
-  const uint8_t* lengths = nullptr;   // int32 each, tokens
-  const uint8_t* pointers = nullptr;  // int64 each, bytes into the data file
+  const uint8_t* lengths = nullptr;   // int32 for each sequence: number of tokens
+  const uint8_t* pointers = nullptr;  // int64 for each sequence: offset in the data file, in bytes
 };
 
 MegatronIndex ParseMegatronIndex(const MappedFile& file) {
@@ -63,8 +63,8 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   index.lengths = bytes.data() + kMegatronHeaderBytes;
   index.pointers = index.lengths + index.sequences * sizeof(int32_t);
 
-  // Documents are ranges of sequences. As they follow one another, the order of the sequences is
-  // theirs too.
+  // Documents are ranges of sequences. They follow one another, so the order of the sequences is
+  // the order of the documents too.
   const uint8_t* ends = index.pointers + index.sequences * sizeof(int64_t);
   int64_t last = 0;
   for (uint64_t i = 0; i < documents; ++i) {
@@ -92,7 +92,8 @@ std::string MegatronPrefix(const std::string& path) {
   return path;
 }
 
-// The bytes of a UTF-8 character that begins with `first`; 0: none begins so.
+// Returns the number of bytes of a UTF-8 character that begins with `first`; 0 if none begins like
+// that.
 size_t CharacterBytes(uint8_t first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -100,9 +101,10 @@ size_t CharacterBytes(uint8_t first) {
   return first >= 0xF0 && first < 0xF5 ? 4 : 0;
 }
 
-// Returns whether the beginning of `bytes` is UTF-8 without control characters, or has the mark of
-// UTF-16. Token ids of 16 bits are neither: in a vocabulary below 256 * 32 each token has a control
-// character, and in a larger one nearly every line of tokens has bytes that are not UTF-8.
+// Returns whether the beginning of `bytes` is UTF-8 without control characters, or has UTF-16's
+// byte order mark. Token ids of 16 bits have neither: in a vocabulary below 256 * 32 each token has
+// a control character, and in a larger one nearly every line of tokens has bytes that are not
+// UTF-8.
 bool LooksLikeText(std::span<const uint8_t> bytes) {
   constexpr size_t kLookedAt = 4096;
   constexpr size_t kTooFew = 16;
@@ -241,7 +243,8 @@ size_t TokenStream::BytesOf(Type type) {
   return 0;
 }
 
-// A data set that was written front to back becomes a single run, however many sequences it has.
+// A data set that was written from front to back becomes a single run, however many sequences it
+// has.
 void TokenStream::AddRun(uint64_t offset, int64_t size) {
   if (size == 0) return;
   const auto end = [&](const Run& run) {
@@ -280,7 +283,7 @@ void TokenStream::Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size
   }
 }
 
-// `begin` counts from the run's start.
+// `begin` is counted from the start of the run.
 void TokenStream::Decode(const Run& run, int64_t begin, std::span<int64_t> out) const {
   const uint8_t* bytes =
       file_.bytes().data() + run.offset + static_cast<uint64_t>(begin) * BytesOf(type_);

@@ -1,4 +1,4 @@
-// Token ids in the files of other trainers, and bytes of text as tokens.
+// Reads token ids from the files of other trainers, and bytes of text as tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace dslaunch {
 
-// Number of tokens in a sample, of which a stream must hold one more; 0 if samples are not text. A
-// parsed recipe has a block size unless its model gives it.
+// Returns the number of tokens in a sample; a stream must hold one more. 0 if samples are not text.
+// A parsed recipe has a block size unless its model sets it.
 int64_t TokensPerSample(const DataConfig& data, const DataNeeds& needs);
 
 // The tokens of a file in sequence. Only headers and indices are read before Read. Const methods
 // may be called from several threads. Errors are TrainError, kBadInput or kIo, and name the file.
 class TokenStream {
  public:
-  // Every byte is a token.
+  // Opens a file of which every byte is a token.
   static TokenStream OpenText(const std::string& path);
 
   // Recognizes, in this order:
@@ -42,7 +42,7 @@ class TokenStream {
   struct Run {
     int64_t begin = 0;  // position of the first token in the stream
     int64_t size = 0;
-    uint64_t offset = 0;  // bytes into the file
+    uint64_t offset = 0;  // offset in the file, in bytes
   };
 
   TokenStream(MappedFile file, Type type) : file_(std::move(file)), type_(type) {}
