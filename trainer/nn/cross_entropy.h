@@ -1,4 +1,5 @@
-// The cross entropy of a language model's logits, which are so large that every copy matters.
+// Computes the cross entropy of a language model's logits, which are so large that every copy
+// matters.
 #pragma once
 
 #include <ATen/core/Reduction.h>

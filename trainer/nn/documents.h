@@ -1,4 +1,4 @@
-// Attention and positions that end with the documents of which samples consist.
+// Computes attention and positions that end with the documents of which samples consist.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// The documents of one batch at a time. A model asks for them between the forward pass of a batch,
-// which begins with Divide(), and the end of its backward pass. For one thread at a time.
+// The documents of one batch at a time. A model uses this between the forward pass of a batch,
+// which begins with Divide(), and the end of its backward pass. One thread at a time.
 class Documents {
  public:
   // Takes a batch of tokens, int64 [B, T], in which each document but the first of a sample begins
@@ -27,8 +27,8 @@ class Documents {
   // Precondition: several().
   const at::Tensor& positions() const { return positions_; }
 
-  // Returns causal attention, [B, T, heads, head_dim] as `query`. With a `window` a token sees so
-  // many tokens, its own included. The heads of `key` and `value` may be fewer, a divisor. On the
+  // Returns causal attention, [B, T, heads, head_dim] as `query`. With a `window` a token sees that
+  // many tokens, including itself. The heads of `key` and `value` may be fewer, a divisor. On the
   // CPU each document is computed alone; elsewhere there is a mask of bool [B, 1, T, T].
   // Precondition: several().
   at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -40,11 +40,11 @@ class Documents {
   const at::Tensor& Band(int64_t length, std::optional<int64_t> window, const at::Tensor& like);
   const at::Tensor& Mask(std::optional<int64_t> window);
 
-  at::Tensor positions_;          // undefined: each sample is one document
-  at::Tensor starts_;             // int64 [B, T], where in the sample each token's document begins
-  std::vector<int64_t> lengths_;  // tokens of each document; empty: not on the CPU
-  std::map<int64_t, at::Tensor> bands_;  // keyed by window, 0 for none: bool [T, T]
-  std::map<int64_t, at::Tensor> masks_;  // likewise, bool [B, 1, T, T]
+  at::Tensor positions_;  // undefined: each sample is one document
+  at::Tensor starts_;  // int64 [B, T], position in the sample at which each token's document begins
+  std::vector<int64_t> lengths_;         // number of tokens of each document; on the CPU only
+  std::map<int64_t, at::Tensor> bands_;  // by window, 0 for none: bool [T, T]
+  std::map<int64_t, at::Tensor> masks_;  // by window: bool [B, 1, T, T]
 };
 
 }  // namespace dslaunch

@@ -12,15 +12,15 @@
 
 namespace dslaunch {
 
-// The share of one layer in the cache.
+// The part of one layer in the cache.
 struct CachedLayer {
   int64_t token_elements = 0;     // numbers in a token's key and value
-  std::optional<int64_t> window;  // tokens that a position sees, its own included; nullopt: all
+  std::optional<int64_t> window;  // tokens that a position sees, including itself; nullopt: all
 };
 
-// For several rows, each a sequence of tokens. The first pass through the model is over the
-// beginnings of all rows, which are padded at their ends to one length; each later pass is over one
-// token of each row. A layer with a window keeps no more tokens than the window has.
+// Keys and values for several rows, each a sequence of tokens. The first pass through the model is
+// over the beginnings of all rows, which are padded at their ends to one length; each later pass is
+// over one token of each row. A layer with a window keeps no more tokens than the window has.
 //
 // A token's position is its number in the row, from 0. Its key and value are in the column
 // `position`, with a window in `position` modulo the number of columns. So a query at `position`
@@ -29,15 +29,15 @@ struct CachedLayer {
 // One thread.
 class KeyValueCache {
  public:
-  // `capacity`: the most tokens of a row. Memory is allocated in the first pass.
+  // `capacity` is the largest number of tokens of a row. Memory is allocated in the first pass.
   explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}
 
   // Returns the bytes of the cache of a model with these layers.
   static int64_t Bytes(const std::vector<CachedLayer>& layers, int64_t rows, int64_t capacity,
                        int64_t element_bytes);
 
-  // Begins a pass. `lengths` are the rows' numbers of tokens, including the pass' own.
-  // Precondition: at most the capacity; after the first pass one more each time.
+  // Begins a pass. `lengths` are the rows' numbers of tokens, including the tokens of the pass.
+  // Precondition: at most the capacity; after the first pass, one more in each pass.
   void BeginPass(const std::vector<int64_t>& lengths, c10::Device device);
   // Keeps only these rows, in this order.
   void KeepRows(const std::vector<int64_t>& rows);
@@ -46,7 +46,7 @@ class KeyValueCache {
 
   bool in_first_pass() const { return in_first_pass_; }
   int64_t capacity() const { return capacity_; }
-  // int64 [rows] on the device: position of each row's last token.
+  // int64 [rows] on the device: the position of each row's last token.
   const at::Tensor& last_positions() const { return last_positions_; }
 
   // Returns the last token of each row, [rows, 1, ...], of x [rows, T, ...].
@@ -56,9 +56,9 @@ class KeyValueCache {
     at::Tensor keys, values;         // [rows, columns, heads, head_dim]
     std::optional<at::Tensor> mask;  // bool [rows, 1, 1, columns], true where a row's query sees
   };
-  // Stores the keys and values [rows, T, heads, head_dim] of the pass. Returns those that its
-  // tokens see; nullopt in the first pass, whose tokens see only each other. `layer` and `window`
-  // identify the layer.
+  // Stores the keys and values [rows, T, heads, head_dim] of the pass. Returns the keys and values
+  // that the pass' tokens see; nullopt in the first pass, whose tokens see only each other. `layer`
+  // and `window` identify the layer.
   std::optional<Seen> Extend(int64_t layer, std::optional<int64_t> window, const at::Tensor& keys,
                              const at::Tensor& values);
 
@@ -84,7 +84,7 @@ class CachingModel {
   // Empty if the model cannot use a cache as it is divided over ranks.
   virtual std::vector<CachedLayer> CachedLayers() const = 0;
 
-  // The forward passes that follow use `cache`, which must outlive them; null: they use none.
+  // The following forward passes use `cache`, which must outlive them; null: no cache.
   void UseCache(KeyValueCache* cache) { *cache_in_use_ = cache; }
 
  protected:

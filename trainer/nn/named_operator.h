@@ -1,4 +1,4 @@
-// The operators that this library registers with LibTorch, by name.
+// Looks up the operators that this library registers with LibTorch.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

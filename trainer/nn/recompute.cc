@@ -30,7 +30,7 @@ using Forward = std::function<Tensors(const Tensors&)>;
   throw TrainError(ExitCode::kBadInput, "Recompute: " + problem);
 }
 
-// The state on which a forward pass depends besides its inputs and what it captures.
+// The state on which a forward pass depends, besides its inputs and the variables that it captures.
 class Surroundings {
  public:
   static Surroundings Now() {
@@ -236,7 +236,7 @@ class RecomputeNode : public autograd::Node {
       root_gradients.push_back(std::move(given));
     }
     autograd::edge_list wanted;
-    std::vector<size_t> places;  // indices of these in `results`
+    std::vector<size_t> places;  // their indices in `results`
     for (size_t i = 0; i < results.size(); ++i) {
       if (!task_should_compute_output(i)) continue;
       wanted.push_back(i < inputs ? autograd::impl::gradient_edge(again.inputs()[i])
@@ -259,8 +259,8 @@ class RecomputeNode : public autograd::Node {
     for (const at::Tensor& buffer : buffers_) values.push_back(buffer.clone());
     const auto leave = c10::make_scope_exit([&, found = Surroundings::Now()] {
       found.Restore();
-      // Not through the buffers themselves: the graph may have saved them, and would detect the
-      // change.
+      // Not written through the buffers themselves: the graph may have saved them, and would detect
+      // the change.
       for (size_t i = 0; i < values.size(); ++i) buffers_[i].variable_data().copy_(values[i]);
     });
     surroundings_.Restore();

@@ -49,7 +49,7 @@ struct Rotation : autograd::Function<Rotation> {
 
 at::Tensor RotateHeads(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
   if (cosines.dim() == 3) return Rotation::apply(x, cosines, sines);
-  // The samples become one, because the kernels have one table for all.
+  // The samples are merged into one, because the kernels have one table for all.
   return Rotation::apply(x.flatten(0, 1).unsqueeze(0), cosines.flatten(0, 1), sines.flatten(0, 1))
       .view(x.sizes());
 }

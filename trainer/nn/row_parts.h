@@ -1,4 +1,4 @@
-// Rows of logits, a part at a time, because an fp32 copy of all of them is large.
+// Visits rows of logits in parts, because an fp32 copy of all rows would be large.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -86,11 +86,11 @@ at::Tensor AdaptableLinear::Adapted(const at::Tensor& y, const at::Tensor& x) co
                                       : SumHoldersGradients(b_, division_.holders, tensor);
   at::Tensor dropped = x;
   if (is_training() && dropout_ > 0) {
-    // The ranks have the same inputs and drop the same ones, or have different inputs.
+    // The ranks either have the same inputs and drop the same ones, or have different inputs.
     const RegionSeed seed(tensor, x.device(), divides_inputs);
     dropped = at::dropout(x, dropout_, /*train=*/true);
   }
-  // The narrow tensor is scaled, which takes less time than the wide ones.
+  // The narrow tensor is scaled, because that takes less time than scaling a wide one.
   const at::Tensor narrow = ApplyLinear(dropped, a) * scale_;
   return y + ApplyLinear(narrow, b);
 }

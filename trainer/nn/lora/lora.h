@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// How a linear layer is divided over a tensor-parallel group: in its outputs, in its inputs, or not
+// How a linear layer is divided over a tensor-parallel group: by its outputs, by its inputs, or not
 // at all. `dim` of a cut is a dimension of the layer's weight.
 struct LinearDivision {
   TensorParallel tensor;
@@ -23,9 +23,9 @@ struct LinearDivision {
   int holders = 1;  // number of ranks that have the same part of the outputs
 };
 
-// A linear layer that can get an adapter: the layers of the families derive from it, and pass their
-// result through Adapted(). The adapter is divided as the layer is: B with the outputs, A with the
-// inputs. Every rank has the other matrix whole, whose gradient is summed over the ranks.
+// A linear layer that can get an adapter. The layers of the families derive from it, and pass their
+// result through Adapted(). The adapter is divided like the layer: B with the outputs, A with the
+// inputs. Every rank has the other matrix as a whole; its gradient is summed over the ranks.
 class AdaptableLinear : public DividedModule {
  public:
   // Registers lora_A.weight [rank, in], drawn from uniform(-1/sqrt(in), 1/sqrt(in)) as PEFT does,

@@ -1,4 +1,4 @@
-// Modules of which each rank of a tensor-parallel group has a part.
+// Modules of which each rank of a tensor-parallel group holds a part.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace dslaunch {
 
-// The indices of a dimension that a rank has.
+// The indices of a dimension that one rank holds.
 struct PartRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -25,13 +25,13 @@ struct PartRange {
 // have fewer or none. The memory of a part has room for size / parts, rounded up.
 PartRange RangeOf(const TensorParallel& tensor, int64_t size);
 
-// How dimension `dim` of a parameter is cut. It consists of `blocks` of one size, which are cut
-// alike (GPT-2's q, k and v side by side).
+// How dimension `dim` of a parameter is cut. The dimension consists of `blocks` equal blocks, which
+// are cut alike (GPT-2's q, k and v side by side).
 struct Cut {
   size_t dim = 0;
   PartRange range;       // indices in each block
-  int64_t room = 0;      // indices that the part has memory for in each block; the last ones are 0
-  int64_t blocks = 1;    // their parts are equal if there are several
+  int64_t room = 0;      // indices in each block that fit into the part's memory; the last are 0
+  int64_t blocks = 1;    // with several blocks, all parts are equal
   bool is_copy = false;  // ParameterCut::is_copy
 };
 
@@ -42,7 +42,7 @@ std::optional<Cut> EqualCut(const TensorParallel& tensor, size_t dim, int64_t si
 
 class DividedModule : public torch::nn::Module {
  public:
-  // By the names of this module's own parameters.
+  // The cuts of this module's own parameters, by name.
   const std::map<std::string, ParameterCut>& cuts() const { return cuts_; }
 
  protected:

@@ -16,7 +16,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Operators take a group as a number: its address.
+// Operators get a group as a number, its address.
 int64_t NumberOf(const TensorParallel& tensor) { return reinterpret_cast<int64_t>(tensor.group); }
 const ProcessGroup& GroupOf(int64_t number) {
   TORCH_CHECK(number != 0, "a model without its tensor-parallel group was run outside a ShapePass");
@@ -118,8 +118,8 @@ using SumForward = Conjugate<&SumOverParts, &Unchanged>;
 using GatherForward = Conjugate<&GatherTokens, &ScatterTokens>;
 using ScatterForward = Conjugate<&ScatterTokens, &GatherTokens>;
 
-// Sums over the whole group a tensor with a slot for each part, of which a rank fills its own. A
-// group of the holders would need connections of its own for one small message.
+// Sums, over the whole group, a tensor with a slot for each part, of which a rank fills its own. A
+// separate group of the holders would need connections of its own for one small message.
 struct HoldersSum : autograd::Function<HoldersSum> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& part,
                             int64_t slots, int64_t slot, int64_t group) {
@@ -168,7 +168,7 @@ at::Tensor OutsideRegions(const at::Tensor& parameter, const TensorParallel& ten
   return tensor.divides_tokens() ? SumGradients(parameter, tensor) : parameter;
 }
 
-// The bias gets x's dtype as in at::linear under autocast.
+// The bias gets x's dtype, as in at::linear under autocast.
 at::Tensor LeaveRegionAndAdd(const at::Tensor& x, const at::Tensor& bias,
                              const TensorParallel& tensor) {
   const at::Tensor sum = LeaveRegion(x, tensor);

@@ -1,5 +1,6 @@
-// Random numbers in layers that are divided over a tensor-parallel group. The ranks have the same
-// state of the default generators, so that they draw the same masks for what they all compute.
+// Random numbers in layers that are divided over a tensor-parallel group. The ranks have default
+// generators with the same state, so that they draw the same masks for values that all of them
+// compute.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -13,10 +14,10 @@
 
 namespace dslaunch {
 
-// While it exists, the default generators of the CPU and of `device` draw other numbers on each
+// While it exists, the default generators of the CPU and of `device` draw different numbers on each
 // rank. Afterwards their state is the same on all ranks again, whatever was drawn, and depends on
-// their state before: so a pass that is computed again draws the same numbers. Does nothing if
-// `tensor` divides nothing or nothing `draws`.
+// their state before, so a pass that is recomputed draws the same numbers. Does nothing if `tensor`
+// divides nothing, or if nothing `draws`.
 class RegionSeed {
  public:
   RegionSeed(const TensorParallel& tensor, c10::Device device, bool draws);
@@ -28,8 +29,8 @@ class RegionSeed {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;  // outside, by generator
 };
 
-// Returns at::dropout of what all ranks have; with sequence parallelism each rank has other tokens,
-// hence another mask.
+// Returns at::dropout of a tensor that all ranks have. With sequence parallelism each rank has
+// different tokens, so it uses a different mask.
 at::Tensor DropoutOutsideRegions(const at::Tensor& x, double p, bool train,
                                  const TensorParallel& tensor);
 

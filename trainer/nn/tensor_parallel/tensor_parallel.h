@@ -5,12 +5,12 @@ namespace dslaunch {
 
 class ProcessGroup;
 
-// The part of a model that one rank makes. By default the whole model.
+// The part of a model that one rank creates. By default the whole model.
 struct TensorParallel {
   int parts = 1;
   int part = 0;
   // The ranks of all parts, in the order of the parts. Must outlive the model. Null if the model
-  // only runs in a ShapePass: then the exchanges have no one to exchange with.
+  // only runs in a ShapePass, in which nothing is exchanged.
   const ProcessGroup* group = nullptr;
   // Whether norms, residuals and their dropouts take 1 / parts of each sequence's tokens on each
   // rank (Korthikanti et al., arXiv 2205.05198, section 4.2.2). The number of tokens must be a

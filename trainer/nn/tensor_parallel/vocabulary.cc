@@ -15,7 +15,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Indices of some tokens in the range; 0 for those outside of it.
+// Token indices relative to the range; 0 for tokens outside of it.
 struct InRange {
   at::Tensor is_outside;  // bool
   at::Tensor indices;

@@ -1,5 +1,5 @@
-// The ends of a language model whose vocabulary is divided over a tensor-parallel group: each rank
-// has the rows RangeOf(tensor, vocabulary) of the embedding and of the head, and padding after
+// The two ends of a language model whose vocabulary is divided over a tensor-parallel group: each
+// rank has the rows RangeOf(tensor, vocabulary) of the embedding and of the head, and padding after
 // them. Without division these are LibTorch's functions.
 #pragma once
 
@@ -20,10 +20,10 @@ namespace dslaunch {
 at::Tensor EmbedTokens(const at::Tensor& tokens, const at::Tensor& weight, int64_t vocabulary,
                        int64_t padding, const TensorParallel& tensor);
 
-// CrossEntropyOfLogits (trainer/nn/cross_entropy.h) for this rank's columns of the logits,
-// [..., vocabulary / parts, rounded up], and the same targets on all ranks. Two exchanges: the
-// largest logit of each row, then the sum of the exponentials and the target's logit. The backward
-// pass has none.
+// Returns CrossEntropyOfLogits (trainer/nn/cross_entropy.h) for this rank's columns of the logits,
+// [..., vocabulary / parts, rounded up], and the same targets on all ranks. The forward pass has
+// two exchanges: the largest logit of each row, then the sum of the exponentials and the target's
+// logit. The backward pass has none.
 at::Tensor CrossEntropyOfParts(const at::Tensor& logits, const at::Tensor& targets,
                                int64_t vocabulary, const TensorParallel& tensor,
                                int64_t reduction = at::Reduction::Mean);
