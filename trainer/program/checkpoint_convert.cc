@@ -53,7 +53,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Prints what of the source was left out.
+// Prints which content of the source was left out.
 void PrintNotes(const CheckpointSource& source) {
   if (!source.foreign) return;
   for (const auto& [alias, name] : source.foreign->aliases) {
@@ -62,8 +62,8 @@ void PrintNotes(const CheckpointSource& source) {
   for (const std::string& note : source.foreign->notes) PrintNames("note: " + note);
 }
 
-// Returns the folders in which config.json and the tokenizer may be: the checkpoint's, and, because
-// DeepSpeed and accelerate save into a folder of their own there, the one that contains it.
+// Returns the folders in which config.json and the tokenizer may be: the checkpoint's folder, and
+// the folder that contains it, because DeepSpeed and accelerate save into a subfolder.
 std::vector<std::string> FoldersBeside(const CheckpointSource& source) {
   std::error_code ignored;
   const fs::path path = fs::weakly_canonical(source.path, ignored);
@@ -159,7 +159,7 @@ void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool 
              ShellWord(out) + " to resume from it");
 }
 
-// Writes a folder that appears under its name when it is complete.
+// Writes a folder that gets its name only when it is complete.
 void WriteFolder(const CheckpointSource& source, const std::string& out,
                  const std::function<void(const std::string& folder, const ProgressFn&)>& write) {
   std::error_code error;

@@ -1,4 +1,4 @@
-// dslaunch checkpoint convert and export.
+// Implements dslaunch checkpoint convert and export.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -20,15 +20,14 @@ enum class ConvertKind {
 struct ConvertOptions {
   ConvertKind to = ConvertKind::kSafetensors;
   std::optional<at::ScalarType> dtype;  // dtype of the weights; nullopt: as saved
-  bool force = false;                   // overwrite what is in OUT
-  bool merge_lora = false;  // add adapters to the weights that they belong to, and write these
+  bool force = false;                   // whether to overwrite existing files in OUT
+  bool merge_lora = false;  // add adapters to the weights to which they belong, and write these
   ForeignOptions source;
 };
 
 // Converts the checkpoint at `path`, of any program, and prints what was written. Throws
-// TrainError: kUsage for options that exclude each other or files that are there already, kBadInput
-// for a checkpoint that is incomplete or damaged, kIo, with the bytes that are needed, for a full
-// disk.
+// TrainError: kUsage for options that exclude each other or files that exist already, kBadInput for
+// a checkpoint that is incomplete or damaged, kIo, with the bytes that are needed, for a full disk.
 void Convert(const std::string& path, const std::string& out, const ConvertOptions& options);
 
 }  // namespace dslaunch

@@ -25,10 +25,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kCompared = int64_t{1} << 20;  // elements at a time; five copies are made
+constexpr int64_t kCompared = int64_t{1} << 20;  // elements compared at a time, in five copies
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Tensors that a checkpoint has or lacks together.
+// Groups of tensors that a checkpoint has or lacks as a whole.
 enum class Group { kModel, kOptimizer, kRanks };
 
 Group GroupOf(const TensorRecord& tensor) {
@@ -38,7 +38,7 @@ Group GroupOf(const TensorRecord& tensor) {
 
 struct Difference {
   std::string name;
-  const TensorRecord* a = nullptr;  // null: only the other has it
+  const TensorRecord* a = nullptr;  // null if only the other checkpoint has the tensor
   const TensorRecord* b = nullptr;
   std::optional<LargestDifference> values;  // nullopt: not compared, or not numbers
 };
@@ -66,7 +66,8 @@ class Side {
     return std::ranges::any_of(tensors_,
                                [&](const auto& item) { return GroupOf(*item.second) == group; });
   }
-  // Returns the tensor of this name, or that which an alias shares; null if there is none.
+  // Returns the tensor of this name, or the tensor of which the name is an alias; null if there is
+  // none.
   const TensorRecord* Find(const std::string& name) const {
     const auto found = tensors_.find(name);
     if (found != tensors_.end()) return found->second;

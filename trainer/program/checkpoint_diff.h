@@ -1,4 +1,4 @@
-// dslaunch checkpoint diff.
+// Implements dslaunch checkpoint diff.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// run.mode "compare_precision".
+// Implements run.mode "compare_precision".
 #pragma once
 
 #include "proto/contract/worker_env.h"

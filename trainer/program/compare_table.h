@@ -1,4 +1,4 @@
-// A run in several precisions, side by side. Pure.
+// Compares runs in several precisions in one table. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace dslaunch {
 
 struct PrecisionResult {
   std::string precision;    // "bf16"
-  double step_s = 0;        // the median
+  double step_s = 0;        // median seconds of a step
   double per_s = 0;         // samples or tokens, over all ranks
   double loss = 0;          // loss of the last step, over all ranks
   int64_t skipped = 0;      // steps skipped because their gradients overflowed

@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-// How many texts are continued together, and their cache.
+// The number of texts that are continued together, and their cache.
 struct Plan {
   int64_t rows = 1;
   int64_t capacity = 0;
@@ -98,7 +98,7 @@ class PromptRun {
                      }});
   }
 
-  // The text after the prompt, without what ended it.
+  // Returns the text after the prompt, without the token or text that ended it.
   std::string TextOf(const TextPrompt& prompt, const Generated& generated) const {
     std::vector<int64_t> tokens = prompt.tokens;
     tokens.insert(tokens.end(), generated.tokens.begin(), generated.tokens.end());
@@ -153,7 +153,7 @@ std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec) 
 void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
                      const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   const bool writes = group.rank() == 0;
-  // Created first, so that a file that cannot be created is an error before any work.
+  // Created first, so that a file that cannot be created is reported before any work is done.
   std::optional<PredictionWriter> writer;
   if (writes) writer.emplace(recipe.run.predictions);
   const bool lines = !recipe.run.prompts.empty();

@@ -1,4 +1,4 @@
-// dslaunch predict of a language model: it continues texts.
+// Implements dslaunch predict for language models, which continues texts.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace dslaunch {
 // the data's tokens are bytes. Throws kBadInput if there is none.
 TextCodec CodecOf(const Recipe& recipe);
 
-// Reads run.prompt or run.prompts. Throws kBadInput as ReadPrompts does.
+// Reads run.prompt or run.prompts. Throws the errors of ReadPrompts.
 std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec);
 
 // Continues the prompts, as many together as a micro-batch has samples, or as the memory for their

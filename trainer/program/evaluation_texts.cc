@@ -83,7 +83,8 @@ class TextsReader {
     texts_.questions.push_back(std::move(question));
   }
 
-  // White space at the end of the query belongs to the choice, as tokens of words begin with it.
+  // White space at the end of the query is moved to the choice, because tokens of words begin with
+  // it.
   ScoredTokens Continued(const std::string& query, const std::string& choice,
                          const std::string& place) {
     const size_t end = EndWithoutSpace(query);
@@ -111,13 +112,13 @@ class TextsReader {
     return {std::move(all), scored};
   }
 
-  // Read once, because the codec reads a file for it.
+  // Cached, because the codec reads a file for it.
   int64_t PrefixToken() {
     if (!prefix_) prefix_ = codec_.PrefixToken();
     return *prefix_;
   }
 
-  // With what the model expects before a text, unless the text has that itself.
+  // Adds the tokens that the model expects before a text, unless the text begins with them.
   std::vector<int64_t> TokensOf(const std::string& text, const std::string& place) {
     std::vector<int64_t> tokens;
     if (!text.starts_with(codec_.TextOf({PrefixToken()}, /*skip_special=*/false))) {

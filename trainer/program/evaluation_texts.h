@@ -1,7 +1,7 @@
 // The file of run.eval_file: documents, whose perplexity is measured, and questions with choices.
-// Tokens and results equal lm-eval 0.4.13 (EleutherAI's lm-evaluation-harness):
-// HFLM.loglikelihood, loglikelihood_rolling, and the metrics of multiple_choice and
-// loglikelihood_rolling. Pure but for ReadEvaluationTexts.
+// Tokens and results equal lm-eval 0.4.13 (EleutherAI's lm-evaluation-harness): HFLM.loglikelihood,
+// loglikelihood_rolling, and the metrics of multiple_choice and loglikelihood_rolling. Pure except
+// for ReadEvaluationTexts.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace dslaunch {
 
-// Tokens of which the last `scored` are predicted from those before.
+// Tokens of which the last `scored` are predicted from the tokens before them.
 struct ScoredTokens {
   std::vector<int64_t> tokens;
   int64_t scored = 0;
@@ -23,13 +23,13 @@ struct ScoredTokens {
 
 struct EvaluationTexts {
   struct Document {
-    size_t first = 0, count = 0;  // its parts in `sequences`
+    size_t first = 0, count = 0;  // range of its parts in `sequences`
     int64_t words = 0, bytes = 0, tokens = 0;
   };
   struct Question {
     size_t first = 0;  // sequence of the first choice; the other choices follow
-    std::vector<int64_t> characters, bytes;  // numbers in each choice
-    size_t gold = 0;                         // the right choice
+    std::vector<int64_t> characters, bytes;  // numbers of characters and bytes in each choice
+    size_t gold = 0;                         // index of the right choice
   };
   std::vector<ScoredTokens> sequences;
   std::vector<Document> documents;
@@ -53,7 +53,7 @@ EvaluationTexts ReadEvaluationTexts(const std::string& file, const TextCodec& co
 std::vector<ScoredTokens> RollingWindows(const std::vector<int64_t>& tokens, int64_t prefix,
                                          int64_t positions);
 
-// The number of parts between white space, as len(re.split(r"\s+", text)) in Python.
+// Returns the number of parts between white space, like len(re.split(r"\s+", text)) in Python.
 int64_t CountWords(std::string_view text);
 
 // Returns the results for the natural logarithms of the sequences' probabilities:

@@ -31,7 +31,8 @@ NextTokens NextTokensOf(const at::Tensor& logits, const GenerateOptions& options
   const auto [best, ids] = scaled.topk(count);
   const at::Tensor probabilities = at::softmax(best, 0);
   if (options.top_p == 1) return {probabilities, ids};
-  // Tokens whose predecessors do not reach top_p yet, of which there is at least the first.
+  // Keeps tokens whose predecessors have not reached top_p yet; the first token is always one of
+  // them.
   const at::Tensor before = probabilities.cumsum(0) - probabilities;
   const int64_t kept = std::max<int64_t>(1, before.lt(options.top_p).sum().item<int64_t>());
   const at::Tensor likely = probabilities.slice(0, 0, kept);
@@ -48,7 +49,7 @@ std::vector<Generated> Generate(NextLogits& next_logits, const std::vector<Promp
     random.push_back(at::make_generator<at::CPUGeneratorImpl>(prompt.seed));
   }
   std::vector<Generated> results(prompts.size());
-  std::vector<size_t> active;  // the prompt of each row
+  std::vector<size_t> active;  // index of the prompt of each row
   for (size_t i = 0; i < prompts.size(); ++i) active.push_back(i);
   for (int64_t step = 0; step < options.max_new_tokens && !active.empty(); ++step) {
     const at::Tensor logits = next_logits.After(rows);

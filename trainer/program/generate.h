@@ -1,4 +1,4 @@
-// Texts from a language model, token by token.
+// Generates texts from a language model, token by token.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,23 +13,24 @@ namespace dslaunch {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
-  double temperature = 1.0;  // 0: always the likeliest token
-  int64_t top_k = 0;         // sample from this many likeliest tokens; 0: from all
-  // Sample from the fewest likeliest tokens that together have this probability (Holtzman et al.
-  // 2020, section 3.1); 1: from all.
+  double temperature = 1.0;  // 0: always the most likely token
+  int64_t top_k = 0;         // number of most likely tokens to sample from; 0: all
+  // Total probability of the most likely tokens to sample from, which are as few as possible
+  // (Holtzman et al. 2020, section 3.1); 1: all.
   double top_p = 1.0;
   std::vector<int64_t> end_tokens = {};  // a text ends after any of these
-  // Whether a text ends with `tokens`, of which the first `given` are the prompt's; empty: never.
+  // Returns whether a text ends with `tokens`, of which the first `given` are from the prompt. If
+  // empty, texts end at end tokens only.
   std::function<bool(const std::vector<int64_t>& tokens, size_t given)> ends = {};
 };
 
-// The tokens that may follow, and their probabilities.
+// The tokens that may come next, and their probabilities.
 struct NextTokens {
   at::Tensor probabilities;  // fp32 [n]
   at::Tensor ids;            // int64 [n]; undefined: 0, 1, ... n - 1
 };
-// Returns them for `logits`, fp32 [vocabulary]. Temperature is applied before top_k, and top_k
-// before top_p. Precondition: the temperature is above 0.
+// Returns the next tokens for `logits`, fp32 [vocabulary]. Temperature is applied before top_k, and
+// top_k before top_p. Precondition: the temperature is above 0.
 NextTokens NextTokensOf(const at::Tensor& logits, const GenerateOptions& options);
 
 struct Prompt {
@@ -38,12 +39,12 @@ struct Prompt {
 };
 
 struct Generated {
-  std::vector<int64_t> tokens;  // after the prompt; with the end token
-  bool ended = false;           // whether an end token or `ends` ended it
+  std::vector<int64_t> tokens;  // tokens after the prompt, including the end token
+  bool ended = false;           // whether an end token or `ends` has ended the text
 };
 
-// Continues each prompt, all together. What a prompt gets does not depend on the others, up to the
-// rounding of sums. Throws kBadInput if a prompt is empty, and if logits are not finite.
+// Continues all prompts together. The continuation of a prompt does not depend on the others, apart
+// from rounding. Throws kBadInput if a prompt is empty, and if logits are not finite.
 std::vector<Generated> Generate(NextLogits& next_logits, const std::vector<Prompt>& prompts,
                                 const GenerateOptions& options);
 

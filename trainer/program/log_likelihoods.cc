@@ -17,7 +17,7 @@ int64_t Inputs(const ScoredTokens& sequence) {
   return static_cast<int64_t>(sequence.tokens.size()) - 1;
 }
 
-// int64 [sequences, longest], padded at the ends, which no token sees.
+// Returns int64 [sequences, longest], padded at the ends, which no token sees.
 at::Tensor PaddedInputs(const std::vector<ScoredTokens>& sequences, std::span<const size_t> batch) {
   int64_t longest = 0;
   for (const size_t i : batch) longest = std::max(longest, Inputs(sequences[i]));
@@ -30,7 +30,7 @@ at::Tensor PaddedInputs(const std::vector<ScoredTokens>& sequences, std::span<co
   return inputs;
 }
 
-// [1, inputs], without targets before the scored tokens.
+// Returns [1, inputs], without targets before the scored tokens.
 at::Tensor TargetsOf(const ScoredTokens& sequence) {
   const at::Tensor targets = at::tensor(sequence.tokens).slice(0, 1).clone();
   targets.slice(0, 0, Inputs(sequence) - sequence.scored).fill_(kNoTarget);
@@ -66,7 +66,7 @@ std::vector<double> LogLikelihoods(TrainingModel& training_model,
       const ScoredTokens& sequence = sequences[batch[row]];
       const at::Tensor logits =
           output.narrow(0, static_cast<int64_t>(row), 1).narrow(1, 0, Inputs(sequence));
-      // Collective over the ranks that have a part of the output each, of which one counts.
+      // Collective over the ranks that hold parts of the output. The result of one of them counts.
       const double nll =
           training_model.model()
               .Loss(logits, TargetsOf(sequence).to(output.device()), at::Reduction::Sum)

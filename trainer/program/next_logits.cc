@@ -8,8 +8,8 @@
 namespace dslaunch {
 namespace {
 
-// The last `most` tokens of each row, padded at their ends to one length. No token sees the padding
-// after it.
+// Returns the last `most` tokens of each row, padded at their ends to one length. No token sees the
+// padding after it.
 at::Tensor Padded(const TokenRows& rows, int64_t most) {
   int64_t longest = 0;
   for (const auto& row : rows) longest = std::max(longest, static_cast<int64_t>(row.size()));

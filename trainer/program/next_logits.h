@@ -1,4 +1,4 @@
-// The logits that follow several sequences of tokens, which grow by a token at a time.
+// Computes the next logits of several sequences, each of which grows by one token at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,16 +14,16 @@ namespace dslaunch {
 
 using TokenRows = std::vector<std::vector<int64_t>>;
 
-// int64 [B, T] -> logits [B, T, vocabulary], or what a CachingModel returns
+// Maps int64 [B, T] to logits [B, T, vocabulary], or to the output of a CachingModel.
 using TokenModel = std::function<at::Tensor(const at::Tensor& tokens)>;
 
 class NextLogits {
  public:
   struct Options {
-    int64_t n_positions = 1024;  // the most tokens that the model takes
+    int64_t n_positions = 1024;  // largest number of tokens for the model
     // The model behind TokenModel, if it can use a cache; must outlive this.
     CachingModel* caching = nullptr;
-    int64_t capacity = 0;  // the most tokens of a sequence, for the cache
+    int64_t capacity = 0;  // largest number of tokens of a sequence, for the cache
     c10::Device device = c10::kCPU;
   };
   NextLogits(TokenModel model, const Options& options);
@@ -36,7 +36,7 @@ class NextLogits {
   // tokens, for which everything is computed again.
   // Precondition: no row is empty.
   at::Tensor After(const TokenRows& rows);
-  // The next call has only these rows of the last.
+  // Keeps only these rows for the next call.
   void KeepRows(const std::vector<int64_t>& rows);
 
  private:

@@ -71,7 +71,7 @@ std::vector<StageParts> CutAll(const Recipe& recipe, const Dataset& data,
   return stages;
 }
 
-// Prints why a measurement is impossible, as it may be for a user's own model, and returns {}.
+// Prints why a measurement is impossible, which may be so for a user's own model, and returns {}.
 template <class Measure>
 auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) {
   try {
@@ -161,7 +161,7 @@ std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t sta
   return times;
 }
 
-// Returns the most activations that stage 0 keeps, in micro-batches of a whole stage.
+// Returns the largest amount of activations that stage 0 keeps, in micro-batches of a whole stage.
 double MostKept(const PipelineSchedule& schedule) {
   int kept = 0, most = 0;
   for (const Action& action : schedule.actions[0]) {

@@ -35,7 +35,7 @@ PredictionWriter::~PredictionWriter() {
 
 void PredictionWriter::Write(const std::string& lines) {
   if (file_) return file_->Write(lines.data(), lines.size());
-  // Flushed, so that no part of a line waits long for the rest: a reader may take it for a line.
+  // Flushes after each batch, because a reader may take a part of a line for a whole line.
   if (std::fwrite(lines.data(), 1, lines.size(), stdout) == lines.size() &&
       std::fflush(stdout) == 0) {
     return;

@@ -1,4 +1,4 @@
-// Predictions as JSON lines.
+// Writes predictions as JSON lines.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ std::string PredictionLine(int64_t index, const Prediction& prediction);
 // the file.
 class PredictionWriter {
  public:
-  // An empty `path` is stdout.
+  // An empty `path` means stdout.
   explicit PredictionWriter(std::string path);
   ~PredictionWriter();  // removes an unfinished file
   PredictionWriter(const PredictionWriter&) = delete;

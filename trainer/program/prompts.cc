@@ -89,8 +89,8 @@ std::vector<std::vector<size_t>> BatchesByLength(const std::vector<TextPrompt>& 
 bool HasStopText(const TextCodec& codec, const std::vector<std::string>& stop,
                  const std::vector<int64_t>& tokens, size_t given) {
   if (stop.empty()) return false;
-  // A character has up to 4 tokens, and some tokens before the text decide whether it begins with
-  // a space.
+  // A character has up to 4 tokens, and a few tokens before the text determine whether it begins
+  // with a space.
   constexpr size_t kMargin = 8;
   const size_t longest = std::ranges::max(stop, {}, &std::string::size).size();
   const size_t looked_at = std::min(tokens.size() - given, longest + kMargin);

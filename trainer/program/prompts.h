@@ -1,5 +1,5 @@
-// The prompts that a language model continues: reading, batches, and where a continuation ends.
-// Pure except for ForEachJsonLine and ReadPrompts, which read files.
+// The prompts that a language model continues: reads them, divides them into batches, and finds
+// where a continuation ends. Pure except for ForEachJsonLine and ReadPrompts, which read files.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace dslaunch {
 struct TextPrompt {
   std::string text;
   std::vector<int64_t> tokens;
-  uint64_t repetition = 0;  // number of equal texts before it in the file
+  uint64_t repetition = 0;  // number of equal texts earlier in the file
 };
 
 // Calls `use` with each line of a file of JSON lines; empty lines are skipped. `place` is "FILE:3".
@@ -30,7 +30,7 @@ void ForEachJsonLine(
 // that is empty or has more than `positions` or other tokens than the model.
 std::vector<TextPrompt> ReadPrompts(const std::string& file, const TextCodec& codec,
                                     int64_t vocab_size, int64_t positions);
-// Makes the prompt of one text; `place` begins messages.
+// Makes the prompt for one text. Messages begin with `place`.
 TextPrompt MakePrompt(const std::string& text, const TextCodec& codec, int64_t vocab_size,
                       int64_t positions, const std::string& place);
 
@@ -38,8 +38,8 @@ TextPrompt MakePrompt(const std::string& text, const TextCodec& codec, int64_t v
 std::vector<std::vector<size_t>> BatchesByLength(const std::vector<TextPrompt>& prompts,
                                                  int64_t most);
 
-// Whether one of `stop` is in the text that `tokens` have after the first `given`. Looks only as
-// far back as the last token can complete it.
+// Returns whether one of `stop` is in the text of `tokens` after the first `given`. Searches only
+// the part that the last token can complete.
 bool HasStopText(const TextCodec& codec, const std::vector<std::string>& stop,
                  const std::vector<int64_t>& tokens, size_t given);
 // Returns `text` up to the first of `stop`.

@@ -37,8 +37,8 @@ namespace dslaunch {
 namespace {
 
 // Chooses the weights for modes that train nothing: in the recipe's checkpoint_dir, else of
-// run.resume_from, else of run.init_weights. Returns a line about which weights are taken, and
-// what was passed over. Throws on every rank if there are no weights at all. Collective.
+// run.resume_from, else of run.init_weights. Returns a line about the chosen weights and those that
+// were skipped. Throws on every rank if there are no weights at all. Collective.
 std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                         std::optional<Checkpointer>& checkpointer, std::optional<RunStart>& other) {
   const std::string& init_weights = recipe.run.init_weights;
@@ -127,7 +127,7 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
   return std::move(data.test);
 }
 
-// Where the results of an evaluation go.
+// The receivers of an evaluation's results.
 class Outputs {
  public:
   Outputs(const Recipe& recipe, const WorkerEnv& env)
@@ -213,7 +213,7 @@ void RunContinue(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
               });
 }
 
-// Nodes give their ranks consecutive numbers.
+// Each node has ranks with consecutive numbers.
 void CheckPartsOnNode(const EngineConfig& engine, const WorkerEnv& env) {
   const std::string problem =
       PartsAcrossNodes(engine.tensor_parallel, env.rank - env.local_rank, env.local_world_size);
@@ -248,7 +248,7 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
     try {
       return SelectDevice(DeviceKind::kAuto, env);
     } catch (const TrainError&) {
-      // The plan is made without it.
+      // The plan is made without the device's memory.
     }
   }
   return {};
@@ -282,7 +282,8 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 }  // namespace
 
 void Run(const Recipe& recipe, const WorkerEnv& env) {
-  // The libraries' warnings repeat a rank's own one-line message in many lines with stack traces.
+  // The libraries' warnings would repeat a rank's own one-line message in many lines with stack
+  // traces.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   c10::initLogging();
   try {
@@ -290,8 +291,8 @@ void Run(const Recipe& recipe, const WorkerEnv& env) {
                        recipe.run.mode == RunConfig::Mode::kPlanPipeline;
     const RankDevice device =
         plans ? DeviceToPlanFor(recipe, env) : SelectDevice(recipe.run.device, env);
-    // A plugin gains no rights by setuid files. Not earlier: CUDA may start nvidia-modprobe, which
-    // is one.
+    // A plugin must gain no rights through setuid files. This is not done earlier, because CUDA may
+    // start nvidia-modprobe, which is such a file.
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (!plans) CheckPartsOnNode(recipe.engine, env);
     RunMode(recipe, env, device);

@@ -1,4 +1,4 @@
-// The run of one rank.
+// Runs one rank.
 #pragma once
 
 #include "proto/contract/worker_env.h"

@@ -82,8 +82,9 @@ std::string TextCodec::TextOf(const std::vector<int64_t>& tokens, bool skip_spec
   return text;
 }
 
-// Decoded alone, the first token of a text may lose the space before it, so the continuation is the
-// difference of two whole texts. A character that begins before it is included.
+// Decoded alone, the first token of a text may lose the space before it, so the continuation is
+// computed as the difference of two whole texts. It includes a character that begins before the
+// first token.
 std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begin_token,
                                  bool skip_special) const {
   const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(begin_token);
@@ -91,7 +92,7 @@ std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begi
   const std::string whole = TextOf(tokens, skip_special);
   const auto [in_before, in_whole] = std::ranges::mismatch(before, whole);
   size_t begin = static_cast<size_t>(in_whole - whole.begin());
-  // Not within a character: two may begin with the same bytes.
+  // Moves to the start of a character, because two characters may begin with the same bytes.
   while (tokenizer_ && begin > 0 && begin < whole.size() &&
          (static_cast<unsigned char>(whole[begin]) & 0xC0) == 0x80) {
     --begin;

@@ -13,9 +13,9 @@
 
 namespace dslaunch {
 
-// One entry of `seconds` and `samples` for each step.
+// `seconds` and `samples` have an entry for each step.
 struct TimedSteps {
-  std::vector<double> seconds;   // duration on this rank, waits for other ranks included
+  std::vector<double> seconds;   // duration on this rank, including waits for other ranks
   std::vector<int64_t> samples;  // samples of the step, over all ranks
   double last_loss = 0;          // loss of the last step, mean over all ranks
   int64_t skipped = 0;           // steps whose gradients overflowed
@@ -25,7 +25,7 @@ struct TimedSteps {
 
 // Prepares the model, trains run.steps (or run.epochs), and waits for the device after each step.
 // Evaluates and saves nothing. Calls `report` on each rank after each step with the number of
-// steps. Collective. Throws TrainError as training does.
+// steps. Collective. Throws the TrainErrors of training.
 TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
                      const std::function<void(const StepInfo&, int64_t total_steps)>& report);
 

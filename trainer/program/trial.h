@@ -1,4 +1,4 @@
-// run.mode "trial": a trial of `dslaunch tune`.
+// Implements run.mode "trial", a trial of `dslaunch tune`.
 #pragma once
 
 #include "proto/contract/worker_env.h"
