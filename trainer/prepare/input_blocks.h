@@ -13,15 +13,15 @@ namespace dslaunch {
 struct InputBlock {
   std::string file;
   bool is_json = false;
-  std::string content;  // whole lines of JSON; text ends where a character does
-  int64_t offset = 0;   // bytes of the file before the block
+  std::string content;  // whole lines of JSON; text ends at the end of a character
+  int64_t offset = 0;   // bytes of the file before this block
   int64_t line = 1;     // number of the first line
   bool first = false;   // the block begins the file
   bool last = false;    // the block ends the file
 };
 
 // Reads the blocks of files in order. Files whose names end in .json, .jsonl or .ndjson have a JSON
-// object in each line. Where a block ends depends on the content alone.
+// object in each line. The end of a block depends only on the content.
 class InputBlocks {
  public:
   static constexpr size_t kBlockBytes = 1 << 20;
@@ -35,7 +35,7 @@ class InputBlocks {
   std::optional<InputBlock> Next();
 
  private:
-  // Reads until `rest_` has `bytes`, or the file ends.
+  // Reads until `rest_` has `bytes` bytes, or the file ends.
   void Fill(size_t bytes);
   size_t EndOfJsonBlock();
   void Open();
@@ -49,8 +49,8 @@ class InputBlocks {
   InputBlock position_;  // the next block, without content
 };
 
-// Returns where to end a block within `text`, which has more text after it: where words of a
-// language model end too, in its second half; else after its last line, or its last character.
+// Returns where to end a block within `text`, which more text follows: in its second half, where
+// words of a language model end too; else after its last line, or its last character.
 size_t EndOfTextBlock(const std::string& text);
 
 }  // namespace dslaunch

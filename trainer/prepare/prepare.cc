@@ -28,7 +28,7 @@ namespace {
 // The tokens of a block.
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<size_t> ends;  // where documents end in `ids`; what follows continues in the next
+  std::vector<size_t> ends;  // ends of documents in `ids`; the rest continues in the next block
   int64_t empty_documents = 0;
 };
 
@@ -88,7 +88,7 @@ class BlockEncoder {
     }
   }
 
-  // Returns the text in a line of JSON; `place` is its file and number.
+  // Returns the text in a line of JSON; `place` is its file and line number.
   std::string TextOf(std::string_view line, const std::string& place) const {
     const nlohmann::json json = ParseJson(std::string(line), place, JsonComments::kRefuse);
     const auto found = json.is_object() ? json.find(key_) : json.end();

@@ -9,11 +9,11 @@ namespace dslaunch {
 
 struct PrepareOptions {
   std::vector<std::string> inputs;  // files of text, each a document, or of JSON lines
-  std::string tokenizer;            // the folder of tokenizer.json and tokenizer_config.json
-  std::string output;               // PREFIX of PREFIX.bin and PREFIX.idx
-  std::string key = "text";         // name of the text in a line of JSON
+  std::string tokenizer;            // folder with tokenizer.json and tokenizer_config.json
+  std::string output;               // the PREFIX in PREFIX.bin and PREFIX.idx
+  std::string key = "text";         // key of the text in a line of JSON
   int threads = 0;                  // 0: one for each core
-  bool force = false;               // replace PREFIX.bin and PREFIX.idx
+  bool force = false;               // whether to replace PREFIX.bin and PREFIX.idx
 };
 
 struct PrepareResult {

@@ -26,7 +26,7 @@ constexpr char kDataPart[] = ".bin.partial";
 constexpr char kIndexPart[] = ".idx.partial";
 constexpr char kLengthsPart[] = ".lengths.partial";
 
-// Collects small writes.
+// Buffers small writes.
 class Buffered {
  public:
   explicit Buffered(NewFile& file) : file_(file) {}
@@ -46,7 +46,7 @@ class Buffered {
   std::string buffer_;
 };
 
-// A file that an earlier run left is replaced.
+// Replaces a file that an earlier run has left.
 NewFile MakePart(const std::string& path) {
   std::remove(path.c_str());
   return NewFile(path);
@@ -124,7 +124,8 @@ void TokenFiles::WriteIndex() {
 void TokenFiles::Finish() {
   data_->Finish();
   WriteIndex();
-  // A reader that finds an index finds the tokens for it, unless a file is replaced.
+  // Renamed first, so that a reader who finds an index finds its tokens, unless a file is being
+  // replaced.
   Rename(prefix_ + kDataPart, DataPath(prefix_));
   Rename(prefix_ + kIndexPart, IndexPath(prefix_));
   const std::string folder = std::filesystem::path(prefix_).parent_path();

@@ -1,5 +1,5 @@
-// Writes tokens in Megatron's format, which TokenStream reads: PREFIX.bin has the tokens, and
-// PREFIX.idx where each document is (Megatron-LM, core/datasets/indexed_dataset.py).
+// Writes tokens in Megatron's format, which TokenStream reads: PREFIX.bin has the tokens,
+// PREFIX.idx the position of each document (Megatron-LM, core/datasets/indexed_dataset.py).
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace dslaunch {
 // TrainError kIo and name the file.
 class TokenFiles {
  public:
-  // Tokens are uint16 if `vocab_size` is less than 65500, as Megatron chooses, else int32.
+  // Tokens are uint16 if `vocab_size` is below 65500, as in Megatron, else int32.
   TokenFiles(std::string prefix, int64_t vocab_size);
-  ~TokenFiles();  // removes what is not complete
+  ~TokenFiles();  // removes incomplete files
   TokenFiles(const TokenFiles&) = delete;
   TokenFiles& operator=(const TokenFiles&) = delete;
 
@@ -29,7 +29,7 @@ class TokenFiles {
   void Append(std::span<const int32_t> ids);
   // Ends the current document. Throws kBadInput if it has more than 2^31 - 1 tokens.
   void EndDocument();
-  // Writes the index and gives both files their names, replacing files there.
+  // Writes the index and gives both files their names, replacing existing files.
   void Finish();
 
   int64_t documents() const { return documents_; }

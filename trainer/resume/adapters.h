@@ -1,4 +1,5 @@
-// Runs with `lora`: their checkpoints hold adapters, and the frozen weights' checksums only.
+// Describes adapters in checkpoints of runs with `lora`, which hold the adapters, and only
+// checksums of the frozen weights.
 #pragma once
 
 #include <string>
@@ -15,8 +16,8 @@ namespace dslaunch {
 std::string DescribeAdapters(const Recipe& recipe, const ProcessGroup& group);
 
 // Throws kBadInput, naming `place`, if the checkpoint `saved` has adapters and the run has none, or
-// the reverse, or they differ in settings or in the weights that they belong to. `own` is
-// DescribeAdapters() of the run.
+// the reverse, or if their settings or the weights to which they belong differ. `own` is the run's
+// DescribeAdapters().
 void CheckAdapters(const Manifest& saved, const std::string& own, const std::string& place);
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// Checkpoints of the engine for users' programs. `dslaunch train` has its Checkpointer.
+// Saves and loads checkpoints of the engine for users' programs. `dslaunch train` uses
+// Checkpointer.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -56,7 +57,7 @@ std::string Summary(const SkippedTensors& skipped) {
   return text;
 }
 
-// The manifest is JSON, hence UTF-8. Throws kUsage.
+// The manifest is JSON, so texts must be UTF-8. Throws kUsage.
 void CheckIsText(const ClientState& state) {
   try {
     nlohmann::json(state).dump();

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module"};
 
-// Returns `name` without the parts that are kWrappers, and adds these to `dropped`.
+// Returns `name` without the parts in kWrappers, and adds these to `dropped`.
 std::string WithoutWrappers(const std::string& name, std::set<std::string>& dropped) {
   std::string rest;
   for (size_t start = 0; start <= name.size();) {
@@ -30,12 +30,12 @@ std::string WithoutWrappers(const std::string& name, std::set<std::string>& drop
   return rest;
 }
 
-// Returns the name of a model's tensor as files of its family may have it.
+// Returns the name of a model's tensor as it may be in files of its family.
 std::string ShortName(const std::string& name, const WeightNames& names) {
   return name.starts_with(names.prefix) ? name.substr(names.prefix.size()) : name;
 }
 
-// Returns the prefix with which most names are the model's; of several, the shortest.
+// Returns the prefix with which most names match the model's; of several, the shortest.
 std::string FindPrefix(const std::vector<std::string>& model,
                        const std::map<std::string, std::string>& tensors,
                        const WeightNames& names) {

@@ -11,12 +11,12 @@ namespace dslaunch {
 
 struct MatchedNames {
   std::map<std::string, std::string> in_checkpoint;  // key: the model's name
-  // Tensors that the model has once and the checkpoint twice. Key: the second one's name in the
+  // Tensors that the model has once but the checkpoint twice. Key: the second name in the
   // checkpoint; value: the key of WeightNames::copies.
   std::map<std::string, std::string> copies;
-  std::vector<std::string> missing;   // names in the model only, sorted
-  std::vector<std::string> extra;     // names in the checkpoint only, sorted
-  std::string prefix;                 // front of all names in the checkpoint that the model lacks
+  std::vector<std::string> missing;  // names in the model only, sorted
+  std::vector<std::string> extra;    // names in the checkpoint only, sorted
+  std::string prefix;  // beginning of all names in the checkpoint that the model's names lack
   std::vector<std::string> wrappers;  // parts of names that wrappers of modules add ("_orig_mod")
 };
 
@@ -30,7 +30,8 @@ MatchedNames MatchNames(const std::vector<std::string>& model,
                         const std::map<std::string, std::string>& aliases,
                         const WeightNames& names);
 
-// Returns a clause with all that was dropped: "names are read without "module."". "" without any.
+// Returns a clause about everything that was dropped: "names are read without "module."". "" if
+// nothing was.
 std::string DescribeDropped(const MatchedNames& matched);
 
 }  // namespace dslaunch

@@ -50,9 +50,9 @@ ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
   return {.checkpoint = *decision.checkpoint, .program = {}, .aliases = {}, .notes = {}};
 }
 
-// Makes a plan a source. Fills in what the plan does not say and the rest implies: steps from
-// updates and the reverse, and the optimizer from the names of its state. Precondition: no file of
-// the plan is missing.
+// Makes a source from a plan. Derives values that the plan lacks from others: steps from updates
+// and the reverse, and the optimizer from the names of its state. Precondition: no file of the plan
+// is missing.
 ResumeSource FromForeign(ForeignCheckpoint plan) {
   ResumeSource source{.checkpoint = {},
                       .program = plan.program,
@@ -60,7 +60,7 @@ ResumeSource FromForeign(ForeignCheckpoint plan) {
                       .notes = std::move(plan.notes)};
   source.checkpoint = WithReader(std::move(plan));
   Manifest& manifest = source.checkpoint.manifest;
-  // The recipe or the program gives the rates.
+  // The rates come from the recipe or the program.
   manifest.learning_rates.clear();
   int64_t& updates = manifest.optimizer_updates;
   int64_t& step = manifest.position.step;
@@ -82,12 +82,12 @@ ResumeSource OpenOther(const std::string& path) {
   RequireWhole(path, plan);
   ResumeSource source = FromForeign(std::move(plan));
   std::error_code error;
-  // Messages name the file, not its folder.
+  // Messages name the file instead of its folder.
   if (fs::is_regular_file(path, error)) source.checkpoint.folder = path;
   return source;
 }
 
-// Throws if what the ranks see at `path` differs. `seen` has an entry for each rank.
+// Throws if the ranks see different files at `path`. `seen` has an entry for each rank.
 void CheckSameSource(const std::vector<std::string>& seen, const std::string& path) {
   const auto other = std::ranges::find_if(seen, [&](const auto& rank) { return rank != seen[0]; });
   if (other == seen.end()) return;

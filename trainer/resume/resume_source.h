@@ -1,4 +1,4 @@
-// A checkpoint from which a run or a program starts: one of this program, or of another.
+// A checkpoint from which a run or a program starts, written by this program or another.
 #pragma once
 
 #include <map>
@@ -24,10 +24,10 @@ struct ResumeSource {
   bool has_optimizer() const;  // whether it holds state of an optimizer
 };
 
-// Whether a folder is a checkpoint of this program, or holds some.
+// Whether a folder is a checkpoint of this program, or contains checkpoints.
 bool HoldsOwnCheckpoint(const std::string& path);
 
-// Returns "; NOTE" for each of the notes, which may be sentences.
+// Returns "; NOTE" for each note; notes may be sentences.
 std::string JoinedNotes(const std::vector<std::string>& notes);
 
 // Collective. Opens the checkpoint at `path`: a checkpoint of this program, of which the ranks
@@ -42,9 +42,9 @@ void CheckSameOptimizer(const ResumeSource& source, const EngineCore& engine,
                         const std::string& way_out);
 
 // Collective. Brings the engine to the state of the source. Its names are matched with the model's
-// (match_names.h); what was dropped from them is added to `notes`, on every rank. Throws the errors
-// of RestoreState, and kBadInput, naming the tensors, if the model lacks some or has others.
-// With `options.strict` false these are skipped and returned.
+// (match_names.h); parts that were dropped from names are added to `notes`, on every rank. Throws
+// the errors of RestoreState, and kBadInput, naming the tensors, if the model lacks some or has
+// others. With `options.strict` false these are skipped and returned.
 SkippedTensors LoadSource(ResumeSource source, const WeightNames& names,
                           const RestoreOptions& options, EngineCore& engine,
                           std::vector<std::string>& notes);

@@ -16,19 +16,19 @@ namespace dslaunch {
 // One for each rank. Errors are TrainError, on every rank.
 class RunStart {
  public:
-  // Collective. Opens the checkpoint and decides what is taken from it: everything; or only the
-  // weights, with run.load_module_only or if it has no optimizer state. `train_samples` is the size
-  // of the data set; 0 to take only the weights, for a program that does not train. Leaves the
+  // Collective. Opens the checkpoint and decides what is loaded from it: everything, or only the
+  // weights if run.load_module_only is set or there is no optimizer state. `train_samples` is the
+  // size of the data set; 0 to take only the weights, for a program that does not train. Leaves the
   // group before it throws. `recipe` must outlive this.
   RunStart(const Recipe& recipe, ProcessGroup& group, int64_t train_samples);
 
-  // Where the run starts after Load.
+  // The position from which the run starts after Load.
   const Position& position() const { return position_; }
   int64_t samples_seen() const { return samples_seen_; }
   const Manifest& manifest() const { return source_.checkpoint.manifest; }
   // Collective. Brings the engine to the checkpoint's state.
   void Load(EngineCore& engine);
-  // One line: what is resumed from what. Complete after Load.
+  // Returns one line that names the checkpoint and what is resumed from it. Complete after Load.
   std::string reason() const;
 
  private:

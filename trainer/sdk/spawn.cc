@@ -43,7 +43,7 @@ constexpr milliseconds kKillLimit{10'000};
 // The rank that a process is to become. Passed in kPlaceVariable to a program that is started
 // again.
 struct Place {
-  int call = 0;  // index of this Spawn call in the program, from 1
+  int call = 0;  // number of this Spawn call in the program, from 1
   int rank = 0;
   int ranks = 0;
   int port = 0;
@@ -155,7 +155,7 @@ void RunIfPlaced(const Place& place, int call, int ranks, const std::function<vo
   RunRank(place, fn);
 }
 
-// The processes of one Spawn call. Those left at its end are killed.
+// The processes of one Spawn call. Processes that are left at its end are killed.
 class Ranks {
  public:
   Ranks(int call, int ranks)

@@ -55,12 +55,13 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
   for (const ShardBlock& block : BlocksOf(b)) {
     for (int64_t i = 0; i < block.rows; ++i, in_b += block.row) {
       const int64_t begin = block.at + i * b.pitch, end = begin + block.row;
-      // The first row of a that the run touches and of which a has elements.
+      // The first row of `a` that the run touches and of which `a` has elements.
       const int64_t first = std::max((begin - a.offset) / a.pitch, a.start / a.row);
       for (int64_t row = first; row * a.row < a.stop; ++row) {
         const int64_t row_begin = row * a.pitch + a.offset;
         if (row_begin >= end) break;
-        const int64_t to_a = row * a.row - row_begin;  // from a place in the whole tensor
+        // From a position in the whole tensor to a position in `a`.
+        const int64_t to_a = row * a.row - row_begin;
         const int64_t from = std::max(std::max(begin, row_begin) + to_a, a.start);
         const int64_t to = std::min(std::min(end, row_begin + a.row) + to_a, a.stop);
         if (from < to) f(from - a.start, in_b + from - to_a - begin, to - from);

@@ -17,15 +17,15 @@ namespace dslaunch {
 // q, k and v in [C, 3 * C].
 Shard CutShard(const std::vector<int64_t>& shape, size_t dim, int64_t begin, int64_t end);
 
-// Returns the elements [start, stop) of `part`, counted from its own first element. Elements beyond
-// its last are padding and left out.
+// Returns the elements [start, stop) of `part`, counted from its first element. Elements beyond its
+// last one are padding and left out.
 Shard Slice(const Shard& part, int64_t start, int64_t stop);
 
 // Rows of a shard, all of one length.
 struct ShardBlock {
-  int64_t at = 0;  // the first element of the first row, counted in the whole tensor
+  int64_t at = 0;  // position in the whole tensor of the first row's first element
   int64_t rows = 0;
-  int64_t row = 0;  // elements of each row; the rows are Shard::pitch apart
+  int64_t row = 0;  // elements in each row; the rows are Shard::pitch apart
 };
 
 // Returns the shard's elements as at most three blocks, in order: the end of a row, whole rows, and
@@ -38,11 +38,11 @@ std::vector<ShardBlock> BlocksOf(const Shard& shard);
 using CommonRun = std::function<void(int64_t in_a, int64_t in_b, int64_t length)>;
 void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f);
 
-// Elements of one of several tensors that are in a range of all their elements.
+// The elements of one tensor, of several, that are in a range of the elements of all.
 struct ShardPiece {
   size_t tensor = 0;  // index of the tensor
   Shard shard;
-  int64_t at = 0;  // position of the first element, counted from the begin of the range
+  int64_t at = 0;  // position of the first element, counted from the beginning of the range
 };
 
 // Returns the pieces of tensors with `sizes` elements, laid out one after the other, that are in
@@ -50,13 +50,15 @@ struct ShardPiece {
 std::vector<ShardPiece> PiecesInRange(const std::vector<int64_t>& sizes, int64_t begin,
                                       int64_t end);
 
-// Checks that shards have each element of a tensor once. They are not trusted and may have any
-// values. A valid tensor has shards of one pitch, added in the order of offset and start.
+// Checks that shards contain each element of a tensor once. The shards are not trusted and may have
+// any values. The shards of a valid tensor have one pitch, and are added in the order of offset and
+// start.
 class ShardCoverage {
  public:
   explicit ShardCoverage(int64_t elements) : elements_(elements) {}
-  // Adds the next shard. Returns false if it does not continue the last one: it leaves a hole,
-  // overlaps or has another pitch. The next Add or complete() finds one that ends beyond its rows.
+  // Adds the next shard. Returns false if it does not continue the last one: if it leaves a hole,
+  // overlaps or has another pitch. A shard that ends beyond its rows is detected by the next Add or
+  // complete().
   bool Add(const Shard& shard);
   // Whether the shards cover the whole tensor. Precondition: every Add returned true.
   bool complete() const;
