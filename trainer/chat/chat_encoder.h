@@ -46,7 +46,7 @@ class ChatEncoder {
 
   DataConfig::ChatTemplate template_;
   std::optional<TokenEncoder> encoder_;
-  std::vector<int32_t> before_;  // tokens before a prompt
+  std::vector<int32_t> before_;  // tokens that precede each prompt
   ChatTokenTexts texts_;
   int64_t vocab_size_;
 };

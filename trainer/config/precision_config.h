@@ -25,7 +25,7 @@ namespace dslaunch {
 // How fp16 training scales its loss (trainer/precision/loss_scaler.h).
 struct LossScalerConfig {
   bool dynamic = true;
-  double static_scale = 1;           // for a static scale only
+  double static_scale = 1;           // the scale if it is not dynamic
   int64_t initial_scale_power = 16;  // this and the following: for a dynamic scale only
   int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
   int64_t hysteresis = 2;  // consecutive overflows of which only the last halves the scale
@@ -42,7 +42,7 @@ struct PrecisionConfig {
   bool master_weights = false;      // fp32 copies of the weights, which the optimizer updates
   Dtype grad_accumulation = Dtype::kFloat32;  // dtype of sums over micro-batches
   std::optional<Dtype> autocast;              // operators choose their own precision in the forward
-  std::optional<LossScalerConfig> loss_scaler;  // fp16
+  std::optional<LossScalerConfig> loss_scaler;  // present with fp16 only
   // Whether steps with non-finite gradients are skipped, as always with a loss scaler. Otherwise
   // such gradients are applied (bf16.check_grad_overflow: false) or, in fp32, end the run.
   bool skip_overflow = false;

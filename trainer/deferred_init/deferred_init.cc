@@ -57,7 +57,7 @@ at::Tensor Alias(const at::Tensor& tensor) {
       /*version_counter=*/c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
 }
 
-// Returns a tensor with the same elements of another storage.
+// Returns a tensor of the same shape, strides and offset in `storage`.
 at::Tensor In(const c10::Storage& storage, const at::Tensor& tensor) {
   at::Tensor moved = Alias(tensor);
   moved.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);

@@ -13,7 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns `config`. Throws if it has settings that the program's own optimizer cannot go with.
+// Returns `config`. Throws if it has settings that cannot be combined with an optimizer of the
+// program.
 const EngineConfig& CheckedConfig(const EngineConfig& config,
                                   const OptimizerFactory& make_optimizer) {
   if (!make_optimizer) return config;
@@ -34,7 +35,7 @@ const EngineConfig& CheckedConfig(const EngineConfig& config,
   RefuseInput("the program gives an optimizer (InitializeOptions::make_optimizer), but " + problem);
 }
 
-// Returns `module`. Throws if another engine holds a parameter of it.
+// Returns `module`. Throws if another engine already uses one of its parameters.
 torch::nn::Module& Unowned(torch::nn::Module& module) {
   using Owner = ParameterGatherer::Owner;
   const std::vector<NamedTensor> parameters = Unique(module.named_parameters());

@@ -22,7 +22,8 @@ void RefuseIfNotGathered(const c10::Error& error) {
 
 int64_t PassGate::accumulation_steps() const { return engine_.config.batch.accumulation_steps; }
 
-// A recorded step has no times.
+// Returns the device whose work is timed. With cuda_graph it is the CPU, because recorded work on
+// the device cannot be timed.
 c10::Device PassGate::timed() const {
   return engine_.config.cuda_graph ? c10::Device(c10::kCPU) : engine_.ranks->world().device();
 }
@@ -83,7 +84,8 @@ void PassGate::AfterForward() {
   }
 }
 
-// A pass that is open at stage 3 is ended by the next one, because that may wait for other ranks.
+// At ZeRO stage 3 a pass that is still open is ended by the next one, because ending it may wait
+// for other ranks.
 void PassGate::AbandonForward() {
   if (nested_passes_ > 0) {
     --nested_passes_;
@@ -136,7 +138,7 @@ void PassGate::CheckLoss(const at::Tensor& loss) const {
 // Returns the root of the backward pass of one of `parts` micro-batches. Keeps the loss for
 // messages.
 at::Tensor PassGate::ScaledLoss(const at::Tensor& loss, int64_t parts) {
-  if (graph_retained_ && !losses_.empty()) {  // another loss of the same micro-batch
+  if (graph_retained_ && !losses_.empty()) {  // this is another loss of the same micro-batch
     losses_.back() = losses_.back() + loss.detach();
   } else {
     losses_.push_back(loss.detach());
@@ -149,8 +151,9 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
   CheckBackward(loss);
   engine_.memory.BeginBackward();
   const at::Tensor root = ScaledLoss(loss, options.scale_by_steps ? accumulation_steps() : 1);
-  // Callbacks run when all gradients are there, in the order they were queued. This one is queued
-  // at the root, hence before the reducer's, which waits for the other ranks.
+  // Callbacks run when all gradients are complete, in the order in which they were queued. This one
+  // is queued at the root, before the reducer's, so it does not count the reducer's wait for other
+  // ranks.
   root.register_hook([this](const at::Tensor&) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { compute_.End(); });
   });

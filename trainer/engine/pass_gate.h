@@ -16,7 +16,7 @@
 
 namespace dslaunch {
 
-// Works on the other parts of its engine. One thread.
+// Works on the other parts of its engine. Called on one thread.
 class PassGate {
  public:
   PassGate(EngineParts& engine, Passes passes) : engine_(engine), passes_(passes) {}
@@ -36,13 +36,13 @@ class PassGate {
   at::Tensor Root(const at::Tensor& loss);
   void StepBatch();
 
-  // Counts a step that was a replay of a recorded one.
+  // Counts a step that replayed a recorded one.
   void CountReplay();
-  // Continues after `steps` steps. Drops a partly accumulated one; collective like
+  // Continues after `steps` steps. Drops a step that is partly accumulated. Collective like
   // ModelStates::GiveUp.
   void Resume(int64_t steps);
 
-  // Whether a forward pass that begins now trains.
+  // Whether a forward pass that begins now is part of training.
   bool Trains() const;
   // Whether the next Step makes an optimizer step.
   bool AtBoundary() const;

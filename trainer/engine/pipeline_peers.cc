@@ -31,15 +31,15 @@ std::string DescribeParameters(const MeshGroups& ranks, const torch::nn::Module&
   return json{ranks.place().stage, std::move(parameters)}.dump();
 }
 
-// A stage that has a parameter.
+// How one stage holds a parameter.
 struct Holder {
   int stage = 0;
   int64_t dims = 0;
   bool tied = false;
 };
 
-// An error that the replicas of one stage find is thrown on every stage, because the others would
-// wait for them.
+// Throws an error that replicas of one stage have found on the ranks of every stage, because the
+// others would wait for them.
 void CheckReplicas(const MeshGroups& ranks, const torch::nn::Module& module) {
   std::string failure;
   try {
@@ -88,7 +88,7 @@ std::string CutProblem(const std::vector<json>& parts, size_t ranks) {
 
 }  // namespace
 
-// Ranks compare names first, so that a parameter that only some have is found too.
+// Ranks compare names first, to find parameters that only some of them have.
 void CheckParts(const MeshGroups& ranks, const torch::nn::Module& module) {
   const std::map<std::string, ParameterCut>& cuts = ranks.cut().divided;
   json own = json::object();

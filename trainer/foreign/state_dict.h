@@ -18,10 +18,10 @@ bool IsStateDictFolder(const std::vector<std::string>& names);
 // what is wrong.
 bool IsStateDictFile(const std::string& path);
 
-// Plans the state dict at `path`, a file or such a folder, with the errors of PlanForeign. The dict
-// at `key` has the tensors; other values in it are named in `notes`. A key of several tensors with
-// the same elements is an alias of the first. Files that an index names and that do not exist are
-// in `missing`.
+// Plans the state dict at `path`, which is a file or a folder as above. Throws the errors of
+// PlanForeign. The tensors are in the dict at `key`; its other values are named in `notes`. If
+// several keys name a tensor with the same elements, all but the first are aliases. `missing` lists
+// files that the index names but that do not exist.
 ForeignCheckpoint PlanStateDict(const std::string& path, const std::string& key);
 
 }  // namespace dslaunch

@@ -35,13 +35,13 @@ struct Mesh {
   bool cuts_model() const { return pipeline * tensor > 1; }
   MeshPlace PlaceOf(int rank) const;
   int RankOf(const MeshPlace& place) const;
-  // The ranks that differ from the one at `place` in nothing but `axis`, itself included, ascending
-  // by that coordinate.
+  // Returns the ranks whose coordinates differ from `place` on `axis` alone, including the rank at
+  // `place`, ascending by that coordinate.
   std::vector<int> RanksAlong(MeshAxis axis, MeshPlace place) const;
 };
 
-// The mesh of `ranks` ranks. nullopt if pipeline * tensor does not divide `ranks`.
-// Precondition: all are at least 1, and kDataPipe has tensor 1.
+// Returns the mesh of `ranks` ranks, or nullopt if pipeline * tensor does not divide `ranks`.
+// Preconditions: all are at least 1, and with kDataPipe `tensor` is 1.
 std::optional<Mesh> MakeMesh(int ranks, int pipeline, int tensor = 1,
                              RankOrder order = RankOrder::kPipeData);
 

@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// A tied parameter or buffer, and one rank of each stage that holds it, in the order of the stages:
-// the copy of the group's rank 0 counts.
+// A tied parameter or buffer and a group of one rank of each stage that holds it, in the order of
+// the stages. The copy on the group's rank 0 counts.
 struct TiedGroup {
   std::string name;
   const ProcessGroup* group = nullptr;
@@ -36,7 +36,7 @@ class MeshGroups {
   const Mesh& mesh() const { return mesh_; }
   const MeshPlace& place() const { return place_; }
   const ModelCut& cut() const { return cut_; }
-  // The rank of `stage` that has this one's other coordinates.
+  // Returns the rank of `stage` whose other coordinates equal this rank's.
   int RankOfStage(int stage) const { return mesh_.RankOf({stage, place_.replica, place_.part}); }
   const ProcessGroup& world() const { return world_; }
   // The replicas of this rank's parameters, by MeshPlace::replica; `world` if the mesh has no other
@@ -48,7 +48,7 @@ class MeshGroups {
   const std::vector<TiedGroup>& tied() const { return tied_; }
   const std::vector<TiedGroup>& tied_buffers() const { return tied_buffers_; }
 
-  // ModelCut::Counts for this rank.
+  // Returns ModelCut::Counts of the tensor `name` on this rank.
   bool Counts(const std::string& name) const { return cut_.Counts(name, place_); }
 
  private:

@@ -43,8 +43,8 @@ class Documents {
   at::Tensor positions_;  // undefined: each sample is one document
   at::Tensor starts_;  // int64 [B, T], position in the sample at which each token's document begins
   std::vector<int64_t> lengths_;         // number of tokens of each document; on the CPU only
-  std::map<int64_t, at::Tensor> bands_;  // by window, 0 for none: bool [T, T]
-  std::map<int64_t, at::Tensor> masks_;  // by window: bool [B, 1, T, T]
+  std::map<int64_t, at::Tensor> bands_;  // bool masks [T, T], keyed by window; 0: no window
+  std::map<int64_t, at::Tensor> masks_;  // bool masks [B, 1, T, T], keyed by window
 };
 
 }  // namespace dslaunch

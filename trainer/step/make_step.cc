@@ -75,14 +75,15 @@ const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   return *config.optimizer;
 }
 
-// Returns the sum over the parts of parameters that ZeRO makes, null if it makes none.
+// Returns a function that adds up values over the parts into which ZeRO divides parameters, or null
+// without such parts.
 SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
   if (!states.sharded()) return nullptr;
   if (ranks.tied().empty()) {
     return [group = &ranks.data()](at::Tensor& tensor) { group->AllReduce(tensor); };
   }
-  // In the order of the ranks, so that the copies of tied weights, which have other positions among
-  // each stage's, get the same bits.
+  // Adds in the order of the ranks. The copies of tied weights are at other positions among the
+  // parameters of each stage, and would otherwise get other bits.
   return [group = &ranks.data()](at::Tensor& tensor) {
     const at::Tensor all = group->AllGather(tensor);
     tensor.copy_(all[0]);
@@ -90,8 +91,8 @@ SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
   };
 }
 
-// Adds to SumOfShards the sum over the tensor axis for the parameters that are divided there. Null
-// if every rank has whole parameters.
+// Returns a function that does what SumOfShards does, and also adds up values over the tensor axis
+// for the parameters that are divided there. Null if every rank has whole parameters.
 SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
                         const std::vector<NamedTensor>& parameters) {
   SumOverRanks over_shards = SumOfShards(states, ranks);
@@ -113,7 +114,7 @@ SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
   };
 }
 
-// Null if the optimizer compresses nothing.
+// Returns null if the optimizer compresses nothing.
 std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
                                                  const MeshGroups& ranks) {
   if (!config.optimizer || !config.optimizer->CompressesExchanges()) return nullptr;
@@ -128,7 +129,7 @@ std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelSta
     return WrapTorchOptimizer(inputs.make_optimizer, parameters, states.parts(),
                               has_whole || config.allow_untested_optimizer);
   }
-  // Parameters that groups of the optimizer may name, but that it does not update here.
+  // Parameters that groups of the optimizer may name although this rank does not update them.
   std::vector<ParameterInfo> elsewhere = inputs.elsewhere;
   for (const NamedTensor& item : FrozenParameters(inputs.module))
     elsewhere.push_back({item.name, item.tensor.dim()});

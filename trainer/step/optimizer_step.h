@@ -36,7 +36,7 @@ struct StepInputs {
   const std::vector<ParameterInfo>& elsewhere;
 };
 
-// The parts that a step works on.
+// The configuration, ranks, tensors and optimizer that a step works on.
 struct StepParts {
   const EngineConfig& config;
   const MeshGroups& ranks;
@@ -57,8 +57,8 @@ struct LastStep {
   std::string skip_reason;  // empty if not skipped
 };
 
-// One thread. All methods are called by all ranks alike, and are collective unless ranks go their
-// own ways (servers with staleness, weights_differ()).
+// Called on one thread. All ranks call the same methods in the same order. The methods are
+// collective unless ranks proceed independently (servers with staleness, weights_differ()).
 class OptimizerStep {
  public:
   explicit OptimizerStep(StepParts parts);
@@ -76,17 +76,19 @@ class OptimizerStep {
   void BeforeNextUpdate(std::function<void()> action) { before_update_ = std::move(action); }
   // Counts a step that was a replay of a recorded Make ("cuda_graph").
   void CountReplay(const at::Tensor& grad_norm);
-  // Takes the norm of a step whose Make did not wait for the device; once a step, in order. Returns
-  // why that step was skipped, or "" if it was not or its Make has reported that.
+  // Takes the gradient norm of a step whose Make did not wait for the device. Called once for each
+  // step, in order. Returns why that step was skipped, or "" if it was not skipped or if Make has
+  // already reported it.
   virtual std::string ObserveGradNorm(double /*norm*/) { return ""; }
 
-  // Makes what ranks keep of each other start again from the weights of rank 0.
+  // Resets what exchange and optimizer keep (RankTensors) to the values of a new run that starts
+  // with rank 0's weights.
   void Restart();
-  // Continues after `progress.steps` steps. `without` has the names of RankTensors() that no
-  // checkpoint has restored: what they belong to restarts.
+  // Continues after `progress.steps` steps. `without` names the RankTensors() that no checkpoint
+  // has restored; the state to which they belong starts anew.
   void Resume(const EngineProgress& progress, const std::set<std::string>& without);
   EngineProgress progress() const;          // without learning rates
-  int64_t steps() const { return steps_; }  // made so far, skipped ones included
+  int64_t steps() const { return steps_; }  // steps made so far, including skipped ones
   int64_t skipped_steps() const { return skipped_steps_; }
 
   const LastStep& last() const { return last_; }
@@ -109,7 +111,7 @@ class OptimizerStep {
   virtual double CurrentLr() { return optimizer_->lr(); }
   virtual void Resumed() {}
 
-  // The gradients of states_->parts(). Throws if one is missing.
+  // Returns the gradients of states_->parts(). Throws if one is missing.
   std::vector<at::Tensor> PartGradients();
   // Ends an Update whose gradients are not finite, beginning with the gradient of `parameter`.
   // Throws if the step cannot be skipped; collective then if `all_ranks`.

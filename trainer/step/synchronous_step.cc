@@ -72,7 +72,8 @@ class SynchronousStep : public OptimizerStep {
     states_->CopyMasterToModel();
   }
 
-  // Sums in fp32 at least, and rounds once, to what the weight takes.
+  // Adds up gradients of tied parameters in fp32 or better, and rounds only the sum, to the dtype
+  // that the weight's update takes.
   void AllReduceTied(std::vector<at::Tensor>& gradients) const {
     for (const TiedPart& tied : tied_parts_) {
       at::Tensor& gradient = gradients[tied.part];
@@ -83,7 +84,7 @@ class SynchronousStep : public OptimizerStep {
     }
   }
 
-  // Leaves out parameters that another stage counts.
+  // Returns the norm of this rank's gradients, without parameters that another stage counts.
   double OwnNorm(const std::vector<at::Tensor>& gradients) const {
     std::vector<at::Tensor> counted;
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -93,8 +94,8 @@ class SynchronousStep : public OptimizerStep {
     return counted.empty() ? 0 : GradientNorm(counted);
   }
 
-  // If gradients are the ranks' own, returns their root mean square, so that all ranks decide
-  // alike, or this rank's own norm if it decides alone.
+  // Returns the norm over all ranks. If each rank has gradients of its own, it is the root mean
+  // square of their norms, so that all ranks decide alike; if each rank decides alone, it is `own`.
   double NormOverRanks(double own) const {
     if (DecidesAlone()) return own;
     if (GradientsAreOwn()) {
@@ -103,14 +104,15 @@ class SynchronousStep : public OptimizerStep {
       return std::sqrt(square[0] / ranks_.data().world_size());
     }
     if (!states_->sharded() && !ranks_.mesh().cuts_model()) return own;
-    // Replicas that hold the same parts count once.
+    // Counts replicas that hold the same parts once.
     const bool counts = states_->sharded() || ranks_.data().rank() == 0;
     std::vector<double> square = {counts ? own * own : 0};
     ranks_.world().AllReduceSum(square);
     return std::sqrt(square[0]);
   }
 
-  // Returns the first one of the first stage that has one. Precondition: some rank has one.
+  // Returns the name of the first parameter with a non-finite gradient, of the first stage that has
+  // one. Precondition: some rank has one.
   std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const {
     int64_t position = std::numeric_limits<int64_t>::max();
     if (const std::optional<size_t> own = FirstNonFinite(gradients)) {
@@ -123,7 +125,7 @@ class SynchronousStep : public OptimizerStep {
     const auto found = first.item<int64_t>();
     const auto index = static_cast<size_t>(found & 0xffffffff);
     if (ranks_.mesh().pipeline == 1) return parameters_[index].name;
-    // Only that stage knows the name.
+    // Only the ranks of that stage know the name.
     for (const std::string& name :
          GatherTexts(ranks_.world(), position == found ? parameters_[index].name : "")) {
       if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";

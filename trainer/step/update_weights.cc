@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// The gradients of a piece as the optimizer takes them. They are there once `copied` has happened,
-// if they leave the device.
+// The gradients of a piece in the form that the optimizer takes. If they are copied off the device,
+// they are complete once `copied` has happened.
 struct PieceGradients {
   std::vector<at::Tensor> gradients;
   std::optional<c10::Event> copied;
@@ -26,7 +26,8 @@ bool LeaveDevice(const std::vector<WeightPart>& parts, const std::vector<at::Ten
   return false;
 }
 
-// One piece unless gradients need memory of their own to become what the optimizer takes.
+// Cuts the gradients into pieces. There is one piece unless gradients need other memory, for a
+// conversion or a copy, before the optimizer can take them.
 std::vector<UpdatePiece> CutGradients(const std::vector<WeightPart>& parts,
                                       const std::vector<at::Tensor>& gradients,
                                       const Optimizer& optimizer, bool leave_device,

@@ -15,10 +15,10 @@ namespace dslaunch {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool special = false;     // left out when decoding for people
+  bool special = false;     // omitted from decoded text with skip_special
   bool normalized = false;  // found in the normalized text instead of the raw one
-  bool lstrip = false;      // takes the white space before it
-  bool rstrip = false;      // takes the white space after it
+  bool lstrip = false;      // includes the white space before it
+  bool rstrip = false;      // includes the white space after it
 };
 
 // A part of a text: a token, or text between tokens.

@@ -15,10 +15,10 @@ namespace dslaunch {
 
 struct BpeOptions {
   bool bytes = false;          // a word's smallest units are bytes instead of characters
-  std::optional<int32_t> unk;  // the token of units that the vocabulary lacks; else they are lost
+  std::optional<int32_t> unk;  // token of units without one; nullopt: they are dropped
   bool fuse_unk = false;       // a run of such units is one token
-  bool byte_fallback = false;  // such a character becomes its bytes' tokens, <0x00> to <0xFF>
-  bool ignore_merges = false;  // a word that is a token becomes that token
+  bool byte_fallback = false;  // characters without a token become tokens of bytes
+  bool ignore_merges = false;  // a word in the vocabulary becomes one token, without merges
 };
 
 struct BpeMerge {

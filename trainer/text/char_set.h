@@ -12,8 +12,8 @@ namespace dslaunch {
 class CharSet {
  public:
   void AddRange(char32_t first, char32_t last);
-  void AddProperties(uint16_t bits);  // all with at least one of the UnicodeProperty bits
-  void AddAllWithout(uint16_t bits);  // all with none of the UnicodeProperty bits
+  void AddProperties(uint16_t bits);  // adds all that have at least one of these properties
+  void AddAllWithout(uint16_t bits);  // adds all that have none of these properties
   void Negate() { negated_ = !negated_; }
   // Prepares Contains. Call it once, after the last change.
   void Finish();
@@ -34,7 +34,7 @@ class CharSet {
   uint16_t properties_ = 0;
   std::vector<uint16_t> without_;
   bool negated_ = false;
-  std::array<uint64_t, kAscii / 64> ascii_{};  // results for ASCII, a bit each
+  std::array<uint64_t, kAscii / 64> ascii_{};  // whether the set has each ASCII character
 };
 
 }  // namespace dslaunch

@@ -23,8 +23,8 @@ struct ReplaceDecode {
 };
 struct StripDecode {
   std::string content;  // one character
-  size_t start = 0;     // the most that are removed at the start of each token
-  size_t stop = 0;      // and at its end
+  size_t start = 0;     // maximum number removed at the start of each token
+  size_t stop = 0;      // maximum number removed at the end of each token
 };
 struct MetaspaceDecode {
   std::string replacement;

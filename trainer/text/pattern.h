@@ -42,7 +42,7 @@ class Pattern {
   enum class Op : uint8_t {
     kSet,        // match one character of the set `a`
     kRepeatSet,  // match `least` to `most` characters of the set `a`, as many as possible
-    kSplit,      // continue at `a` if it can begin so; if not, or if that fails, at `b`
+    kSplit,      // try to continue at `a`; if that fails, continue at `b`
     kJump,       // continue at `a`
     kNot,        // fail if what follows, up to kAccept, matches; else continue at `a`
     kAtomic,     // match what follows, up to kAccept, without a way back; continue at `a`

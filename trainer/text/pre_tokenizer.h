@@ -22,16 +22,16 @@ enum class SplitBehavior : uint8_t {
 struct SplitStep {
   Search search;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // text between matches counts as a match, and the reverse
+  bool invert = false;  // text between matches counts as a match, and matches as text between
 };
 struct DigitsStep {
-  bool individual = false;  // each digit is a word, else each run of digits
+  bool individual = false;  // each digit is a word; otherwise each run of digits is one
 };
 enum class PrependScheme : uint8_t { kAlways, kFirst, kNever };
 struct MetaspaceStep {
   std::string replacement;  // one character, which stands for a space
   PrependScheme prepend = PrependScheme::kAlways;
-  bool split = true;  // before each replacement
+  bool split = true;  // also split words before each replacement
 };
 struct ByteLevelStep {
   bool add_prefix_space = false;

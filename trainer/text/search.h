@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// The context of a text that is divided.
+// The context of a text that is divided into words: the kind of text before it.
 enum class TextStart : uint8_t {
-  kDocument,   // nothing: it begins a document
+  kDocument,   // nothing; the text begins a document
   kToken,      // a token that was found in the document
   kContinued,  // the text that was given before it
 };

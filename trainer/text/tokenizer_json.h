@@ -21,7 +21,7 @@ struct TokenizerParts {
   std::vector<DecoderStep> decoder;
   std::vector<AddedToken> added_tokens;
   std::vector<int32_t> before;  // the tokens that TemplateProcessing puts before a text
-  std::vector<int32_t> after;   // and after it
+  std::vector<int32_t> after;   // the tokens that it puts after a text
   std::unordered_map<std::string, int32_t> ids;  // all tokens, keyed by their text in the file
   int64_t vocab_size = 0;                        // largest id + 1
   std::vector<BpeMerge> merges;

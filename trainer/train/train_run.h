@@ -33,7 +33,7 @@ struct TrainRun {
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  ProcessGroup& group;  // with parallel.staleness: the group of StaleTraining
+  ProcessGroup& group;  // the group of StaleTraining if there is one, else the replicas
   TrainingModel& training_model;
   Progress& progress;
   Checkpointer* checkpointer;      // null if checkpoints are not saved

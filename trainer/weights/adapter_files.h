@@ -12,19 +12,19 @@
 
 namespace dslaunch {
 
-// Fills all adapters of `model`, whose settings are `lora`, from a folder of PEFT. Throws
-// kBadInput, naming the file and the key or the tensor, if its settings differ from `lora`, or a
-// tensor is missing, has another shape or is not an adapter of the model; nothing is filled then.
-// kIo.
+// Fills all adapters of `model`, whose settings are `lora`, from a folder that PEFT has written.
+// Throws kBadInput, naming the file and the key or the tensor, if the folder's settings differ from
+// `lora`, or if a tensor is missing, has another shape or is not an adapter of the model; nothing
+// is filled then. Throws kIo.
 void InitAdapters(Model& model, const LoraConfig& lora, const std::string& folder);
 // Fills only `parts` of the adapters and skips all other parts. The tensors of `model` may have no
 // memory. Every rank makes all of the checks above.
 void InitAdapters(const Model& model, const LoraConfig& lora, const std::vector<TensorPart>& parts,
                   const std::string& folder);
 
-// Writes `adapters`, whole tensors of any device with the model's names, into `folder`, which is
-// created if it does not exist; existing files are replaced. `base` as AdapterConfigJson has it.
-// kIo.
+// Writes `adapters` into `folder`. They are whole tensors on any device, with the model's names.
+// Creates the folder if it does not exist, and replaces existing files. `base` is as for
+// AdapterConfigJson. Throws kIo.
 void WriteAdapters(const std::vector<NamedTensor>& adapters, const LoraConfig& lora,
                    const ModelConfig& model, const std::string& base, const std::string& folder);
 

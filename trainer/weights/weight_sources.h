@@ -20,7 +20,7 @@ struct WeightSource {
   std::string place;  // place in messages: "model.safetensors: tensor fc1.weight"
 };
 
-// Key: name in the model.
+// The sources of a model's tensors, keyed by their names in the model.
 using WeightSources = std::map<std::string, WeightSource>;
 
 // Returns the parameters and buffers of `model` by name.
@@ -34,10 +34,10 @@ void CheckFits(const WeightSource& source, const at::Tensor& target);
 // the same shape.
 bool AreSame(const WeightSource& a, const WeightSource& b, at::ScalarType dtype);
 
-// Fills `part` with its elements of `source`, a few MiB at a time. kIo.
+// Fills `part` with its elements of `source`, a few MiB at a time. Throws kIo.
 void Fill(const TensorPart& part, const WeightSource& source);
 
-// Returns the whole tensor in the file's dtype. kIo.
+// Returns the whole tensor in the file's dtype. Throws kIo.
 at::Tensor ReadTensor(const WeightSource& source);
 
 // Calls fill(parts) with contiguous tensors for all tensors of `model` of which `wanted` is true,

@@ -48,7 +48,8 @@ class ProgressThread {
 
   RankOfHost own() const { return {rank_, layout_.ranks()}; }
 
-  // Any thread. The memory must stay until `done`.
+  // Each begins an operation and returns its id. May be called on any thread. The memory must stay
+  // until `done` is called.
   uint64_t Begin(Collective collective, Deadline deadline, Done done);
   uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
                 Done done);

@@ -60,7 +60,7 @@ struct Response {
   Request request;         // the first rank's
   std::string error = {};  // why it is impossible; empty: all ranks do it now
   std::vector<std::vector<int64_t>> splits =
-      {};  // by rank, for kAllgather (first dimensions) and kAlltoall
+      {};  // one value for each rank, for kAllgather (first dimensions) and kAlltoall
 };
 
 struct Stall {

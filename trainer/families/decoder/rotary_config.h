@@ -19,7 +19,8 @@ RotaryConfig ReadRotary(JsonObject& section, int64_t max_position_embeddings);
 
 // Returns rope_parameters, with the keys that have an effect.
 nlohmann::ordered_json ShowRotary(const RotaryConfig& rotary);
-// Returns rope_theta and rope_scaling.
+// Returns the same as rope_theta and rope_scaling, the keys that older versions of transformers
+// read.
 nlohmann::json ShowOlderRotary(const RotaryConfig& rotary);
 
 // Throws ConfigError unless partial_rotary_factor is absent, null or 1.

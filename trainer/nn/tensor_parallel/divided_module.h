@@ -31,8 +31,8 @@ struct Cut {
   size_t dim = 0;
   PartRange range;       // indices in each block
   int64_t room = 0;      // indices in each block that fit into the part's memory; the last are 0
-  int64_t blocks = 1;    // with several blocks, all parts are equal
-  bool is_copy = false;  // ParameterCut::is_copy
+  int64_t blocks = 1;    // number of equal blocks; if above 1, the parts are equal too
+  bool is_copy = false;  // as in ParameterCut::is_copy
 };
 
 // Returns the cut of dimension `dim`, which has `size` indices, in equal parts, or nullopt if
