@@ -86,7 +86,8 @@ struct RankAssignment {
 // Returns one node's assignment without rank 0's address and port and the number of restarts.
 pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block);
 
-// Returns the positions of `members`, which are in the order of their ranks.
+// Returns for each member the position of its ranks in its role. Precondition: `members` are in the
+// order of their ranks.
 std::vector<RolePlace> PlacesInRoles(const std::vector<Member>& members);
 
 // Assigns ranks in hostfile order, independent of the order of joining. Precondition: `members` is

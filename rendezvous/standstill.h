@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// A rank's signs of life, as reported.
+// The signs of life of one rank, as its node has reported them.
 struct RankLife {
   uint32_t rank = 0;
   Clock::time_point reported_at;  // arrival of the report; if ended, of the first after its end

@@ -72,8 +72,8 @@ int64_t UnixUs() {
       .count();
 }
 
-// Answers by `answer`, which blocks, on a thread that may outlive the service and uses nothing of
-// it.
+// Answers with the result of `answer`. It runs on a thread of its own, because it may block, and
+// must use nothing of the service, because the thread may outlive it.
 template <class Request, class Reply>
 grpc::ServerUnaryReactor* AnswerOnThread(grpc::CallbackServerContext* context,
                                          const Request* request, Reply* reply,

@@ -181,8 +181,8 @@ void NodeRanks::OpenLinks() {
     rank_socket_ = rank_links_->socket_path();
     return;
   }
-  // Programs that do without them run. Ranks that want them fail: they must not do it in clear
-  // text.
+  // The job runs without rank links. Programs that do not use them are unaffected. For others this
+  // path does not exist, so they fail instead of connecting in clear text.
   rank_socket_ = folder() + "/no-ranks.sock";
   out_.Notify(core_.job().node_name() +
               ": ranks of dslaunch train cannot connect to others here: " + hub.error().message);

@@ -100,7 +100,7 @@ class PmixExchange {
   pmix_action::Send SendTo(uint32_t node_rank, pb::PmixMessage message) const;
 
   const uint32_t node_rank_;
-  std::vector<uint32_t> node_of_;  // node rank by rank
+  std::vector<uint32_t> node_of_;  // the node rank of each rank
   std::map<std::vector<uint32_t>, uint64_t>
       fences_of_;                              // number of local fences so far, by set of ranks
   std::map<FenceKey, uint64_t> local_fences_;  // the library's id of each fence

@@ -16,8 +16,8 @@ namespace dslaunch {
 
 // The library's requests to its host. Called on a thread of the library, which they must not block.
 struct PmixRequests {
-  // See PmixExchange::OnLocalFence and OnLocalRequest; answered by end_ticket(id, ...). `id` is
-  // below kPmiFence.
+  // Passed to PmixExchange::OnLocalFence and OnLocalRequest. The answer is end_ticket(id, ...).
+  // `id` is below kPmiFence.
   std::function<void(uint64_t id, std::vector<uint32_t> ranks, std::string data)> on_fence;
   std::function<void(uint64_t id, uint32_t rank)> on_request;
   // A rank has called MPI_Init or MPI_Finalize, or an equivalent.

@@ -427,7 +427,8 @@ class Diagnosis {
   }
 
   void CheckCwd() {
-    if (node_->report->has_found_program()) return;  // looking for the program included its folder
+    // The check of the program has covered its folder.
+    if (node_->report->has_found_program()) return;
     const pb::MarkedFolder* const cwd = FolderOf(*node_, pb::MarkedFolder::CWD);
     if (cwd == nullptr || cwd->trouble().empty()) return;
     if (IsRendezvous() && cwd->trouble() != std::strerror(ENOENT)) return;

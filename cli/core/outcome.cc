@@ -148,7 +148,8 @@ std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   return was_refused && !IsSuccess(*node.outcome) ? node.outcome->message() : "";
 }
 
-// Whether the signals that Slurm sends to a step can have this effect.
+// Returns whether `cause` can result from the signals that Slurm sends to a step when it cancels
+// the job.
 bool IsEffectOfCancelling(const pb::Cause& cause) {
   switch (cause.kind()) {
     case pb::Cause::INTERRUPTED:

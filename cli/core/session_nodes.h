@@ -84,7 +84,8 @@ class SessionNodes {
   // --- Failover ---
 
   void MoveHost(size_t host, const pb::RendezvousOpened& opened);
-  // Keeps a reconnected node waiting until there is a rendezvous.
+  // Marks a reconnected node as waiting for the rendezvous. TakeHeld returns the mark and removes
+  // it.
   void Hold(size_t index) { nodes_[index].is_held = true; }
   bool TakeHeld(size_t index) { return std::exchange(nodes_[index].is_held, false); }
   // Returns the endpoints at which the node can reach the rendezvous.

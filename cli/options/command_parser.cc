@@ -14,7 +14,8 @@
 namespace dslaunch {
 namespace {
 
-// "--num-nodes=2" -> "--num_nodes" and "=2".
+// Splits a word at '=' and spells its name as the table does: "--num-nodes=2" becomes "--num_nodes"
+// and "=2".
 std::pair<std::string, std::string> SplitName(const std::string& word) {
   if (word.rfind("--", 0) != 0) return {word.substr(0, 2), word.substr(2)};
   const size_t equals = std::min(word.find('='), word.size());

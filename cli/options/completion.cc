@@ -150,7 +150,8 @@ struct Value {
   const char* end;
 };
 
-// `before` precedes the value in the same word: "" or "--device=".
+// Offers the candidates for a value. `before` is the text before it in the same word: "" or
+// "--device=".
 void OfferValue(const Value& value, const std::string& before, const std::string& typed,
                 const CompletionSources& sources, Completion& completion) {
   for (const std::string& choice : value.choices) {
@@ -234,7 +235,7 @@ void OfferArgument(const ArgumentSpec& argument, const std::string& typed,
   OfferValue(value, "", typed, sources, completion);
 }
 
-// Completes the words after the first word of a command, words[next - 1].
+// Completes the last of `words`, which follow the first word of a command, words[next - 1].
 Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
                            const std::vector<std::string>& words, size_t next, bool split_by_shell,
                            const CompletionSources& sources) {

@@ -30,7 +30,7 @@ A program whose name is a command of dslaunch is started as ./train.
 Examples: dslaunch --help_all; of a command: dslaunch COMMAND --help. Manual: dslaunch help.
 )";
 
-// `text` in lines of up to kWidth, each after `indent` blanks.
+// Returns `text` wrapped in lines of up to kWidth, each after `indent` blanks.
 std::string Wrapped(std::string_view text, size_t indent) {
   std::string result;
   while (!text.empty()) {

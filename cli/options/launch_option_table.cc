@@ -47,7 +47,7 @@ constexpr Named<const char*> kStartMethods[] = {
 
 // Readers of single options.
 
-// "600", or "setup=1800,600". A single time applies to the setup too.
+// Reads "600" or "setup=1800,600". A single time applies to the setup too.
 void HangLimits(const FlagValue& given, ParsedFlags& flags) {
   constexpr std::string_view kSetup = "setup=";
   constexpr int64_t kMaxS = 86'400;

@@ -127,22 +127,23 @@ template <auto member>
 inline constexpr OptionTarget kText = {&ReadText<member>, ValueKind::kText};
 template <auto member>
 inline constexpr OptionTarget kFile = {&ReadText<member>, ValueKind::kFile};
-// Several files, of a list.
+// An option that takes several files and appends each to a list.
 template <auto member>
 inline constexpr OptionTarget kFiles = {&ReadTextInto<member>, ValueKind::kFile};
 template <auto member>
 inline constexpr OptionTarget kFolder = {&ReadText<member>, ValueKind::kFolder};
 
-// A whole number from `min` to `max`, inclusive.
+// An option that takes a whole number from `min` to `max`, inclusive.
 template <auto member, int64_t min, int64_t max>
 inline constexpr OptionTarget kWhole = {&ReadNumberInto<member, min, max>, ValueKind::kNumber};
 
-// Seconds from `min_ms` to `max_s`; the field is in milliseconds.
+// An option that takes a number of seconds, from `min_ms` milliseconds to `max_s` seconds. The
+// field has milliseconds.
 template <auto member, int64_t min_ms, int64_t max_s = 86'400>
 inline constexpr OptionTarget kSeconds = {&ReadSecondsInto<member, min_ms, max_s>,
                                           ValueKind::kSeconds};
 
-// One of `choices`, a constant array of Named.
+// An option that takes one of `choices`, a constant array of Named.
 template <auto member, const auto& choices>
 inline constexpr OptionTarget kChoice = {&ReadChoiceInto<member, choices>, ValueKind::kChoice,
                                          &WordsOf<choices>};

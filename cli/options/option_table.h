@@ -180,9 +180,9 @@ struct CommandSpec {
 const std::vector<CommandSpec>& Commands();
 
 std::string_view FamilyOf(const CommandSpec& command);  // "hostfile"
-// "write"; empty if the command has no family.
+// Returns "write" for "hostfile write"; empty if the command has no family.
 std::string_view ActionOf(const CommandSpec& command);
-// Empty if no command begins with `family`.
+// Returns the commands of a family; empty if there are none.
 std::vector<const CommandSpec*> CommandsOf(std::string_view family);
 std::string UsageOf(const CommandSpec& command);  // "dslaunch logs JOB [options]"
 

@@ -96,7 +96,7 @@ std::string ReadVariable(const std::string& option, const std::string& text);
 // effect.
 void CheckSignals(const std::string& option, const std::string& text);
 
-// HOST, HOST:PORT or [ADDRESS]:PORT.
+// An endpoint as typed: HOST, HOST:PORT or [ADDRESS]:PORT.
 struct Endpoint {
   std::string host;  // without brackets
   std::optional<int> port;
@@ -113,7 +113,7 @@ struct RdzvConf {
 };
 RdzvConf ReadRdzvConf(const std::string& option, const std::string& text);
 
-// N or MIN:MAX, as in torchrun's --nnodes.
+// A number or range of nodes as typed: N or MIN:MAX, as in torchrun's --nnodes.
 struct NodeRange {
   int min = 0;
   std::optional<int> max;  // nullopt for a single N

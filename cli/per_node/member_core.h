@@ -64,7 +64,8 @@ class MemberCore {
   MemberActions OnAgentEnded(const std::string& words, Clock::time_point now);
 
   MemberActions OnSignal(int signal_number, Clock::time_point now);
-  // `reader_makes_progress`: the terminal is slow but takes output.
+  // Called when a timer has expired. `reader_makes_progress`: whether the reader of the output,
+  // though slow, still takes some.
   MemberActions OnTimer(MemberTimer timer, bool reader_makes_progress, Clock::time_point now);
 
  private:

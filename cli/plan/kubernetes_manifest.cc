@@ -98,7 +98,7 @@ OrderedJson JobSpec(const KubernetesJob& job) {
   OrderedJson spec = {{"completionMode", "Indexed"},
                       {"completions", job.num_nodes},
                       {"parallelism", job.num_nodes},
-                      // restarts of single pods, because a JobSet restarts all together
+                      // Job restarts single pods; a JobSet restarts all pods together.
                       {"backoffLimit", is_alone ? job.restarts : 0},
                       {"podFailurePolicy", {{"rules", OrderedJson::array({std::move(rule)})}}}};
   if (is_alone) spec["template"]["metadata"]["labels"]["dslaunch-job"] = job.name;

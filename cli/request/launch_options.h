@@ -184,8 +184,8 @@ struct LaunchOptions {
   std::optional<std::string> include;
   std::optional<std::string> exclude;
   std::optional<Launcher> launcher;
-  bool force_multi = false;           // SSH even if the only node is this machine
-  std::optional<std::string> run_id;  // --rdzv_id, which ranks get; nullopt: the job's id
+  bool force_multi = false;           // use SSH even if the only node is this machine
+  std::optional<std::string> run_id;  // --rdzv_id, seen by ranks; nullopt: the job's id
   std::optional<PerNode> per_node;    // without SSH; excludes hostfile filters and a launcher
   DeviceChoice device = DeviceChoice::kAuto;
   int master_port = 0;            // 0: any free port

@@ -11,7 +11,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kWatchdogSlack(2'000);
-constexpr milliseconds kCallsEndWithin(10'000);  // for pending calls, once their connection is shut
+constexpr milliseconds kCallsEndWithin(10'000);  // time for pending calls, from a shutdown
 
 Error ToError(const pb::Failure& failure) {
   return {static_cast<ExitCode>(failure.exit_code()), failure.message()};

@@ -167,7 +167,7 @@ class Passwords(SshCase):
     def options(self):
         return ["--hostfile", self.hostfile(["node1", "node2"]), "--num_nodes", "2", "--num_gpus", "1"]
 
-    def test_explains_keys_without_terminal(self):
+    def test_suggests_keys_if_password_cannot_be_typed(self):
         code, job = self.run_job(*self.options(), RANKS, str(self.folder))
         self.assert_code(NO_PERMISSION, code, job)
         self.assert_prints(job, r"node1, node2 \(2 nodes\)", "offers password", "no terminal", "ssh-copy-id")

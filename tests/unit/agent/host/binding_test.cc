@@ -151,7 +151,7 @@ TEST(BindingTest, SocketIncludesAllItsNodes) {
             (Lists{{0, 1, 4, 5}, {2, 3, 6, 7}}));
 }
 
-TEST(BindingTest, ExclusiveDividesWholeCoresFirstRanksGetMore) {
+TEST(BindingTest, ExclusiveGivesWholeCoresAndMoreToFirstRanks) {
   EXPECT_EQ(CpusOf(Machine(1, 1, 5, 2), Numa(pb::RankOptions::EXCLUSIVE, 2, {0, 0})),
             (Lists{{0, 1, 2, 5, 6, 7}, {3, 4, 8, 9}}));
   EXPECT_EQ(CpusOf(Machine(2, 1, 2, 1), Numa(pb::RankOptions::EXCLUSIVE, 4, {1, 0, 0, 1})),

@@ -179,7 +179,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
 };
 
-TEST(DesyncDetectorTest, ReportsOneEvaluationMoreAtStage3) {
+TEST(DesyncDetectorTest, ReportsExtraEvaluationOfOneRankAtStage3) {
   const auto errors = RunRanks(3, [](const ProcessGroup& group) {
     Watch(group);
     EngineConfig config;

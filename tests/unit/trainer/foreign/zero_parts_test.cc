@@ -86,7 +86,7 @@ TEST(CutGroup, RefusesGroupOfTooManyElements) {
   EXPECT_EQ(CutGroup({{"a", {half}}}, {}, 0, 1).whole, half);
 }
 
-TEST(CutEachParameter, EqualsCutOfEachPaddedParameter) {
+TEST(CutEachParameter, EqualsCuttingEachPaddedParameterAlone) {
   std::mt19937 random(8);
   for (int round = 0; round < 300; ++round) {
     const auto parameters = RandomParameters(&random);

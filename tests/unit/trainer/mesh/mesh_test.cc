@@ -28,7 +28,7 @@ TEST(MeshTest, NumbersRanksOfReplicaInRowInDataPipeOrder) {
   EXPECT_THAT(mesh.RanksAlong(MeshAxis::kPipeline, {.replica = 1}), ElementsAre(3, 4, 5));
 }
 
-TEST(MeshTest, NumbersTensorRanksInRow) {
+TEST(MeshTest, TensorRanksHaveConsecutiveNumbers) {
   const Mesh mesh = MakeMesh(12, 2, 3).value();
   EXPECT_EQ(mesh.data, 2);
   EXPECT_THAT(mesh.RanksAlong(MeshAxis::kTensor, {.stage = 1, .replica = 0}), ElementsAre(6, 7, 8));

@@ -205,7 +205,7 @@ TEST(PipelineStageTest, ConstructsOnlyOwnLayers) {
   }
 }
 
-TEST(PipelineStageTest, CountsOtherLayersWithoutMemory) {
+TEST(PipelineStageTest, CountsLayersOfOtherStagesWithoutTheirMemory) {
   const PipelineModule module{.layers = {LayerSpec<Watched>(3), LayerSpec<Watched>(5),
                                          LayerSpec<Watched>(7), LayerSpec<Watched>(9)}};
   Watched::built.clear();
