@@ -14,18 +14,18 @@ using Keys = std::vector<RecipeKey>;
 
 constexpr int64_t kEachLayer = 1000;  // number_checkpoints is at most the number of layers
 constexpr int64_t kMostStages = 64;
-constexpr double kMicroBatchRatio = 1.4;  // between two micro-batches that are tried, at least
+constexpr double kMicroBatchRatio = 1.4;  // least ratio of two micro-batches that are tried
 
 struct AxisRow {
   const char* name;
   const char* head;
-  bool divides_ranks;  // so many ranks share a replica
+  bool divides_ranks;  // whether its value is the number of ranks that share a replica
   int64_t complexity;  // added by each step away from the plainest value
   std::vector<int64_t> (*values)(const TuneProblem& problem);  // ascending
   // Adds the keys in which the candidate differs from the recipe.
   void (*keys)(const TuneProblem& problem, const Candidate& candidate, Keys& keys);
   std::string (*cell)(const TuneProblem& problem, const Candidate& candidate);
-  // "ZeRO 2"; empty for the plainest value.
+  // Returns the value as text, "ZeRO 2"; empty for the plainest value.
   std::string (*text)(const TuneProblem& problem, const Candidate& candidate);
 };
 
@@ -136,7 +136,7 @@ std::vector<int64_t> PipelineSizes(const TuneProblem& problem) {
   return sizes;
 }
 
-// In the order of Axis.
+// Returns the rows in the order of Axis.
 const std::array<AxisRow, kAxisCount>& AxisTable() {
   static const std::array<AxisRow, kAxisCount> kRows = {{
       {"micro_batch", "micro-batch", false, 0, MicroBatches, AddMicroBatch, MicroBatchCell,
@@ -165,7 +165,7 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
        }},
       {"offload", "offload", false, 5,
        [](const TuneProblem& problem) {
-         // On CPUs it changes nothing.
+         // Offload has no effect on CPUs.
          return problem.on_gpu ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0};
        },
        AddOffload,

@@ -19,9 +19,9 @@ enum class Axis : size_t { kMicroBatch, kZeroStage, kRecompute, kOffload, kPipel
 inline constexpr size_t kAxisCount = 6;
 
 struct Candidate {
-  // By Axis: samples of a micro-batch; stage of ZeRO; 1: activations are recomputed; 1: the
-  // optimizer's state is in main memory, 2: parameters too; stages of the pipeline; ranks that
-  // divide each layer.
+  // Indexed by Axis: samples of a micro-batch; ZeRO stage; whether activations are recomputed (1);
+  // what is in main memory (1: the optimizer's state, 2: parameters too); stages of the pipeline;
+  // ranks that divide each layer.
   std::array<int64_t, kAxisCount> values = {1, 0, 0, 0, 1, 1};
 
   int64_t& operator[](Axis axis) { return values[static_cast<size_t>(axis)]; }
@@ -37,24 +37,24 @@ struct TuneProblem {
   int64_t global_batch = 1;
   bool on_gpu = false;  // ranks compute on GPUs
   Candidate recipe;     // the recipe's own configuration
-  // How the recipe recomputes, if it does; else 0.
+  // The recipe's settings for recomputation; 0 if it has none.
   int64_t number_checkpoints = 0;
   int64_t checkpoint_interval = 0;
   bool zero_is_flag = false;  // the recipe's zero_optimization is true or false
 };
 
 // Returns the problem of a recipe, which is JSON, without on_gpu and ranks_of_nodes. Precondition:
-// CheckRecipe accepts the recipe for so many ranks.
+// CheckRecipe accepts the recipe for this number of ranks.
 TuneProblem MakeTuneProblem(const std::string& recipe_json, int64_t ranks, int64_t nodes);
 
-// Ranks that see different samples.
+// Returns the number of replicas: ranks that train on different samples.
 int64_t ReplicasOf(const TuneProblem& problem, const Candidate& candidate);
-// Micro-batches of a step on each replica.
+// Returns the number of micro-batches in a step on each replica.
 int64_t AccumulationOf(const TuneProblem& problem, const Candidate& candidate);
 
-// Returns all candidates that divide ranks and batch without rest, the recipe's own first. Leaves
-// out those that `is_valid` refuses, and what only costs: ZeRO with one replica and no offload.
-// At most kMaxCandidates.
+// Returns all candidates that divide ranks and batch without a remainder, the recipe's own first,
+// at most kMaxCandidates. Omits those for which `is_valid` returns false, and those that only cost
+// time: ZeRO with one replica and no offload.
 inline constexpr size_t kMaxCandidates = 4096;
 std::vector<Candidate> CandidateSpace(const TuneProblem& problem,
                                       const std::function<bool(const Candidate&)>& is_valid);
@@ -76,16 +76,18 @@ std::vector<RecipeKey> KeysOf(const TuneProblem& problem, const Candidate& candi
 // Returns the recipe, which is JSON, with these keys.
 std::string WithKeys(const std::string& recipe_json, const std::vector<RecipeKey>& keys);
 
-// Compares how much a configuration asks of its user to understand; 0 is the simplest.
+// Returns a measure of how much of the configuration its user must understand; 0 for the simplest
+// one.
 int64_t ComplexityOf(const Candidate& candidate);
 
-// Heads of the columns of a table, and a candidate's cells: "8 x 4", "2", "yes", "no", "1", "1".
+// Return the headings of a table's columns, and a candidate's cells: "8 x 4", "2", "yes", "no",
+// "1", "1".
 std::vector<std::string> AxisHeads();
 std::vector<std::string> AxisCells(const TuneProblem& problem, const Candidate& candidate);
-// "micro-batch 8 x 4, ZeRO 2, recompute": the plain values left out.
+// Returns "micro-batch 8 x 4, ZeRO 2, recompute", without the plainest values.
 std::string CandidateText(const TuneProblem& problem, const Candidate& candidate);
 
-// Names of the axes for JSON: "micro_batch".
+// Returns the name of an axis in JSON: "micro_batch".
 const char* NameOf(Axis axis);
 
 }  // namespace dslaunch

@@ -16,7 +16,7 @@ constexpr double kDeviation[kAxisCount] = {/*micro-batch*/ 0.25, /*ZeRO*/ 0.12,
 constexpr double kCommon = 0.3;     // deviation of c around the mean of the trials
 constexpr double kRest = 0.03;      // deviation of joint effects of several axes
 constexpr double kNoise = 0.02;     // least deviation of a measurement
-constexpr double kAlikeWithin = 2;  // micro-batches: factors of 2 over which they are alike
+constexpr double kAlikeWithin = 2;  // micro-batches this many doublings apart have similar unknowns
 
 double Covariance(const Candidate& one, const Candidate& other) {
   double sum = kCommon * kCommon;

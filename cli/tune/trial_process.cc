@@ -19,9 +19,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kEndingTakes{90'000};  // the grace of ranks, and the teardown on all nodes
+constexpr milliseconds kEndingTakes{90'000};  // for the grace period and the teardown on all nodes
 
-// A pipe from a process. Of much text the end is kept.
+// The output of a process, read from a pipe. Only the end of a long output is kept.
 class Output {
  public:
   bool Open() {
@@ -29,7 +29,7 @@ class Output {
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
     reader_ = UniqueFd(ends[0]);
     writer_ = UniqueFd(ends[1]);
-    // Only the reading end must not block.
+    // Only the reading end is non-blocking.
     ::fcntl(writer_.get(), F_SETFL, ::fcntl(writer_.get(), F_GETFL) & ~O_NONBLOCK);
     return true;
   }
@@ -37,7 +37,7 @@ class Output {
   int writer() const { return writer_.get(); }
   void CloseWriter() { writer_.Reset(); }
 
-  // Reads all that is there.
+  // Reads everything that is available now.
   void Read() {
     char chunk[65536];
     while (reader_.valid()) {

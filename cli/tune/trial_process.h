@@ -9,19 +9,20 @@
 
 namespace dslaunch {
 
-// The seam to real jobs.
+// Runs jobs. Tests replace it.
 class JobRunner {
  public:
   virtual ~JobRunner() = default;
-  // Runs `dslaunch` with these arguments and waits for its end, at most `limit_s` seconds and the
-  // time that ending it takes. JobRun::signal is set if the user ended it, or wanted to before.
+  // Runs `dslaunch` with these arguments and waits for its end, for at most `limit_s` seconds plus
+  // the time that ending it takes. JobRun::signal is set if the user ended the job, or asked for
+  // that before it began.
   virtual JobRun Run(const std::vector<std::string>& arguments, double limit_s) = 0;
 };
 
-// While it exists, the stop signals of this process (Ctrl-C, SIGTERM, SIGHUP, SIGQUIT) only end
-// the job that runs: it gets the same signal, in a process group of its own, so that the terminal
-// does not send it too, and again for each further one. The job gets SIGTERM at its limit and if
-// this process dies. One thread; create and destroy it there.
+// While this object exists, the stop signals of this process (Ctrl-C, SIGTERM, SIGHUP, SIGQUIT)
+// only end the running job: each is sent on to the job, which is in a process group of its own,
+// because the terminal would otherwise send it a second time. The job gets SIGTERM at its time
+// limit and if this process dies. Create, use and destroy it on one thread.
 class ProcessJobRunner : public JobRunner {
  public:
   // `executable` is dslaunch's absolute path.

@@ -1,5 +1,5 @@
-// The state file of `dslaunch tune`: what a search has found out so far, for the next one about the
-// same problem. Also the rows of `--json`. Pure.
+// The state file of `dslaunch tune`: the results of a search, from which the next one about the
+// same problem continues. Also the rows of `--json`. Pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

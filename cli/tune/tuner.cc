@@ -11,14 +11,14 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kMeasureForS = 1;  // steps of a trial take about as long together
+constexpr double kMeasureForS = 1;  // total time of a trial's measured steps, about
 constexpr int64_t kFewestSteps = 5, kMostSteps = 30;  // bounds of the measured steps of a trial
-constexpr double kFinalWithin = 0.05;  // how much slower than the best a finalist may be
-constexpr double kPatience = 5;        // a trial may take so many times as long as expected
+constexpr double kFinalWithin = 0.05;  // finalists are at most this much slower than the best
+constexpr double kPatience = 5;        // a trial may take this multiple of the expected time
 constexpr double kShortestLimitS = 30;
-constexpr size_t kMostFailures = 3;  // without any success
+constexpr size_t kMostFailures = 3;  // the search ends after so many failures and no success
 constexpr int kFailuresOfValue = 2;
-constexpr size_t kLargeSpace = 100;  // candidates
+constexpr size_t kLargeSpace = 100;  // a space with more candidates is large
 constexpr double kOptimism = 1.5, kOptimismInLargeSpace = 2;
 
 bool OnlyMicroBatchDiffers(Candidate one, const Candidate& other) {

@@ -41,11 +41,11 @@ struct TuneRow {
   Candidate candidate;
   TrialEnd end = TrialEnd::kMeasured;
   std::optional<double> predicted_s = {};  // before it was tried; nullopt for the first
-  std::vector<double> steps_s = {};        // measured steps of all its trials
+  std::vector<double> steps_s = {};        // times of the measured steps of all its trials
   int64_t trials = 0;                      // number of trials that measured it
-  int64_t needs_bytes = 0;                 // planned, of a rank; 0: not known
-  int64_t has_bytes = 0;                   // memory there; 0: not known
-  int64_t peak_bytes = 0;                  // measured, of tensors of a rank; 0: not known
+  int64_t needs_bytes = 0;                 // memory that a rank needs by the plan; 0: not known
+  int64_t has_bytes = 0;                   // memory that a rank has; 0: not known
+  int64_t peak_bytes = 0;                  // measured peak of a rank's tensors; 0: not known
   std::string cause = {};                  // why it fell out, one line
   bool operator==(const TuneRow&) const = default;
 };
@@ -58,7 +58,7 @@ double StepNoise(const TuneRow& row);
 
 struct PlanResult {
   int64_t needs_bytes = 0;
-  int64_t has_bytes = 0;     // 0: not known
+  int64_t has_bytes = 0;     // memory that a rank has; 0: not known
   int64_t passes_bytes = 0;  // the part of needs_bytes that grows with the micro-batch
   bool on_gpu = false;
   std::string failure = {};  // why there is no plan, one line; empty: there is one
@@ -66,11 +66,11 @@ struct PlanResult {
 };
 
 struct TrialResult {
-  TrialEnd end = TrialEnd::kMeasured;  // not kDoesNotFit
-  std::vector<double> steps_s = {};    // without warm-up; not empty if it was measured
+  TrialEnd end = TrialEnd::kMeasured;  // any but kDoesNotFit
+  std::vector<double> steps_s = {};    // times of steps after the warm-up; not empty if measured
   int64_t peak_bytes = 0;
   double wall_s = 0;       // duration of the whole trial
-  std::string cause = {};  // unless it was measured
+  std::string cause = {};  // why it was not measured; empty if it was
 };
 
 struct PlanMemoryOf {
@@ -78,8 +78,8 @@ struct PlanMemoryOf {
 };
 struct RunTrialOf {
   Candidate candidate;
-  int64_t steps = 0;                       // to train, kWarmUpSteps among them
-  double limit_s = 0;                      // to be ended after
+  int64_t steps = 0;                       // steps to train, including kWarmUpSteps
+  double limit_s = 0;                      // time after which the trial is ended
   std::optional<double> predicted_s = {};  // predicted step time
 };
 struct TuningEnd {
@@ -102,19 +102,21 @@ class Tuner {
   void OnTrialEnd(const Candidate& candidate, const TrialResult& result);
 
   const TuneProblem& problem() const { return problem_; }
-  // In the order in which they were decided.
+  // The rows in the order in which they were decided.
   const std::vector<TuneRow>& rows() const { return rows_; }
-  // Candidates that were neither tried nor fell out.
+  // The number of candidates that were neither tried nor fell out.
   size_t untried() const { return open_.size(); }
-  // Candidates without a row that fell out with one that has a row.
+  // The number of candidates that have no row of their own, because they fell out with one that
+  // has.
   size_t dropped() const { return dropped_; }
   // The chosen row; nullptr if nothing was measured.
   const TuneRow* best() const;
 
  private:
-  // How fast a candidate may be, optimistically, seconds. Precondition: something was measured.
+  // Returns an optimistic step time of the candidate, in seconds. Precondition: something was
+  // measured.
   double MayTake(const Candidate& candidate) const;
-  // The candidate to try next. Precondition: open_ is not empty.
+  // Returns the candidate to try next. Precondition: open_ is not empty.
   Candidate Promising() const;
   TuneAction TryOrEnd(const Candidate& candidate, double elapsed_s);
   TuneAction BeginFinals(double elapsed_s, const std::string& reason);
@@ -131,13 +133,13 @@ class Tuner {
 
   const TuneProblem problem_;
   const double budget_s_;
-  const double optimism_;        // deviations by which a prediction is taken to be too slow
+  const double optimism_;        // number of deviations that are subtracted from predictions
   std::vector<Candidate> open_;  // in the order of the space
   std::map<Candidate, PlanResult> plans_;
   std::vector<TuneRow> rows_;
   StepTimeModel model_;
   size_t dropped_ = 0;
-  double startup_s_ = 0;  // the longest time of a trial beside its measured steps
+  double startup_s_ = 0;  // longest time of a trial apart from its measured steps
   double slowest_trial_s_ = 0;
   std::optional<double> predicted_s_;  // prediction for the running trial
   // Candidates that remain to be measured again, the next one last; nullopt: the search continues.
