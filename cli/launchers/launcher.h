@@ -38,21 +38,21 @@ struct LauncherRow {
   std::string_view program = {};  // name in PATH of a kAllAtOnce launcher's program
   std::vector<std::string_view> node_command =
       {};                         // words that run a command on {node}, for kEachNode
-  std::string_view package = {};  // Debian's that has the program; empty if there is none
-  // For users, in place of the name or of a node's address; empty: those are shown.
+  std::string_view package = {};  // Debian package of the program; empty if there is none
+  // Shown to users instead of the name or of a node's address; empty: those are shown.
   std::string_view shown_name = {};
   std::string_view reached_by = {};
-  bool needs_nodes = false;          // a hostfile or a batch system's list names the nodes
+  bool needs_nodes = false;          // it needs a hostfile or a batch system's list of nodes
   bool takes_arguments = false;      // --launcher_args is for `program`
   bool carries_environment = false;  // the nodes' programs have this process's environment
-  bool in_step = false;              // agents are in a step that is ended by signals to all of it
+  bool in_step = false;              // agents are in a step, whose end signals all its processes
   bool may_relay = false;            // --fanout: some nodes reach the others
   std::string_view no_detach = {};   // reason for refusing --detach; empty if it is accepted
   std::vector<std::string_view> limits = {};  // sentences without a full stop, for users
   const StartAll* start_all = nullptr;        // set for kAllAtOnce only
 };
 
-// In the order of Launcher.
+// Returns the rows in the order of Launcher.
 const std::vector<LauncherRow>& LauncherTable();
 
 const LauncherRow& RowOf(Launcher launcher);

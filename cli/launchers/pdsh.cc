@@ -25,7 +25,7 @@ void CompletePdsh(LauncherProgram& program, bool,
   if (getenv("PDSH_RCMD_TYPE") == nullptr) program.words.insert(program.words.end(), {"-R", "ssh"});
 }
 
-// "pdsh@laptop: node2: ssh exited with exit code 255"
+// Reads a line such as "pdsh@laptop: node2: ssh exited with exit code 255".
 std::optional<CommandFailure> ReadPdshFailure(std::string_view line,
                                               const std::vector<NodeTarget>& nodes) {
   if (!line.starts_with("pdsh@")) return std::nullopt;

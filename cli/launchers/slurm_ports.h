@@ -1,4 +1,4 @@
-// The ports at which Slurm's nodes may connect to where srun runs.
+// The ports of the machine of srun to which Slurm's nodes may connect.
 #pragma once
 
 #include <optional>

@@ -12,8 +12,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Requests of the allocation's that srun would take for its step's. They contradict what
-// SlurmShare asks for: a step of --gpus=8 on 2 nodes may get 1 and 4 of 4 and 4.
+// Requests of the allocation that srun would also apply to its step. They contradict what
+// SlurmShare requests: with --gpus=8 on 2 nodes of 4 GPUs, a step may get 1 and 4.
 constexpr std::array<const char*, 12> kRequestVariables = {
     "SLURM_GPUS",     "SLURM_GPUS_PER_NODE",  "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK",
     "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES", "SLURM_CPUS_PER_GPU",
@@ -23,7 +23,7 @@ void Append(Words& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
-// srun, without kRequestVariables.
+// Returns the words that call srun without kRequestVariables.
 Words FirstWords(const LauncherProgram& program) {
   Words words = {"/usr/bin/env"};
   for (const char* variable : kRequestVariables) Append(words, {"-u", variable});
@@ -58,7 +58,7 @@ SlurmShare ShareOf(const LauncherProgram& program, const std::string& host) {
   return found == program.shares.end() ? SlurmShare() : found->second;
 }
 
-// Nodes that one component of srun's command line starts agents on.
+// The nodes on which one component of srun's command line starts agents.
 struct Component {
   SlurmShare share;
   std::vector<NodeTarget> nodes;
@@ -75,7 +75,7 @@ bool IsUnequal(const LauncherProgram& program, int component) {
   return false;
 }
 
-// In the order of the nodes.
+// Returns the components in the order of the nodes.
 std::vector<Component> ComponentsOf(const LauncherProgram& program,
                                     const std::vector<NodeTarget>& nodes) {
   std::vector<Component> components;
@@ -138,7 +138,7 @@ void CompleteSrun(LauncherProgram& program, bool,
   }
 }
 
-// srun remarks on a Slurm that does not bind tasks, which dslaunch does not want it to do.
+// srun remarks that Slurm does not bind tasks, which dslaunch does not want.
 std::string WithoutSrunRemarks(std::string_view output) {
   std::string rest;
   for (const std::string_view line : SplitLines(output)) {
@@ -148,7 +148,7 @@ std::string WithoutSrunRemarks(std::string_view output) {
   return rest;
 }
 
-// "STEP 39.0 ON n1 CANCELLED AT 2026-11-28T13:06:26 DUE TO TIME LIMIT"
+// Returns a line such as "STEP 39.0 ON n1 CANCELLED AT 2026-11-28T13:06:26 DUE TO TIME LIMIT".
 std::string ReadSlurmCancellation(std::string_view output) {
   constexpr std::string_view kStars = "*** ";
   for (std::string_view line : SplitLines(output)) {

@@ -49,23 +49,23 @@ struct CommandFailure {
   bool operator==(const CommandFailure&) const = default;
 };
 
-// The differences between these launchers. Functions that are nullptr: there is nothing to do.
+// What differs between these launchers. A function that is nullptr has nothing to do.
 struct StartAll {
-  // A word of a script that becomes a node's place there: its index, or its host if
+  // A word of the script that the launcher replaces by the node's place: its index, or its host if
   // `place_is_host`.
   std::string_view place;
   bool place_is_host = false;
   bool takes_user = false;         // a node may be given with a user
   bool runs_login_shell = false;   // the script must be as ForLoginShell makes it
-  std::string_view one_node = {};  // the options that name one node, before its host
-  // The arguments that run `script` on each node, by its /bin/sh.
+  std::string_view one_node = {};  // options that precede the host of a single node
+  // Returns the arguments that run `script` on each node, by its /bin/sh.
   std::vector<std::string> (*command)(const LauncherProgram& program,
                                       const std::vector<NodeTarget>& nodes,
                                       const std::string& script);
-  // The arguments that run `script` on one node, whose stdin and stdout are the program's.
+  // Returns the arguments that run `script` on one node, with stdin and stdout of the program.
   std::vector<std::string> (*node_command)(const LauncherProgram& program, const NodeTarget& node,
                                            const std::string& script) = nullptr;
-  // Adds the options that depend on this process. `getenv` as the function of that name.
+  // Adds the options that depend on this process. `getenv` is like the function of that name.
   void (*complete)(LauncherProgram& program, bool is_root,
                    const std::function<const char*(const char*)>& getenv) = nullptr;
   // Reads a line of stderr that names a failed node while the others run.
@@ -73,9 +73,9 @@ struct StartAll {
                                                 const std::vector<NodeTarget>& nodes) = nullptr;
   // Returns stderr without lines that always appear and mean nothing.
   std::string (*without_remarks)(std::string_view output) = nullptr;
-  // Returns how the launcher's system ended the job, in its words; empty: it did not.
+  // Returns how the batch system ended the job, in its own words; empty if it did not.
   std::string (*read_cancellation)(std::string_view output) = nullptr;
-  // The ports of this machine that the nodes may connect to. Reads files.
+  // Returns the ports of this machine to which the nodes may connect. Reads files.
   PortRange (*ports)() = nullptr;
 };
 
@@ -90,17 +90,17 @@ extern const StartAll kSrun;
 LauncherProgram MakeLauncherProgram(Launcher launcher, std::vector<std::string> words, bool is_root,
                                     const std::function<const char*(const char*)>& getenv);
 
-// Checks that the launcher can name each of these nodes. kUsage.
+// Fails with kUsage if the launcher cannot name one of these nodes.
 Result<void> CheckLauncherNodes(Launcher launcher, const std::vector<NodeTarget>& nodes);
 
 // Returns the node of a place; nullopt if the place is not one of these nodes.
 std::optional<size_t> NodeOfPlace(Launcher launcher, const std::string& place,
                                   const std::vector<NodeTarget>& nodes);
 
-// A command line by which the user can try the same, for messages.
+// Returns a command line with which the user can try the same, for messages.
 std::string TryThisCommand(const LauncherProgram& program, const NodeTarget& node);
 
-// "node1,bob@node2.site": hosts with commas between them, users only if `with_user`.
+// Returns "node1,bob@node2.site": hosts separated by commas, with users only if `with_user`.
 std::string JoinedHosts(const std::vector<NodeTarget>& nodes, bool with_user);
 
 }  // namespace dslaunch

@@ -11,14 +11,15 @@ namespace dslaunch {
 inline constexpr size_t kMinTokenBytes = 32;  // 128 random bits as hex digits
 inline constexpr size_t kMaxTokenBytes = 4096;
 
-// Names a descriptor that this process was started with, for those who want no file.
+// The variable with the number of a descriptor from which this process reads the token, for users
+// who do not want it in a file.
 inline constexpr char kTokenFdVariable[] = "DSLAUNCH_RDZV_TOKEN_FD";
 
-// Returns the content of `file` without the line's end; without a file, the content of the
-// descriptor that `fd_variable`, the value of kTokenFdVariable, names, which is closed then.
-// nullopt if neither is given.
-// kBadInput when it cannot be read, could be guessed, or others may read the file. Its digest
-// travels in the clear, so a token that could be guessed could be found by trying all.
+// Returns the content of `file` without the line's end. Without a file, reads the descriptor that
+// `fd_variable`, the value of kTokenFdVariable, names, and closes it. Returns nullopt if neither is
+// given. Fails with kBadInput if it cannot be read, could be guessed, or is in a file that others
+// may read. Its digest is sent in clear text, so whoever tries all likely tokens would find one
+// that can be guessed.
 Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
                                              const char* fd_variable);
 
