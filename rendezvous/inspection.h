@@ -1,4 +1,4 @@
-// Requests to the nodes to look at their ranks.
+// Asks the nodes to look at their ranks.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ namespace dslaunch {
 // See AgentCore for what all parts have in common.
 class FrontEndCore {
  public:
-  // What the readers of the events have received.
+  // Whether the readers of the events have received the last one.
   struct Readers {
     bool front_end_has_all = false;  // whether the last event was sent to the front end
     bool has_viewers = false;        // whether a viewer has not been sent the last event yet

@@ -32,8 +32,8 @@ class GoodputCore {
   // Called with the times for which the ranks here have shown no sign of life.
   void OnStillness(const std::vector<pb::Stillness>& ranks, Clock::time_point now);
 
-  // Reads the workers' state, which the last event may have changed. The times of the slots begin
-  // once the job is prepared.
+  // Reads the workers' state again, because the last event may have changed it. The times of the
+  // slots are counted from the moment at which the job is prepared.
   void Update(Clock::time_point now);
   pb::NodeGoodput Report(Clock::time_point now) const;
   // Returns the newest copy in memory that each rank of this node has; nullopt if one has none.

@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// What this machine does when a user logs out, and how this process is affected.
+// The effect of a user's logout on this machine and this process.
 struct LogoutInfo {
   bool kills = false;       // logind's KillUserProcesses is set
   bool in_session = false;  // this process belongs to a login session, which ends with the login

@@ -57,22 +57,23 @@ class PickleValue {
   // of items or entries that the pickle appended to it or set in it. 0 for other types.
   size_t size() const;
   bool has_entries() const;  // whether size() counts entries
-  // Item `i` of a tuple, list, set or object. Precondition: i < size(), and no entries.
+  // Returns item `i` of a tuple, list, set or object. Preconditions: i < size(), and the value has
+  // items, not entries.
   PickleValue item(size_t i) const;
-  // Entry `i` of a dict or object, in the pickle's order. Precondition: i < size().
+  // Returns entry `i` of a dict or object, in the pickle's order. Precondition: i < size().
   std::pair<PickleValue, PickleValue> entry(size_t i) const;
-  // The value of a string or int key in a dict (the last one that was set), or, for an object, in
-  // its state if that is a dict, else in its entries.
+  // Returns the value of a string or int key in a dict (the last one that was set). For an object,
+  // looks in its state if that is a dict, else in its entries.
   std::optional<PickleValue> Find(std::string_view key) const;
   std::optional<PickleValue> Find(int64_t key) const;
 
-  // kGlobal and kObject: module and name joined by a dot, "torch.FloatStorage"; "" for other types,
-  // and for an object whose callee is itself an object.
+  // For kGlobal and kObject, returns module and name joined by a dot, "torch.FloatStorage". Returns
+  // "" for other types, and for an object whose callee is itself an object.
   std::string_view global() const;
-  // kObject: the tuple of arguments, and the state that BUILD set.
+  // For kObject, return the tuple of arguments, and the state that BUILD set.
   std::optional<PickleValue> args() const;
   std::optional<PickleValue> state() const;
-  // kReference: its persistent id.
+  // For kReference, returns the persistent id.
   std::optional<PickleValue> id() const;
 
   // Whether both are the same value of the pickle, not only equal.

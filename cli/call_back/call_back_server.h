@@ -22,7 +22,7 @@ class CallBackServer {
   struct Options {
     // Interface whose addresses the nodes get; empty for all interfaces.
     std::string network_interface;
-    std::map<std::string, std::string> files;  // ticket (lower-case hex) -> path of an agent
+    std::map<std::string, std::string> files;  // paths of agents, keyed by ticket (lower-case hex)
     size_t max_unclaimed = 64;                 // connections for which Await was not called yet
     PortRange ports = {};                      // ports at which to listen
   };

@@ -43,7 +43,8 @@ struct PlannedRank {
 // program's files on this machine.
 class DryRun {
  public:
-  // Returns the errors that the job would have, as far as they are known without its nodes.
+  // Plans the job. Fails with the errors that the job would have, as far as they are known without
+  // its nodes.
   static Result<DryRun> Make(DryRunRequest request);
 
   // Returns the text for people.

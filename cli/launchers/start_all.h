@@ -49,7 +49,7 @@ struct CommandFailure {
   bool operator==(const CommandFailure&) const = default;
 };
 
-// What differs between these launchers. A function that is nullptr has nothing to do.
+// The differences between these launchers. A function that is nullptr has nothing to do.
 struct StartAll {
   // A word of the script that the launcher replaces by the node's place: its index, or its host if
   // `place_is_host`.

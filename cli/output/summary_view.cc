@@ -123,7 +123,7 @@ std::string LeftLine(const LeftEnd& left) {
          "; look at it there with ps\n";
 }
 
-// The lines below the summary of a success as well as of a failure.
+// Returns the lines that follow the summary, both of a success and of a failure.
 std::string Remarks(const JobSummary& summary) {
   std::string text;
   for (const LeftEnd& left : summary.left) text += LeftLine(left);

@@ -28,7 +28,7 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
 
   void Start() { Read(); }
 
-  // Writes the bytes that the other side sent; ends the input.
+  // Write the bytes that the other side sent to the local socket, or end its input.
   void Deliver(std::string bytes);
   void DeliverEnd();
 

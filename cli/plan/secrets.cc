@@ -268,7 +268,7 @@ class Masker {
   }
 
  private:
-  // What the previous word implies for this one.
+  // The meaning that the previous word gives to this one.
   enum class Next { kNothing, kSecret, kVariable, kLogin, kSshpass, kQuoted, kRest };
 
   // NAME=VALUE, or a name alone.
@@ -334,7 +334,7 @@ class Masker {
       next_ = Next::kSecret;
   }
 
-  // What follows the '=' or ':' of a secret name in a word.
+  // Masks the values that follow the '=' or ':' of secret names in a word.
   std::string WithoutSecretValues(const std::string& word) {
     std::string shown;
     size_t shown_to = 0;

@@ -199,8 +199,8 @@ struct LaunchOptions {
   std::string role = "default";  // ROLE_NAME of the ranks
 
   // SSH
-  // A node's port is that in its hostfile line, else this, else ssh_config's, else 22; so this
-  // overrides ssh_config, as `ssh -p` does, but not the hostfile. 0: not given.
+  // The port of nodes whose hostfile line has none. Overrides ssh_config, as `ssh -p` does. 0: not
+  // given; the port is then ssh_config's, else 22.
   int ssh_port = 0;
   std::vector<std::string>
       ssh_command;            // the system's ssh and its options; empty: dslaunch's own client

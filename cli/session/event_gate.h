@@ -17,7 +17,7 @@ class RateLimit {
  public:
   RateLimit(double most, double per_second) : most_(most), per_second_(per_second), left_(most) {}
 
-  // Returns false if there were too many events.
+  // Counts an event. Returns false if it exceeds the limit.
   bool Take(Clock::time_point now);
 
  private:
