@@ -25,7 +25,7 @@ struct FilePart {
 // an empty one, has exactly one part that begins at 0. Pure.
 std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int rank, int ranks);
 
-// What one rank has found.
+// The findings of one rank.
 struct CheckReport {
   struct PartCrc {
     size_t file = 0;

@@ -115,7 +115,7 @@ struct RunConfig {
 
 struct Recipe {
   ModelConfig model;
-  std::string model_text;  // the section as JSON
+  std::string model_text;  // the section `model` as JSON
   // Model, data, engine and seed as JSON. Runs with the same text are the same run, even if one is
   // longer or saves elsewhere.
   std::string identity;

@@ -28,9 +28,9 @@ void FitToRun(SchedulerConfig& scheduler, int64_t steps);
 // `steps` steps (nullopt: not known); else "". `lr` is the optimizer's rate.
 std::string WarmupRemark(const SchedulerConfig& scheduler, double lr, std::optional<int64_t> steps);
 
-// Throws TrainError kBadInput, naming the key.
+// Parses the section `scheduler`. Throws TrainError kBadInput, naming the key.
 SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimizer);
-// Returns null without a schedule.
+// Returns the scheduler as configuration keys, or null if there is no schedule.
 nlohmann::ordered_json ShowScheduler(const SchedulerConfig& scheduler);
 
 }  // namespace dslaunch

@@ -99,7 +99,7 @@ void PassGate::AbandonForward() {
     } catch (const c10::Error& error) {
       RefuseIfNotGathered(error);
     } catch (...) {
-      // Other exceptions need no other text.
+      // Other exceptions are reported as they are.
     }
   }
 }

@@ -37,7 +37,7 @@ GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor>
 }
 
 GatheredParameters::~GatheredParameters() noexcept(false) {
-  // During stack unwinding the other ranks may never get here.
+  // If an exception is being thrown, the other ranks may never get here, so do not wait for them.
   if (std::uncaught_exceptions() > 0) return;
   if (const auto engine = engine_.lock()) {
     engine->step->states().Reshard(parameters_, modifier_rank_);

@@ -61,7 +61,8 @@ Search ReadSearch(JsonObject& step) {
 
 PrependScheme ReadPrepend(JsonObject& step) {
   const std::optional<std::string> word = step.Word("prepend_scheme", {"always", "first", "never"});
-  const std::optional<bool> old = step.Bool("add_prefix_space");  // files of older versions
+  // Used by older versions of tokenizers.
+  const std::optional<bool> old = step.Bool("add_prefix_space");
   if (!word) return old.value_or(true) ? PrependScheme::kAlways : PrependScheme::kNever;
   if (*word == "first") return PrependScheme::kFirst;
   return *word == "always" ? PrependScheme::kAlways : PrependScheme::kNever;

@@ -55,7 +55,8 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
     if (exchanges) {
       const int64_t steps = step - std::exchange(exchanged, step);
       const double step_s = ExchangeWindows(run, hooks, steps).seconds / static_cast<double>(steps);
-      // Each exchange makes the host wait for the GPU, so on GPUs there is one about every second.
+      // An exchange makes the host wait for the GPU, so with GPUs exchanges are about a second
+      // apart.
       interval = StepsUntilExchange(interval, on_cpu ? step_s : step_s / 10);
     }
     Call(hooks, &TrainHook::AfterStep, run, step);

@@ -26,7 +26,8 @@
 
 namespace dslaunch {
 
-// One for each rank. One thread. The objects to which it refers must outlive it.
+// The parts of a training run on one rank, used by one thread. The objects to which it refers must
+// outlive it.
 struct TrainRun {
   const Recipe& recipe;
   const DataSplits& data;

@@ -48,7 +48,7 @@ class BucketSync : public GradSync {
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
-    Exchange begun;  // the exchange of `work`
+    Exchange begun;  // the exchange that `work` completes
     PendingExchange exchange;
   };
 
