@@ -102,7 +102,7 @@ class PmixExchange {
   const uint32_t node_rank_;
   std::vector<uint32_t> node_of_;  // the node rank of each rank
   std::map<std::vector<uint32_t>, uint64_t>
-      fences_of_;                              // number of local fences so far, by set of ranks
+      fences_of_;  // number of local fences so far, keyed by set of ranks
   std::map<FenceKey, uint64_t> local_fences_;  // the library's id of each fence
   std::map<FenceKey, Gathering> gatherings_;
   std::set<uint32_t> gone_;   // nodes that have ended

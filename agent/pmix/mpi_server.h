@@ -16,15 +16,15 @@ namespace dslaunch {
 
 // The library's requests to its host. Called on a thread of the library, which they must not block.
 struct PmixRequests {
-  // Passed to PmixExchange::OnLocalFence and OnLocalRequest. The answer is end_ticket(id, ...).
-  // `id` is below kPmiFence.
+  // Called for what PmixExchange::OnLocalFence and OnLocalRequest handle. The answer is
+  // end_ticket(id, ...). `id` is below kPmiFence.
   std::function<void(uint64_t id, std::vector<uint32_t> ranks, std::string data)> on_fence;
   std::function<void(uint64_t id, uint32_t rank)> on_request;
-  // A rank has called MPI_Init or MPI_Finalize, or an equivalent.
+  // Called when a rank has called MPI_Init or MPI_Finalize, or an equivalent.
   std::function<void(uint32_t rank, bool has_finalized)> on_rank;
-  // A rank has called MPI_Abort, or an equivalent.
+  // Called when a rank has called MPI_Abort, or an equivalent.
   std::function<void(uint32_t rank, int status)> on_abort;
-  // The answer to `ask`.
+  // Called with the answer to `ask`.
   std::function<void(pb::ModexReply reply)> on_reply;
 };
 

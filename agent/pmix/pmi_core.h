@@ -34,7 +34,7 @@ struct Close {
 struct Fence {
   std::string data;
 };
-// That rank of the job has called MPI_Abort and waits to be killed.
+// A rank of the job has called MPI_Abort and waits to be killed.
 struct Abort {
   uint32_t rank = 0;
   int code = 0;

@@ -143,30 +143,32 @@ class SupervisorCore {
 
   explicit SupervisorCore(const Options& options) : options_(options) {}
 
-  // Each returns the actions to take. `now` never decreases.
+  // Event handlers. Each returns the actions to take. `now` never decreases.
 
-  // A request of the agent; and the end of the socket for requests: closed, or an invalid message.
+  // Called for a request of the agent, and when the socket for requests was closed or received an
+  // invalid message.
   SupervisorActions OnRequest(pb::SupervisorRequest request, Clock::time_point now);
   SupervisorActions OnControlLost(Clock::time_point now);
-  // End of file from the front end, or a failed write to it.
+  // Called at end of file from the front end, or when a write to it has failed.
   SupervisorActions OnFrontEndGone(Clock::time_point now);
-  // The connection to a front end that can resume its stream broke; and was restored.
+  // Called when the connection to a front end that can resume its stream has broken, and when it is
+  // restored.
   SupervisorActions OnConnectionBroken(Clock::time_point now);
   SupervisorActions OnConnectionResumed();
-  // The front end has received all that the agent sent, and nothing follows.
+  // Called when the front end has received all that the agent sent, and nothing follows.
   SupervisorActions OnOutboundEnded(Clock::time_point now);
-  // A signal to the supervisor.
+  // Called when the supervisor has received a signal.
   SupervisorActions OnSignal(int signal, Clock::time_point now);
-  // A reaped child. Call the first or second for each child that was a worker or the agent, and
-  // then OnReaped(), even if it was neither.
+  // Called for a reaped child: the first or second if it was a worker or the agent, and then
+  // OnReaped(), even if it was neither.
   SupervisorActions OnWorkerChange(uint32_t local_rank, const WorkerChange& change);
   SupervisorActions OnAgentEnd(AgentEnd end);
   SupervisorActions OnReaped(Clock::time_point now);
-  // A timeout. Call it at wake() or later; nullopt: never.
+  // Called at wake() or later; nullopt: never.
   SupervisorActions OnTime(Clock::time_point now);
   std::optional<Clock::time_point> wake() const;
 
-  // Answers to actions.
+  // Called with the answers to actions.
   SupervisorActions OnCgroup(const Result<std::string>& folder);
   SupervisorActions OnStarted(uint32_t local_rank, pid_t pid);
   SupervisorActions OnStartFailed(uint32_t local_rank, const SpawnFailure& failure);
@@ -239,7 +241,7 @@ class SupervisorCore {
 
   Clock::time_point last_seen_;
   std::optional<Clock::time_point> watch_at_;
-  // End of the lease, as reported by the agent; nullopt without lease.
+  // The end of the lease, as reported by the agent; nullopt if there is no lease.
   std::optional<Clock::time_point> lease_end_;
   bool lease_is_over_ = false;
   bool detached_ = false;
