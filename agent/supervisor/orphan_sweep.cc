@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "agent/supervisor/cgroup.h"
@@ -16,8 +20,29 @@ namespace {
 
 constexpr milliseconds kLookEvery{20};
 
+std::filesystem::path ProgramOf(const std::string& process) {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/" + process + "/exe", error);
+}
+
+// Removes the ranks of the job's other nodes on this machine: those in the session of a living
+// supervisor. A supervisor with the job's variable does not count, because a rank has started it.
+void RemoveRanksOfOtherNodes(const Orphans& orphans, std::vector<ProcessInfo>& found) {
+  const std::filesystem::path program = ProgramOf("self");
+  std::map<pid_t, bool> belongs_to_node;  // whether a session is another node's
+  for (const ProcessInfo& info : found) {
+    const bool is_own = info.session == orphans.session;
+    const bool has_variable = std::ranges::any_of(
+        found, [&](const ProcessInfo& other) { return other.id.pid == info.session; });
+    belongs_to_node[info.session] = !is_own && !has_variable && !program.empty() &&
+                                    ProgramOf(std::to_string(info.session)) == program;
+  }
+  std::erase_if(found, [&](const ProcessInfo& info) { return belongs_to_node[info.session]; });
+}
+
 std::vector<ProcessInfo> FindOrphans(const Orphans& orphans) {
   std::vector<ProcessInfo> found = ProcessesWithVariable(kJobIdVariable, orphans.job_id);
+  RemoveRanksOfOtherNodes(orphans, found);
   const auto add = [&found](const ProcessInfo& info) {
     if (std::ranges::find(found, info.id, &ProcessInfo::id) == found.end()) found.push_back(info);
   };

@@ -21,8 +21,9 @@ struct Orphans {
   std::string cgroup = {};
 };
 
-// Runs the graceful kill on all of them, never on the caller, and removes the cgroup. Blocks until
-// no process is left or grace + teardown are over; returns the processes left.
+// Runs the graceful kill on all of them and removes the cgroup. Spares the caller, and ranks whose
+// own supervisor lives: the job's other nodes may be this machine too. Blocks until no process is
+// left or grace + teardown are over; returns the processes left.
 LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& options);
 
 }  // namespace dslaunch

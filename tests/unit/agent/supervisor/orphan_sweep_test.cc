@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 
 #include "base/os/subprocess.h"
@@ -47,6 +48,30 @@ TEST(OrphanSweep, EndsOnlyTheJobsProcesses) {
   EXPECT_FALSE(IsGone(others));
   kill(others, SIGKILL);
   EXPECT_EQ(waitpid(others, nullptr, 0), others);
+}
+
+TEST(OrphanSweep, SparesRanksOfAnotherLivingSupervisor) {
+  const std::string job_id = NewJobId();
+  std::array<int, 2> pipe_ends;
+  ASSERT_EQ(pipe(pipe_ends.data()), 0);
+  const pid_t supervisor = fork();
+  ASSERT_GE(supervisor, 0);
+  if (supervisor == 0) {
+    setsid();
+    const pid_t rank = StartSleeper(job_id);
+    if (write(pipe_ends[1], &rank, sizeof rank) == sizeof rank) pause();
+    _exit(1);
+  }
+  pid_t rank = 0;
+  ASSERT_EQ(read(pipe_ends[0], &rank, sizeof rank), static_cast<ssize_t>(sizeof rank));
+  const GracefulKillOptions options = {.grace = milliseconds(5000), .teardown = milliseconds(2000)};
+  EXPECT_TRUE(SweepOrphans({.job_id = job_id}, options).empty());
+  EXPECT_FALSE(IsGone(rank));
+  kill(supervisor, SIGKILL);
+  EXPECT_EQ(waitpid(supervisor, nullptr, 0), supervisor);
+  EXPECT_TRUE(SweepOrphans({.job_id = job_id}, options).empty());
+  EXPECT_TRUE(IsGone(rank));
+  for (const int end : pipe_ends) close(end);
 }
 
 TEST(OrphanSweep, KillsProcessThatIgnoresSigtermAfterGrace) {
