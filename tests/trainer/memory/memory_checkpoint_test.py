@@ -74,6 +74,10 @@ class Memory:
                 found[struct.unpack("<q", header[16:24])[0]] = fd
         return found
 
+    def has_torn_copy(self):
+        """Returns whether a slot has a copy that was begun, and is not whole."""
+        return any(os.fstat(fd).st_size > HEADER and os.pread(fd, 8, 0) == bytes(8) for fd in sum(self.fds, []))
+
     def allocated(self):
         return sum(os.fstat(fd).st_blocks for fd in sum(self.fds, [])) * 512
 
@@ -115,6 +119,10 @@ class Run:
     def saved_step(self):
         """Returns the step of the newest checkpoint on the disk."""
         return max(int(path.name[5:]) for path in pathlib.Path(self.folder, "saves").glob("step_*"))
+
+    def is_saving(self):
+        """Returns whether a checkpoint is being written to the disk, or was when the ranks were killed."""
+        return any(pathlib.Path(self.folder, "saves").glob("tmp-*"))
 
     def weights(self):
         """Returns the bytes of the last checkpoint's tensor files."""
@@ -171,13 +179,15 @@ class MemoryCheckpoint(unittest.TestCase):
             self.assertEqual(rank.code, 0, rank.err)
         return ranks[0]
 
-    def kill_at(self, run, step, delay_s=0.0):
-        """Runs an attempt and kills all ranks, one of them first, once the attempt has made `step`. Returns what rank 0
-        printed, and the steps that the attempt made."""
+    def kill_at(self, run, step, delay_s=0.0, moment=lambda: True):
+        """Runs an attempt and kills all ranks, one of them first, once the attempt has made `step` and `moment` is there, or a
+        rank has ended. Returns what rank 0 printed, and the steps that the attempt made."""
         with run.start() as job:
             job.wait_for(lambda: max(run.losses(run.attempt), default=0) >= step or job.processes[0].poll() is not None,
                          60, "step %d" % step)
             time.sleep(delay_s)
+            while not moment() and job.processes[0].poll() is None:
+                pass  # a copy takes less time than a sleep
             for process in self.random.sample(job.processes, len(job.processes)):
                 process.kill()
             rank = job.finish(20)[0]
@@ -195,7 +205,7 @@ class MemoryCheckpoint(unittest.TestCase):
 
 class KillTest(MemoryCheckpoint):
     def test_kills_lose_at_most_the_steps_between_copies(self):
-        kills, self.starts = 0, collections.Counter()
+        kills, self.starts, moments = 0, collections.Counter(), collections.Counter()
         while kills < KILLS:
             model, layout, bf16 = key = self.random.choice(COMBINATIONS)
             saves = self.random.random() < 0.5
@@ -204,17 +214,37 @@ class KillTest(MemoryCheckpoint):
             made, wanted = 0, self.random.randint(1, 4)
             with self.subTest(seed=self.seed, kills=kills, model=model, layout=layout, bf16=bf16, saves=saves):
                 for _ in range(wanted):
-                    at = self.random.randint(0, STEPS - 1)
-                    # Also before the ranks have connected, and while they read their copies.
-                    out, losses = self.kill_at(run, at, self.random.random() * (0.02 if at > 0 else 0.6))
+                    out, losses = self.kill_once(run, moments)
                     kills += 1
                     self.check_start(run, out, made)
                     made = max(made, *losses, 0)
                 rank = self.finish(run)
                 self.check_start(run, rank.out, made)
                 self.assert_as_undisturbed(run, reference)
-        print(kills, "kills; attempts started from:", dict(self.starts), flush=True)
+        print(kills, "kills:", dict(moments), "; attempts started from:", dict(self.starts), flush=True)
         self.assertGreater(self.starts["memory"], 0)
+        if FULL:
+            for moment in ("start", "step", "torn copy", "unfinished save"):
+                self.assertGreater(moments[moment], 0, moment)
+
+    def kill_once(self, run, moments):
+        """Kills all ranks of the next attempt. Counts the moment, and what was under way then."""
+        moment = self.random.choice(("start", "step", "copy", "save"))
+        at = self.random.randint(1, STEPS - EVERY)
+        was_torn, was_saving = run.memory.has_torn_copy(), run.is_saving()
+        if moment == "start":  # before the ranks have connected, while they read their copies, or soon after
+            killed = self.kill_at(run, 0, self.random.random() * 0.6)
+        elif moment == "copy" and not was_torn:
+            killed = self.kill_at(run, at, moment=run.memory.has_torn_copy)
+        elif moment == "save" and "save_every" in run.recipe["run"] and not was_saving:
+            killed = self.kill_at(run, at, moment=run.is_saving)
+        else:
+            moment = "step"
+            killed = self.kill_at(run, at, self.random.random() * 0.02)
+        moments[moment] += 1
+        moments["torn copy"] += run.memory.has_torn_copy() and not was_torn
+        moments["unfinished save"] += run.is_saving() and not was_saving
+        return killed
 
     def check_start(self, run, out, made):
         """Checks where an attempt has started, after attempts that have made `made` steps."""
