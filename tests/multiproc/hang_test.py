@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import signal
@@ -115,11 +116,28 @@ class Hangs(LauncherCase):
                            r"    ranks 0, 2 wait in all_reduce \(collective 5 of group default_pg\) at <listcomp>|"
                            r"    ranks 0, 2 wait in all_reduce \(collective 5 of group default_pg\) at exchange")
 
+        self.assertIn("missing ranks: {1}", self.analyze_dumps())
+
+    def analyze_dumps(self):
+        """Returns what PyTorch's own analyzer prints of the same dumps. It takes the names of NCCL's operations only."""
+        folder = self.folder / "dumps"
+        folder.mkdir()
+        for path in (self.folder / "state").rglob("flight_?"):
+            dump = pickle.loads(path.read_bytes())
+            for entry in dump["entries"]:
+                entry["profiling_name"] = entry["profiling_name"].replace("gloo:", "nccl:")
+            (folder / path.name).write_bytes(pickle.dumps(dump, protocol=2))
+        done = subprocess.run([ORACLE, "-m", "torch.distributed.flight_recorder.fr_trace", folder, "-p", "flight_"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout + done.stderr
+
     @unittest.skipUnless(FULL and HAS_TORCH, "set DSLAUNCH_TEST_FULL=1")
     def test_names_rank_with_other_operation(self):
         job = self.flight_hang("another operation")
         self.assert_prints(job, r"  the operations of collective 4 of group default_pg differ, probably because of rank 1 \(localhost",
                            r"    rank 1 called broadcast \[\[4\]\]", r"    ranks 0, 2 called all_reduce \[\[4\]\]")
+        self.assertRegex(self.analyze_dumps(), r"(?s)sequence number: 4.*COLLECTIVE_TYPE_MISMATCH|Collective type mismatch|type mismatch")
 
     @unittest.skipUnless(FULL and HAS_TORCH, "set DSLAUNCH_TEST_FULL=1")
     def test_names_ranks_whose_groups_cross(self):

@@ -2,6 +2,7 @@
 DSLAUNCH_TEST_FULL=1 for each CPython of pyenv and for more programs; otherwise for that of this machine and of the
 oracle."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -290,6 +291,82 @@ class StacksOfJobTest(LauncherCase):
             os.kill(supervisor.pid, signal.SIGKILL)
         self.wait(asking)
         self.assert_nothing_left(within_s=20)
+
+
+    def start_busy_program(self):
+        """Starts two ranks of a program in C with threads that run and one that waits; returns their processes."""
+        (self.folder / "busy.c").write_text(BUSY)
+        subprocess.run(["cc", "-g", "-o", "busy", "busy.c", "-lpthread"], cwd=self.folder, check=True, timeout=60)
+        job = self.start("-n", "2", "--detach", "--no_python", "./busy", env={"UP": str(self.folder / "up.")}, cwd=str(self.folder))
+        self.wait_for_files(job, "up.*", 2)
+        return [entry for entry in self.leftovers() if entry.name == "busy"]
+
+    @staticmethod
+    def helpers():
+        """Returns the pids of processes that read frames."""
+        found = []
+        for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
+            with contextlib.suppress(OSError):
+                if comm.read_text() == "dslaunch-frames\n":
+                    found.append(int(comm.parent.name))
+        return found
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_supervisor_killed_during_native_look(self):
+        chance = random.Random(1)
+        for _ in range(20 if FULL else 2):
+            self.start_busy_program()
+            asking = self.start("stacks", "last")
+            supervisors, _ = supervisors_and_agents(self.leftovers())
+            time.sleep(chance.uniform(0.02, 0.25))
+            for supervisor in supervisors:
+                os.kill(supervisor.pid, signal.SIGKILL)
+            self.wait(asking)
+            self.assert_nothing_left(within_s=20)
+            wait_until(lambda: not self.helpers(), 5)
+            for old in self.folder.glob("up.*"):
+                old.unlink()
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_killed_helper_leaves_no_thread_stopped(self):
+        ranks = self.start_busy_program()
+        killed = 0
+        for _ in range(200 if FULL else 10):
+            asking = self.start("stacks", "last")
+            while asking.running():
+                for helper in self.helpers():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(helper, signal.SIGKILL)
+                        killed += 1
+            self.assert_code(0, self.wait(asking), asking)
+        self.assertGreater(killed, 0)
+        for rank in ranks:
+            states = [path.read_text().rsplit(")", 1)[1].split()[0] for path in pathlib.Path(f"/proc/{rank.pid}/task").glob("*/stat")]
+            self.assertFalse(set(states) & set("Tt"), states)
+        self.assert_code(0, *self.run_job("stop", "last", "--now"))
+        self.assert_nothing_left()
+
+
+BUSY = """
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static volatile unsigned long counter;
+static void* run(void* unused) { for (;;) ++counter; }
+static void* wait_here(void* unused) { pause(); return 0; }
+
+int main(void) {
+  pthread_t thread;
+  char name[4096];
+  pthread_create(&thread, 0, run, 0);
+  pthread_create(&thread, 0, wait_here, 0);
+  snprintf(name, sizeof name, "%s%s", getenv("UP"), getenv("RANK"));
+  fclose(fopen(name, "w"));
+  run(0);
+}
+"""
 
 
 if __name__ == "__main__":
