@@ -320,7 +320,8 @@ class StacksOfJobTest(LauncherCase):
             supervisors, _ = supervisors_and_agents(self.leftovers())
             time.sleep(chance.uniform(0.02, 0.25))
             for supervisor in supervisors:
-                os.kill(supervisor.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # the other one has ended the job
+                    os.kill(supervisor.pid, signal.SIGKILL)
             self.wait(asking)
             self.assert_nothing_left(within_s=20)
             wait_until(lambda: not self.helpers(), 5)
