@@ -34,8 +34,8 @@ struct LinkListener {
   std::function<void(size_t to, const std::string&)> on_failed;  // Dial failed, with the reason
 };
 
-// Thread-safe. Ranks are numbered in the whole job. A connection is a stream socket, which ends when
-// either rank closes it or ends.
+// Thread-safe. Ranks are numbered in the whole job. A connection is a stream socket, which ends
+// when either rank closes it or ends.
 class RankConnections {
  public:
   // Connects to the agent's Unix socket as `rank` of `attempt`. `interfaces`: comma-separated
