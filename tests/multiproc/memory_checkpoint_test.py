@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import ROOT, TWO_BY_TWO, LauncherCase, supervisors_and_agents, main  # noqa: E402
+from launcher_case import (ROOT, TWO_BY_TWO, LauncherCase, main, report_document,  # noqa: E402
+                           supervisors_and_agents)
 from test_hosts import wait_until  # noqa: E402
 
 MODULE = ROOT / "python"
@@ -151,8 +152,9 @@ class MemoryCheckpoint(LauncherCase):
         self.assertEqual(4, len(ages))
         self.assertTrue(all(0 <= float(age) < 60 for age in ages), ages)
         _, report = self.run_job("report", "last", "--output", self.folder / "report.html")
-        self.assertRegex((self.folder / "report.html").read_text(),
-                         r"Copy in memory(<[^>]*>)*step 20(<[^>]*>)*[\d.]+ m?s before this report", report.output)
+        tile, = (tile for tile in report_document(self.folder / "report.html")["tiles"] if tile["label"] == "Copy in memory")
+        self.assertEqual("step 20", tile["value"], report.output)
+        self.assertRegex(tile["note"], r"^[\d.]+ m?s before this report$")
         # The next attempt continues from the copy, which is still there.
         os.kill(next(process.pid for process in self.leftovers() if b"LOCAL_RANK=1" in self.environment_of(process.pid)),
                 signal.SIGKILL)

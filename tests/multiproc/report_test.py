@@ -10,7 +10,7 @@ import sys
 import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import TRAIN, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import REPORT_DATA, TRAIN, TWO_BY_TWO, LauncherCase, bash, main, report_document  # noqa: E402
 
 # Writes the files of a training program with two starts of four ranks: rank 3 is slow, and rank 1 fails in the first
 # start.
@@ -110,12 +110,6 @@ class ReportTest(LauncherCase):
                                 other[3] <= one[1] + 3, f"{plot['section']}: texts on each other at {width}")
         return seen
 
-    DATA = re.compile(r'(?<=<script type="application/json" id="data">).*?(?=</script>)', re.DOTALL)
-
-    def document(self, page):
-        """Returns the document in a page."""
-        return json.loads(self.DATA.search(page.read_text())[0])
-
     def draw(self, page, *plots):
         """Returns what a page shows of these plots, in place of its own document."""
         usual = {"title": "Plot", "unit": "", "number": "number", "scale": "linear", "from_zero": False, "height": 240}
@@ -123,7 +117,7 @@ class ReportTest(LauncherCase):
             {"id": f"plot{i}", "heading": "Plot", "width": "half", "lead": "", "parts": [{"plot": {**usual, **plot}}]}
             for i, plot in enumerate(plots)]}
         other = page.with_suffix(".plots.html")
-        other.write_text(self.DATA.sub(lambda _: json.dumps(document), page.read_text()))
+        other.write_text(REPORT_DATA.sub(lambda _: json.dumps(document), page.read_text()))
         return self.look(other)["plots"]
 
     def report(self, *arguments, code=0):
@@ -178,7 +172,7 @@ class ReportTest(LauncherCase):
         seen = self.look(page)
         self.assertIn(job_id, seen["title"])
         self.assertEqual(2, seen["scripts"], "the document and the script that draws it")
-        self.assertEqual("gpt2", self.document(page)["heading"])
+        self.assertEqual("gpt2", report_document(page)["heading"])
         self.assert_plots(seen)
         for plot in seen["plots"]:
             self.assert_within([plot["box"][0], 0, plot["box"][2], 0], [0, 0, seen["width"], 0], plot["section"])

@@ -3,6 +3,7 @@
 The binaries are in $DSLAUNCH_BUILD_DIR (default: build/ of this checkout).
 """
 
+import json
 import os
 import pathlib
 import re
@@ -227,6 +228,14 @@ class LauncherCase(unittest.TestCase):
                 os.kill(process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+REPORT_DATA = re.compile(r'(?<=<script type="application/json" id="data">).*?(?=</script>)', re.DOTALL)
+
+
+def report_document(page):
+    """Returns the JSON document in a page of dslaunch report."""
+    return json.loads(REPORT_DATA.search(pathlib.Path(page).read_text())[0])
 
 
 def seconds_since_written(path, ended_at):
