@@ -100,6 +100,14 @@ size_t CountRunning(const Roster& roster) {
   return ranks;
 }
 
+// Passes on the progress of the node's own ranks.
+void PassProgress(const google::protobuf::RepeatedPtrField<pb::RankProgress>& ranks,
+                  const Participant& participant, HangWatch& watch, Clock::time_point now) {
+  for (const pb::RankProgress& rank : ranks) {
+    if (participant.HasRank(rank.rank())) watch.OnReport(rank, now);
+  }
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
@@ -231,6 +239,7 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
     case pb::AgentMessage::kWorkerFailed: {
       if (!current) return;
       pb::WorkerFailed failed = message.worker_failed();
+      PassProgress(failed.ranks(), participant, hang_watch_, now);
       *failed.mutable_cause() =
           CauseReportedBy(roster_, options_.nodes.size(), participant, failed.cause());
       return OnWorkerFailed(participant, failed, now);
@@ -279,9 +288,7 @@ void Coordinator::OnHeartbeat(const Participant& participant, const pb::AgentMes
   }
   roster_.Send(participant.session, std::move(reply));
   if (message.attempt() != attempt()) return;
-  for (const pb::RankProgress& report : heartbeat.ranks()) {
-    if (participant.HasRank(report.rank())) hang_watch_.OnReport(report, now);
-  }
+  PassProgress(heartbeat.ranks(), participant, hang_watch_, now);
   bool is_due = false;
   for (const pb::Stillness& report : heartbeat.stillness()) {
     is_due |=

@@ -170,6 +170,7 @@ void WorkersCore::OnDescribed(const agent_action::DescribeWorker& asked, WorkerE
         std::chrono::duration_cast<std::chrono::microseconds>(now - asked.noticed).count()));
     failed.set_rtt_us(round_trip_us);
     failed.set_tolerated(asked.tolerated);
+    for (pb::RankProgress& rank : workers_.Progress(now)) *failed.add_ranks() = std::move(rank);
     out_.SendToRendezvous(std::move(message));
   }
   if (asked.all_ended_well && (!end.failed || asked.tolerated) && is_working()) {

@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import sys
-import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TEST_DATA, LauncherCase, is_agent_binary, main, wait_until  # noqa: E402
@@ -88,7 +87,6 @@ class TrainingMemory(LauncherCase):
         for victim in victims:
             wanted = made + self.random.randint(EVERY, 3 * EVERY)
             wait_until(lambda: any(at == attempt and step >= wanted for at, step, _ in self.steps("killed")) or not job.running(), 60)
-            time.sleep(0.3)  # until the agents have reported the steps; otherwise two kills look like a restart loop
             if not job.running():
                 break  # a fast machine
             made = max(step for _, step, _ in self.steps("killed"))

@@ -927,6 +927,19 @@ TEST_F(ElasticTest, EndsJobAfterAttemptsWithoutANewStep) {
   }
 }
 
+TEST_F(ElasticTest, CountsStepsThatNoHeartbeatReported) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(100);
+  Begin(options);
+  Start();
+  for (uint64_t step = 30; step < 34; ++step) {
+    const std::vector<Outgoing> out =
+        Failed(1, 3, 7, /*victim=*/false, /*while_stopping=*/false, step);
+    EXPECT_FALSE(To(0, out, Case::kStop).has_stop()) << step;
+    for (uint32_t node = 0; node < 4; ++node) Drained(node);
+  }
+}
+
 // --- After the loss of another rendezvous ---
 
 class FailoverTest : public ElasticTest {

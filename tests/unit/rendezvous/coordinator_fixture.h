@@ -92,8 +92,9 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_drained()->set_unfit(unfit);
     return Log(message);
   }
+  // `step`: the step that both ranks of the node have made; 0: none.
   std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false,
-                               bool while_stopping = false) {
+                               bool while_stopping = false, uint64_t step = 0) {
     pb::AgentMessage message = From(node);
     pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
     cause = MakeCause(pb::Cause::WORKER_EXIT, node, ExitCode::kInternal, "");
@@ -101,6 +102,7 @@ class CoordinatorFixture : public ::testing::Test {
     cause.set_exit_code(exit_code);
     cause.set_victim(victim);
     cause.set_while_stopping(while_stopping);
+    AddSteps(node, step, *message.mutable_worker_failed()->mutable_ranks());
     return Log(message);
   }
   std::vector<Outgoing> Killed(uint32_t node, int rank, bool tolerated) {
@@ -137,12 +139,7 @@ class CoordinatorFixture : public ::testing::Test {
   std::vector<Outgoing> Beat(uint32_t node, uint64_t step = 0) {
     pb::AgentMessage message = From(node);
     message.mutable_heartbeat()->set_sent_us(42);
-    for (uint32_t local = 0; step > 0 && local < 2; ++local) {
-      pb::RankProgress& rank = *message.mutable_heartbeat()->add_ranks();
-      rank.set_rank(2 * node + local);
-      rank.set_step(step);
-      rank.set_median_step_us(1'000'000);
-    }
+    AddSteps(node, step, *message.mutable_heartbeat()->mutable_ranks());
     return Log(message);
   }
   std::vector<Outgoing> Vanish(uint32_t node) { return coordinator_->OnDisconnect(node + 1, now_); }
@@ -154,6 +151,17 @@ class CoordinatorFixture : public ::testing::Test {
       if (one.session == node + 1 && one.message.message_case() == kind) return one.message;
     }
     return {};
+  }
+
+  // Adds the progress of both ranks of a node; nothing if `step` is 0.
+  static void AddSteps(uint32_t node, uint64_t step,
+                       google::protobuf::RepeatedPtrField<pb::RankProgress>& ranks) {
+    for (uint32_t local = 0; step > 0 && local < 2; ++local) {
+      pb::RankProgress& rank = *ranks.Add();
+      rank.set_rank(2 * node + local);
+      rank.set_step(step);
+      rank.set_median_step_us(1'000'000);
+    }
   }
 
   Clock::time_point now_{};

@@ -630,6 +630,16 @@ TEST_F(AgentCoreTest, ReportsAgeOfFailure) {
   EXPECT_THAT(Logged(), HasSubstr("rank 3 (node2, pid 101) exited with 7"));
 }
 
+TEST_F(AgentCoreTest, ReportsStepsWithFailure) {
+  Start();
+  Status(1, R"({"event":"step","step":31})");
+  Exited(1, 7);
+  const pb::WorkerFailed failed = Sent(pb::AgentMessage::kWorkerFailed).worker_failed();
+  ASSERT_EQ(failed.ranks_size(), 1);
+  EXPECT_EQ(failed.ranks(0).rank(), 3u);
+  EXPECT_EQ(failed.ranks(0).step(), 31u);
+}
+
 TEST_F(AgentCoreTest, ReportsFinishedAfterLastRankSucceeds) {
   Start();
   Exited(1, 0);
