@@ -38,7 +38,7 @@ bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap
 }
 
 void RankStillness::OnLook(const std::optional<RankSigns>& signs, milliseconds interval,
-                           Clock::time_point now) {
+                           Clock::time_point now, bool wrote_dump) {
   milliseconds gap =
       looked_at_ ? std::chrono::duration_cast<milliseconds>(now - *looked_at_) : milliseconds(0);
   readable_ = signs.has_value();
@@ -46,7 +46,7 @@ void RankStillness::OnLook(const std::optional<RankSigns>& signs, milliseconds i
   looked_at_ = now;
   connected_ = connected_ || signs->peer_bytes > 0;
   gap = std::min(gap, 2 * interval);
-  if (last_ && signs->dump != last_->dump) {
+  if (wrote_dump) {
     IgnoreDump(*signs, any_);
     IgnoreDump(*signs, without_cpu_);
   }

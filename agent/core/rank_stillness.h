@@ -31,7 +31,6 @@ struct RankSigns {
   uint64_t processes = 0;     // a digest of which processes there are
   uint64_t signature = 0;     // a digest of where the Python threads are; 0: unknown
   uint64_t exchanges = 0;     // a digest of what exchanges with other ranks change; 0: unknown
-  uint64_t dump = 0;          // version of its dump of Flight Recorder; 0: none
   bool has_gpu = false;       // has a GPU open, so waiting may use CPU time
   bool has_device = false;    // has a device open through which it may exchange unseen
   bool stopped =
@@ -50,15 +49,17 @@ struct RankSigns {
 bool ShowsLife(const RankSigns& before, const RankSigns& after, milliseconds gap,
                uint32_t looks = 1, bool cpu_counts = true);
 
-// One rank's. Between two looks of which the second finds another dump of Flight Recorder, which
-// the agent asks for, its own CPU time and file accesses do not count. Looks at a rank with a GPU
-// open count only if its signature is known. A value, driven by its owner; no clock of its own.
+// One rank's. Looks at a rank with a GPU open count only if its signature is known. A value, driven
+// by its owner; no clock of its own.
 class RankStillness {
  public:
   // Called with the result of a look at the rank; nullopt if its processes cannot be read.
   // `interval` is the usual time between two looks. A gap of more than two intervals counts as two,
-  // because looks were lost then.
-  void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now);
+  // because looks were lost then. `wrote_dump`: since the last look the rank may have worked on a
+  // dump of Flight Recorder that the agent asked for; then its own CPU time and file accesses since
+  // that look do not count.
+  void OnLook(const std::optional<RankSigns>& signs, milliseconds interval, Clock::time_point now,
+              bool wrote_dump = false);
   // Called when the rank exited with 0.
   void OnEnded() { ended_ = true; }
   // Returns the time in which CPU time of its own process was the only sign of life.

@@ -109,7 +109,10 @@ void FlightRequests::Begin(uint32_t rank, const std::string& rank_folder, Done d
   request->files = FlightFilesIn(rank_folder, rank);
   request->before = VersionAt(request->files.dump);
   std::string trouble = Ring(request->files.pipe);
-  if (trouble.empty()) return Poll(std::move(request));
+  if (trouble.empty()) {
+    ends_[rank] = std::nullopt;
+    return Poll(std::move(request));
+  }
   asio::post(loop_, [request, trouble = std::move(trouble)] {
     pb::FlightRecord record;
     record.set_rank(request->rank);
@@ -130,16 +133,25 @@ void FlightRequests::Poll(std::shared_ptr<Request> request) {
       Result<pb::FlightRecord> read = ReadFlightRecord(ReadDump(request->files.dump).value_or(""));
       if (read.ok()) {
         record = *std::move(read);
-        record.set_rank(request->rank);
-        return request->done(std::move(record));
+        return End(*request, std::move(record));
       }
       request->trouble = read.error().message;
     }
     if (!request->deadline.Expired()) return Poll(request);
-    record.set_rank(request->rank);
     record.set_trouble(request->trouble);
-    request->done(std::move(record));
+    End(*request, std::move(record));
   });
+}
+
+void FlightRequests::End(Request& request, pb::FlightRecord record) {
+  ends_[request.rank] = Clock::now();
+  record.set_rank(request.rank);
+  request.done(std::move(record));
+}
+
+bool FlightRequests::WroteSince(uint32_t rank, Clock::time_point since) const {
+  const auto found = ends_.find(rank);
+  return found != ends_.end() && found->second.value_or(Clock::time_point::max()) > since;
 }
 
 }  // namespace dslaunch

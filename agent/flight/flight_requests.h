@@ -5,7 +5,9 @@
 #include <asio/io_context.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/deadline.h"
@@ -39,12 +41,19 @@ class FlightRequests {
   // Calls `done` once, never from inside this call: with the rank's record, or with `trouble`.
   void Begin(uint32_t rank, const std::string& rank_folder, Done done);
 
+  // Returns whether the rank's process may have worked on a dump after `since`: it was asked, and
+  // had not answered by then.
+  bool WroteSince(uint32_t rank, Clock::time_point since) const;
+
  private:
   struct Request;
 
   void Poll(std::shared_ptr<Request> request);
+  void End(Request& request, pb::FlightRecord record);
 
   asio::io_context& loop_;
+  // The end of the last request that reached each rank's process; nullopt: it has not ended.
+  std::map<uint32_t, std::optional<Clock::time_point>> ends_;
 };
 
 }  // namespace dslaunch

@@ -39,7 +39,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
           loop, [this]() -> const AttemptWorkers& { return core().workers().ranks(); },
           [this](const pb::NodeSample& sample) { output_.events().EmitSample(sample); },
           FindNvidiaSmi),
-      ranks_(loop, output_, rendezvous_, supervisor_.stacks(), sampler_, sockets_fd, pmix_server),
+      ranks_(loop, output_, rendezvous_, supervisor_, sampler_, sockets_fd, pmix_server),
       rendezvous_(loop, output_),
       serve_(std::move(serve)) {
   Tick();

@@ -50,7 +50,7 @@ void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
 }  // namespace
 
 NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& rendezvous,
-                     StackRequests& stacks, NodeSampler& sampler, int sockets_fd,
+                     SupervisorLink& supervisor, NodeSampler& sampler, int sockets_fd,
                      std::string_view pmix_server)
     : loop_(loop),
       out_(out),
@@ -60,7 +60,7 @@ NodeRanks::NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& re
       sockets_(sockets_fd),
       pmix_server_(pmix_server),
       master_port_timer_(loop),
-      watch_(loop, out, stacks,
+      watch_(loop, out, supervisor.stacks(), supervisor.flights(),
              [this, &rendezvous] {
                rendezvous.Turn(watch_.Stillness());
                rendezvous.Beat();

@@ -19,6 +19,7 @@
 #include "agent/node/rank_link_hub.h"
 #include "agent/node/rank_stdin.h"
 #include "agent/node/rank_watch.h"
+#include "agent/node/supervisor_link.h"
 #include "agent/node/worker_end.h"
 #include "agent/probe/node_check.h"
 #include "agent/samples/node_sampler.h"
@@ -35,7 +36,7 @@ class NodeRanks {
   // `sampler` learns the devices of the ranks. `sockets_fd`: the supervisor reads sockets for
   // workers there. `pmix_server`: the content of the program dslaunch-pmix; empty: there is none.
   NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& rendezvous,
-            StackRequests& stacks, NodeSampler& sampler, int sockets_fd,
+            SupervisorLink& supervisor, NodeSampler& sampler, int sockets_fd,
             std::string_view pmix_server);
   ~NodeRanks() { CloseStdin(); }
 

@@ -51,9 +51,10 @@ std::optional<milliseconds> NextMark(const std::vector<pb::Stillness>& ranks, mi
 }
 
 RankWatch::RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
-                     std::function<void()> report_now)
+                     const FlightRequests& flights, std::function<void()> report_now)
     : out_(out),
       stacks_(stacks),
+      flights_(flights),
       report_now_(std::move(report_now)),
       ras_(loop),
       timer_(loop),
@@ -108,7 +109,6 @@ void RankWatch::Look() {
   std::vector<RankProcess> processes;
   for (const AttemptWorker& worker : workers.all())
     processes.push_back({worker.ended ? 0 : worker.pid, worker.folder,
-                         FlightFilesIn(worker.folder, worker.rank).dump,
                          RasAddressOf(worker.pid).value_or(RasAddress()).port});
   std::vector<std::optional<RankSigns>> signs =
       ReadRankSigns(processes, static_cast<int>(workers.assignment().master_port()));
@@ -127,8 +127,10 @@ void RankWatch::Look() {
   for (size_t i = 0; i < signs.size() && i < ranks_.size(); ++i) {
     const AttemptWorker& worker = workers.all()[i];
     if (worker.ended) continue;
-    ranks_[i].OnLook(signs[i], interval_, Clock::now());
+    ranks_[i].OnLook(signs[i], interval_, Clock::now(),
+                     flights_.WroteSince(worker.rank, looked_at_));
   }
+  looked_at_ = Clock::now();
   ReadSignatures(std::move(with_gpu));
   ReadExchanges(signs);
 }

@@ -12,6 +12,7 @@
 
 #include "agent/core/agent_action.h"
 #include "agent/core/rank_stillness.h"
+#include "agent/flight/flight_requests.h"
 #include "agent/flight/ras_client.h"
 #include "agent/node/node_output.h"
 #include "agent/node/stack_requests.h"
@@ -23,9 +24,9 @@ namespace dslaunch {
 class RankWatch {
  public:
   // Calls `report_now` after a look at which a rank's time has passed a mark (NextMark). `stacks`
-  // must outlive this.
+  // and `flights` must outlive this.
   RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
-            std::function<void()> report_now);
+            const FlightRequests& flights, std::function<void()> report_now);
 
   // Looks at the ranks of the last planned attempt until they are stopped. Does nothing if the job
   // has only one rank or standstills are not detected.
@@ -44,13 +45,15 @@ class RankWatch {
 
   NodeOutput& out_;
   StackRequests& stacks_;
+  const FlightRequests& flights_;
   const std::function<void()> report_now_;
   RasClient ras_;
   asio::steady_timer timer_;
   milliseconds setup_{0};
   milliseconds hang_{0};
   milliseconds interval_{0};
-  bool is_at_mark_ = false;  // the next look
+  bool is_at_mark_ = false;      // the next look
+  Clock::time_point looked_at_;  // the last look
   std::minstd_rand random_;
   std::vector<RankStillness> ranks_;         // indexed by local rank
   std::map<uint32_t, uint64_t> signatures_;  // indexed by local rank; read since the last look

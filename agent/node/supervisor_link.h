@@ -26,6 +26,7 @@ class SupervisorLink {
   void Send(const pb::SupervisorRequest& request) { socket_.Send(request); }  // thread-safe
 
   StackRequests& stacks() { return stacks_; }
+  const FlightRequests& flights() const { return flights_; }
   // `done` is called once, within StackRequests::kLimit.
   void GetStacks(const pb::StacksRequest& request, std::function<void(pb::StacksReply)> done);
 

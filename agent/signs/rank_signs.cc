@@ -109,15 +109,6 @@ bool IsFrozen(const std::string& folder) {
   return false;
 }
 
-// Returns a number that changes when the file is written; 0: there is none.
-uint64_t VersionOf(const std::string& path) {
-  struct stat status = {};
-  if (path.empty() || ::lstat(path.c_str(), &status) != 0) return 0;
-  constexpr uint64_t kNanoseconds = 1'000'000'000;
-  return static_cast<uint64_t>(status.st_mtim.tv_sec) * kNanoseconds +
-         static_cast<uint64_t>(status.st_mtim.tv_nsec) + static_cast<uint64_t>(status.st_size);
-}
-
 // Adds what the descriptors of a process show. Returns false if they cannot be read.
 bool AddDescriptors(const std::string& folder, const Sockets& sockets, int store_port, int ras_port,
                     std::unordered_set<uint64_t>& seen, RankSigns& signs) {
@@ -195,7 +186,6 @@ std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& child
     if (!readable && is_root) return std::nullopt;
   }
   if (signs.processes == 0) return std::nullopt;
-  signs.dump = VersionOf(rank.flight_dump);
   signs.output_bytes = SizeOf(rank.folder + "/stdout.log") + SizeOf(rank.folder + "/stderr.log");
   return signs;
 }

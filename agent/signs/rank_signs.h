@@ -12,10 +12,9 @@
 namespace dslaunch {
 
 struct RankProcess {
-  pid_t pid = 0;                 // 0: it does not run
-  std::string folder;            // folder of stdout.log and stderr.log
-  std::string flight_dump = {};  // file of Flight Recorder
-  int ras_port = 28028;          // where NCCL's RAS listens
+  pid_t pid = 0;         // 0: it does not run
+  std::string folder;    // folder of stdout.log and stderr.log
+  int ras_port = 28028;  // where NCCL's RAS listens
 };
 
 // Returns the signs of each rank's process and its descendants. nullopt for a rank that does not

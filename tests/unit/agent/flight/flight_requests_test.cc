@@ -26,11 +26,12 @@ class FlightRequestsTest : public ::testing::Test {
  protected:
   pb::FlightRecord Ask() {
     std::optional<pb::FlightRecord> answer;
-    FlightRequests requests(loop_);
-    requests.Begin(kRank, folder_.path(), [&](pb::FlightRecord record) { answer = record; });
+    requests_.Begin(kRank, folder_.path(), [&](pb::FlightRecord record) { answer = record; });
     EXPECT_FALSE(answer) << "the answer does not arrive inside of Begin";
+    EXPECT_EQ(requests_.WroteSince(kRank, Clock::now()), pipe_.valid());
     loop_.run();
     loop_.restart();
+    EXPECT_FALSE(requests_.WroteSince(kRank, Clock::now()));
     return answer.value_or(pb::FlightRecord());
   }
 
@@ -42,6 +43,7 @@ class FlightRequestsTest : public ::testing::Test {
   }
 
   asio::io_context loop_;
+  FlightRequests requests_{loop_};
   TempDir folder_;
   const FlightFiles files_ = FlightFilesIn(folder_.path(), kRank);
   UniqueFd pipe_;
@@ -66,8 +68,11 @@ std::string Dump(const std::string& name) {
 TEST_F(FlightRequestsTest, ReturnsRecordOfNewDump) {
   std::ofstream(files_.dump, std::ios::binary) << Dump("skips_1");  // from an earlier hang
   Serve(Dump("skips_0"));
+  const Clock::time_point before = Clock::now();
   const pb::FlightRecord record = Ask();
   EXPECT_EQ(record.trouble(), "");
+  EXPECT_TRUE(requests_.WroteSince(kRank, before));
+  EXPECT_FALSE(requests_.WroteSince(kRank + 1, before));
   EXPECT_EQ(record.rank(), kRank);
   ASSERT_EQ(record.groups_size(), 1);
   EXPECT_EQ(record.groups(0).enqueued(), 4u);
