@@ -15,7 +15,8 @@ from test_hosts import wait_until  # noqa: E402
 DASHBOARD = ROOT / "docs" / "grafana-dashboard.json"
 QUICK = ["--heartbeat_s", "0.2", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
 
-# Steps of 50 ms; attempt 1 ends after step 20, and attempt 2 repeats half of them.
+# Steps of 0.15 s; attempt 1 ends after step 20, and attempt 2 repeats half of them. The ranks stay until the file
+# HOLD_UNTIL exists if the variable is set.
 STEPS = """
 import dslaunch, os, signal, time
 job = dslaunch.current_job()
@@ -31,6 +32,8 @@ for step in range(1 if job.attempt == 1 else 11, 41):
             time.sleep(0.3)
     if step == 20 and job.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL) if job.rank == 1 else time.sleep(60)
+while "HOLD_UNTIL" in os.environ and not os.path.exists(os.environ["HOLD_UNTIL"]):
+    time.sleep(0.05)
 """
 
 
@@ -67,11 +70,17 @@ def openmetrics_families(test, text):
 
 
 class Metrics(LauncherCase):
-    def start_steps(self, *options):
+    def start_steps(self, *options, **env):
         script = self.folder / "steps.py"
         script.write_text(STEPS)
         return self.start(TWO_BY_TWO, QUICK, "--max_restarts", "1", "--json", *options, script,
-                          env={"PYTHONPATH": str(ROOT / "python")})
+                          env={"PYTHONPATH": str(ROOT / "python"), **env})
+
+    def start_held_steps(self, *options):
+        """Starts a job whose ranks stay after their last step until the returned file exists, however slow its readers
+        are."""
+        go = self.folder / "go"
+        return self.start_steps(*options, HOLD_UNTIL=str(go)), go
 
     def ask(self, path, accept="application/openmetrics-text"):
         """Returns the status and body of GET /metrics at a Unix socket."""
@@ -85,13 +94,14 @@ class Metrics(LauncherCase):
 
     def test_readers_accept_file_and_socket(self):
         file, place = self.folder / "job.prom", self.folder / "metrics"
-        job = self.start_steps("--metrics_file", file, "--metrics_socket", place)
-        wait_until(lambda: place.exists() and self.ask(place)[1].count("\ndslaunch_rank_loss{") == 4, 30)
+        job, go = self.start_held_steps("--metrics_file", file, "--metrics_socket", place)
+        wait_until(lambda: place.exists() and self.ask(place)[1].count("\ndslaunch_rank_loss{") == 4, 60)
         status, text = self.ask(place)
         self.assertEqual(200, status)
         self.assertTrue(text.endswith("# EOF\n"))
         self.assertEqual("", promtool_accepts(self.ask(place, accept="*/*")[1]))
         self.assertEqual("", promtool_accepts(file.read_text()))
+        go.touch()
         self.assert_code(0, self.wait(job), job)
         self.assertFalse(file.exists() or place.exists(), "they end with the job")
         self.assert_nothing_left()
@@ -100,10 +110,17 @@ class Metrics(LauncherCase):
         self.assertEqual(11, len({labels["bucket"] for labels, _ in families["dslaunch_rank_goodput_seconds"]}))
 
     def test_ps_prints_samples_of_running_jobs(self):
-        job = self.start_steps()
-        wait_until(lambda: self.run_job("ps", "--openmetrics")[1].stdout.count("\ndslaunch_rank_step{") == 4, 30)
-        code, ps = self.run_job("ps", "--openmetrics")
+        job, go = self.start_held_steps()
+        samples = []
+
+        def all_ranks_have_steps():
+            samples[:] = self.run_job("ps", "--openmetrics")
+            return samples[1].stdout.count("\ndslaunch_rank_step{") == 4
+
+        wait_until(all_ranks_have_steps, 60)
+        code, ps = samples
         self.assert_code(0, code, ps)
+        go.touch()
         self.assert_code(0, self.wait(job), job)
         families = openmetrics_families(self, ps.stdout)
         self.assertEqual([1, 1], [up for _, up in families["dslaunch_node_up"]])
