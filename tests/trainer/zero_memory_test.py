@@ -2,6 +2,7 @@
 Linux, match the ZeRO paper. tests/bench/zero_memory prints the whole table."""
 
 import os
+import re
 import statistics
 import tempfile
 import time
@@ -41,8 +42,8 @@ class InFiles(ZeroTest):
         recipe = zero_measure.recipe(zero_measure.gpt(width=512), self.text, 3, 2, steps=1_000_000)
         recipe["engine"]["zero_optimization"].update(zero)
         with spawn.Job(recipe, 2) as job:
-            # Rank 0's second step follows rank 1's complete first step.
-            job.wait_for(lambda: '"step":2,' in job.read(0, 2), 120, "the first steps are done")
+            # Rank 0's second step follows rank 1's complete first step. Fast steps are not all reported.
+            job.wait_for(lambda: re.search(r'"step":([2-9]|\d\d)', job.read(0, 2)), 120, "the first steps are done")
             return statistics.median(self.anonymous_bytes_now(job.processes[1].pid) for _ in range(15))
 
     def anonymous_bytes_now(self, pid):
