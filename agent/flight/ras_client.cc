@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "agent/flight/ras_report.h"
-#include "base/os/proc_text.h"
+#include "base/os/process_tree.h"
 
 namespace dslaunch {
 namespace {
@@ -48,16 +48,7 @@ std::optional<RasAddress> ParseRasAddress(std::string_view value) {
 }
 
 std::optional<RasAddress> RasAddressOf(pid_t pid) {
-  const std::string environment =
-      ReadWhole("/proc/" + std::to_string(pid) + "/environ").value_or("");
-  constexpr std::string_view kVariable = "NCCL_RAS_ADDR=";
-  std::string_view rest = environment;
-  while (!rest.empty()) {
-    const std::string_view entry = rest.substr(0, rest.find('\0'));
-    if (entry.starts_with(kVariable)) return ParseRasAddress(entry.substr(kVariable.size()));
-    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
-  }
-  return RasAddress();
+  return ParseRasAddress(VariableOf(pid, "NCCL_RAS_ADDR").value_or(""));
 }
 
 struct RasClient::Session {

@@ -16,11 +16,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kMebibyte = 1 << 20;
-
-// Returns 0 for "[N/A]", which GPUs that share the machine's memory report.
-uint64_t BytesOf(std::string_view mebibytes) { return TakeNumber(mebibytes) * kMebibyte; }
-
 // "CUDA Version        : 13.0" -> "13.0"
 std::string CudaVersion(std::string_view version) {
   while (!version.empty()) {
@@ -76,6 +71,11 @@ std::string_view TakeCsvField(std::string_view& line, bool last) {
   return field;
 }
 
+uint64_t BytesOfMebibytes(std::string_view field) {
+  constexpr uint64_t kMebibyte = 1 << 20;
+  return TakeNumber(field) * kMebibyte;
+}
+
 pb::Gpus ReadGpus(const std::string& nvidia_smi, milliseconds patience) {
   if (nvidia_smi.empty()) return {};
   const Deadline deadline = Deadline::After(patience);
@@ -106,8 +106,8 @@ pb::Gpus ParseNvidiaSmi(std::string_view gpus, std::string_view version) {
     pb::Gpu& gpu = *parsed.add_installed();
     gpu.set_name(SanitizeForTerminal(name));
     gpu.set_uuid(SanitizeForTerminal(uuid));
-    gpu.set_memory_bytes(BytesOf(total));
-    gpu.set_memory_used_bytes(BytesOf(used));
+    gpu.set_memory_bytes(BytesOfMebibytes(total));
+    gpu.set_memory_used_bytes(BytesOfMebibytes(used));
   }
   return parsed;
 }

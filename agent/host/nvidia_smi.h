@@ -2,6 +2,7 @@
 // (NVML) is. The library itself cannot be loaded into the statically linked agent.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ Result<std::string> AskNvidiaSmi(const std::string& nvidia_smi, std::vector<std:
 // Removes and returns the next field of a line in CSV; the last field extends to the end, because a
 // name may contain a comma.
 std::string_view TakeCsvField(std::string_view& line, bool last = false);
+
+// Returns the bytes of a field in MiB; 0 for "[N/A]", which GPUs that share the machine's memory
+// report.
+uint64_t BytesOfMebibytes(std::string_view field);
 
 // Returns the report of `nvidia_smi` without `visible`. If the path is empty, returns an empty
 // report without an error. Blocks as AskNvidiaSmi.

@@ -14,7 +14,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kMebibyte = 1 << 20;
 constexpr milliseconds kAskAgain(500);
 constexpr milliseconds kAnswer(5'000);
 
@@ -29,10 +28,9 @@ std::map<std::string, Holder, std::less<>> ReadHolders(std::string_view apps) {
   while (!apps.empty()) {
     std::string_view line = TakeLine(apps);
     const std::string_view uuid = TakeCsvField(line), pid = TakeCsvField(line);
-    std::string_view used = TakeCsvField(line);
-    const std::string_view path = TakeCsvField(line, true);
+    const std::string_view used = TakeCsvField(line), path = TakeCsvField(line, true);
     if (path.empty()) continue;
-    const uint64_t bytes = TakeNumber(used) * kMebibyte;
+    const uint64_t bytes = BytesOfMebibytes(used);
     Holder& holder = holders[std::string(uuid)];
     if (!holder.text.empty() && holder.bytes >= bytes) continue;
     holder.bytes = bytes;
@@ -68,8 +66,8 @@ std::vector<pb::GpuHealth> ParseGpuHealth(std::string_view gpus, std::string_vie
     std::string_view line = TakeLine(gpus);
     std::string_view index = TakeCsvField(line);
     const std::string_view uuid = TakeCsvField(line);
-    std::string_view total = TakeCsvField(line), used = TakeCsvField(line),
-                     errors = TakeCsvField(line);
+    const std::string_view total = TakeCsvField(line), used = TakeCsvField(line);
+    std::string_view errors = TakeCsvField(line);
     const std::string_view pending = TakeCsvField(line), thermal = TakeCsvField(line),
                            brake = TakeCsvField(line);
     std::string_view clock = TakeCsvField(line, true);
@@ -77,8 +75,8 @@ std::vector<pb::GpuHealth> ParseGpuHealth(std::string_view gpus, std::string_vie
     pb::GpuHealth gpu;
     gpu.set_index(static_cast<uint32_t>(TakeNumber(index)));
     gpu.set_uuid(SanitizeForTerminal(uuid));
-    gpu.set_memory_bytes(TakeNumber(total) * kMebibyte);
-    gpu.set_memory_used_bytes(TakeNumber(used) * kMebibyte);
+    gpu.set_memory_bytes(BytesOfMebibytes(total));
+    gpu.set_memory_used_bytes(BytesOfMebibytes(used));
     gpu.set_uncorrected_errors(TakeNumber(errors));  // "[N/A]" is 0: the GPU has no ECC
     gpu.set_pages_pending(pending == "Yes");
     if (thermal == "Active") gpu.set_slowdown("thermal");

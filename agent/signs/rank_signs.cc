@@ -14,6 +14,7 @@
 #include <unordered_set>
 
 #include "agent/accelerators/accelerators.h"
+#include "base/os/own_cgroup.h"
 #include "base/os/proc_text.h"
 #include "base/os/process_tree.h"
 #include "base/os/socket_diag.h"
@@ -93,20 +94,11 @@ bool IsUnknownDevice(std::string_view path) {
 
 // Returns whether the process' cgroup (version 2) is frozen, as by `docker pause`. The kernel shows
 // such a process as asleep.
-bool IsFrozen(const std::string& folder) {
-  const std::string cgroups = ReadWhole(folder + "cgroup").value_or("");
-  std::string_view rest = cgroups;
-  while (!rest.empty()) {
-    std::string_view line = TakeLine(rest);
-    constexpr std::string_view kVersion2 = "0::";
-    if (!line.starts_with(kVersion2)) continue;
-    line.remove_prefix(kVersion2.size());
-    for (const char* const mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-      const auto events = ReadWhole(mount + std::string(line) + "/cgroup.events");
-      if (events && events->find("frozen 1") != std::string::npos) return true;
-    }
-  }
-  return false;
+bool IsFrozen(const std::string& folder, const std::string& mountinfo) {
+  const Result<std::string> cgroup =
+      FindOwnCgroup(mountinfo, ReadWhole(folder + "cgroup").value_or(""));
+  const auto events = cgroup.ok() ? ReadWhole(*cgroup + "/cgroup.events") : std::nullopt;
+  return events && events->find("frozen 1") != std::string::npos;
 }
 
 // Adds what the descriptors of a process show. Returns false if they cannot be read.
@@ -160,9 +152,10 @@ std::vector<ProcessInfo> TreeOf(pid_t root, const Children& children) {
   return tree;
 }
 
-// A descendant that ends meanwhile is left out.
+// A descendant that ends meanwhile is left out. `mountinfo`: that of this process.
 std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& children,
-                                  const Sockets& sockets, int store_port) {
+                                  const Sockets& sockets, const std::string& mountinfo,
+                                  int store_port) {
   RankSigns signs;
   std::unordered_set<uint64_t> seen;
   for (const ProcessInfo& process : TreeOf(rank.pid, children)) {
@@ -179,7 +172,7 @@ std::optional<RankSigns> ReadRank(const RankProcess& rank, const Children& child
     signs.processes = signs.processes * 1'000'003 + process.id.start_ticks +
                       static_cast<uint64_t>(process.id.pid);
     signs.stopped = signs.stopped || process.state == 'T' || process.state == 't' ||
-                    (is_root && IsFrozen(folder));
+                    (is_root && IsFrozen(folder, mountinfo));
     if (process.ended) continue;
     const bool readable = AddFileBytes(folder, signs) &&
                           AddDescriptors(folder, sockets, store_port, rank.ras_port, seen, signs);
@@ -199,8 +192,9 @@ std::vector<std::optional<RankSigns>> ReadRankSigns(const std::vector<RankProces
   if (!sockets) return all;
   Children children;
   for (ProcessInfo& info : AllProcesses()) children[info.parent].push_back(std::move(info));
+  const std::string mountinfo = ReadWhole("/proc/self/mountinfo").value_or("");
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].pid > 0) all[i] = ReadRank(ranks[i], children, *sockets, store_port);
+    if (ranks[i].pid > 0) all[i] = ReadRank(ranks[i], children, *sockets, mountinfo, store_port);
   }
   return all;
 }

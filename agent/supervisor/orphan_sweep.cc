@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <map>
+#include <set>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -29,15 +29,14 @@ std::filesystem::path ProgramOf(const std::string& process) {
 // supervisor. A supervisor with the job's variable does not count, because a rank has started it.
 void RemoveRanksOfOtherNodes(const Orphans& orphans, std::vector<ProcessInfo>& found) {
   const std::filesystem::path program = ProgramOf("self");
-  std::map<pid_t, bool> belongs_to_node;  // whether a session is another node's
-  for (const ProcessInfo& info : found) {
-    const bool is_own = info.session == orphans.session;
-    const bool has_variable = std::ranges::any_of(
-        found, [&](const ProcessInfo& other) { return other.id.pid == info.session; });
-    belongs_to_node[info.session] = !is_own && !has_variable && !program.empty() &&
-                                    ProgramOf(std::to_string(info.session)) == program;
-  }
-  std::erase_if(found, [&](const ProcessInfo& info) { return belongs_to_node[info.session]; });
+  std::set<pid_t> sessions;  // of other nodes
+  for (const ProcessInfo& info : found) sessions.insert(info.session);
+  sessions.erase(orphans.session);
+  for (const ProcessInfo& info : found) sessions.erase(info.id.pid);
+  std::erase_if(sessions, [&](pid_t session) {
+    return program.empty() || ProgramOf(std::to_string(session)) != program;
+  });
+  std::erase_if(found, [&](const ProcessInfo& info) { return sessions.contains(info.session); });
 }
 
 std::vector<ProcessInfo> FindOrphans(const Orphans& orphans) {

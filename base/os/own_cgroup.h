@@ -9,8 +9,9 @@
 
 namespace dslaunch {
 
-// Returns the folder of a process's cgroup, given the content of its /proc/self/mountinfo and
-// /proc/self/cgroup. Fails with the reason if no such folder is reachable. Pure.
+// Returns the folder of a process's cgroup, given the content of this process's
+// /proc/self/mountinfo and of that process's /proc/PID/cgroup. Fails with the reason if no such
+// folder is reachable. Pure.
 Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view cgroups);
 
 // Returns the folder of this process's cgroup.

@@ -37,13 +37,15 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-bool HasEntry(std::string_view environ, std::string_view wanted) {
+// Returns the first entry of an environment that `matches`.
+template <class Matches>
+std::optional<std::string_view> FindEntry(std::string_view environ, Matches matches) {
   while (!environ.empty()) {
-    const size_t end = std::min(environ.find('\0'), environ.size());
-    if (environ.substr(0, end) == wanted) return true;
-    environ.remove_prefix(std::min(end + 1, environ.size()));
+    const std::string_view entry = environ.substr(0, environ.find('\0'));
+    if (matches(entry)) return entry;
+    environ.remove_prefix(std::min(entry.size() + 1, environ.size()));
   }
-  return false;
+  return std::nullopt;
 }
 
 bool IsOurs(pid_t pid) {
@@ -136,9 +138,18 @@ std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::s
     const auto info = ReadProcess(pid);
     if (!info || info->ended) continue;
     const auto environ = ReadWhole(ProcPath(pid, "environ"));
-    if (environ && HasEntry(*environ, wanted)) found.push_back(*info);
+    const auto is_wanted = [&](std::string_view entry) { return entry == wanted; };
+    if (environ && FindEntry(*environ, is_wanted)) found.push_back(*info);
   }
   return found;
+}
+
+std::optional<std::string> VariableOf(pid_t pid, std::string_view variable) {
+  const std::string begin = std::string(variable) + "=";
+  const std::string environ = ReadWhole(ProcPath(pid, "environ")).value_or("");
+  const auto entry =
+      FindEntry(environ, [&](std::string_view one) { return one.starts_with(begin); });
+  return entry ? std::optional(std::string(entry->substr(begin.size()))) : std::nullopt;
 }
 
 bool SignalProcess(const ProcessId& id, int signal) {

@@ -55,6 +55,10 @@ std::vector<pid_t> OwnChildren();
 // `variable`=`value`.
 std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::string_view value);
 
+// Returns the value of a variable in the environment of a process at execve; nullopt if it has none
+// or its environment cannot be read.
+std::optional<std::string> VariableOf(pid_t pid, std::string_view variable);
+
 // Sends the signal to exactly this process. Returns false if it has exited or may not be signalled.
 bool SignalProcess(const ProcessId& id, int signal);
 
