@@ -138,12 +138,7 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
 // Returns the measurements that the options ask for.
 std::function<Bench(const std::vector<BenchNode>&)> BenchFor(const LaunchOptions& options) {
   BenchRequest bench;
-  bench.health_command = options.health_command;
-  bench.health_timeout = milliseconds(options.health_timeout_ms);
-  bench.gpu_free_timeout = milliseconds(options.gpu_free_timeout_ms);
-  bench.log_dir = options.log_dir;
-  const std::string checkpoints = options.train.checkpoint_dir.value_or("");
-  if (checkpoints.starts_with('/')) bench.checkpoint_dir = checkpoints;
+  bench.tests = MakeNodeTests(options, options.log_dir);
   if (CheckTrainer(BinaryFolder().string()).ok())
     bench.trainer = (BinaryFolder() / "dslaunch-train").string();
   return [bench](const std::vector<BenchNode>& nodes) { return BenchNodes(nodes, bench); };

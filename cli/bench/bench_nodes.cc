@@ -48,35 +48,24 @@ class NodeBench {
 
  private:
   pb::MeasureRequest RequestFor(const BenchNode& node, bool is_first) const {
-    pb::MeasureRequest request;
+    pb::MeasureRequest request = request_.tests;
     request.set_for_ms(static_cast<uint32_t>(kMeasureTime.count()));
     request.set_threads(node.threads);
-    const auto add_folder = [&](pb::MeasuredFolder::Use use, const std::string& path) {
-      request.add_folders()->set_use(use);
-      request.mutable_folders()->rbegin()->set_path(path);
-    };
-    add_folder(pb::MeasuredFolder::LOGS, request_.log_dir);
-    if (!request_.checkpoint_dir.empty())
-      add_folder(pb::MeasuredFolder::CHECKPOINTS, request_.checkpoint_dir);
     request.set_gpus(node.gpus);
     request.set_trainer(request_.trainer);
-    if (!is_first) return request;
-    request.set_gpu_wait_ms(static_cast<uint32_t>(request_.gpu_free_timeout.count()));
-    for (const std::string& word : request_.health_command)
-      request.mutable_health()->add_argv(word);
-    if (request.has_health())
-      request.mutable_health()->set_timeout_ms(
-          static_cast<uint32_t>(request_.health_timeout.count()));
+    if (is_first) return request;
+    request.clear_gpu_wait_ms();
+    request.clear_health();
     return request;
   }
 
   void MeasureNodes(const std::vector<size_t>& which, bool is_first) {
     if (which.empty()) return;
     milliseconds limit = 2 * kMeasureTime + kOtherTime + kBenchSlack;
-    if (is_first && !request_.health_command.empty()) limit += request_.health_timeout;
+    if (is_first) limit += milliseconds(request_.tests.health().timeout_ms());
     if (bench_.gpus_needed > 0) {
       limit += kTrainerTime;
-      if (is_first) limit += request_.gpu_free_timeout;
+      if (is_first) limit += milliseconds(request_.tests.gpu_wait_ms());
     }
     struct Question {
       BenchNode node;

@@ -4,19 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "base/deadline.h"
 #include "cli/commands/doctor.h"
 #include "cli/preflight/findings.h"
+#include "proto/measure.pb.h"
 
 namespace dslaunch {
 
 struct BenchRequest {
-  std::vector<std::string> health_command;  // empty: none
-  milliseconds health_timeout{30'000};
-  milliseconds gpu_free_timeout{60'000};
-  std::string log_dir;         // empty: the user's state folder
-  std::string checkpoint_dir;  // empty: not measured
-  std::string trainer;         // path of dslaunch-train on the nodes; empty: GPUs are not measured
+  pb::MeasureRequest tests;  // of each node by itself: MakeNodeTests
+  std::string trainer;       // path of dslaunch-train on the nodes; empty: GPUs are not measured
 };
 
 // Measures all nodes at once, and then the network in rounds of pairs. What looks slow is measured

@@ -102,9 +102,7 @@ StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& in
   return plan;
 }
 
-std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
-                                                const std::string& log_dir) {
-  if (!options.preflight) return std::nullopt;
+pb::MeasureRequest MakeNodeTests(const LaunchOptions& options, const std::string& log_dir) {
   pb::MeasureRequest check;
   const auto add_folder = [&](pb::MeasuredFolder::Use use, const std::string& path) {
     check.add_folders()->set_use(use);
@@ -119,6 +117,12 @@ std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
                                                  options.health_command.end());
   check.mutable_health()->set_timeout_ms(static_cast<uint32_t>(options.health_timeout_ms));
   return check;
+}
+
+std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
+                                                const std::string& log_dir) {
+  if (!options.preflight) return std::nullopt;
+  return MakeNodeTests(options, log_dir);
 }
 
 pb::Timeouts MakeTimeouts(const LaunchOptions& options) {

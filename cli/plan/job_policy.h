@@ -37,9 +37,13 @@ struct StdinPlan {
 StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& input,
                     const UserTerminal& terminal);
 
-// Returns what each node tests of itself before another attempt: that it can write to the folders
-// given with absolute paths, that its GPUs are healthy and free, and the health command. nullopt
-// without --preflight. `log_dir` is absolute, or empty.
+// Returns what --preflight tests of a node by itself: that it can write to the folders given with
+// absolute paths, that its GPUs are healthy and free, and the health command. `log_dir` is
+// absolute, or empty.
+pb::MeasureRequest MakeNodeTests(const LaunchOptions& options, const std::string& log_dir);
+
+// Returns what each node tests of itself before another attempt: MakeNodeTests, or nullopt without
+// --preflight.
 std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
                                                 const std::string& log_dir);
 
