@@ -23,10 +23,8 @@ at::ScalarType ToScalarType(Dtype dtype) {
   std::abort();
 }
 
-std::unordered_map<const at::TensorImpl*, at::ScalarType> ModuleDtypes(torch::nn::Module& module,
-                                                                       Dtype dtype,
-                                                                       bool batch_norm_float32) {
-  std::unordered_map<const at::TensorImpl*, at::ScalarType> dtypes;
+TensorDtypes ModuleDtypes(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32) {
+  TensorDtypes dtypes;
   if (dtype == Dtype::kFloat32) return dtypes;
   module.apply([&](torch::nn::Module& part) {
     const at::ScalarType type =

@@ -14,13 +14,14 @@ at::ScalarType ToScalarType(Dtype dtype);
 
 bool IsBatchNorm(const torch::nn::Module& module);
 
+// Dtypes of tensors by their implementation, which copies of a tensor share.
+using TensorDtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
+
 // Returns the new dtypes of the parameters and buffers of `module` that must change. Only
 // floating-point tensors change, unlike with Module::to, which would convert counters to fp16. With
 // `batch_norm_float32`, tensors of batch norms become fp32. Returns nothing if `dtype` is fp32, so
 // a model in double is kept.
-std::unordered_map<const at::TensorImpl*, at::ScalarType> ModuleDtypes(torch::nn::Module& module,
-                                                                       Dtype dtype,
-                                                                       bool batch_norm_float32);
+TensorDtypes ModuleDtypes(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32);
 
 // Converts the tensors in place according to ModuleDtypes.
 void CastModule(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32);

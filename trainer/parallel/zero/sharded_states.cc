@@ -19,8 +19,6 @@
 namespace dslaunch {
 namespace {
 
-using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
-
 GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
                            const ProcessGroup& group, bool accumulates_whole) {
   GradSyncOptions options = SyncOptions(config, module);
@@ -46,7 +44,8 @@ std::optional<FileTensors> FilesOf(const ZeroConfig::Offload& offload) {
 
 // `dtypes` are the ones that parameters will be cast to.
 std::vector<ShardedParameter> Described(const std::vector<NamedTensor>& parameters,
-                                        const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
+                                        const TensorDtypes& dtypes,
+                                        const std::vector<TiedGroup>& tied) {
   std::vector<ShardedParameter> described;
   for (const auto& [name, tensor] : parameters) {
     const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
@@ -105,7 +104,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     elements_.push_back(parameters_[i].tensor.numel());
     if (parameters_[i].tensor.requires_grad()) trained_.push_back(i);
   }
-  const Dtypes dtypes =
+  const TensorDtypes dtypes =
       ModuleDtypes(module, config.precision.model, config.precision.batch_norm_float32);
   MakeUnits(dtypes, ranks.tied());
   if (deferred != nullptr) {
@@ -121,7 +120,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
 }
 
 // `dtypes` are the ones that parameters will be cast to.
-void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
+void ShardedStates::MakeUnits(const TensorDtypes& dtypes, const std::vector<TiedGroup>& tied) {
   const std::vector<ShardedParameter> described = Described(parameters_, dtypes, tied);
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
   for (FlatParameter& layout :
@@ -210,7 +209,7 @@ void ShardedStates::TakeFromModel() {
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
 }
 
-void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
+void ShardedStates::TakeFrom(InitRecording& deferred, const TensorDtypes& dtypes) {
   std::vector<at::Tensor> tensors = TensorsOf(parameters_);
   for (const NamedTensor& item : buffers_) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {

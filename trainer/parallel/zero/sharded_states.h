@@ -6,11 +6,11 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "trainer/config/engine_config.h"
 #include "trainer/mesh/mesh_groups.h"
+#include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/shard_exchange.h"
@@ -79,17 +79,16 @@ class ShardedStates : public ModelStates {
     }
   };
   static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
-  using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
   struct Place {
     size_t unit = kNoUnit;
     int64_t offset = 0;  // in the flat tensor
   };
 
-  void MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied);
+  void MakeUnits(const TensorDtypes& dtypes, const std::vector<TiedGroup>& tied);
   void MakeWeights(bool master_weights);
   void MakeGatherer();
   void TakeFromModel();
-  void TakeFrom(InitRecording& deferred, const Dtypes& dtypes);
+  void TakeFrom(InitRecording& deferred, const TensorDtypes& dtypes);
   void Take(size_t parameter, const at::Tensor& values);
   const Unit* UnitOf(const at::Tensor& parameter) const;
   std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
