@@ -17,9 +17,9 @@ inline constexpr char kTokenFdVariable[] = "DSLAUNCH_RDZV_TOKEN_FD";
 
 // Returns the content of `file` without the line's end. Without a file, reads the descriptor that
 // `fd_variable`, the value of kTokenFdVariable, names, and closes it. Returns nullopt if neither is
-// given. Fails with kBadInput if it cannot be read, could be guessed, or is in a file that others
-// may read. Its digest is sent in clear text, so whoever tries all likely tokens would find one
-// that can be guessed.
+// given. Fails with kBadInput if it cannot be read, can be guessed, or is in a file that others may
+// read. The token's digest is sent in clear text, so anybody on the network can check guesses
+// against it.
 Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
                                              const char* fd_variable);
 

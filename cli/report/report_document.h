@@ -43,9 +43,9 @@ Json HeadingPart(const std::string& text);
 // Lines in a fixed pitch, such as stacks.
 Json TextPart(const std::string& text);
 
-// A cell is a text, or an object that Bars() or NumberCell() returns. A column whose name begins
-// with a blank holds numbers. `more` is shown below the table unless it is empty; with `has_total`
-// the last row is a sum.
+// A cell is a text, or what a function below whose name ends in Cell returns. A column whose name
+// begins with a blank holds numbers. `more` is shown below the table unless it is empty; with
+// `has_total` the last row is a sum.
 Json TablePart(const std::vector<std::string>& columns, std::vector<Json> rows,
                const std::string& more = "", bool has_total = false);
 // A cell of bars, one below the other.

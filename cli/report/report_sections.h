@@ -26,7 +26,7 @@ Json StepTimeSection(const ReportData& data);
 Json OperatorsSection(const ReportData& data);
 Json CommunicationSection(const ReportData& data);
 Json MemorySection(const ReportData& data);
-// What was found when the job stood still, with the stacks of the ranks.
+// The verdict of each hang, with the stacks of the ranks.
 Json HangsSection(const ReportData& data);
 Json GoodputSection(const ReportData& data);
 Json PreflightSection(const ReportData& data);

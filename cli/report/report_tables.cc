@@ -161,7 +161,7 @@ Json HangsSection(const ReportData& data) {
     parts.push_back(TextPart(hang.text));
   }
   if (parts.empty()) return nullptr;
-  return Card("hangs", "The job stood still", "", std::move(parts), Width::kWhole);
+  return Card("hangs", "Hangs", "", std::move(parts), Width::kWhole);
 }
 
 Json GoodputSection(const ReportData& data) {

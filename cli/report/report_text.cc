@@ -75,11 +75,7 @@ std::string Percent(double part) {
   return Print(percent != 0 && std::abs(percent) < 10 ? "%.1f%%" : "%.0f%%", percent);
 }
 
-std::string AccuracyText(double part) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.2f%%", part * 100);
-  return text;
-}
+std::string AccuracyText(double part) { return Print("%.2f%%", part * 100); }
 
 std::string SignedPercent(double part) {
   return (part == 0 ? "±" : part < 0 ? "−" : "+") + Percent(std::abs(part));
