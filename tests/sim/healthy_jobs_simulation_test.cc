@@ -54,30 +54,30 @@ struct Kind {
   Act (*act)(uint32_t rank, int second);
 };
 
+// What a rank does while rank 0 does `act` and the others wait for it.
+constexpr Act OnlyRank0(uint32_t rank, Act act) { return rank == 0 ? act : Act::kWaits; }
+
 constexpr Kind kKinds[] = {
     {"imports of 60 s", 4,
      [](uint32_t, int second) { return second < 60 ? Act::kReads : Act::kExchanges; }},
     {"compilation in children", 4,
      [](uint32_t rank, int second) {
-       if (second < 1'500) return rank == 0 ? Act::kCompiles : Act::kWaits;
-       return Act::kExchanges;
+       return second < 1'500 ? OnlyRank0(rank, Act::kCompiles) : Act::kExchanges;
      }},
     {"evaluation of 5 minutes on rank 0", 4,
      [](uint32_t rank, int second) {
-       if (second % 1'000 < 700) return Act::kExchanges;
-       return rank == 0 ? Act::kComputes : Act::kWaits;
+       return second % 1'000 < 700 ? Act::kExchanges : OnlyRank0(rank, Act::kComputes);
      }},
     {"saves of 3 minutes", 4,
      [](uint32_t rank, int second) {
-       if (second % 600 < 420) return Act::kExchanges;
-       return rank == 0 ? Act::kWrites : Act::kWaits;
+       return second % 600 < 420 ? Act::kExchanges : OnlyRank0(rank, Act::kWrites);
      }},
     {"one rank", 1, [](uint32_t, int) { return Act::kSleeps; }},
     {"idle service", 2,
      [](uint32_t, int second) { return second < 30 ? Act::kReads : Act::kSleeps; }},
     {"slow output", 2,
      [](uint32_t rank, int second) {
-       return rank == 0 && second % 400 == 0 ? Act::kPrints : Act::kWaits;
+       return second % 400 == 0 ? OnlyRank0(rank, Act::kPrints) : Act::kWaits;
      }},
 };
 
