@@ -16,10 +16,10 @@ namespace dslaunch {
 // the same weights as the same model in Python under the same torch.manual_seed. Throws kBadInput
 // for samples that the model cannot take.
 //
-// If `tensor` divides the model, the result is the part of one rank, whose Cuts() tell what it
-// holds. Each parameter is drawn whole and then cut, so the weights do not depend on the number of
-// parts. forward and Loss are collective over the group, and forward returns a part of the output.
-// Throws kBadInput if the family has a TensorParallelRefusal.
+// If `tensor` divides the model, the result is the part of one rank, and CutsIn(model) tells what
+// it holds. Each parameter is drawn whole and then cut, so the weights do not depend on the number
+// of parts. forward and Loss are collective over the group, and forward returns a part of the
+// output. Throws kBadInput if the family has a TensorParallelRefusal.
 std::shared_ptr<Model> MakeModel(const ModelConfig& config, const std::vector<int64_t>& input_shape,
                                  const TensorParallel& tensor = {});
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
+#include "trainer/nn/tensor_parallel/divided_module.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/model_part.h"
@@ -80,7 +81,7 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
   };
   parts.cut.tied = tied(Unique(model->named_parameters()));
   parts.cut.tied_buffers = tied(Unique(model->named_buffers()));
-  parts.cut.divided = model->Cuts();
+  parts.cut.divided = CutsIn(*model);
   const std::vector<NamedTensor> here = Unique(parts.module->named_parameters());
   std::erase_if(parts.cut.divided, [&](const auto& cut_parameter) {
     return std::ranges::find(here, cut_parameter.first, &NamedTensor::name) == here.end();

@@ -10,6 +10,7 @@
 #include "trainer/device/graphed_step.h"
 #include "trainer/engine/layer_runner.h"
 #include "trainer/nn/seed_generators.h"
+#include "trainer/nn/tensor_parallel/divided_module.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/train/training_model.h"
@@ -132,12 +133,12 @@ std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config
                                                       std::shared_ptr<Model> model,
                                                       std::shared_ptr<MeshGroups> ranks,
                                                       InitRecording* deferred) {
-  ranks->SetCut({.divided = model->Cuts()});
+  ranks->SetCut({.divided = CutsIn(*model)});
   return std::make_unique<WholeTrainingModel>(config, model, ranks, deferred);
 }
 
 int64_t CountWholeParameters(const Model& model) {
-  const std::map<std::string, ParameterCut> cuts = model.Cuts();
+  const std::map<std::string, ParameterCut> cuts = CutsIn(model);
   int64_t elements = 0;
   for (const NamedTensor& item : Unique(model.named_parameters())) {
     const auto cut = cuts.find(item.name);

@@ -12,6 +12,7 @@
 
 #include "dslaunch/process_group.h"
 #include "trainer/families/make_model.h"
+#include "trainer/nn/tensor_parallel/divided_module.h"
 #include "trainer/shards/shards.h"
 
 namespace dslaunch {
@@ -42,7 +43,7 @@ inline std::shared_ptr<Model> MakePart(const ModelConfig& config, int64_t tokens
 // Gives a part the values of `whole`.
 inline void CopyWeights(Model& part, const torch::nn::Module& whole) {
   const at::NoGradGuard no_grad;
-  const auto cuts = part.Cuts();
+  const auto cuts = CutsIn(part);
   const auto values = whole.named_parameters();
   for (auto& item : part.named_parameters()) {
     const at::Tensor& source = values[item.key()];
@@ -63,7 +64,7 @@ class WholeGradients {
   // problems() that should equal another rank's and do not, and of padding with a gradient.
   void Add(Model& part, int rank) {
     const std::lock_guard lock(mutex_);
-    const auto cuts = part.Cuts();
+    const auto cuts = CutsIn(part);
     for (const auto& item : part.named_parameters()) {
       const at::Tensor gradient = item.value().grad().contiguous();
       const auto cut = cuts.find(item.key());

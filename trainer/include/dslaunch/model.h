@@ -5,12 +5,9 @@
 #include <torch/nn/module.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "dslaunch/shard.h"
 
 namespace dslaunch {
 
@@ -44,9 +41,6 @@ class Model : public torch::nn::Module {
                                   /*weight=*/{}, reduction, /*ignore_index=*/-100);
   }
 
-  // Returns the parameters that are cut over the ranks of a tensor-parallel group, by name. All
-  // others are the same on each of these ranks. Empty if the model is whole on every rank.
-  virtual std::map<std::string, ParameterCut> Cuts() const { return {}; }
   // Returns the whole output for the `output` of forward, of which each rank of the tensor-parallel
   // group has a part. Collective over that group. Not differentiable.
   virtual at::Tensor WholeOutput(const at::Tensor& output) const { return output; }

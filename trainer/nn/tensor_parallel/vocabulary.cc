@@ -113,8 +113,6 @@ at::Tensor LanguageModel::Loss(const at::Tensor& output, const at::Tensor& targe
   return CrossEntropyOfParts(output, targets, vocabulary_, tensor_, reduction);
 }
 
-std::map<std::string, ParameterCut> LanguageModel::Cuts() const { return CutsIn(*this); }
-
 at::Tensor LanguageModel::WholeOutput(const at::Tensor& output) const {
   if (!tensor_.divides()) return output;
   return JoinParts(output, tensor_).narrow(-1, 0, vocabulary_);

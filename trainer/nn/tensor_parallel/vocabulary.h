@@ -7,8 +7,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
-#include <string>
 
 #include "dslaunch/model.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
@@ -36,7 +34,6 @@ class LanguageModel : public Model {
 
   at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
                   int64_t reduction) const override;
-  std::map<std::string, ParameterCut> Cuts() const override;
   at::Tensor WholeOutput(const at::Tensor& output) const override;
 
  protected:

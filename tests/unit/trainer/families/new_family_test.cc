@@ -8,6 +8,10 @@
 #include <sstream>
 
 #include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/expect_refused.h"
+#include "tests/unit/trainer/families/tiny/tiny_config.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/tensor_ranks.h"
 #include "trainer/config/key_reference.h"
 #include "trainer/config/recipe.h"
 #include "trainer/config/recipe_check.h"
@@ -19,6 +23,8 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Key;
+using testing::UnorderedElementsAre;
 
 std::string Contents(const std::string& path) {
   std::ifstream file(path);
@@ -102,6 +108,26 @@ TEST_F(NewFamilyTest, PlansMemoryAndPipeline) {
   testing::internal::CaptureStdout();
   RunWith({{"mode", "plan_pipeline"}});
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("stage 0: layers 0 to 1"));
+}
+
+TEST_F(NewFamilyTest, DividesOverRanks) {
+  recipe_["engine"]["tensor_parallel"] = {{"autotp_size", 2}};
+  EXPECT_THAT(CheckRecipe(recipe_.dump(), 2)->message,
+              HasSubstr("model.width is 5, which is not a multiple"));
+  const TinyConfig config;
+  const at::Tensor inputs = at::arange(6.0).view({2, 3});
+  const std::shared_ptr<Model> whole = MakePart(config, 3, {}, 7);
+  const at::Tensor wanted = whole->forward(inputs);
+  for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+         const TensorParallel tensor = {.parts = 2, .part = group.rank(), .group = &group};
+         const std::shared_ptr<Model> part = MakePart(config, 3, tensor, 7);
+         EXPECT_THAT(CutsIn(*part),
+                     UnorderedElementsAre(Key("net.first.weight"), Key("net.first.bias"),
+                                          Key("net.second.weight")));
+         EXPECT_TRUE(at::allclose(part->forward(inputs), wanted));
+       })) {
+    EXPECT_EQ(TextOf(error), "");
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/mlp/mlp_config.h"
 #include "trainer/nn/cross_entropy.h"
+#include "trainer/nn/tensor_parallel/divided_module.h"
 #include "trainer/nn/tensor_parallel/exchanges.h"
 #include "trainer/nn/tensor_parallel/region_seed.h"
 #include "trainer/nn/tensor_parallel/vocabulary.h"
@@ -152,7 +153,7 @@ TEST(TensorParallelTest, InitialPartsHaveWholeModelsBits) {
   padded.pad_token_id = 40;
   for (const ModelConfig& config : {ModelConfig(SmallGpt2()), ModelConfig(padded)}) {
     const std::shared_ptr<Model> whole = MakePart(config, kTokens, {}, 7);
-    EXPECT_THAT(whole->Cuts(), IsEmpty());
+    EXPECT_THAT(CutsIn(*whole), IsEmpty());
     const auto wanted = whole->named_parameters();
     for (const int parts : {2, 4}) {
       for (int part = 0; part < parts; ++part) {

@@ -20,6 +20,9 @@ class TinyModels : public TableFamily<TinyConfig> {
     return json;
   }
   std::vector<std::string> ModelTypes() const override { return {"tiny"}; }
+  std::string TensorParallelRefusal(const ModelConfig& config, int64_t parts) const override {
+    return IndivisibleKey({{"model.width", config.As<TinyConfig>().width}}, parts);
+  }
   WeightNames Names() const override {
     return {.prefix = "net.", .copies = {}, .ignored_endings = {}};
   }
