@@ -35,10 +35,10 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
       MakeSignalCause(pb::Cause::INTERRUPTED, 0, signal_number, "interrupted by " + name);
   out_.Record(action::Record::Kind::kInterrupted, 0, name);
   job_.OnInterrupted(cause);
-  if (!nodes_.running()) return Finish();
+  if (!requests_.running()) return Finish();
   out_.Log(LogLevel::kWarning, again ? name + " again: killing every rank now"
                                      : name + ": stopping every rank (again to kill them at once)");
-  nodes_.StopConnecting();
+  StopConnecting();
   nodes_.Stop(cause, /*kill_now=*/again);
   Bound(now);
 }
@@ -47,7 +47,7 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
 // of the job.
 void EndCore::Detach() {
   if (std::exchange(detaching_, true)) return;
-  nodes_.StopConnecting();
+  StopConnecting();
   detaches_pending_ = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].is_seen()) continue;
@@ -75,6 +75,10 @@ void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
 }
 
 // --- The wait for the nodes ---
+
+void EndCore::StopConnecting() {
+  if (!std::exchange(connecting_stopped_, true)) out_.Do(action::StopConnecting{});
+}
 
 // Starts the time limit for the end, whatever the nodes do.
 void EndCore::Bound(Clock::time_point now) {

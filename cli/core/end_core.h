@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/core/end_decision.h"
 #include "cli/core/job_state.h"
+#include "cli/core/node_requests.h"
 #include "cli/core/session_nodes.h"
 #include "cli/core/session_options.h"
 #include "cli/core/session_outbox.h"
@@ -19,8 +20,9 @@ namespace dslaunch {
 // See SessionCore for what all parts have in common.
 class EndCore {
  public:
-  EndCore(const SessionOptions& options, SessionNodes& nodes, JobState& job, SessionOutbox& out)
-      : options_(options), nodes_(nodes), job_(job), out_(out) {}
+  EndCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
+          JobState& job, SessionOutbox& out)
+      : options_(options), requests_(requests), nodes_(nodes), job_(job), out_(out) {}
 
   // Handles the user's request to end the job. The second signal kills the ranks at once.
   void OnInterrupt(int signal_number, Clock::time_point now);
@@ -29,6 +31,8 @@ class EndCore {
   void OnDetached(const Result<void>& result, Clock::time_point now);
   // Called when the job must end instead of being detached.
   void CancelDetach() { detaching_ = false; }
+  // Stops connecting to nodes for good.
+  void StopConnecting();
   // Starts the time limit of the wait for the nodes, because the job is ending.
   void Bound(Clock::time_point now);
   // Called when nothing more will arrive from a node.
@@ -42,6 +46,7 @@ class EndCore {
   void GiveUpWaiting();
   void Finish();
 
+  bool connecting_stopped() const { return connecting_stopped_; }
   bool was_interrupted() const { return was_interrupted_; }
   bool detaching() const { return detaching_; }
   bool detached() const { return detached_; }
@@ -57,11 +62,13 @@ class EndCore {
   milliseconds dead_after() const { return milliseconds(options_.job.timeouts().dead_ms()); }
 
   const SessionOptions& options_;
+  const NodeRequests& requests_;
   SessionNodes& nodes_;
   JobState& job_;
   SessionOutbox& out_;
   std::set<size_t> given_up_;  // nodes that did not end in time
   size_t needed_ = 0;          // node for whose end the session was last found to be waiting
+  bool connecting_stopped_ = false;
   bool is_bounded_ = false;
   bool is_brief_ = false;  // whether the timer waits for silent nodes only
   bool output_is_dropped_ = false;

@@ -13,7 +13,7 @@ void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::t
   const bool is_first = !rendezvous_lost_;
   // The host reports that the other nodes are lost, which counts only if none of them reports a
   // loss.
-  const bool by_host = index == nodes_.host();
+  const bool by_host = index == requests_.host();
   const bool is_better =
       !by_host && !is_first && (reported_by_host_ || lost.attempt() > rendezvous_lost_->attempt());
   if (is_first || is_better) {
@@ -30,13 +30,13 @@ void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::t
 
 // The report of a single node does not count, because that node may have lost its own network.
 bool FailoverCore::IsHostLost() const {
-  const size_t host = nodes_.host();
+  const size_t host = requests_.host();
   return failing_over_ || nodes_[host].stream_ended || peers_[host].awaits_failover;
 }
 
 bool FailoverCore::IsHostGone(Clock::time_point now) const {
   if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
-  const size_t host = nodes_.host();
+  const size_t host = requests_.host();
   // A host that gives up the rendezvous reports that after its ranks have ended.
   if (nodes_[host].is_empty || peers_[host].awaits_failover) return true;
   return (nodes_[host].stream_ended
@@ -52,7 +52,7 @@ std::vector<FailoverView> FailoverCore::Views(Clock::time_point now) const {
     view.connected = node.is_reached && !node.stream_ended;
     view.awaits_failover = peers_[i].awaits_failover;
     view.was_idle = peers_[i].was_idle;
-    view.will_join = node.is_held;
+    view.will_join = peers_[i].is_held;
     view.spare = node.planned->spare;
     view.is_part = job_.IsPart(i);
     view.silent = node.is_reached && contact_.IsSilent(i, now);
@@ -62,7 +62,7 @@ std::vector<FailoverView> FailoverCore::Views(Clock::time_point now) const {
 
 void FailoverCore::Check(Clock::time_point now) {
   if (!rendezvous_lost_ || failing_over_ || job_.ending()) return;
-  const size_t host = nodes_.host();
+  const size_t host = requests_.host();
   std::vector<FailoverView> views = Views(now);
   const bool may_restart = job_.restarts() < options_.job.policy().max_restarts();
   // The other nodes have left the host for good, so it is ended at once instead of waiting for its
@@ -84,7 +84,7 @@ void FailoverCore::Check(Clock::time_point now) {
 
 void FailoverCore::FailOverTo(size_t host, std::vector<FailoverView> views) {
   failing_over_ = true;
-  request_ = MakeFailoverRequest(host, {.lost_host = nodes_.host(),
+  request_ = MakeFailoverRequest(host, {.lost_host = requests_.host(),
                                         .lost = *rendezvous_lost_,
                                         .attempt = std::max(job_.attempt(), begun_attempt_),
                                         .restarts = job_.restarts(),
@@ -93,6 +93,14 @@ void FailoverCore::FailOverTo(size_t host, std::vector<FailoverView> views) {
                                         .nodes = std::move(views)});
   begun_attempt_ = request_.attempt() + 1;
   out_.Do(action::Failover{host, request_});
+}
+
+// The node would not find a lost rendezvous, and its end would be mistaken for the end of the job.
+void FailoverCore::OnReached(size_t index) {
+  if (!IsHostLost()) return nodes_.Prepare(index);
+  peers_[index].is_held = true;
+  out_.Log(LogLevel::kDebug,
+           nodes_.names()[index] + " is reached again; it waits for a rendezvous");
 }
 
 void FailoverCore::OnAnswered(size_t index, size_t host,
@@ -112,26 +120,26 @@ void FailoverCore::OnAnswered(size_t index, size_t host,
 void FailoverCore::OnFailedOver(const pb::RendezvousOpened& opened) {
   const pb::Cause cause = rendezvous_lost_->cause();
   rendezvous_lost_.reset();
-  const size_t lost = nodes_.host();
-  nodes_.MoveHost(request_.rendezvous_node(), opened);
-  if (nodes_[lost].ended) nodes_.Reconnect(lost);
-  out_.Log(LogLevel::kWarning, job_.OnFailedOver(nodes_.host(), cause,
+  const size_t lost = requests_.host();
+  requests_.MoveHost(request_.rendezvous_node(), opened);
+  if (nodes_[lost].ended) out_.Ask(session_request::Reconnect{lost});
+  out_.Log(LogLevel::kWarning, job_.OnFailedOver(requests_.host(), cause,
                                                  /*keeps_last=*/peers_[lost].awaits_failover));
   for (size_t i = 0; i < nodes_.size(); ++i) Move(i);
 }
 
 void FailoverCore::Move(size_t index) {
-  if (nodes_.TakeHeld(index)) nodes_.Prepare(index);
+  if (std::exchange(peers_[index].is_held, false)) nodes_.Prepare(index);
   const bool follows = std::exchange(peers_[index].awaits_failover, false);
-  if (follows || index == nodes_.host()) out_.Ask(session_request::Keep{index});
-  if (index == nodes_.host()) return;
+  if (follows || index == requests_.host()) out_.Ask(session_request::Keep{index});
+  if (index == requests_.host()) return;
   if (!follows) {
     // The node looks for the lost rendezvous, or cannot be informed of the new one.
     if (nodes_[index].is_reached && !nodes_[index].is_preparing) nodes_.Abandon(index);
     return;
   }
   action::Failover follow{index, request_};
-  const std::vector<std::string> endpoints = nodes_.EndpointsFor(index);
+  const std::vector<std::string> endpoints = requests_.EndpointsFor(index);
   *follow.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
   out_.Do(std::move(follow));
 }
@@ -140,7 +148,7 @@ void FailoverCore::StopWithout(const std::string& why) {
   const pb::Cause cause = rendezvous_lost_->cause();
   rendezvous_lost_.reset();
   out_.Log(LogLevel::kWarning, "no restart: " + why);
-  nodes_.StopConnecting();
+  out_.Ask(session_request::StopConnecting{});
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (peers_[i].awaits_failover && !nodes_[i].stream_ended)
       out_.Do(action::Stop{i, cause, /*kill_now=*/false});

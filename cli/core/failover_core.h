@@ -19,6 +19,7 @@
 #include "cli/core/contact_core.h"
 #include "cli/core/failover_decision.h"
 #include "cli/core/job_state.h"
+#include "cli/core/node_requests.h"
 #include "cli/core/session_nodes.h"
 #include "cli/core/session_options.h"
 #include "cli/core/session_outbox.h"
@@ -37,9 +38,10 @@ class FailoverCore {
     kFailsOverTooEarly,
   };
 
-  FailoverCore(const SessionOptions& options, SessionNodes& nodes, JobState& job,
-               const ContactCore& contact, SessionOutbox& out, PlantedBug bug)
+  FailoverCore(const SessionOptions& options, NodeRequests& requests, SessionNodes& nodes,
+               JobState& job, const ContactCore& contact, SessionOutbox& out, PlantedBug bug)
       : options_(options),
+        requests_(requests),
         nodes_(nodes),
         job_(job),
         contact_(contact),
@@ -51,6 +53,8 @@ class FailoverCore {
   void OnLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
   // Called when the node's stream of events has ended, or when the node runs again.
   void StopAwaiting(size_t index) { peers_[index].awaits_failover = false; }
+  // Prepares a node that is reached again, at once or when there is a rendezvous for it.
+  void OnReached(size_t index);
   // `host` is the node that the request named as the new host.
   void OnAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
   // Begins a failover once the host has certainly ended. Precondition: this process was able to
@@ -65,6 +69,7 @@ class FailoverCore {
   struct Peer {
     bool awaits_failover = false;  // the node has lost its rendezvous
     bool was_idle = false;         // the node had no ranks when it lost its rendezvous
+    bool is_held = false;          // reached again, but there is no rendezvous to join
   };
 
   bool IsHostGone(Clock::time_point now) const;
@@ -76,6 +81,7 @@ class FailoverCore {
   void StopWithout(const std::string& why);
 
   const SessionOptions& options_;
+  NodeRequests& requests_;
   SessionNodes& nodes_;
   JobState& job_;
   const ContactCore& contact_;

@@ -17,14 +17,18 @@ constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the wa
 
 }  // namespace
 
-RunCore::RunCore(const SessionOptions& options, SessionNodes& nodes, JobState& job,
-                 const ContactCore& contact, const FailoverCore& failover, SessionOutbox& out)
+RunCore::RunCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
+                 JobState& job, const EndCore& end, const ContactCore& contact,
+                 const FailoverCore& failover, SessionOutbox& out)
     : options_(options),
+      requests_(requests),
       nodes_(nodes),
       job_(job),
+      end_(end),
       contact_(contact),
       failover_(failover),
-      out_(out) {
+      out_(out),
+      peers_(nodes.size()) {
   for (const Host& planned : options_.plan.nodes)
     most_slots_ = std::max(most_slots_, static_cast<size_t>(planned.slots));
 }
@@ -35,7 +39,7 @@ void RunCore::OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_poin
     most_slots_ = std::max(most_slots_, slots);
     out_.Do(action::ShowRanks{
         options_.shown.CountRanks(event.started().world_size(), nodes_.size(), most_slots_)});
-    nodes_.OnStarted(index);
+    peers_[index].attempts = 0;
   }
   if (event.has_restarting()) newest_success_.reset();
   if (event.has_worker_ended() && event.worker_ended().exit_code() == 0 &&
@@ -85,7 +89,7 @@ void RunCore::OnLinkEnded(size_t index, bool is_empty, const std::string& last_o
     job_.OnLost(index, "the connection to it broke", last_output);
     out_.Record(action::Record::Kind::kLost, index, LostMessage(job_.node(index)));
   }
-  nodes_.Reconnect(index);
+  Reconnect(index);
 }
 
 pb::Cause RunCore::LossOf(size_t index, const std::string& why) const {
@@ -106,7 +110,7 @@ void RunCore::OnBrokenRules(size_t index, const std::string& what) {
 // Before the first ranks run, only the front end knows all nodes. The rendezvous would wait for a
 // node that has not joined yet, and the lost node may be the one that hosts the rendezvous.
 void RunCore::LoseAtStart(size_t index, const std::string& why) {
-  const bool is_host = index == nodes_.host();
+  const bool is_host = index == requests_.host();
   if (job_.attempt() > 0 || job_.ending() || (job_.restartable() && !is_host)) return;
   const pb::Cause cause = LossOf(index, why);
   job_.OnLostAtStart(cause);
@@ -118,7 +122,7 @@ void RunCore::LoseAtStart(size_t index, const std::string& why) {
 // others get time to report that the host is cut off.
 void RunCore::AbandonGivenUp(Clock::time_point now) {
   const milliseconds dead_after(options_.job.timeouts().dead_ms());
-  const bool is_host_ending = failover_.IsHostLost() || nodes_[nodes_.host()].goodbye_said;
+  const bool is_host_ending = failover_.IsHostLost() || nodes_[requests_.host()].goodbye_said;
   for (const size_t index : job_.given_up()) {
     const Clock::time_point since = given_up_at_.try_emplace(index, now).first->second;
     if (!contact_.IsSilent(index, now) && now - since < dead_after) continue;
@@ -134,32 +138,34 @@ void RunCore::OnKept(size_t index) {
 
 // --- Nodes that reconnect ---
 
+void RunCore::Reconnect(size_t index) {
+  if (!job_.restartable() || job_.ending() || end_.connecting_stopped()) return;
+  // The new agent of the host would open an empty rendezvous. The session reconnects once another
+  // node hosts the rendezvous.
+  if (index == requests_.host() || std::exchange(peers_[index].is_tried, true)) return;
+  out_.Log(LogLevel::kDebug, nodes_.names()[index] + " is retried until it is reachable");
+  Connect(index);
+}
+
+void RunCore::Connect(size_t index) { out_.Do(action::Connect{index, ++peers_[index].attempts}); }
+
 bool RunCore::OnConnected(size_t index, Result<NodeAddresses> addresses) {
-  if (nodes_.connecting_stopped()) {
+  if (end_.connecting_stopped()) {
     if (addresses.ok()) out_.Do(action::Abort{index, "the job has ended"});
     return false;
   }
   if (!addresses.ok()) {
-    nodes_.RetryConnect(index);
+    Connect(index);
     return false;
   }
-  nodes_.OnRetried(index);
+  peers_[index].is_tried = false;
   // The node may have become the host after this attempt to reach it began, because its last
   // messages arrived after its connection had ended.
-  if (index == nodes_.host()) {
+  if (index == requests_.host()) {
     out_.Do(action::Abort{index, "it is not needed before another node hosts the rendezvous"});
     return false;
   }
   nodes_.OnReached(index, *std::move(addresses));
-  // The node would not find the lost rendezvous, and its end would be mistaken for the end of the
-  // job.
-  if (failover_.IsHostLost()) {
-    nodes_.Hold(index);
-    out_.Log(LogLevel::kDebug,
-             nodes_.names()[index] + " is reached again; it waits for a rendezvous");
-  } else {
-    nodes_.Prepare(index);
-  }
   return true;
 }
 
@@ -173,21 +179,21 @@ bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
   if (!info.ok()) {
     out_.Record(action::Record::Kind::kFailed, index, info.error().message);
     nodes_.SayGoodbye(index);
-    nodes_.Reconnect(index);
+    Reconnect(index);
     return false;
   }
-  const uint32_t devices = info->device() == nodes_.device() ? info->gpus() : 0;
-  if (nodes_.device() != pb::DEVICE_CPU && std::cmp_less(devices, node.planned->slots)) {
+  const uint32_t devices = info->device() == requests_.device() ? info->gpus() : 0;
+  if (requests_.device() != pb::DEVICE_CPU && std::cmp_less(devices, node.planned->slots)) {
     nodes_.SayGoodbye(index);
     out_.Log(LogLevel::kWarning, name + " stays out: it has " +
-                                     Count(devices, std::string(RowOf(nodes_.device()).noun)) +
+                                     Count(devices, std::string(RowOf(requests_.device()).noun)) +
                                      " for " +
                                      Count(static_cast<size_t>(node.planned->slots), "slot"));
     return false;
   }
-  if (failover_.IsHostLost() || node.prepared_for != nodes_.host()) {
+  if (failover_.IsHostLost() || node.prepared_for != requests_.host()) {
     nodes_.SayGoodbye(index);  // the node's agent knows another host of the rendezvous
-    nodes_.Reconnect(index);
+    Reconnect(index);
     return false;
   }
   const bool first_time = !node.info;
@@ -195,7 +201,7 @@ bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
   nodes_.OnPrepared(index, *std::move(info));
   job_.OnConnected(index);
   out_.Log(LogLevel::kInfo, name + (first_time ? " is connected now" : " is connected again"));
-  nodes_.RunAgain(index);
+  nodes_.Run(index);
   return true;
 }
 

@@ -6,12 +6,15 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "cli/core/contact_core.h"
+#include "cli/core/end_core.h"
 #include "cli/core/failover_core.h"
 #include "cli/core/job_state.h"
+#include "cli/core/node_requests.h"
 #include "cli/core/session_nodes.h"
 #include "cli/core/session_options.h"
 #include "cli/core/session_outbox.h"
@@ -22,14 +25,17 @@ namespace dslaunch {
 // See SessionCore for what all parts have in common.
 class RunCore {
  public:
-  RunCore(const SessionOptions& options, SessionNodes& nodes, JobState& job,
-          const ContactCore& contact, const FailoverCore& failover, SessionOutbox& out);
+  RunCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
+          JobState& job, const EndCore& end, const ContactCore& contact,
+          const FailoverCore& failover, SessionOutbox& out);
 
   void OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   // Returns whether nothing more will arrive from the node.
   bool OnStreamEnd(size_t index);
   void OnBrokenRules(size_t index, const std::string& what);
   void OnLinkEnded(size_t index, bool is_empty, const std::string& last_output);
+  // Tries to reconnect to a lost node, unless the job is ending or continues without it.
+  void Reconnect(size_t index);
   // Handle the results of attempts to reach a node again. Return whether the node is connected.
   bool OnConnected(size_t index, Result<NodeAddresses> addresses);
   bool OnPrepared(size_t index, Result<pb::PreparedNode> info);
@@ -44,14 +50,23 @@ class RunCore {
   void WatchUnevenEnd(Clock::time_point now);
 
  private:
+  struct Peer {
+    int attempts = 0;       // attempts to reconnect to the node since its ranks last started
+    bool is_tried = false;  // an attempt to reach the node is in progress
+  };
+
+  void Connect(size_t index);
   pb::Cause LossOf(size_t index, const std::string& why) const;
 
   const SessionOptions& options_;
+  const NodeRequests& requests_;
   SessionNodes& nodes_;
   JobState& job_;
+  const EndCore& end_;
   const ContactCore& contact_;
   const FailoverCore& failover_;
   SessionOutbox& out_;
+  std::vector<Peer> peers_;                          // indexed by node
   size_t most_slots_ = 0;                            // largest number of slots of a node
   std::map<size_t, Clock::time_point> given_up_at_;  // when nodes were first reported as lost
   // Time of the newest success of a rank in this attempt; nullopt once it is reported.

@@ -13,12 +13,13 @@ SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, P
     : options_(options),
       job_state_(options.plan, options.job.policy()),
       out_(options),
-      nodes_(options, job_state_, out_),
-      start_(options, now, nodes_, out_),
-      end_(options, nodes_, job_state_, out_),
+      requests_(options),
+      nodes_(options, requests_, out_),
+      start_(options, now, requests_, nodes_, job_state_, out_),
+      end_(options, requests_, nodes_, job_state_, out_),
       contact_(options, nodes_, job_state_, end_, out_),
-      failover_(options, nodes_, job_state_, contact_, out_, bug),
-      run_(options, nodes_, job_state_, contact_, failover_, out_),
+      failover_(options, requests_, nodes_, job_state_, contact_, out_, bug),
+      run_(options, requests_, nodes_, job_state_, end_, contact_, failover_, out_),
       goodput_(options.plan, now) {}
 
 SessionCore::Actions SessionCore::Take(Clock::time_point now) {
@@ -38,20 +39,22 @@ void SessionCore::Settle(Clock::time_point now) {
 }
 
 void SessionCore::CarryOut(const SessionRequest& request, Clock::time_point now) {
-  std::visit(Overloaded{[&](const session_request::BeginWatch&) { contact_.SetWatchTimer(now); },
-                        [&](const session_request::LoseAtStart& lose) {
-                          run_.LoseAtStart(lose.node, lose.why);
-                        },
-                        [&](const session_request::StopJob& stop) {
-                          nodes_.StopConnecting();
-                          nodes_.Stop(stop.cause, /*kill_now=*/false, stop.except);
-                          end_.Bound(now);
-                        },
-                        [&](const session_request::BoundEnd&) { end_.Bound(now); },
-                        [&](const session_request::GiveUpWaiting&) { end_.GiveUpWaiting(); },
-                        [&](const session_request::Keep& keep) { run_.OnKept(keep.node); },
-                        [&](const session_request::Finish&) { end_.Finish(); }},
-             request);
+  std::visit(
+      Overloaded{
+          [&](const session_request::BeginWatch&) { contact_.SetWatchTimer(now); },
+          [&](const session_request::LoseAtStart& lose) { run_.LoseAtStart(lose.node, lose.why); },
+          [&](const session_request::StopJob& stop) {
+            end_.StopConnecting();
+            nodes_.Stop(stop.cause, /*kill_now=*/false, stop.except);
+            end_.Bound(now);
+          },
+          [&](const session_request::Reconnect& reconnect) { run_.Reconnect(reconnect.node); },
+          [&](const session_request::StopConnecting&) { end_.StopConnecting(); },
+          [&](const session_request::BoundEnd&) { end_.Bound(now); },
+          [&](const session_request::GiveUpWaiting&) { end_.GiveUpWaiting(); },
+          [&](const session_request::Keep& keep) { run_.OnKept(keep.node); },
+          [&](const session_request::Finish&) { end_.Finish(); }},
+      request);
 }
 
 // --- The start ---
@@ -71,10 +74,12 @@ SessionCore::Actions SessionCore::OnCannotStart(Error error, Clock::time_point n
 SessionCore::Actions SessionCore::OnConnected(size_t index, Result<NodeAddresses> addresses,
                                               Clock::time_point now) {
   if (end_.finished()) return {};
-  if (!nodes_.running())
+  if (!requests_.running()) {
     start_.OnConnected(index, std::move(addresses), now);
-  else if (run_.OnConnected(index, std::move(addresses)))
+  } else if (run_.OnConnected(index, std::move(addresses))) {
     contact_.OnReached(index);
+    failover_.OnReached(index);
+  }
   return Take(now);
 }
 
@@ -82,7 +87,7 @@ SessionCore::Actions SessionCore::OnPrepared(size_t index, Result<pb::PreparedNo
                                              Clock::time_point now) {
   if (end_.finished()) return {};
   nodes_.OnPrepareAnswered(index);
-  if (!nodes_.running()) {
+  if (!requests_.running()) {
     start_.OnPrepared(index, std::move(info), now);
   } else if (run_.OnPrepared(index, std::move(info))) {
     contact_.OnRunAgain(index);
@@ -108,7 +113,7 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
   if (event.has_running() && options_.job.detachable() && !job_state_.ending()) {
     end_.Detach();
   } else if (job_state_.ending()) {
-    nodes_.StopConnecting();
+    end_.StopConnecting();
     end_.Bound(now);
   } else if (event.has_restarting() || event.has_started()) {
     run_.AbandonGivenUp(now);
@@ -171,9 +176,9 @@ SessionCore::Actions SessionCore::OnSignal(int signal_number, Clock::time_point 
         "cannot be suspended, because the ranks on the nodes would continue; Ctrl-C ends the job");
   } else if (signal_number == SIGUSR1 || signal_number == SIGUSR2) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_.running() && nodes_[i].is_seen()) out_.Do(action::Signal{i, signal_number});
+      if (requests_.running() && nodes_[i].is_seen()) out_.Do(action::Signal{i, signal_number});
     }
-  } else if (signal_number == SIGQUIT && nodes_.running() && !end_.was_interrupted()) {
+  } else if (signal_number == SIGQUIT && requests_.running() && !end_.was_interrupted()) {
     action::ShowStacks show;
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (nodes_[i].is_seen()) show.nodes.push_back(i);
@@ -228,7 +233,7 @@ SessionEnd SessionCore::End(const std::string& cancelled) const {
   if (start_.has_failed()) return start_.End();
   JobInfo info = job_state_.Info();
   info.cancelled = cancelled;
-  if (nodes_.running()) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(info)};
+  if (requests_.running()) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(info)};
   SessionEnd end{.kind = SessionEnd::Kind::kInterrupted};
   end.job.cause = *info.interrupted;
   end.lines = {end.job.cause.message() + " before anything was started"};

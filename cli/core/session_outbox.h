@@ -31,6 +31,14 @@ struct StopJob {
   size_t except;
 };
 
+// Tries to reconnect to a node; see RunCore::Reconnect.
+struct Reconnect {
+  size_t node;
+};
+
+// Stops connecting to nodes.
+struct StopConnecting {};
+
 // Starts the time limit for the nodes' ends.
 struct BoundEnd {};
 
@@ -49,7 +57,8 @@ struct Finish {};
 
 using SessionRequest =
     std::variant<session_request::BeginWatch, session_request::LoseAtStart,
-                 session_request::StopJob, session_request::BoundEnd,
+                 session_request::StopJob, session_request::Reconnect,
+                 session_request::StopConnecting, session_request::BoundEnd,
                  session_request::GiveUpWaiting, session_request::Keep, session_request::Finish>;
 
 class SessionOutbox {

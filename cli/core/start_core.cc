@@ -28,9 +28,15 @@ bool IsRetryable(const Error& error) {
 
 }  // namespace
 
-StartCore::StartCore(const SessionOptions& options, Clock::time_point now, SessionNodes& nodes,
-                     SessionOutbox& out)
-    : options_(options), started_at_(now), nodes_(nodes), out_(out), failures_(nodes.size()) {}
+StartCore::StartCore(const SessionOptions& options, Clock::time_point now, NodeRequests& requests,
+                     SessionNodes& nodes, JobState& job, SessionOutbox& out)
+    : options_(options),
+      started_at_(now),
+      requests_(requests),
+      nodes_(nodes),
+      job_(job),
+      out_(out),
+      failures_(nodes.size()) {}
 
 std::string StartCore::SinceStart(Clock::time_point now) const {
   return Seconds(std::chrono::duration_cast<milliseconds>(now - started_at_).count());
@@ -85,13 +91,26 @@ void StartCore::OnAllConnected() {
     if (!failures_[i]) continue;
     out_.Log(LogLevel::kWarning, failures_[i]->message + "; starting without " + nodes_.names()[i]);
     failures_[i].reset();
-    nodes_.SetAbsent(i);
+    nodes_.OnEnded(i, /*is_empty=*/false);
+    job_.OnAbsent(i);
+    requests_.AddAbsent(i);
   }
-  nodes_.ChooseHost();
+  ChooseHost();
   pending_ =
       static_cast<size_t>(std::ranges::count_if(nodes_.all(), &SessionNodes::Node::is_reached));
-  most_preparing_ = std::max(kFewestRequests, kMostRequestBytes / nodes_.RequestBytes());
+  most_preparing_ = std::max(kFewestRequests, kMostRequestBytes / requests_.PrepareBytes());
   PrepareMore();
+}
+
+// Prefers a node with ranks to a spare.
+void StartCore::ChooseHost() {
+  using Node = SessionNodes::Node;
+  const std::vector<Node>& nodes = nodes_.all();
+  auto host = std::ranges::find_if(
+      nodes, [](const Node& node) { return node.is_reached && !node.planned->spare; });
+  if (host == nodes.end()) host = std::ranges::find_if(nodes, &Node::is_reached);
+  requests_.SetHost(static_cast<size_t>(host - nodes.begin()));
+  job_.SetRendezvous(requests_.host());
 }
 
 // --- Preparing ---
@@ -151,15 +170,22 @@ void StartCore::RunAll() {
   out_.Log(LogLevel::kDebug, device->reason);
   pb::RunRequest run;
   *run.mutable_mpi() = *mpi;
-  *run.mutable_rendezvous_endpoints() = nodes_[nodes_.host()].info->rendezvous_endpoints();
+  const size_t host = requests_.host();
+  *run.mutable_rendezvous_endpoints() = nodes_[host].info->rendezvous_endpoints();
   out_.Log(
       LogLevel::kDebug,
-      "the rendezvous is on " + nodes_.names()[nodes_.host()] + ": " +
+      "the rendezvous is on " + nodes_.names()[host] + ": " +
           NameList({run.rendezvous_endpoints().begin(), run.rendezvous_endpoints().end()}, ", "));
   if (!options_.job.detachable()) *run.mutable_shown() = options_.shown.ToProto();
   run.set_device(device->device);
   if (options_.metrics.any()) run.mutable_samples()->set_every_ms(kMetricsSampleMs);
-  nodes_.RunAll(std::move(run));
+  requests_.SetRun(std::move(run));
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].is_reached)
+      nodes_.Run(i);
+    else
+      out_.Ask(session_request::Reconnect{i});
+  }
   out_.Ask(session_request::BeginWatch{});
 }
 

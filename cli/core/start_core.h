@@ -11,6 +11,8 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "cli/core/job_state.h"
+#include "cli/core/node_requests.h"
 #include "cli/core/outcome.h"
 #include "cli/core/session_nodes.h"
 #include "cli/core/session_options.h"
@@ -21,8 +23,8 @@ namespace dslaunch {
 // See SessionCore for what all parts have in common.
 class StartCore {
  public:
-  StartCore(const SessionOptions& options, Clock::time_point now, SessionNodes& nodes,
-            SessionOutbox& out);
+  StartCore(const SessionOptions& options, Clock::time_point now, NodeRequests& requests,
+            SessionNodes& nodes, JobState& job, SessionOutbox& out);
 
   void Start();
   // Called when the job's keys cannot be created.
@@ -37,6 +39,8 @@ class StartCore {
 
  private:
   void OnAllConnected();
+  // Chooses the host of the rendezvous among the nodes that are reached.
+  void ChooseHost();
   void PrepareMore();
   bool CanStartWithoutFailures() const;
   size_t Failures() const;
@@ -47,7 +51,9 @@ class StartCore {
 
   const SessionOptions& options_;
   const Clock::time_point started_at_;
+  NodeRequests& requests_;
   SessionNodes& nodes_;
+  JobState& job_;
   SessionOutbox& out_;
   std::vector<std::optional<Error>> failures_;  // failures of connecting or preparing, by node
   size_t pending_ = 0;                          // answers missing in the current step

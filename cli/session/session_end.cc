@@ -42,8 +42,8 @@ int LaunchSession::ReportDetached() {
 void LaunchSession::Report(const JobEnd& end, bool show) {
   const Clock::time_point now = Clock::now();
   std::vector<std::string> job_dirs;
-  for (size_t i = 0; i < core_.nodes().size(); ++i)
-    job_dirs.push_back(core_.nodes().JobFolderOf(i));
+  for (const SessionNodes::Node& node : core_.nodes().all())
+    job_dirs.push_back(node.info ? node.info->job_dir() : "");
   JobSummary summary = SummarizeJob(options_.job.job_id(), options_.plan, core_.job_state(), end,
                                     job_dirs, now - started_at_);
   if (core_.job_state().attempt() > 0) summary.goodput = core_.goodput().At(now);

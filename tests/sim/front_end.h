@@ -30,7 +30,7 @@ class FrontEnd {
   int failovers() const { return failovers_; }
   bool has_detached() const { return has_detached_; }
   // The job continues, and its nodes may come back.
-  bool takes_nodes() const { return !process_.gone && !core_.nodes().connecting_stopped(); }
+  bool takes_nodes() const { return !process_.gone && !core_.end().connecting_stopped(); }
 
   void Start();
 
