@@ -10,8 +10,8 @@
 #include "base/text/suggest.h"
 #include "base/text/text_table.h"
 #include "cli/plan/yaml_document.h"
+#include "trainer/config/json/other_names.h"
 #include "trainer/config/key_reference.h"
-#include "trainer/config/other_names.h"
 
 namespace dslaunch {
 namespace {

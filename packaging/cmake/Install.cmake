@@ -55,8 +55,8 @@ if(DSLAUNCH_TRAINER)
   set_target_properties(dslaunch_trainer PROPERTIES EXPORT_NAME dslaunch)
   set_target_properties(dslaunch_plugin PROPERTIES EXPORT_NAME plugin)
   install(TARGETS dslaunch_trainer dslaunch_plugin dslaunch_trainer_include dslaunch_trainer_gloo dslaunch_trainer_core
-                  dslaunch_trainer_config dslaunch_trainer_mesh dslaunch_trainer_base dslaunch_proto_contract dslaunch_base dslaunch_base_text
-                  dslaunch_base_os dslaunch_base_pickle
+                  dslaunch_trainer_config dslaunch_trainer_config_json dslaunch_trainer_mesh dslaunch_trainer_base
+                  dslaunch_proto_contract dslaunch_base dslaunch_base_text dslaunch_base_os dslaunch_base_pickle
           EXPORT dslaunch ARCHIVE DESTINATION lib/dslaunch COMPONENT sdk)
   install(EXPORT dslaunch NAMESPACE dslaunch:: FILE dslaunchTargets.cmake DESTINATION lib/cmake/dslaunch COMPONENT sdk)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/dslaunchConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

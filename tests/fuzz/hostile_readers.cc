@@ -27,7 +27,7 @@
 #include "trainer/checkpoint/shared_check.h"
 #include "trainer/checkpoint/write_journal.h"
 #include "trainer/comm/links/store_core.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/config/lora_config.h"
 #include "trainer/config/model_family.h"
 #include "trainer/data/image_file.h"

@@ -26,7 +26,7 @@
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/tensor_ranks.h"
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/config/lora_config.h"
 #include "trainer/config/model_family.h"
 #include "trainer/config/recipe.h"

@@ -10,7 +10,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/config/scheduler_config.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/precision/loss_scaler.h"

@@ -8,7 +8,7 @@
 
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/shards/shards.h"
 
 namespace dslaunch {

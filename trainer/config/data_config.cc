@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 #include "trainer/config/model_family.h"
 
 namespace dslaunch {

@@ -4,7 +4,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/config/auto_values.h"
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 #include "trainer/config/unsupported_keys.h"
 
 namespace dslaunch {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "trainer/config/key_record.h"
+#include "trainer/config/json/key_record.h"
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {

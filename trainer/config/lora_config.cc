@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "trainer/config/json_object.h"
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/json_object.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

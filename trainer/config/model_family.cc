@@ -4,7 +4,7 @@
 #include <set>
 #include <string_view>
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 namespace dslaunch {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer/config/monitor_config.h"
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 #include "trainer/config/profile_names.h"
 
 namespace dslaunch {

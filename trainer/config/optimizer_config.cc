@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <map>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

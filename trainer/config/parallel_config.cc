@@ -4,7 +4,7 @@
 #include <iterator>
 #include <set>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <regex>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

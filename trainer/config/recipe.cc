@@ -4,7 +4,7 @@
 #include <set>
 
 #include "trainer/base/train_error.h"
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 #include "trainer/config/recipe_check.h"
 
 namespace dslaunch {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/config/config_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/config_error.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {

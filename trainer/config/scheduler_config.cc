@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

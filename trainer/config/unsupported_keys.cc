@@ -1,6 +1,6 @@
 #include "trainer/config/unsupported_keys.h"
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 namespace dslaunch {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer/config/zero_config.h"
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 namespace dslaunch {
 namespace {

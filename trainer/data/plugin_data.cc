@@ -8,7 +8,7 @@
 
 #include "dslaunch/plugin.h"
 #include "trainer/base/no_target.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/plugin/plugin_library.h"
 
 namespace dslaunch {

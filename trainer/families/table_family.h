@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 #include "trainer/config/model_family.h"
 
 namespace dslaunch {

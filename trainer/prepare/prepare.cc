@@ -14,7 +14,7 @@
 #include "base/os/usable_cores.h"
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/prepare/input_blocks.h"
 #include "trainer/prepare/token_files.h"
 #include "trainer/text/end_token.h"

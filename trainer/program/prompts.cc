@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/prepare/input_blocks.h"
 #include "trainer/text/json_lines.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/text/unicode.h"
 
 namespace dslaunch {

@@ -8,7 +8,7 @@
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/comm/rank_failure.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 namespace dslaunch {
 namespace {

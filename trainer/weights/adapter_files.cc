@@ -13,7 +13,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/weights/json_file.h"
 #include "trainer/weights/weight_shards.h"
 #include "trainer/weights/weight_sources.h"

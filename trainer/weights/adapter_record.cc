@@ -8,7 +8,7 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/crc32.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/weights/weight_files.h"
 
 namespace dslaunch {

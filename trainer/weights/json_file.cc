@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 namespace dslaunch {
 

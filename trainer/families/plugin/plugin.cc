@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dslaunch/model.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/families/plugin/plugin_config.h"
 #include "trainer/nn/tensor_parallel/tensor_parallel.h"
 #include "trainer/plugin/plugin_library.h"

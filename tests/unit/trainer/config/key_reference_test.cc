@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "trainer/config/key_record.h"
-#include "trainer/config/other_names.h"
+#include "trainer/config/json/key_record.h"
+#include "trainer/config/json/other_names.h"
 
 namespace dslaunch::key_reference_test {
 namespace {

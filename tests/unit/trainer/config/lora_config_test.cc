@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/unit/trainer/expect_refused.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 namespace dslaunch::lora_config_test {
 namespace {

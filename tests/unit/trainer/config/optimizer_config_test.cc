@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/config/scheduler_config.h"
 
 namespace dslaunch::optimizer_config_test {

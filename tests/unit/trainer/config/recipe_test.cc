@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/families/cnn/cnn_config.h"
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/mlp/mlp_config.h"

@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 #include "trainer/families/cnn/cnn_config.h"
 #include "trainer/families/mlp/mlp_config.h"
 #include "trainer/families/plugin/plugin_config.h"

@@ -16,7 +16,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
-#include "trainer/config/config_error.h"
+#include "trainer/config/json/config_error.h"
 #include "trainer/families/decoder/decoder_config.h"
 #include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/families/make_model.h"

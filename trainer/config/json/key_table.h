@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/config/json_object.h"
-#include "trainer/config/key_record.h"
+#include "trainer/config/json/json_object.h"
+#include "trainer/config/json/key_record.h"
 
 namespace dslaunch {
 

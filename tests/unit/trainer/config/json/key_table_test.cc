@@ -1,4 +1,4 @@
-#include "trainer/config/key_table.h"
+#include "trainer/config/json/key_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

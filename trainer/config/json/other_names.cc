@@ -1,4 +1,4 @@
-#include "trainer/config/other_names.h"
+#include "trainer/config/json/other_names.h"
 
 namespace dslaunch {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/config/key_record.h"
+#include "trainer/config/json/key_record.h"
 
 #include <cstdio>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
-#include "trainer/config/json_object.h"
+#include "trainer/config/json/json_object.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "base/text/sanitize.h"
-#include "trainer/config/config_error.h"
-#include "trainer/config/key_record.h"
-#include "trainer/config/other_names.h"
+#include "trainer/config/json/config_error.h"
+#include "trainer/config/json/key_record.h"
+#include "trainer/config/json/other_names.h"
 
 namespace dslaunch {
 namespace {
