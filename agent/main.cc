@@ -1,5 +1,6 @@
-// dslaunch-agent: a node's supervisor and the agent forked from it, or an inspector of a job that
-// runs or ran there. Started by dslaunch over SSH or locally.
+// Implements dslaunch-agent, which dslaunch starts over SSH or locally. The program is a node's
+// supervisor with the agent forked from it, an inspector of a job that runs or ran on this node, or
+// a relay to other nodes.
 #include <fcntl.h>
 #include <malloc.h>
 #include <openssl/crypto.h>
@@ -40,9 +41,9 @@ std::optional<uint32_t> ReadNumber(const char* text) {
   return number;
 }
 
-// Updates the file time of this executable, because copies of the agent that have not been started
-// for long are removed (InstallScript in cli/transport/ssh_bootstrap.h). A failure only makes the
-// copy be removed earlier.
+// Updates the times of this executable's file, because InstallScript
+// (cli/transport/ssh_bootstrap.h) removes copies of the agent that have not been started for long.
+// A failure only makes the copy be removed earlier.
 void NoteStart() {
   char path[4096];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
@@ -73,7 +74,7 @@ bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& opt
   return true;
 }
 
-// Reads the words of "call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
+// Reads the arguments of "call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
 dslaunch::CallBackOptions ReadCallBackOptions(char** argv) {
   dslaunch::CallBackOptions options;
   options.nonce = argv[3];
@@ -106,10 +107,10 @@ int Run(int argc, char** argv) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
     return 0;
   }
-  // Started by an agent.
+  // An agent starts this mode.
   if (argc == 2 && std::strcmp(argv[1], "pmi") == 0)
     return dslaunch::RunMpiServer(/*library=*/nullptr, "dslaunch-pmi");
-  // MODE --nonce HEX ...
+  // All other modes are MODE --nonce HEX ...
   const bool has_nonce =
       argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && dslaunch::IsHex(argv[3]);
   const std::string mode = has_nonce ? argv[1] : "";
@@ -156,7 +157,7 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // One heap for all threads, because most of them allocate only a few small objects.
+  // Uses one heap for all threads, because most of them allocate only a few small objects.
   mallopt(M_ARENA_MAX, 1);
   // Ignores the node's openssl.cnf: it may name modules, which a static program cannot load.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);

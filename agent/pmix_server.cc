@@ -1,7 +1,7 @@
 #include "agent/pmix_server.h"
 
 #ifdef DSLAUNCH_HAS_PMIX_SERVER
-// Defined in pmix_program.s.
+// The two symbols are defined in pmix_program.s.
 extern "C" const char dslaunch_pmix_program[];
 extern "C" const char dslaunch_pmix_program_end[];
 

@@ -1,5 +1,5 @@
-// The program dslaunch-pmix, embedded in the agent: a node needs only OpenPMIx's library to connect
-// ranks of Open MPI.
+// Embeds the program dslaunch-pmix in the agent, so that a node needs only OpenPMIx's library to
+// connect ranks of Open MPI.
 #pragma once
 
 #include <string_view>

@@ -2,7 +2,8 @@
 // libraries of the node. Those may belong to another glibc and crash the agent. Static programs of
 // glibc load libraries to resolve names (NSS) and in dlopen. The agent needs neither: it gets only
 // numeric addresses, looks accounts up through base/os/accounts.h, and runs nvidia-smi for GPUs.
-// The callers are our own numeric lookups, and code in gRPC, c-ares and OpenSSL for other programs.
+// The callers are the agent's numeric lookups, and parts of gRPC, c-ares and OpenSSL that the agent
+// does not need.
 #include <arpa/inet.h>
 #include <dlfcn.h>  // Dl_info
 #include <net/if.h>
@@ -21,7 +22,7 @@
 
 namespace {
 
-// The result of getaddrinfo in one allocation.
+// Holds the result of getaddrinfo in one allocation.
 struct NumericAddress {
   addrinfo info{};
   sockaddr_storage address{};
@@ -32,7 +33,7 @@ bool ReadNumber(std::string_view text, uint32_t& number) {
   return status == std::errc() && end == text.data() + text.size();
 }
 
-// Reads a scope, as in "fe80::1%eth0" or "fe80::1%2".
+// Reads the scope of an address, such as "eth0" of "fe80::1%eth0" or "2" of "fe80::1%2".
 bool ReadScope(const std::string& scope, uint32_t& index) {
   index = if_nametoindex(scope.c_str());
   return index != 0 || ReadNumber(scope, index);
@@ -53,7 +54,8 @@ bool ReadAddress(std::string_view host, sockaddr_storage& address) {
          ReadScope(std::string(host.substr(percent + 1)), v6.sin6_scope_id);
 }
 
-// Sets the address for a missing host: any address to listen at, otherwise this machine.
+// Sets the address for a missing host: the wildcard address if `passive`, else the loopback
+// address.
 void SetDefaultAddress(int family, bool passive, sockaddr_storage& address) {
   if (family == AF_INET6) {
     auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
@@ -77,7 +79,8 @@ bool Put(const std::string& text, char* to, socklen_t size) {
 
 extern "C" {
 
-// Supports only numeric hosts and ports, with one result. Everything else is EAI_NONAME.
+// Supports only numeric hosts and ports and returns one result. Fails with EAI_NONAME for other
+// hosts.
 int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** result) {
   uint32_t port = 0;
   if (service != nullptr && (!ReadNumber(service, port) || port > UINT16_MAX)) return EAI_SERVICE;

@@ -22,7 +22,7 @@ const std::vector<AcceleratorRow>& AcceleratorTable() {
        .tool = "nvidia-smi",
        .interface_variables = {"NCCL_SOCKET_IFNAME"},
        .read = ReadNvidia},
-      // HIP prefers HIP_VISIBLE_DEVICES. RCCL reads NCCL's variables.
+      // HIP prefers HIP_VISIBLE_DEVICES to CUDA_VISIBLE_DEVICES. RCCL reads NCCL's variables.
       {.device = pb::DEVICE_ROCM,
        .option = "rocm",
        .name = "ROCm",

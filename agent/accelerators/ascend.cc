@@ -12,7 +12,8 @@ std::vector<Accelerator> ReadAscend(const std::string& root, const LookUpVariabl
     Accelerator& npu = npus.emplace_back();
     npu.name = "Ascend NPU";
     npu.file = file;
-    // Files and PCI addresses are not in the same order, so a device's own address is not known.
+    // Device files and PCI addresses may have different orders, so the PCI address of a single
+    // device is unknown. Only a NUMA node that all devices share is reliable.
     npu.numa_node = CommonNumaNode(root, kHuawei, {kProcessingAccelerator});
   }
   return npus;

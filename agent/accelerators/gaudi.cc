@@ -9,9 +9,9 @@ namespace {
 constexpr uint64_t kHabana = 0x1da3;
 
 struct Subsystem {
-  std::string_view folder;  // folder of /sys
-  std::string_view prefix;  // name of a device without its number
-  std::string_view files;   // device files without their numbers
+  std::string_view folder;  // folder below /sys that lists devices
+  std::string_view prefix;  // name of a device without the number
+  std::string_view files;   // path of a device file without the number
 };
 
 constexpr Subsystem kSubsystems[] = {{"/sys/class/accel", "accel", "/dev/accel/accel"},
@@ -36,7 +36,7 @@ std::vector<Accelerator> ReadGaudi(const std::string& root, const LookUpVariable
       const std::string type = ReadLine(device + "/device_type");
       hpu.name = type.empty() ? "Gaudi" : type;
     }
-    if (!found.empty()) break;  // a driver has one of the two
+    if (!found.empty()) break;  // a driver provides only one of the two subsystems
   }
   std::ranges::sort(found, {}, &Accelerator::number);
   return found;

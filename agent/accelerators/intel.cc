@@ -11,10 +11,11 @@ namespace {
 
 constexpr uint64_t kIntel = 0x8086;
 constexpr uint64_t kOtherDisplay = 0x0380;      // PCI class of data center GPUs
-constexpr char kIntegrated[] = "0000:00:02.0";  // PCI address of graphics in the processor
+constexpr char kIntegrated[] = "0000:00:02.0";  // PCI address of integrated graphics
 
-// Returns the number of tiles of a card: folders of the xe driver, or of i915. Of other GPUs than
-// those for data centers, i915 lists units that are not tiles.
+// Returns the number of tiles of a card, at least 1: folders of the xe driver, or of i915. The
+// folders of i915 count only for data center GPUs, because other GPUs list units there that are not
+// tiles.
 int TilesOf(const std::string& card, const std::string& device) {
   const size_t by_xe = NumbersIn(device, "tile").size();
   const uint64_t pci_class = ReadFileNumber(device + "/class").value_or(0) >> 8;
@@ -22,7 +23,7 @@ int TilesOf(const std::string& card, const std::string& device) {
   return static_cast<int>(std::max({by_xe, by_i915, size_t{1}}));
 }
 
-// Whether variables number whole GPUs.
+// Returns whether variables number whole GPUs instead of tiles.
 bool IsComposite(const LookUpVariable& getenv) {
   const char* const hierarchy = getenv("ZE_FLAT_DEVICE_HIERARCHY");
   return hierarchy != nullptr && std::string_view(hierarchy) == "COMPOSITE";
@@ -32,7 +33,7 @@ bool IsComposite(const LookUpVariable& getenv) {
 
 std::vector<Accelerator> ReadIntel(const std::string& root, const LookUpVariable& getenv) {
   const std::string cards = root + "/sys/class/drm/card";
-  std::map<std::string, int> by_address;  // Level Zero numbers GPUs by PCI address
+  std::map<std::string, int> by_address;  // key: PCI address, by which Level Zero numbers GPUs
   for (const int card : NumbersIn(root + "/sys/class/drm", "card")) {
     std::error_code ignored;
     const std::filesystem::path link(cards + std::to_string(card) + "/device");

@@ -1,4 +1,4 @@
-// The accelerators of this machine that a job may use.
+// Finds the accelerators of this machine that a job may use.
 #pragma once
 
 #include <string>
@@ -10,24 +10,24 @@
 namespace dslaunch {
 
 struct NodeAccelerators {
-  const AcceleratorRow* row = nullptr;      // NVIDIA's if the machine has no accelerator
-  std::vector<Accelerator> installed = {};  // usable devices, whatever the variables are
-  std::vector<Accelerator> numbered = {};   // see NumberedDevices()
-  std::vector<Accelerator> visible = {};    // see VisibleTo()
-  // The kind, or DEVICE_CPU if no device is installed.
+  const AcceleratorRow* row = nullptr;      // NVIDIA's row if the machine has no accelerator
+  std::vector<Accelerator> installed = {};  // usable devices, regardless of variables
+  std::vector<Accelerator> numbered = {};   // devices that filters count; see NumberedDevices()
+  std::vector<Accelerator> visible = {};    // devices that programs see; see VisibleTo()
+  // Returns the kind of `row`, or DEVICE_CPU if no device is installed.
   pb::Device device() const { return installed.empty() ? pb::DEVICE_CPU : row->device; }
 };
 
-// Reads the devices of kind `wanted`. DEVICE_AUTO and DEVICE_CPU stand for the first kind of the
-// table with a visible device, else the first with an installed one; with `only_cuda` for
-// NVIDIA's. `each_alone`: as for SeeThrough(). Fails with kUsage for a variable that lists a device
-// twice.
+// Reads the devices of kind `wanted`. For DEVICE_AUTO and DEVICE_CPU, reads the first kind of
+// AcceleratorTable() with a visible device, else the first kind with an installed device; with
+// `only_cuda`, reads NVIDIA's devices. `each_alone`: see SeeThrough(). Fails with kUsage if a
+// variable lists a device twice.
 Result<NodeAccelerators> FindAccelerators(pb::Device wanted, bool only_cuda,
                                           const LookUpVariable& getenv, bool each_alone = false,
                                           const std::string& root = "");
 
-// Returns a device file of any vendor that exists but that this process may not open, such as
-// "/dev/kfd"; empty if there is none.
+// Returns a device file of any vendor, such as "/dev/kfd", that exists but that this process may
+// not open; empty if there is no such file.
 std::string FindUnusableFile(const std::string& root);
 
 }  // namespace dslaunch

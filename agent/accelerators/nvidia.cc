@@ -12,8 +12,8 @@ constexpr char kList[] = "/proc/driver/nvidia/gpus";
 constexpr uint64_t kNvidia = 0x10de;
 constexpr uint64_t kVga = 0x0300, k3d = 0x0302;  // PCI classes
 
-// Returns the PCI addresses of the GPUs that a program can use, in order; empty strings if the
-// driver lists none.
+// Returns the PCI addresses of the GPUs that a program can use, in order. If the driver lists no
+// GPUs, returns an empty string for each device file.
 std::vector<std::string> UsableAddresses(const std::string& root) {
   std::vector<std::string> addresses = NamesIn(root + kList);
   const std::vector<int> files = NumbersIn(root + "/dev", "nvidia");

@@ -10,35 +10,37 @@
 
 namespace dslaunch {
 
-// Returns nullopt unless all of `text` is a decimal number from 0 to INT_MAX.
+// Returns `text` as a number; nullopt unless all of it is a decimal number from 0 to INT_MAX.
 std::optional<int> WholeNumber(std::string_view text);
 
 // Returns the file's first line without a trailing newline; empty if it cannot be read.
 std::string ReadLine(const std::string& path);
 
-// Reads a decimal number, or a hexadecimal one after 0x; nullopt if there is none.
+// Reads the number at the start of a file, decimal or hexadecimal after 0x; nullopt if the file has
+// none.
 std::optional<uint64_t> ReadFileNumber(const std::string& path);
 
-// Returns the value of the line "KEY: value" or "KEY value" of a text; empty if there is none.
+// Returns the value of the first line "KEY: value" or "KEY value" of a text; empty if there is no
+// such line.
 std::string ValueIn(std::string_view text, std::string_view key);
 
 // Returns at most 64 KiB of a file; empty if it cannot be read.
 std::string ReadText(const std::string& path);
 
-// Returns the NUMA node in a PCI device's folder, 0 if the kernel knows none; nullopt: no such
-// file.
+// Returns the NUMA node in a PCI device's folder, 0 if the kernel reports none; nullopt if the
+// folder has no such file.
 std::optional<int> NumaNodeIn(const std::string& device_folder);
 
-// Returns the NUMA node that all PCI devices of a vendor have whose class (0x0302) is one of
-// `classes`; nullopt: there are none, or they have different ones.
+// Returns the NUMA node that all PCI devices of `vendor` share whose class (such as 0x0302) is in
+// `classes`. Returns nullopt if there is no such device, or if their nodes differ or are unknown.
 std::optional<int> CommonNumaNode(const std::string& root, uint64_t vendor,
                                   std::initializer_list<uint64_t> classes);
 
-// Whether this process may open the device file. A file that is not there, or that the permissions
-// forbid, is not usable.
+// Returns whether this process may open the device file for reading and writing; false also if the
+// file does not exist.
 bool IsUsableFile(const std::string& path);
 
-// Returns the numbers N of the names PREFIXN in `folder`, ascending: 3 for "davinci3".
+// Returns the numbers N of the names PREFIXN in `folder`, ascending: 3 for the name "davinci3".
 std::vector<int> NumbersIn(const std::string& folder, std::string_view prefix);
 
 }  // namespace dslaunch

@@ -31,8 +31,9 @@ namespace {
 
 constexpr milliseconds kConnectWithin(60'000);   // the front end's own limit is shorter, mostly
 constexpr milliseconds kFlushWithin(2'000);      // limit for sending the agent's last bytes
-constexpr milliseconds kAgentEndsWithin(5'000);  // limit for an agent without front end
-// mpirun and srun forward these, and Slurm warns of the end of a step and ends it by them.
+constexpr milliseconds kAgentEndsWithin(5'000);  // limit for the exit of an agent without front end
+// Signals that mpirun and srun forward, or with which Slurm announces and enforces the end of a
+// step.
 constexpr int kPassedSignals[] = {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
 // Prefixes of the variables that mpirun and its daemons set.
 constexpr std::string_view kMpiPrefixes[] = {"OMPI_", "PMIX_", "ORTE_", "PRTE_", "PMI_"};
@@ -52,8 +53,8 @@ int Fail(const std::string& why, ExitCode code = ExitCode::kUnavailable) {
   return ToInt(code);
 }
 
-// Forks the agent without executing it, so that OpenSSL is set up only once. Returns its process,
-// or -1 with errno.
+// Forks the agent without executing it again, so that OpenSSL is initialized only once. Returns the
+// process ID, or -1 with errno set.
 pid_t StartAgent(const std::function<int()>& run_agent, SocketPair& pair) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -69,7 +70,7 @@ pid_t StartAgent(const std::function<int()>& run_agent, SocketPair& pair) {
 
 class CallBack {
  public:
-  // `agent`: its process, whose stdin and stdout are the other end of `stream`.
+  // `agent`: process ID of the agent, whose stdin and stdout are the other end of `stream`.
   CallBack(const CallBackOptions& options, asio::ssl::context tls, pid_t agent, UniqueFd stream)
       : options_(options), tls_(std::move(tls)), agent_(agent), stream_(std::move(stream)) {}
 
@@ -92,7 +93,7 @@ class CallBack {
            "; check that a firewall lets the nodes reach the machine where dslaunch runs";
   }
 
-  // The agent reads end of file, and ends.
+  // Closes the stream, so the agent reads end of file and exits.
   void StopSearch() {
     failure_ = Fail(CannotReach());
     search_.Stop();
@@ -131,8 +132,8 @@ class CallBack {
     if (failure_ != 0) exit_code_ = failure_;
     const std::string line = FormatCallBackLine(
         {CallBackLine::Kind::kEnded, options_.place, std::to_string(exit_code_)}, options_.nonce);
-    (void)!write(STDOUT_FILENO, line.data(),
-                 line.size());  // if the launcher is gone, its nodes end too
+    // A failed write is ignored: the launcher has exited, which ends its nodes too.
+    (void)!write(STDOUT_FILENO, line.data(), line.size());
     if (relay_)
       StopAfter(kFlushWithin);
     else
@@ -158,7 +159,7 @@ class CallBack {
                         }};
   std::shared_ptr<TlsRelay> relay_;
   const pid_t agent_;
-  UniqueFd stream_;  // empty once the relay has it
+  UniqueFd stream_;  // socket of the agent; empty once `relay_` owns it
   bool has_ended_ = false;
   int failure_ = 0;  // the exit code if the front end was not reached; else 0
   int exit_code_ = ToInt(ExitCode::kUnavailable);
@@ -185,7 +186,7 @@ int RunCallBack(const CallBackOptions& options) {
     return ToInt(ExitCode::kIo);
   CallBack call_back(options, *std::move(tls), agent, std::move(pair->ours));
   const int exit_code = call_back.Run();
-  ::_exit(exit_code);  // because freeing OpenSSL's memory takes long
+  ::_exit(exit_code);  // skips freeing OpenSSL's memory, which takes long
 }
 
 }  // namespace dslaunch

@@ -16,8 +16,8 @@ int RunRelay(const std::string& nonce, const std::string& build_id) {
   if (!WriteHello(nonce, build_id)) return ToInt(ExitCode::kIo);
   prctl(PR_SET_NAME, "dslaunch-relay");
   // Slurm ends a step by sending signals to all of its processes. The relay has to survive them
-  // while the nodes stop in order. Handlers are used because the relay's programs would inherit
-  // ignored signals.
+  // while the nodes stop in order, so it handles them. If it ignored them, its programs would
+  // inherit that.
   for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2})
     std::signal(signal, [](int) {});
   asio::io_context loop(1);

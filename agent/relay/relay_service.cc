@@ -27,7 +27,8 @@ namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
 constexpr size_t kStderrTailBytes = 4096;
-// Limits the wait for output after the exit, because a child left behind may hold stdout open.
+// Limits the wait for output after a program's exit, because a child that it left behind may hold
+// stdout open.
 constexpr milliseconds kLastOutputWithin(500);
 constexpr char kOwnExecutable[] = "/proc/self/exe";
 
@@ -43,8 +44,8 @@ std::string TailOf(const UniqueFd& file) {
 
 }  // namespace
 
-// One call. gRPC's threads only post to the loop. At most one read, one write and the finish are
-// pending; the object is destroyed on the loop once gRPC has released it.
+// Handles one call. gRPC's threads only post to the loop. At most one read, one write and the
+// finish are pending. The object is destroyed on the loop's thread once gRPC has released it.
 class RelayService::Program final
     : public grpc::ServerBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
       public std::enable_shared_from_this<Program> {
@@ -103,7 +104,8 @@ class RelayService::Program final
     }
     asio::async_write(socket_, asio::buffer(input_.data()),
                       [self = shared_from_this()](std::error_code, size_t) {
-                        // A program that reads no more input reports that by its exit.
+                        // Ignores a failed write, because a program that reads no more input
+                        // reports that by its exit.
                         if (!self->is_finished_) self->StartRead(&self->input_);
                       });
   }
@@ -152,7 +154,7 @@ class RelayService::Program final
   }
 
   void OnOutput(bool ok, size_t size) {
-    if (has_output_ended_) return;  // stopped waiting for more output
+    if (has_output_ended_) return;  // the wait for more output has timed out
     if (!ok) {
       has_output_ended_ = true;
       return End();
@@ -183,7 +185,7 @@ class RelayService::Program final
 
   void Cancel() {
     if (pid_ > 0 && !is_agent_)
-      ::kill(-pid_, SIGKILL);  // not reaped, so the process group still exists
+      ::kill(-pid_, SIGKILL);  // the process group exists because the program is not reaped yet
     CloseSocket();
     FinishOnce(grpc::Status::CANCELLED);
   }
@@ -202,7 +204,7 @@ class RelayService::Program final
   pb::ProgramInput input_;
   pb::ProgramOutput output_;
   std::array<char, kChunkBytes> chunk_;
-  pid_t pid_ = -1;  // -1 once the program is reaped
+  pid_t pid_ = -1;  // -1 before the start and once the program is reaped
   bool is_agent_ = false;
   bool has_started_ = false;
   bool has_output_ended_ = false;

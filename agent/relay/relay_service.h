@@ -1,4 +1,4 @@
-// The relay's service, see proto/relay.proto.
+// Implements the service of proto/relay.proto, which runs programs on a relay's node.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,12 +12,12 @@
 
 namespace dslaunch {
 
-// Calls are passed to the loop and run on its thread. That thread starts the programs; all except
-// the agent get SIGTERM when it ends.
+// Runs programs for the front end. Calls are posted to the loop and run on its thread. That thread
+// starts the programs; when it ends, all of them except the agent get SIGTERM.
 class RelayService final : public pb::Relay::CallbackService {
  public:
-  // The loop must outlive the service, and the service every call. Reaps the children of this
-  // process.
+  // `loop` must outlive the service, and the service must outlive every call. Handles SIGCHLD and
+  // reaps the programs.
   explicit RelayService(asio::io_context& loop);
   ~RelayService() override;
 
@@ -31,7 +31,7 @@ class RelayService final : public pb::Relay::CallbackService {
 
   asio::io_context& loop_;
   asio::signal_set child_ended_;
-  std::map<pid_t, std::weak_ptr<Program>> programs_;  // running programs
+  std::map<pid_t, std::weak_ptr<Program>> programs_;  // running programs by process ID
 };
 
 }  // namespace dslaunch
