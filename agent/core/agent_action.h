@@ -1,5 +1,5 @@
-// The actions of AgentCore. Each is carried out at once and in order. Where AgentCore expects an
-// answer, the comment names the event that delivers it.
+// Declares the actions of AgentCore. Each is carried out at once and in order. Where AgentCore
+// expects an answer, the comment names the event that delivers it.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@
 namespace dslaunch {
 namespace agent_action {
 
-// One line for the agent's log.
+// Writes one line to the agent's log.
 struct Log {
   std::string text;
 };
@@ -38,12 +38,12 @@ struct EmitStatus {
   StatusKind kind = StatusKind::kProgress;
 };
 
-// Sends the last event after the output of the ranks. A second one has no effect.
+// Sends the last event after the output of the ranks. A second EndEvents has no effect.
 struct EndEvents {
   pb::NodeDone done;
 };
 
-// Stops sending to the front end, which is gone. Viewers remain.
+// Stops sending to the front end, which has exited or detached. Viewers stay connected.
 struct DetachFrontEnd {};
 
 // Sends the output of a started rank, which writes to stdout.log and stderr.log in `folder`.
@@ -56,20 +56,20 @@ struct FollowRank {
 
 // Ends the output of the ranks followed so far.
 struct EndRankOutput {
-  bool others_follow = false;  // ranks of another attempt start after this output is sent
+  bool others_follow = false;  // true if ranks of another attempt start after this output is sent
 };
 
 struct SendToSupervisor {
   pb::SupervisorRequest request;
 };
 
-// The attempt is set; the edge adds the sender.
+// Sends a message to the rendezvous. The attempt is set; NodeAgent adds the sender.
 struct SendToRendezvous {
   pb::AgentMessage message;
 };
 
-// Begins heartbeats: one at once, and then one every `interval`. The rendezvous gets one of
-// `ticks_per_beat`. None is sent while the loop has not turned for `patience`.
+// Begins heartbeats: the first at once, then one every `interval`. Of `ticks_per_beat` heartbeats,
+// the rendezvous gets one. None is sent while the loop has not turned for `patience`.
 struct StartHeart {
   milliseconds interval{0};
   milliseconds patience{0};
@@ -83,16 +83,16 @@ struct FindRendezvous {
   milliseconds limit{0};
 };
 
-// Opens the stream and sends `join` first, completed by what the machine knows: its identity, the
-// addresses and the port that it has reserved.
+// Opens the stream to the rendezvous and sends `join` first, after adding the identity of this
+// machine, its addresses and the port that it has reserved.
 struct JoinRendezvous {
-  // Whether to join this node's own rendezvous instead of the one found last.
+  // True to join this node's own rendezvous instead of the rendezvous that was found last.
   bool in_process = false;
   pb::Join join;
 };
 
-// Closes the stream, and this node's own rendezvous first if it has one: the
-// others must not see our disconnection as a failure.
+// Closes the stream to the rendezvous. Before that, closes this node's own rendezvous if it has
+// one, because the other nodes must not see the disconnection as a failure.
 struct LeaveRendezvous {};
 
 // Plans the ranks of this node and makes their folders. Answer: WorkersCore::OnPlanned.
@@ -105,9 +105,9 @@ struct PlanWorkers {
 struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
-  bool all_ended_well = false;  // this was the last worker, and each has succeeded or may be lost
-  bool tolerated = false;       // the loss of this rank is tolerated
-  bool given_up = false;        // the other ranks had given this rank up
+  bool all_ended_well = false;  // true if all workers have ended, and succeeded or may be lost
+  bool tolerated = false;       // true if the loss of this rank is tolerated
+  bool given_up = false;        // true if the other ranks had given this rank up
 };
 
 // Starts the MPI server of this node's ranks unless it runs, because ranks of other nodes use MPI.
@@ -118,31 +118,32 @@ struct AskMpiServer {
   uint32_t local_rank = 0;
 };
 
-// Reads what the threads of a worker do, or with `flight` what its Flight Recorder holds. With
-// `text` shows the user that text and the threads; with `look` calls WorkersCore::OnInspected.
+// Reads what the threads of a worker do or, with `flight`, the content of its Flight Recorder. With
+// `text`, shows the user that text and the threads. With `look`, calls WorkersCore::OnInspected.
 struct InspectWorker {
   RankPlace place;
   std::string text;
   uint64_t look = 0;
-  uint32_t looks = 1;  // number of looks for the user, a second apart; `look` gets the last one
+  uint32_t looks = 1;  // number of looks for the user, one second apart; `look` gets the last
   bool flight = false;
 };
 
-// Reserves a port for rank 0 of the next attempt; the one held so far is released. With `check`
-// tests what JobSpec.node_check names, too. A later ReservePort replaces this one. Answer:
-// OnPortReserved.
+// Reserves a port for rank 0 of the next attempt, and releases the port that is held so far. With
+// `check`, also runs the tests of JobSpec.node_check. A later ReservePort replaces this one.
+// Answer: OnPortReserved.
 struct ReservePort {
   bool check = false;
 };
 
-// Ends what the workers had started, because the supervisor is gone. Answer: OnAllReaped.
+// Ends the processes that the workers had started, because the supervisor has ended. Answer:
+// OnAllReaped.
 struct SweepOrphans {
   std::vector<pid_t> groups;
   std::string cgroup;  // empty if the workers had no cgroup
 };
 
-// Connects to the agent of `candidate`, within `limit`, and sends `vote`; a vote that was sent
-// before is withdrawn. Answer: MajorityCore::OnVoteAnswer, if there is one.
+// Connects to the agent of `candidate` within `limit`, and sends `vote`. Withdraws a vote that was
+// sent before. Answer: MajorityCore::OnVoteAnswer, if the candidate answers.
 struct SendVote {
   uint32_t candidate = 0;
   std::string endpoint;
@@ -150,7 +151,7 @@ struct SendVote {
   pb::Vote vote;
 };
 
-// Ends the connection of the last SendVote.
+// Withdraws the vote of the last SendVote by closing its connection.
 struct WithdrawVote {};
 
 // Answers the agent that sent a vote, and closes its connection.
@@ -159,13 +160,14 @@ struct AnswerVote {
   pb::VoteAnswer answer;
 };
 
-// Opens a rendezvous here, in place of the lost one. Answer: MajorityCore::OnRendezvousOpened.
+// Opens a rendezvous on this node in place of the lost one. Answer:
+// MajorityCore::OnRendezvousOpened.
 struct OpenRendezvous {
   pb::FailoverRequest last;
 };
 
-// Writes the result of the job to a file, because no front end received it. The edge adds the times
-// of the job.
+// Writes the result of the job to a file, because no front end received it. NodeAgent adds the
+// times of the job.
 struct WriteResult {
   pb::JobResult result;
 };

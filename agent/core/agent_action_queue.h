@@ -1,4 +1,4 @@
-// The order in which the actions of AgentCore are carried out, by NodeAgent and by the simulator.
+// Orders the actions of AgentCore, for NodeAgent and for the simulator.
 #pragma once
 
 #include <deque>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// First in, first out: actions that follow from an action are carried out after all earlier ones.
-// One thread.
+// A first-in, first-out queue: actions that follow from an action are carried out after all earlier
+// ones. Used by one thread.
 class AgentActionQueue {
  public:
   // Calls `carry_out` with each action, until none is left. Returns false at once if called from

@@ -14,7 +14,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDefaultTick(500);
-constexpr int kLoopPatience = 5;  // multiple of dead_ms, or of the lease; disks may be slow
+// Patience of the loop as a multiple of dead_ms, because disks may be slow.
+constexpr int kLoopPatience = 5;
 
 pb::Cause StepSignalCause(const NodeJob& job, int signal_number) {
   pb::Cause cause = job.Cause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
@@ -100,8 +101,8 @@ void AgentCore::OnPrepared() {
   out_.SendToSupervisor(std::move(request));
   const auto patience =
       std::max(kLoopPatience * milliseconds(timeouts.dead_ms()), milliseconds(timeouts.lease_ms()));
-  // Two ticks make a heartbeat. Each tick is one if so few fit into the patience of other nodes
-  // that one late heartbeat would count.
+  // Usually two ticks make a heartbeat. If other nodes wait so briefly for heartbeats that a late
+  // one would count as silence, every tick makes a heartbeat.
   const bool is_tight = 2 * timeouts.heartbeat_ms() > timeouts.suspect_ms();
   out_.Do(agent_action::StartHeart{
       .interval = tick_interval(), .patience = patience, .ticks_per_beat = is_tight ? 1u : 2u});
@@ -121,7 +122,7 @@ void AgentCore::OnDetach(const std::string& socket_path, Clock::time_point now,
   if (front_end_.detached()) return;
   front_end_.OnDetach(socket_path, now);
   majority_.OnDetach(now, boot_now);
-  // No front end can choose another rendezvous any more.
+  // After a detachment no front end can choose another rendezvous, so the nodes elect it.
   if (membership_.awaits_failover() && majority_.MayElect())
     out_.Ask(agent_request::Elect{membership_.lost_by()});
 }
@@ -282,7 +283,7 @@ void AgentCore::OnAllReaped(const TeardownCore::Left& left, Clock::time_point no
 
 // --- The end ---
 
-// Called before the next attempt, or before the node joins another rendezvous.
+// Ends all ranks before the next attempt, or before the node joins another rendezvous.
 void AgentCore::DrainRanks() {
   if (workers_.phase() > WorkersCore::Phase::kDraining) return;
   if (workers_.phase() == WorkersCore::Phase::kDraining) return workers_.BeginDrain();
@@ -297,7 +298,7 @@ void AgentCore::Stop(const pb::Cause& cause, bool kill_now) {
   goodput_.OnCause(cause);
   if (!workers_.stopping()) workers_.BeginStop();
   mpi_.EndHeld();
-  // Programs expect Ctrl-C to have the same effect as at a terminal.
+  // Programs expect Ctrl-C to have the same effect as at a terminal, so they get SIGINT.
   const bool by_ctrl_c = cause.kind() == pb::Cause::INTERRUPTED && cause.signal() == SIGINT;
   workers_.Stop(kill_now, by_ctrl_c && job_.spec().stop_signal() == 0 ? SIGINT : 0);
 }

@@ -1,6 +1,6 @@
-// The decisions of a node's agent, without processes, sockets and files: its actions for each call
-// of the front end, each message of the rendezvous or the supervisor, and each tick. Pure: no
-// clock, no threads, no I/O; NodeAgent, tests and simulators drive it.
+// Decides the actions of a node's agent, without processes, sockets and files, for each call of the
+// front end, each message of the rendezvous or the supervisor, and each tick. Pure: no clock, no
+// threads, no I/O; NodeAgent, tests and simulators drive it.
 //
 //   idle -> working -> draining -> idle ...       when another attempt follows
 //     \________|__________|
@@ -37,17 +37,17 @@
 namespace dslaunch {
 
 struct AgentCoreOptions {
-  // Bugs that the simulator must find. The first: a node reports that it has drained before its
-  // supervisor has reaped the ranks.
+  // Bugs that the simulator must find. With `plant_early_drained`, a node reports that it has
+  // drained before its supervisor has reaped the ranks.
   bool plant_early_drained = false;
   MajorityCore::PlantedBugs plant_majority = {};
 };
 
-// For each event, the caller calls one OnX function, here or of the part concerned, and then Take.
-// One thread, except for functions that are marked thread-safe.
+// The state of a node's agent. For each event, the caller calls one OnX function, of this class or
+// of a part, and then Take(). Used by one thread, except for functions that are marked thread-safe.
 class AgentCore {
  public:
-  // The first lease, of a front end that has not prepared a job yet, begins at `now`.
+  // The first lease begins at `now`; its holder is a front end that has not prepared a job yet.
   AgentCore(const AgentCoreOptions& options, BootClock::time_point now);
 
   NodeJob& job() { return job_; }
@@ -66,8 +66,8 @@ class AgentCore {
 
   // --- The front end ---
 
-  // Precondition: job().OnPrepare has succeeded, the machine has what the job needs, and the
-  // rendezvous is open if this node hosts it.
+  // Called when this node is ready for its job. Precondition: job().OnPrepare has succeeded, the
+  // machine has what the job needs, and the rendezvous is open if this node hosts it.
   void OnPrepared();
   void OnStop(pb::Cause cause, bool kill_now);
   // Called when the job no longer needs its front end. Viewers attach at `socket_path`.
@@ -83,10 +83,11 @@ class AgentCore {
   void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
   // Called when the supervisor has closed its end of the socket.
   void OnSupervisorGone(Clock::time_point now);
-  // See WorkersCore::OnDescribed.
+  // Called with the evidence about a worker that has ended. See WorkersCore::OnDescribed.
   void OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
                          uint64_t round_trip_us, Clock::time_point now);
-  // `unfit` is what the node's check has found; empty if it found nothing.
+  // Called when a port is reserved, or cannot be. `unfit`: what the node's check has found; empty
+  // if it found nothing.
   void OnPortReserved(const Result<uint32_t>& port, const std::string& unfit,
                       Clock::time_point now);
   // Called when no process of the ranks is left except `left`.
@@ -94,7 +95,8 @@ class AgentCore {
 
   // --- Time ---
 
-  // Precondition: called every tick_interval(). `late` is the delay of this call.
+  // Checks leases, timeouts and due reports. Precondition: called every tick_interval(). `late`:
+  // the delay of this call.
   void OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
   milliseconds tick_interval() const;
 
@@ -109,7 +111,7 @@ class AgentCore {
 
   const bool plant_early_drained_;
   AgentOutbox out_;
-  AgentActions actions_;  // actions that Take returns
+  AgentActions actions_;  // actions that Take() returns next
   NodeJob job_;
   FrontEndCore front_end_;
   WorkersCore workers_;

@@ -29,35 +29,36 @@ struct Stop {
   bool kill_now = false;
 };
 
-// The rendezvous is lost for good, so no message will confirm the end of the other nodes.
+// Ends the wait for the other nodes, because the rendezvous is lost for good and will not confirm
+// their end.
 struct EndRendezvous {};
 
-// Leaves this node's own rendezvous, so that the other nodes fail over.
+// Leaves this node's own rendezvous, so that the other nodes move to another one.
 struct LeaveToOthers {};
 
-// Ends the agent if nothing needs it any more.
+// Ends the agent if no process needs it any more.
 struct QuitIfIdle {};
 
 // Ends all ranks before the next attempt, or before another rendezvous is joined.
 struct DrainRanks {};
 
-// The rendezvous is lost, and the nodes elect another one.
+// Begins an election of another rendezvous, because the rendezvous is lost.
 struct Elect {
   pb::Cause cause;
 };
 
-// Moves to the rendezvous that was elected.
+// Moves to the elected rendezvous.
 struct Follow {
   pb::FailoverRequest next;
 };
 
-// A rank has ended, and the MPI server has answered or has not answered in time.
+// Handles the end of a rank, after the MPI server has answered or its answer is overdue.
 struct EndRank {
   pb::WorkerExited exited;
   Clock::time_point noticed;
 };
 
-// A rank has reported its state.
+// Counts the state that a rank has reported for the goodput.
 struct CountStatus {
   uint32_t local_rank = 0;
   StatusLine line;
@@ -71,7 +72,7 @@ using AgentRequest =
                  agent_request::Elect, agent_request::Follow, agent_request::EndRank,
                  agent_request::CountStatus>;
 
-// Also records which peers can be reached, because messages to unreachable peers are dropped.
+// Collects actions and requests in order. Drops messages to peers that cannot be reached.
 class AgentOutbox {
  public:
   using Step = std::variant<AgentAction, AgentRequest>;
@@ -85,25 +86,25 @@ class AgentOutbox {
   // Logs `text` and shows it to the user.
   void Notify(std::string text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
   void SendToSupervisor(pb::SupervisorRequest request);
-  // Sets the message's attempt.
+  // Sets the message's attempt and sends it, if a rendezvous is joined.
   void SendToRendezvous(pb::AgentMessage message);
-  // Requests NotifyStop and Stop.
+  // Notifies the rendezvous of `cause` and stops this node's part.
   void StopJob(const pb::Cause& cause);
   // Stops this node's part without a rendezvous, because the rendezvous is lost.
   void StopCutOff(const pb::Cause& cause);
 
-  // Returns false if the supervisor was gone already.
+  // Records that the supervisor has ended. Returns false if that was recorded before.
   bool OnSupervisorGone() { return std::exchange(has_supervisor_, false); }
   void OnJoined() { is_joined_ = true; }
   void OnLeft() { is_joined_ = false; }
-  // Returns false if the rendezvous was over already.
+  // Records that the rendezvous is over. Returns false if that was recorded before.
   bool OnRendezvousOver() { return !std::exchange(is_over_, true); }
   void SetAttempt(uint64_t attempt) { attempt_ = attempt; }
   uint64_t attempt() const { return attempt_; }
 
-  // Whether a stream to the rendezvous is open and more messages are expected.
+  // Returns whether a stream to the rendezvous is open and more messages are expected.
   bool has_rendezvous() const { return is_joined_ && !is_over_; }
-  // Whether the rendezvous has nothing more to send, or was given up for good.
+  // Returns whether the rendezvous has nothing more to send, or was given up for good.
   bool is_rendezvous_over() const { return is_over_; }
 
  private:

@@ -73,7 +73,7 @@ void ElectionCore::EnterTerm(uint64_t term, Clock::time_point now) {
   agent_action::SendVote send;
   send.candidate = candidate;
   send.endpoint = peer->second;
-  send.limit = options_.term * 3 / 4;  // so that the reason of a failure is known within this term
+  send.limit = options_.term * 3 / 4;  // leaves time to report a failure within this term
   send.vote.set_term(term_);
   send.vote.set_attempt(standing_.attempt);
   send.vote.set_restarts(standing_.restarts);
@@ -106,11 +106,12 @@ void ElectionCore::Answer(uint32_t voter) {
   out_.emplace_back(std::move(answer));
 }
 
-// A node with a majority waits half a term for the other nodes, so that the attempt gets all that
-// are present.
+// Opens the rendezvous if this node has a majority of the votes. Waits half a term for the other
+// nodes, so that the attempt gets all nodes that are present.
 void ElectionCore::OpenIfElected(Clock::time_point now) {
   size_t votes = 1;
-  size_t busy = standing_.was_idle ? 0 : 1;  // nodes that had ranks in the newest attempt here
+  // Number of nodes that had ranks, of those that are known here.
+  size_t busy = standing_.was_idle ? 0 : 1;
   uint64_t attempt = standing_.attempt;
   uint32_t restarts = standing_.restarts;
   for (const auto& [voter, vote] : votes_) {

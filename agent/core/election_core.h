@@ -43,7 +43,7 @@ struct GiveUp {
 
 }  // namespace election_action
 
-// The actions of an election: for MajorityCore, or for the agent's edge.
+// An action of an election, carried out by MajorityCore or by NodeAgent.
 using ElectionAction =
     std::variant<agent_action::SendVote, agent_action::WithdrawVote, agent_action::AnswerVote,
                  agent_action::OpenRendezvous, election_action::Follow, election_action::GiveUp>;
@@ -52,10 +52,10 @@ using ElectionActions = std::vector<ElectionAction>;
 class ElectionCore {
  public:
   struct Options {
-    uint32_t own = 0;              // this node
-    std::vector<uint32_t> voters;  // in node order
+    uint32_t own = 0;              // index of this node
+    std::vector<uint32_t> voters;  // indices of the voters, ascending
     size_t majority = 0;           // number of voters that form a majority
-    uint32_t num_nodes = 0;        // all nodes of the job
+    uint32_t num_nodes = 0;        // number of all nodes of the job
     uint32_t min_nodes = 1;        // smallest number of nodes with ranks in an attempt
     uint32_t max_restarts = 0;
     milliseconds fence{0};
@@ -68,24 +68,25 @@ class ElectionCore {
     uint32_t host = 0;      // node that hosted the lost rendezvous
     uint64_t attempt = 0;   // newest attempt that this node knows of
     uint32_t restarts = 0;  // number of restarts used
-    bool was_idle = false;  // whether this node had no ranks
+    bool was_idle = false;  // true if this node had no ranks
     pb::Cause cause = {};   // cause of the loss
   };
 
   explicit ElectionCore(Options options) : options_(std::move(options)) {}
 
   void OnPeers(const pb::Peers& peers);
-  // Whether another node can be elected.
+  // Returns whether this node has endpoints of other nodes, which can then be elected.
   bool has_peers() const { return peers_.size() > 1; }
 
   // Called when the rendezvous is lost and this node has left it.
   void OnLost(Standing standing, Clock::time_point now);
   void OnRanksEnded() { ranks_ended_ = true; }
-  // Call it at least every half heartbeat, after OnLost until Follow or GiveUp.
+  // Advances the election. Precondition: called at least every half heartbeat, from OnLost() until
+  // Follow or GiveUp is returned.
   ElectionActions OnTick(Clock::time_point now);
 
-  // OnVote: node `voter` has sent a vote to this node. OnVoterGone: its connection has ended before
-  // it got an answer.
+  // OnVote is called when node `voter` has sent a vote to this node. OnVoterGone is called when the
+  // connection of `voter` has ended before the vote was answered.
   ElectionActions OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
   void OnVoterGone(uint32_t voter) { votes_.erase(voter); }
   // Handles the answer to SendVote.
@@ -106,7 +107,7 @@ class ElectionCore {
   ElectionActions Take() { return std::exchange(out_, {}); }
 
   const Options options_;
-  std::map<uint32_t, std::string> peers_;  // endpoints
+  std::map<uint32_t, std::string> peers_;  // endpoints of the nodes' agents
   State state_ = State::kFollowing;
   Standing standing_;
   bool ranks_ended_ = false;
@@ -114,9 +115,9 @@ class ElectionCore {
   Clock::time_point give_up_at_;
   uint64_t term_ = 0;
   Clock::time_point term_ends_;
-  std::map<uint32_t, pb::Vote> votes_;  // unanswered, by voter
-  pb::FailoverRequest next_;            // sent by OpenRendezvous
-  std::vector<std::string> endpoints_;  // addresses at which the rendezvous here listens
+  std::map<uint32_t, pb::Vote> votes_;  // unanswered votes, by voter
+  pb::FailoverRequest next_;            // request that OpenRendezvous sends
+  std::vector<std::string> endpoints_;  // addresses of the rendezvous on this node
   ElectionActions out_;
 };
 

@@ -7,11 +7,12 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kSupervisorReportsWithin(1000);
-// Limit for the goodbye after the last event was sent.
+// Limits the wait for the front end's exit after the last event was sent.
 constexpr milliseconds kGoodbyeWithin(30'000);
 constexpr milliseconds kUnpreparedLease(10'000);
 constexpr milliseconds kUnpreparedLook(500);
-constexpr int kRenewalsMissed = 3;  // a front end renews as often as heartbeats are sent
+// Missed renewals, which a front end sends as often as heartbeats.
+constexpr int kRenewalsMissed = 3;
 
 }  // namespace
 
@@ -39,8 +40,9 @@ void FrontEndCore::OnStreamOver(Clock::time_point now) {
   out_.Do(agent_action::DetachFrontEnd());
 }
 
-// One node cannot tell a connection that broke from a front end that was killed. The rendezvous,
-// which receives heartbeats of all nodes, can. A node without one does not wait for its front end.
+// A single node cannot distinguish a broken connection from a killed front end. The rendezvous can,
+// because it receives heartbeats of all nodes. A node without a rendezvous does not wait for its
+// front end.
 void FrontEndCore::OnConnection(bool is_broken) {
   is_link_broken_ = is_broken;
   out_.Log(is_broken ? "the connection to the front end broke; it may come back"
@@ -53,7 +55,7 @@ void FrontEndCore::OnConnection(bool is_broken) {
 
 void FrontEndCore::OnUnreachable() const {
   if (!is_link_broken_) return;
-  pb::SupervisorRequest request;  // an empty request: the supervisor ends everything
+  pb::SupervisorRequest request;  // without fields, it makes the supervisor end everything
   request.mutable_no_front_end();
   out_.SendToSupervisor(std::move(request));
 }
@@ -64,7 +66,7 @@ void FrontEndCore::OnGone() {
   out_.Do(agent_action::DetachFrontEnd());
   if (readers_.front_end_has_all || !job_.prepared()) return out_.Ask(agent_request::QuitIfIdle{});
   out_.Ask(agent_request::LeaveToOthers());
-  // The connection to this node is gone; the other nodes may still have their front end.
+  // Only this node has lost its connection; the other nodes may still have their front end.
   out_.Ask(agent_request::NotifyStop{
       job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                  job_.node_name() + " was lost: " +
@@ -75,7 +77,7 @@ void FrontEndCore::OnGone() {
   out_.Ask(agent_request::QuitIfIdle{});
 }
 
-// The supervisor carried the connection to the front end.
+// The front end is lost too, because the supervisor carried its connection.
 void FrontEndCore::OnSupervisorGone() {
   gone_ = true;
   out_.Do(agent_action::DetachFrontEnd());

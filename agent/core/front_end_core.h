@@ -1,5 +1,5 @@
-// The agent's view of its front end: its lease, its connection, its event stream, and whether the
-// job was detached from it.
+// Tracks the agent's front end: its lease, its connection, its event stream, and whether the job
+// was detached from it.
 #pragma once
 
 #include <optional>
@@ -13,19 +13,21 @@
 
 namespace dslaunch {
 
-// See AgentCore for what all parts have in common.
+// Decides when the front end is lost and ends this node's part of the job then. See AgentCore for
+// the rules of all parts.
 class FrontEndCore {
  public:
-  // Whether the readers of the events have received the last one.
+  // Tells which readers of the events have received the last event.
   struct Readers {
-    bool front_end_has_all = false;  // whether the last event was sent to the front end
-    bool has_viewers = false;        // whether a viewer has not been sent the last event yet
+    bool front_end_has_all = false;  // true if the last event was sent to the front end
+    bool has_viewers = false;        // true if the last event was not yet sent to every viewer
   };
 
-  // The first lease, of a front end that has not prepared a job yet, begins at `now`.
+  // The first lease begins at `now`; its holder is a front end that has not prepared a job yet.
   FrontEndCore(const NodeJob& job, AgentOutbox& out, BootClock::time_point now);
 
-  // Sets what readers have received. Precondition: called before an event if that may have changed.
+  // Sets what readers have received. Precondition: called before each event if that may have
+  // changed.
   void SetReaders(const Readers& readers) { readers_ = readers; }
   const Readers& readers() const { return readers_; }
 
@@ -41,7 +43,8 @@ class FrontEndCore {
   // Called when no front end can reach this node any more. Ends the node if its connection is
   // broken.
   void OnUnreachable() const;
-  // Called when the front end is gone. This node's part ends unless all of it was reported.
+  // Called when the front end has exited or is lost. Ends this node's part unless all of its
+  // results were reported.
   void OnGone();
   void OnSupervisorGone();
   // Called when this node is empty and cut off from the other nodes. It has nothing to wait for, so
@@ -51,17 +54,18 @@ class FrontEndCore {
 
   // Renews the front end's lease. Thread-safe.
   pb::RenewReply Renew(const pb::RenewRequest& request, BootClock::time_point now);
-  // See Lease::Left. Thread-safe.
+  // Returns the time left of the lease, see Lease::Left. Thread-safe.
   std::optional<milliseconds> LeaseLeft(BootClock::time_point now) { return lease_.Left(now); }
-  // Whether the front end has not renewed its lease for some heartbeats. This node then has to send
-  // `alive` events, because no answer to a renewal shows that the node is alive. A front end that
-  // has declared a node lost renews its lease again only after an event from it.
+  // Returns whether the front end has not renewed its lease for some heartbeats. This node then has
+  // to send `alive` events, because no answer to a renewal shows that the node is alive. A front
+  // end that has declared a node lost renews its lease again only after an event from it.
   bool IsUnasked(BootClock::time_point now) const;
 
   bool gone() const { return gone_; }
   bool detached() const { return detached_at_.has_value(); }
   std::optional<Clock::time_point> detached_at() const { return detached_at_; }
-  // Whether the front end is connected, so that it can choose another host of the rendezvous.
+  // Returns whether the front end is connected, so that it can choose another host of the
+  // rendezvous.
   bool CanNameRendezvous() const {
     return !detached() && !gone_ && !is_link_broken_ && !stream_over_at_;
   }
@@ -74,7 +78,7 @@ class FrontEndCore {
   Lease lease_;
   Readers readers_;
   bool gone_ = false;
-  bool is_link_broken_ = false;  // whether the link is broken and may be resumed
+  bool is_link_broken_ = false;  // true if the link is broken and may be resumed
   std::optional<Clock::time_point> stream_over_at_;
   std::optional<Clock::time_point> detached_at_;
 };

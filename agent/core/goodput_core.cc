@@ -6,7 +6,8 @@
 namespace dslaunch {
 namespace {
 
-// If a front end loses a node, the newest times that it knows are at most this old.
+// Interval of reports. If a front end loses a node, its newest times of the node are at most this
+// old.
 constexpr milliseconds kReportEvery(5'000);
 
 uint64_t MicrosecondsSince(Clock::time_point then, Clock::time_point now) {

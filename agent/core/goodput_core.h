@@ -1,4 +1,4 @@
-// Counts the time of this node's ranks by its use.
+// Counts the time of this node's ranks by use.
 #pragma once
 
 #include <chrono>
@@ -16,29 +16,30 @@
 
 namespace dslaunch {
 
-// Follows the state of the workers, which it reads after each event. See AgentCore for what all
-// parts have in common.
+// Counts the time of each slot by reading the state of the workers after each event. See AgentCore
+// for the rules of all parts.
 class GoodputCore {
  public:
   GoodputCore(const NodeJob& job, const WorkersCore& workers) : job_(job), workers_(workers) {}
 
   // Called when all ranks of the attempt have been started.
   void OnAllStarted(Clock::time_point now);
-  // Called with the reason why the attempt, or this node's part of it, ends.
+  // Called with the cause that ends the attempt, or this node's part of it.
   void OnCause(const pb::Cause& cause) { hung_ = cause.kind() == pb::Cause::HANG; }
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
-  // Reads the rendezvous' report on all ranks.
+  // Reads the rendezvous's report on all ranks.
   void OnHeartbeat(const pb::Heartbeat& heartbeat);
-  // Called with the times for which the ranks here have shown no sign of life.
+  // Called with the times for which the ranks of this node have shown no sign of life.
   void OnStillness(const std::vector<pb::Stillness>& ranks, Clock::time_point now);
 
   // Reads the workers' state again, because the last event may have changed it. The times of the
   // slots are counted from the moment at which the job is prepared.
   void Update(Clock::time_point now);
   pb::NodeGoodput Report(Clock::time_point now) const;
-  // Returns the newest copy in memory that each rank of this node has; nullopt if one has none.
+  // Returns the newest copy in memory that all ranks of this node have; nullopt if a rank has no
+  // copy.
   std::optional<SlotLedger::Stored> NewestCopy() const;
-  // Adds the report to an action that begins an attempt or ends this node's part of the job.
+  // Adds Report() to an action that begins an attempt or ends this node's part of the job.
   void AddTo(AgentAction& action, Clock::time_point now) const;
   // Returns whether a report to the front end is due. After that, none is due for some seconds.
   bool IsReportDue(Clock::time_point now);
@@ -48,13 +49,13 @@ class GoodputCore {
 
   const NodeJob& job_;
   const WorkersCore& workers_;
-  std::vector<SlotLedger> slots_;  // indexed by local rank
+  std::vector<SlotLedger> slots_;  // ledgers of the slots, indexed by local rank
   bool had_ranks_ = false;
   bool hung_ = false;
   bool job_stands_still_ = false;
-  uint64_t attempt_ = 0;                                  // newest attempt with ranks here
-  WorkersCore::Phase phase_ = WorkersCore::Phase::kIdle;  // at the last update
-  std::vector<bool> ended_;  // whether the end of the slot's rank was counted
+  uint64_t attempt_ = 0;                                  // newest attempt with ranks on this node
+  WorkersCore::Phase phase_ = WorkersCore::Phase::kIdle;  // phase at the last update
+  std::vector<bool> ended_;  // true where the end of the slot's rank was counted
   std::optional<Clock::time_point> reported_at_;
 };
 

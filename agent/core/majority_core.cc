@@ -57,8 +57,8 @@ void MajorityCore::UpdateLeaseCounts() {
 }
 
 // A message that was sent before this process or its machine was suspended may be read after the
-// lease is over, and Lease::Left then leaves time for renewals that are still unread: ranks that
-// run need it, but none may start in it.
+// lease is over. Lease::Left then leaves time for renewals that are still unread. Running ranks
+// need that time, but no rank may start in it.
 bool MajorityCore::Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now) {
   held_.reset();
   if (!IsNeeded() || boot_now - lease_.renewed() < MajorityLease(job_.timeouts())) return true;
@@ -78,7 +78,7 @@ void MajorityCore::CheckLease(Clock::time_point joined_at, Clock::time_point now
   if (has_lease) lease_seen_ = now;
   if (!IsNeeded()) return;
   const bool is_over = workers_.is_working() && !has_lease;
-  // This includes a rendezvous that was opened but that too few nodes have joined.
+  // A lease is also missing if a rendezvous was opened but too few nodes have joined it.
   const bool is_missing = now - std::max(lease_seen_, joined_at) >= MajorityLease(job_.timeouts());
   if (is_over || is_missing) OnLost();
 }

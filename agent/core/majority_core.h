@@ -1,5 +1,5 @@
-// The majority of a detached job: the lease under which this node runs ranks, and the election of
-// another rendezvous when the rendezvous that gave the lease is lost.
+// Keeps the lease under which a node of a detached job runs ranks, and elects another rendezvous
+// when the rendezvous that gave the lease is lost.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,14 @@
 
 namespace dslaunch {
 
-// See AgentCore for what all parts have in common.
+// Ends or moves this node's part of a job without a front end if no majority of the nodes supports
+// it. See AgentCore for the rules of all parts.
 class MajorityCore {
  public:
   // Bugs that the simulator must find.
   struct PlantedBugs {
-    bool minority = false;  // one node counts as a majority
-    bool no_fence = false;  // a node elects before the leases of the lost rendezvous are over
+    bool minority = false;  // true if one node counts as a majority
+    bool no_fence = false;  // true if a node elects before the leases of the lost rendezvous end
   };
 
   MajorityCore(const NodeJob& job, const WorkersCore& workers, AgentOutbox& out,
@@ -38,48 +39,49 @@ class MajorityCore {
   void OnPrepared();
   // Called when the job no longer has a front end.
   void OnDetach(Clock::time_point now, BootClock::time_point boot_now);
-  // Called when the rendezvous has answered the heartbeat sent at `sent`. It had a majority `age`
-  // before the answer. Thread-safe.
+  // Called when the rendezvous has answered the heartbeat sent at `sent`. The rendezvous had a
+  // majority `age` before that answer. Thread-safe.
   void OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
                   BootClock::time_point now);
-  // Returns what is left of the lease if the lease counts. The supervisor enforces it while the
-  // agent's thread waits for a disk. Thread-safe.
+  // Returns the time left of the lease; nullopt if the lease does not count. The supervisor
+  // enforces the lease while the agent's thread waits for a disk. Thread-safe.
   std::optional<milliseconds> LeaseLeft(BootClock::time_point now);
-  // Precondition: called after each event.
+  // Updates whether the lease counts. Precondition: called after each event.
   void UpdateLeaseCounts();
 
   // Called when the rendezvous has sent a message of `attempt`.
   void OnMessage(uint64_t attempt) { newest_attempt_ = std::max(newest_attempt_, attempt); }
   // Returns whether ranks may start now. Otherwise keeps the assignment for TakeHeld().
   bool Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now);
-  // Returns the assignment that is kept, if any.
+  // Returns the assignment that Admits() has kept, and forgets it; nullopt if none is kept.
   std::optional<pb::RendezvousMessage> TakeHeld() { return std::exchange(held_, std::nullopt); }
-  // Called when ranks start after this number of restarts.
+  // Called when ranks start after `restarts` restarts.
   void OnRestarts(uint32_t restarts) { restarts_ = restarts; }
-  // Called when the attempt ends; `failed`: by a failure.
+  // Called when the attempt ends. `failed`: whether a failure ends it.
   void OnDrain(bool failed);
   void OnPeers(const pb::Peers& peers);
 
-  // Whether the job has no front end, so that this node's ranks need a majority.
+  // Returns whether the job has no front end, so that this node's ranks need a majority.
   bool IsNeeded() const { return election_.has_value() && is_detached_; }
   bool is_electing() const { return is_electing_; }
-  // Whether the nodes can elect another rendezvous.
+  // Returns whether the nodes can elect another rendezvous.
   bool MayElect() const;
-  // Called when the rendezvous has no majority, or this node is cut off from it. Elects another
-  // rendezvous, or ends.
+  // Called when the rendezvous has no majority, or this node is cut off from the rendezvous. Elects
+  // another rendezvous if possible, else stops this node's part.
   void OnLost();
   // Begins the election. Precondition: MayElect(), and the rendezvous on the node `host` was left
   // because of `cause`.
   void Elect(uint32_t host, const pb::Cause& cause, Clock::time_point now);
   void OnRanksEnded() { election_->OnRanksEnded(); }
 
-  // See ElectionCore.
+  // These functions pass events to the election. See ElectionCore.
   void OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
   void OnVoterGone(uint32_t voter);
   void OnVoteAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
   void OnRendezvousOpened(const Result<std::vector<std::string>>& endpoints);
 
-  // `joined_at` is when this node joined its rendezvous.
+  // Calls OnLost() if the lease is over or missing. `joined_at`: when this node joined its
+  // rendezvous.
   void CheckLease(Clock::time_point joined_at, Clock::time_point now,
                   BootClock::time_point boot_now);
   void CheckElection(Clock::time_point now);
@@ -94,12 +96,12 @@ class MajorityCore {
   Lease lease_;
   Clock::time_point lease_seen_;  // time of the newest renewal, or of the detachment
   bool is_detached_ = false;
-  std::optional<ElectionCore> election_;  // nullopt: this job needs no majority
+  std::optional<ElectionCore> election_;  // nullopt if this job needs no majority
   bool is_electing_ = false;
-  pb::Cause lost_by_;            // the cause of the election
-  uint64_t newest_attempt_ = 0;  // newest attempt of the job that the rendezvous reported
-  uint32_t restarts_ = 0;        // number of restarts used, as far as this node knows
-  std::optional<pb::RendezvousMessage> held_;  // an assignment that waits for a lease
+  pb::Cause lost_by_;                          // cause of the election
+  uint64_t newest_attempt_ = 0;                // newest attempt that the rendezvous reported
+  uint32_t restarts_ = 0;                      // number of restarts used, as far as this node knows
+  std::optional<pb::RendezvousMessage> held_;  // assignment that waits for a lease
   std::atomic<bool> lease_counts_ = false;
 };
 

@@ -1,5 +1,5 @@
-// The connection between a node and its rendezvous: joins it, notices its loss, and waits for the
-// front end to choose another one.
+// Connects a node to its rendezvous: joins it, notices its loss, and waits for the front end to
+// choose another one.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,24 @@
 
 namespace dslaunch {
 
-// See AgentCore for what all parts have in common.
+// Keeps the state of the connection to the rendezvous. See AgentCore for the rules of all parts.
 class MembershipCore {
  public:
   MembershipCore(const NodeJob& job, const WorkersCore& workers, const FrontEndCore& front_end,
                  const MajorityCore& majority, AgentOutbox& out)
       : job_(job), workers_(workers), front_end_(front_end), majority_(majority), out_(out) {}
 
-  // Precondition: the rendezvous is open if this node hosts it; the same holds for OnFailover.
+  // Called when the job is prepared. Precondition, also of OnFailover(): the rendezvous is open if
+  // this node hosts it.
   void OnPrepared() { is_host_ = job_.node_index() == host(); }
-  // Called when the front end runs the job. The rendezvous listens at the endpoints.
+  // Called when the front end runs the job. `rendezvous_endpoints`: where the rendezvous listens.
   void OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now);
   // Called with the address of the rendezvous as this node reaches it, or with the reason why it
   // was not found.
   void OnFound(const Result<std::string>& address, Clock::time_point now);
   // Called for every message of the rendezvous.
   void OnMessage(Clock::time_point now) { last_seen_ = now; }
-  // Called when the stream has ended for another reason than LeaveRendezvous.
+  // Called when the stream has ended for a reason other than LeaveRendezvous.
   void OnEnd(const std::string& why, Clock::time_point now);
   // Called when the rendezvous of this node receives nothing from any other node. The other nodes
   // may still reach each other.
@@ -43,10 +44,11 @@ class MembershipCore {
   Result<void> CheckFailover(const pb::FailoverRequest& request) const;
   // Moves to another rendezvous. Precondition: CheckFailover() has succeeded, or an election.
   void OnFailover(const pb::FailoverRequest& request, Clock::time_point now);
-  // `was_late`: this process did not run for some time, so messages that arrived then may be
-  // unread.
+  // Checks the timeouts. `was_late`: this process did not run for some time, so messages that
+  // arrived then may be unread.
   void OnTick(Clock::time_point now, bool was_late);
-  // Called when the drained ranks have ended. Returns whether this node waited for that.
+  // Called when the drained ranks have ended. Returns true if this node waited for that to report
+  // its given-up rendezvous or to join another.
   bool OnRanksEnded(Clock::time_point now);
 
   void Leave();
@@ -57,16 +59,17 @@ class MembershipCore {
 
   // Returns the node that hosts, or hosted, the rendezvous.
   uint32_t host() const { return moved_to_.value_or(job_.request().rendezvous_node()); }
-  // Whether this node hosts the rendezvous.
+  // Returns whether this node hosts the rendezvous.
   bool is_host() const { return is_host_; }
   Clock::time_point joined_at() const { return joined_at_; }
-  // Whether this node waits for the front end to choose another rendezvous.
+  // Returns whether this node waits for the front end to choose another rendezvous.
   bool awaits_failover() const { return failover_by_.has_value(); }
-  // Whether this node joins another rendezvous once its ranks have ended.
+  // Returns whether this node joins another rendezvous once its ranks have ended.
   bool joins_when_empty() const { return joins_when_empty_; }
-  // Returns why the rendezvous was lost that another one will replace.
+  // Returns the cause of the loss for which another rendezvous is awaited.
   const pb::Cause& lost_by() const { return lost_by_; }
-  // Whether the rendezvous has been silent for so long that its connection may be the problem.
+  // Returns whether the rendezvous has been silent for so long that its connection may be the
+  // problem.
   bool IsQuiet(Clock::time_point now) const;
 
  private:
@@ -81,15 +84,16 @@ class MembershipCore {
   const FrontEndCore& front_end_;
   const MajorityCore& majority_;
   AgentOutbox& out_;
-  std::vector<std::string> endpoints_;  // where the rendezvous listens
-  std::optional<uint32_t> moved_to_;    // the host after a failover or an election
+  std::vector<std::string> endpoints_;  // endpoints of the rendezvous
+  std::optional<uint32_t> moved_to_;    // host after a failover or an election
   bool is_host_ = false;
   Clock::time_point joined_at_;
-  Clock::time_point last_seen_;  // when its newest message arrived, or when this node joined
+  Clock::time_point last_seen_;                   // time of the newest message, or of the join
   std::optional<Clock::time_point> failover_by_;  // end of the wait for another rendezvous
   pb::Cause lost_by_;
   bool joins_when_empty_ = false;
-  // Set when this node has given up its rendezvous. The event is sent once the ranks have ended.
+  // Set while this node has given up its rendezvous and its ranks have not ended. The event is sent
+  // after their end.
   std::optional<pb::RendezvousLost> given_up_;
 };
 

@@ -13,10 +13,11 @@ bool NodeJob::OnOwn(const pb::OwnPart& part) {
   return true;
 }
 
-// If this node's own command decides what runs here, nothing of that comes from the front end.
+// If this node's own command decides what runs here, its values replace all of the front end's
+// values that could change that.
 Result<void> NodeJob::PutInOwnPart(pb::PrepareRequest& request, const NodeTable& nodes) const {
   if (!own_) return {};
-  // Both values become parts of paths.
+  // Node names and the job ID become parts of paths, so "." and ".." are rejected.
   bool bad_name = false;
   for (uint32_t index = 0; index < nodes.size(); ++index)
     bad_name |= nodes.At(index).name().find_first_not_of('.') == std::string::npos;

@@ -1,5 +1,5 @@
-// The job of a node: the front end's PrepareRequest, and the part that this node's own command
-// decides.
+// Keeps the job of a node: the front end's PrepareRequest, and the part that this node's own
+// command decides.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class NodeJob {
   // with kInternal for an incomplete job or a second one, and with kNoPermission for a job of
   // another node.
   Result<void> OnPrepare(pb::PrepareRequest request);
-  // Called when the machine has what the job needs.
+  // Called when the machine is found to have everything that the job needs.
   void OnPrepared() { prepared_ = true; }
 
   bool prepared() const { return prepared_; }
@@ -31,7 +31,7 @@ class NodeJob {
   const pb::JobSpec& spec() const { return request_.job(); }
   const pb::Timeouts& timeouts() const { return spec().timeouts(); }
   const NodeTable& nodes() const { return nodes_; }
-  const pb::Node& node() const { return node_; }  // this node
+  const pb::Node& node() const { return node_; }
   const std::string& node_name() const { return node_.name(); }
   uint32_t node_index() const { return request_.node_index(); }
 

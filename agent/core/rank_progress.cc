@@ -9,7 +9,7 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr double kMicrosecondsPerSecond = 1e6;
-constexpr double kLongestS = 1e9;  // a longer time is not valid
+constexpr double kLongestS = 1e9;  // longest valid time, in seconds
 
 uint64_t Microseconds(Clock::duration duration) {
   return static_cast<uint64_t>(
@@ -44,7 +44,8 @@ void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now
   if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestS)
     compute_us_.Add(ReportedTimeUs(*line.compute_s));
   if (step_ == line.step) return;
-  // A program may report only every tenth step, and may restart its count.
+  // The time is divided because a program may report only every tenth step. It is ignored if the
+  // program has restarted its count.
   if (step_ && line.step > *step_)
     step_us_.Add(Microseconds(now - since_) / static_cast<uint64_t>(line.step - *step_));
   step_ = line.step;

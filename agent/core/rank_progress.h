@@ -1,4 +1,4 @@
-// The progress of a rank, as reported on its status pipe.
+// Tracks the progress of a rank by the reports on its status pipe.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace dslaunch {
 
-// Returns a time of a status line in microseconds: at least 0, and at most 31 years.
+// Converts a time of a status line to microseconds, from 0 to about 31 years.
 uint64_t ReportedTimeUs(double seconds);
 
 // Keeps the median of the newest values. A new value replaces the oldest one.
 class RollingMedian {
  public:
   void Add(uint64_t value);
-  uint64_t Median() const;  // 0: no value yet
+  uint64_t Median() const;  // median of the newest values; 0 without a value
 
  private:
   static constexpr size_t kValues = 21;
@@ -28,22 +28,22 @@ class RollingMedian {
   size_t count_ = 0;  // number of values ever added
 };
 
-// An exchange for which a rank has reported to wait.
+// An exchange for which a rank waits.
 struct RankWait {
   std::string exchange;
   milliseconds lasts{0};
 };
 
-// Tracks one rank. A value without a clock, driven by its owner.
+// Tracks the progress of one rank. Has no clock: the owner passes the time of each event.
 class RankProgressTracker {
  public:
   void OnStatus(const StatusLine& line, Clock::time_point now);
   void OnEnded() { ended_ = true; }
 
-  // Returns nullopt for a rank that has not reported a step, which a program need not do.
+  // Returns the progress; nullopt if the rank has not reported a step, which a program need not do.
   std::optional<pb::RankProgress> Report(uint32_t rank, Clock::time_point now) const;
 
-  // Returns nullopt unless the rank's last report was that it waits.
+  // Returns the current wait; nullopt unless the rank's last report was that it waits.
   std::optional<RankWait> Wait(Clock::time_point now) const;
 
  private:
@@ -52,7 +52,7 @@ class RankProgressTracker {
   RollingMedian step_us_;
   RollingMedian compute_us_;
   bool ended_ = false;
-  std::string exchange_;  // empty if the rank has not reported to wait
+  std::string exchange_;  // exchange for which the rank waits; empty if it does not wait
   Clock::time_point waits_since_;
 };
 

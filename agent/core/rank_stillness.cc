@@ -7,11 +7,12 @@ namespace {
 
 constexpr uint64_t kLeastCpuMs = 20;       // two clock ticks
 constexpr uint64_t kCpuShare = 50;         // the reciprocal of 2 %
-constexpr uint64_t kUsualFileBytes = 256;  // event descriptors and timers, for each look
-constexpr uint64_t kKeepAliveBytes = 2;    // NCCL's RAS, per millisecond
-constexpr uint32_t kExchangeLooks = 3;     // looks that must have known the digest of exchanges
+constexpr uint64_t kUsualFileBytes = 256;  // bytes of event descriptors and timers in each look
+constexpr uint64_t kKeepAliveBytes = 2;    // bytes of NCCL's RAS in each millisecond
+constexpr uint32_t kExchangeLooks = 3;     // number of looks that must have a digest of exchanges
 
-// A sum falls when a process or a connection ends, which is a sign of life too.
+// Returns whether a sum grew by more than `tolerance`, or fell. A sum falls when a process or a
+// connection ends, which is a sign of life too.
 bool GrewBeyond(uint64_t before, uint64_t after, uint64_t tolerance) {
   return after < before || after - before > tolerance;
 }

@@ -14,7 +14,8 @@ namespace dslaunch {
 
 // Returns the nodes of which a majority must support the rendezvous (rendezvous/majority.h); empty
 // if no majority is needed. These are all nodes that were present at the start, if the job is
-// detachable and may restart, and if there are enough of them that a majority can do without one.
+// detachable and may restart, and if there are at least three, so that a majority can do without
+// one.
 inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   constexpr size_t kLeastVoters = 3;
   if (!prepare.job().detachable() || prepare.job().policy().max_restarts() == 0) return {};
@@ -26,7 +27,8 @@ inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_
   return voters;
 }
 
-// Without an earlier rendezvous, `last` has absent_nodes only. `age` is the age of the job.
+// Returns the options. If there was no earlier rendezvous, `last` has only absent_nodes. `age`: the
+// age of the job.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
                                             const NodeTable& nodes, const pb::FailoverRequest& last,
                                             milliseconds age = milliseconds(0)) {

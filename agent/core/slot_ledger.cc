@@ -9,10 +9,10 @@ namespace {
 using std::chrono::microseconds;
 using enum GoodputBucket;
 
-constexpr uint32_t kLooks = 6;       // a standstill needs as many
-constexpr uint64_t kUsualSteps = 5;  // a hang takes as many
+constexpr uint32_t kLooks = 6;       // number of looks that a standstill needs
+constexpr uint64_t kUsualSteps = 5;  // number of usual steps in the time that a hang takes
 
-// Moves up to `most` from one bucket to another. Returns how much was moved.
+// Moves up to `most` from one bucket to another. Returns the time that was moved.
 uint64_t Move(GoodputTimes& times, GoodputBucket from, GoodputBucket to, uint64_t most) {
   const uint64_t moved = std::min(times[from], most);
   times[from] -= moved;
@@ -27,7 +27,7 @@ void MoveAll(GoodputTimes& times, GoodputBucket from, GoodputBucket to) {
 }  // namespace
 
 void SlotLedger::Close(Clock::time_point now) {
-  // A remainder below a microsecond is left for the next call.
+  // Leaves a remainder below a microsecond for the next call.
   const auto passed = std::chrono::duration_cast<microseconds>(now - since_);
   if (passed.count() <= 0) return;
   open_[bucket_] += static_cast<uint64_t>(passed.count());
@@ -114,7 +114,7 @@ void SlotLedger::OnStep(const StatusLine& line) {
   if (!step_) {
     Settle(open_);
   } else {
-    // A program may restart its count; whether it then repeats steps is not known.
+    // A program may restart its count. It is then unknown whether the program repeats steps.
     const uint64_t steps = step > *step_ ? step - *step_ : 1;
     const uint64_t time = open_[kProductive] + open_[kWaiting];
     Settle(Judge(open_, step, steps));
@@ -137,7 +137,8 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
   Close(now);
   if (reports_ || bucket_ != kProductive) return;
   const uint64_t still = report.looks() >= kLooks ? report.still_us() : 0;
-  if (still < still_us_) still_us_ = 0;  // a sign of life; earlier still time remains counted
+  // After a sign of life; the earlier still time remains counted.
+  if (still < still_us_) still_us_ = 0;
   const GoodputBucket as = job_stands_still ? kHang : kWaiting;
   if (as != still_as_) Move(open_, still_as_, as, still_us_);
   still_as_ = as;
@@ -147,7 +148,7 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
 void SlotLedger::OnSucceeded(Clock::time_point now) {
   Enter(kWaiting, now);
   Settle(Judge(open_, step_.value_or(0), 0));
-  // The time that the other ranks still need does not count as a hang.
+  // Without a step, the time that the other ranks still need does not count as a hang.
   best_step_ = std::max(best_step_, step_.value_or(0));
   step_.reset();
 }
@@ -188,7 +189,7 @@ GoodputTimes SlotLedger::Judge(GoodputTimes open, uint64_t step, uint64_t steps)
     const uint64_t own_us = (compute_us_ + static_cast<uint64_t>(exchange_.count())) * steps;
     if (own_us < time) Move(open, kProductive, kWaiting, time - own_us);
   }
-  const uint64_t first = step - std::min(step, steps);  // last step before these
+  const uint64_t first = step - std::min(step, steps);  // last step before the new steps
   if (first < best_step_) {
     const uint64_t repeated = std::min(step, best_step_) - first;
     const auto share = static_cast<double>(repeated) / static_cast<double>(steps);

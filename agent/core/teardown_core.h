@@ -16,7 +16,8 @@
 
 namespace dslaunch {
 
-// See AgentCore for what all parts have in common.
+// Decides when the agent reports its result and when it quits. See AgentCore for the rules of all
+// parts.
 class TeardownCore {
  public:
   using Left = google::protobuf::RepeatedPtrField<pb::LeftProcess>;
@@ -25,15 +26,15 @@ class TeardownCore {
                const MembershipCore& membership, AgentOutbox& out)
       : job_(job), workers_(workers), front_end_(front_end), membership_(membership), out_(out) {}
 
-  // Sends `cause` to the rendezvous. Without a rendezvous, nothing more is expected from the other
+  // Sends `cause` to the rendezvous. Without a rendezvous, expects nothing more from the other
   // nodes.
   void NotifyStop(const pb::Cause& cause) const;
-  // Called when this node's part ends because of `cause`, or is to end faster. Precondition: called
-  // before WorkersCore::BeginStop.
+  // Called when this node's part ends because of `cause`, or is to end faster (`kill_now`).
+  // Precondition: called before WorkersCore::BeginStop.
   void OnStop(const pb::Cause& cause, bool kill_now);
   // Called when every process of the ranks is reaped except `left`.
   void OnAllReaped(const Left& left);
-  // Called when the node is torn down.
+  // Called when no process of the ranks is left and the node was stopping.
   void OnTornDown(Clock::time_point now);
   // Called when the rendezvous reports the end of all nodes.
   void OnCompleted(const pb::Completed& completed, Clock::time_point now);
@@ -46,7 +47,7 @@ class TeardownCore {
   // Returns why this node's part ended: the first cause.
   const pb::Cause& outcome() const { return outcome_; }
   const Left& left() const { return done_.left(); }
-  // Whether the rendezvous is over without having reported the end of all nodes.
+  // Returns whether the rendezvous is over without having reported the end of all nodes.
   bool is_cut_off() const { return out_.is_rendezvous_over() && !done_.completed(); }
 
  private:
@@ -60,7 +61,7 @@ class TeardownCore {
   const FrontEndCore& front_end_;
   const MembershipCore& membership_;
   AgentOutbox& out_;
-  pb::NodeDone done_;  // final status, as far as it is known
+  pb::NodeDone done_;  // final status, as far as this node knows
   pb::Cause outcome_;
   std::optional<Clock::time_point> completed_at_;
   // Latest time to quit, even if other nodes are not notified.

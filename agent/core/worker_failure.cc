@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kUncaughtException = 1;  // Python's exit code after one
+constexpr int kUncaughtException = 1;  // Python's exit code after an uncaught exception
 
 }  // namespace
 
@@ -15,7 +15,8 @@ bool IsFailure(const pb::WorkerExited& exited) {
 }
 
 pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
-  // The worker reported an error of its own, so the signal that ended it came from the stop.
+  // If the worker had reported an error of its own, the signal that ended it came from the stop and
+  // is not the cause.
   const bool by_signal = ended.signal() != 0 && !ended.failed_before_stop();
   const int exit_code = ended.signal() != 0 ? kUncaughtException : ended.exit_code();
   pb::Cause cause = MakeCause(by_signal ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,

@@ -1,4 +1,4 @@
-// The end of a worker, and its failure as a cause that may end the attempt.
+// Converts the end of a worker to a cause that may end the attempt.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace dslaunch {
 
 struct WorkerEnd {
-  pb::WorkerEnded event;  // for the front end
-  bool failed = false;    // the rendezvous must get CauseOfFailure(event)
-  std::string note;       // line for the agent's log; may be empty
+  pb::WorkerEnded event;  // event for the front end
+  bool failed = false;    // true if the rendezvous must get CauseOfFailure(event)
+  std::string note;       // line for the agent's log; empty if there is none
 };
 
 // Returns whether a worker failed by itself, not because its node was being torn down.

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kMostLooks = 10;  // limit of looks at a rank that one request asks for
+constexpr uint32_t kMostLooks = 10;  // limit of looks at a rank in one request
 
 std::string StartFailureText(const pb::SpawnFailed& failed) {
   if (failed.error_number() == ETIMEDOUT) {
@@ -27,7 +27,7 @@ std::string StartFailureText(const pb::SpawnFailed& failed) {
   return ErrnoText(failed.error_number());
 }
 
-// Exceeded limits and full disks of the machine are not internal errors.
+// Exceeded limits and full disks are faults of the machine, so they are not internal errors.
 ExitCode StartFailureCode(const pb::SpawnFailed& failed) {
   if (failed.step() == "execve") return ExitCode::kCannotExecute;
   switch (failed.error_number()) {
@@ -137,7 +137,7 @@ void WorkersCore::OnEndRank(uint32_t rank) {
   out_.SendToSupervisor(SignalWorker(worker->local_rank, SIGKILL));
 }
 
-// --- The edge ---
+// --- NodeAgent ---
 
 void WorkersCore::OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs) {
   if (!is_working() || attempt != out_.attempt()) return;
@@ -184,7 +184,7 @@ void WorkersCore::OnDescribed(const agent_action::DescribeWorker& asked, WorkerE
   out_.Emit(std::move(event));
 }
 
-// Ranks trust any listener at MASTER_PORT as if it were rank 0.
+// Stops the job, because ranks trust any listener at MASTER_PORT as if it were rank 0.
 void WorkersCore::OnMasterPortTaken(uint32_t user) {
   if (!is_working()) return;
   out_.StopJob(
@@ -225,7 +225,7 @@ void WorkersCore::OnSpawned(const pb::WorkerSpawned& spawned) {
                                    .local_rank = worker->local_rank,
                                    .folder = worker->folder});
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
-  if (!is_working()) return;  // workers that started last are being ended
+  if (!is_working()) return;  // the last workers started while this node was being emptied
   pb::NodeEvent event;
   *event.mutable_started() = workers_.Started();
   out_.Emit(std::move(event));
@@ -238,7 +238,7 @@ void WorkersCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   const AttemptWorker* worker = workers_.Find(failed.local_rank());
   if (worker == nullptr) return;
   workers_.OnEnded(failed.local_rank(), std::nullopt);
-  if (!is_working()) return;  // the start was refused, because the node is being emptied
+  if (!is_working()) return;  // the start was refused because this node is being emptied
   pb::Cause cause = job_.Cause(pb::Cause::START_FAILED, StartFailureCode(failed),
                                job_.node_name() + ": cannot start " + program_ + " (" +
                                    failed.step() + "): " + StartFailureText(failed));
@@ -285,7 +285,7 @@ void WorkersCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now)
     out_.Ask(agent_request::CountStatus{status.local_rank(), *parsed});
     if (parsed->event == StatusLine::Event::kRestored && workers_.OnRestored())
       out_.Notify(RestoredText(*parsed));
-    // These lines are used only by looks at the rank and for the goodput.
+    // Only looks at the rank and the goodput use these lines, so they are not sent to readers.
     if (parsed->event == StatusLine::Event::kWait || parsed->event == StatusLine::Event::kSave ||
         parsed->event == StatusLine::Event::kSaved || parsed->event == StatusLine::Event::kRestored)
       continue;

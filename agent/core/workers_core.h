@@ -1,4 +1,4 @@
-// A node's phase, and its ranks in the current attempt from their assignment to their end.
+// Tracks a node's phase, and its ranks in the current attempt from their assignment to their end.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace dslaunch {
 
-// See AgentCore for what all parts have in common.
+// Starts, watches and ends the ranks of this node. See AgentCore for the rules of all parts.
 class WorkersCore {
  public:
   enum class Phase {
-    kIdle,      // no ranks: before the first assignment, between two attempts, or a spare
+    kIdle,      // no ranks: before the first assignment, between attempts, or a spare
     kWorking,   // an attempt's ranks run, or have succeeded
     kDraining,  // the supervisor ends all ranks before the next attempt
     kStopping,  // the supervisor tears the node down
-    kTornDown,  // torn down
+    kTornDown,
   };
 
   WorkersCore(const NodeJob& job, AgentOutbox& out) : job_(job), out_(out) {}
@@ -31,34 +31,36 @@ class WorkersCore {
   Phase phase() const { return phase_; }
   bool is_working() const { return phase_ == Phase::kWorking; }
   bool stopping() const { return phase_ >= Phase::kStopping; }
-  // The newest attempt in which this node had ranks or was a spare; 0: none yet.
+  // Returns the newest attempt in which this node had ranks or was a spare; 0 before the first.
   uint64_t attempt() const { return out_.attempt(); }
   const AttemptWorkers& ranks() const { return workers_; }
-  // The folder of the workers' cgroup; empty if they have none.
+  // Returns the folder of the workers' cgroup; empty if they have none.
   const std::string& cgroup() const { return cgroup_; }
-  // Whether ranks of this node run, or may still be started.
+  // Returns whether ranks of this node run, or may still be started.
   bool MayRanksRun() const;
-  // "rank 3 (node2, pid 123)", for messages.
+  // Returns "rank 3 (node2, pid 123)", for messages.
   std::string Describe(const AttemptWorker& worker) const;
 
   // --- The rendezvous ---
 
-  // Returns false if this node cannot start ranks now or has been in a later attempt.
+  // Begins the attempt of an assignment. Returns false if this node cannot start ranks now or has
+  // been in a later attempt.
   bool OnAssignment(const pb::RendezvousMessage& message);
   // Begins to drain after `attempt`. A spare drains too, so that the next attempt finds every node
-  // empty. Returns false if this node ends, or has been in a later attempt.
+  // empty. Returns false if this node's part is ending, or if this node has been in a later
+  // attempt.
   bool OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect, Clock::time_point now);
   // Handles the answer to InspectWorker with a `look`, for the rendezvous.
   void OnInspected(pb::Inspected inspected);
-  // Called when the other ranks continue without `rank`.
+  // Called when the other ranks continue without `rank`. Kills the rank if its loss is tolerated.
   void OnEndRank(uint32_t rank);
 
-  // --- The edge ---
+  // --- NodeAgent ---
 
   void OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs);
-  // `round_trip_us` is the round trip of the newest heartbeat to the rendezvous; 0: none was
-  // answered yet.
+  // Called with the evidence about a worker that has ended. `round_trip_us`: round trip of the
+  // newest heartbeat to the rendezvous; 0 if none was answered yet.
   void OnDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end, uint64_t round_trip_us,
                    Clock::time_point now);
   // Called when a program of user `user` listens at MASTER_PORT, where rank 0 of this node does not
@@ -74,10 +76,10 @@ class WorkersCore {
   // Called when no process of the ranks is left. A draining node checks itself if its rendezvous
   // made it drain and the job requests the check, and requests the port of its next attempt.
   void OnReaped();
-  // Precondition: draining.
+  // Ends the drain. Precondition: phase() is kDraining.
   void OnDrained() { phase_ = Phase::kIdle; }
 
-  // Called when the front end sends a signal to all ranks.
+  // Sends a signal of the front end to all ranks.
   void OnSignal(int signal_number) const;
 
   // --- AgentCore ---
@@ -86,7 +88,7 @@ class WorkersCore {
   // not stopping.
   void BeginDrain();
   void BeginStop() { phase_ = Phase::kStopping; }
-  // Ends all ranks. `signal` is the first signal; 0: the signal that the job has chosen.
+  // Ends all ranks. `signal`: the first signal to send; 0 for the signal that the job has chosen.
   void Stop(bool kill_now = false, int signal = 0) const;
 
  private:
@@ -100,10 +102,10 @@ class WorkersCore {
   AgentOutbox& out_;
   Phase phase_ = Phase::kIdle;
   AttemptWorkers workers_;
-  std::string program_;  // program of the workers
+  std::string program_;  // program of the workers, for messages
   std::string cgroup_;
   enum class Check { kNo, kWanted, kRuns };
-  Check check_ = Check::kNo;  // used in kDraining
+  Check check_ = Check::kNo;  // state of the node's check in kDraining
 };
 
 // Returns the request to send `signal` to one worker.
