@@ -1,5 +1,5 @@
 // Reads the dump of PyTorch's Flight Recorder: which exchanges a rank has called, and which of them
-// are not completed. The dump is a pickle that the rank's process wrote. Pure.
+// are not completed. The dump is a pickle that the rank's process wrote.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace dslaunch {
 inline constexpr size_t kMaxFlightDumpBytes = size_t{64} << 20;
 
 // Reads versions 2.x of the format (PyTorch 2.4 and later). Returns the groups in the order of
-// their first operation, without those in which the rank has called nothing that the dump still
-// holds. Texts are sanitized and cut to kMaxStackTextBytes. kBadInput if the dump is incomplete,
-// is not one, or exceeds the limits of a pickle.
+// their first operation, without groups of which the dump has no operation of the rank. Texts are
+// sanitized and cut to kMaxStackTextBytes. Fails with kBadInput if the dump is incomplete, has
+// another format, or exceeds the limits of a pickle.
 Result<pb::FlightRecord> ReadFlightRecord(std::string_view dump);
 
 }  // namespace dslaunch

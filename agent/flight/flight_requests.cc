@@ -20,7 +20,7 @@ namespace {
 
 constexpr milliseconds kPollInterval(50);
 
-// Version of a file: a dump that existed before is not the answer.
+// Identifies a version of a file, because a dump that existed before the request is not its answer.
 struct FileVersion {
   ino_t inode = 0;
   off_t size = 0;
@@ -42,7 +42,7 @@ std::optional<FileVersion> VersionAt(const std::string& path) {
   return VersionOf(status);
 }
 
-// Returns why the process cannot be asked; empty if it was.
+// Requests a dump through the pipe. Returns why the process cannot be asked; empty on success.
 std::string Ring(const std::string& pipe) {
   const UniqueFd fd(open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) {
@@ -55,7 +55,7 @@ std::string Ring(const std::string& pipe) {
   return "";
 }
 
-// Reads a regular file of at most kMaxFlightDumpBytes; nullopt otherwise.
+// Reads a regular file of at most kMaxFlightDumpBytes. Returns nullopt for any other file.
 std::optional<std::string> ReadDump(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   struct stat status = {};
@@ -83,8 +83,8 @@ struct FlightRequests::Request {
   Done done;
   uint32_t rank = 0;
   FlightFiles files;
-  std::optional<FileVersion> before;  // the dump that existed
-  std::optional<FileVersion> last;    // at the last poll
+  std::optional<FileVersion> before;  // version of the dump before the request
+  std::optional<FileVersion> last;    // version at the last poll
   Deadline deadline = Deadline::After(kLimit);
   std::string trouble = "its process wrote no dump of Flight Recorder within 4 s";
 };
@@ -127,7 +127,8 @@ void FlightRequests::Poll(std::shared_ptr<Request> request) {
     if (error) return;
     const std::optional<FileVersion> version = VersionAt(request->files.dump);
     pb::FlightRecord record;
-    // While the process writes, the file grows between two polls, or its pickle is incomplete.
+    // Reads the dump once its version is unchanged since the last poll. Until then the process may
+    // still write it; so it may if the pickle is incomplete.
     const bool is_new = version && version->size > 0 && version != request->before;
     if (is_new && version == std::exchange(request->last, version)) {
       Result<pb::FlightRecord> read = ReadFlightRecord(ReadDump(request->files.dump).value_or(""));

@@ -1,5 +1,6 @@
 // Asks a rank's process for a dump of PyTorch's Flight Recorder, through the named pipe that NCCL's
-// process group watches. A program without that process group has no pipe and is not waited for.
+// process group watches. A program without that process group has no pipe, so its request fails at
+// once.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,33 +17,34 @@
 
 namespace dslaunch {
 
-// The pipe and the dump of a rank; PyTorch appends the rank to both prefixes.
+// Paths of a rank's pipe and dump. PyTorch appends the rank to both prefixes.
 struct FlightFiles {
   std::string pipe;
   std::string dump;
 };
-// Returns the files for the variables that WorkerEnv::Defaults() sets for `rank_folder`. Pure.
+// Returns the files for the variables that WorkerEnv::Defaults() sets for `rank_folder`.
 FlightFiles FlightFilesIn(const std::string& rank_folder, uint32_t rank);
 
 // Returns whether named pipes can be made in a folder. PyTorch ends a process that cannot make its
 // pipe, so such a folder is not offered.
 bool TakesPipes(const std::string& folder);
 
-// On the loop's thread.
+// Requests dumps of this node's ranks. Used on the loop's thread.
 class FlightRequests {
  public:
-  // Time for the process to write its dump. It looks at its pipe once a second.
+  // Time for the process to write its dump. The process looks at its pipe once a second.
   static constexpr milliseconds kLimit{4'000};
 
   using Done = std::function<void(pb::FlightRecord)>;
 
   explicit FlightRequests(asio::io_context& loop) : loop_(loop) {}
 
-  // Calls `done` once, never from inside this call: with the rank's record, or with `trouble`.
+  // Requests a dump. Calls `done` once, never from inside this call, with the rank's record, or
+  // with `trouble` set if there is none.
   void Begin(uint32_t rank, const std::string& rank_folder, Done done);
 
-  // Returns whether the rank's process may have worked on a dump after `since`: it was asked, and
-  // had not answered by then.
+  // Returns whether the rank's process may have worked on a dump after `since`: a request reached
+  // the process, and was not answered by then.
   bool WroteSince(uint32_t rank, Clock::time_point since) const;
 
  private:
@@ -52,7 +54,7 @@ class FlightRequests {
   void End(Request& request, pb::FlightRecord record);
 
   asio::io_context& loop_;
-  // The end of the last request that reached each rank's process; nullopt: it has not ended.
+  // End of the last request that reached each rank's process; nullopt while the request is pending.
   std::map<uint32_t, std::optional<Clock::time_point>> ends_;
 };
 

@@ -18,7 +18,8 @@
 namespace dslaunch {
 namespace {
 
-// Each but the last is answered by a line. NCCL before 2.28 refuses the third, and sends text.
+// RAS answers each command but the last with a line. NCCL before 2.28 refuses the third command,
+// and then sends its status as text.
 constexpr std::array kCommands = {"CLIENT PROTOCOL 2\n", "TIMEOUT 2\n", "SET FORMAT json\n",
                                   "VERBOSE STATUS\n"};
 constexpr size_t kMaxLine = 4096;
@@ -65,9 +66,9 @@ struct RasClient::Session {
 
   asio::ip::tcp::socket socket;
   asio::steady_timer timer;
-  Done done;  // empty once it was called
+  Done done;  // empty once it has been called
   size_t next_command = 0;
-  std::string status;  // bytes that were read and not used
+  std::string status;  // received bytes that are not processed yet
   std::array<char, 1 << 14> buffer = {};
 };
 

@@ -1,4 +1,5 @@
-// Asks NCCL's RAS subsystem, at which each process of a job that uses NCCL listens, for its status.
+// Requests the status of NCCL's RAS subsystem from a process of a job. Each process that uses NCCL
+// listens for such requests.
 #pragma once
 
 #include <sys/types.h>
@@ -14,29 +15,32 @@
 
 namespace dslaunch {
 
-// Where the processes of a job listen for NCCL's RAS.
+// The address at which the processes of a job listen for NCCL's RAS.
 struct RasAddress {
-  std::string host = "127.0.0.1";  // numeric
+  std::string host = "127.0.0.1";  // numeric address
   int port = 28028;
 };
-// Returns the address in the value of NCCL_RAS_ADDR, "HOST:PORT" or "[HOST]:PORT"; empty: the
-// default. nullopt if the host is neither "localhost" nor numeric, or the port is invalid. Pure.
+// Returns the address in the value of NCCL_RAS_ADDR, "HOST:PORT" or "[HOST]:PORT"; the default
+// address if `value` is empty. Returns nullopt if the host is neither "localhost" nor numeric, or
+// the port is invalid.
 std::optional<RasAddress> ParseRasAddress(std::string_view value);
 
-// Returns ParseRasAddress of the variable in the environment with which a process was started.
+// Returns ParseRasAddress() of NCCL_RAS_ADDR in the environment with which the process was started.
 std::optional<RasAddress> RasAddressOf(pid_t pid);
 
-// On the loop's thread.
+// Requests the status of NCCL's RAS. Used on the loop's thread.
 class RasClient {
  public:
   static constexpr milliseconds kLimit{3'000};
 
-  // `status`: JSON, or text from NCCL before 2.28; empty if none was received, with `trouble`.
+  // `status`: JSON, or text from NCCL before 2.28. If none was received, `status` is empty and
+  // `trouble` is the reason.
   using Done = std::function<void(std::string status, std::string trouble)>;
 
   explicit RasClient(asio::io_context& loop) : loop_(loop) {}
 
-  // Calls `done` once, never from inside this call. `address`: nullopt if it is not known.
+  // Calls `done` once, never from inside this call. `address`: nullopt if NCCL_RAS_ADDR is invalid,
+  // which fails.
   void Begin(const std::optional<RasAddress>& address, Done done);
 
  private:

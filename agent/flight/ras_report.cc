@@ -20,11 +20,11 @@ using nlohmann::json;
 
 constexpr size_t kMaxNameBytes = 64;
 
-// The operations of one kind that the ranks of a communicator have launched.
+// Counts the operations of one kind that the ranks of a communicator have launched.
 struct Counts {
   std::string operation;
   std::map<uint32_t, uint64_t> of_rank;
-  uint64_t most = 0;  // also of ranks that are not listed
+  uint64_t most = 0;  // largest count, also of ranks that are not listed
 };
 
 void Add(const Counts& counts, pb::RasReport& report) {
@@ -95,13 +95,13 @@ std::optional<uint64_t> TakeCount(std::string_view text, std::string_view before
   return number;
 }
 
-// Returns the number of launched operations in a line.
+// Returns the number of launched operations that a line names; nullopt if it names none.
 std::optional<uint64_t> LaunchedIn(std::string_view line) {
   if (line.find("not launched any operations") != std::string_view::npos) return 0;
   return TakeCount(line, "launched up to operation ");
 }
 
-// The sections of a text, each with a title such as "#1-0 (27a079b828ff1a75) MISMATCH".
+// Reads the sections of a text. Each has a title such as "#1-0 (27a079b828ff1a75) MISMATCH".
 class TextReader {
  public:
   TextReader(uint32_t world_size, pb::RasReport& report)
@@ -134,8 +134,8 @@ class TextReader {
     if (rank && *rank < world_size_) counts_.of_rank[static_cast<uint32_t>(*rank)] = of_next_;
   }
 
-  // A row of the table of communicators: number, communicators, nodes, ranks per node, ranks per
-  // communicator.
+  // Reads a row of the table of communicators: number, communicators, nodes, ranks per node, ranks
+  // per communicator. Ignores other lines.
   void ReadRow(std::string_view line) {
     std::vector<std::string_view> words;
     constexpr size_t kColumns = 5;
@@ -175,7 +175,7 @@ class TextReader {
   Section section_ = Section::kOther;
   std::map<uint64_t, uint64_t> sizes_;  // ranks per communicator, by group
   Counts counts_;
-  uint64_t of_next_ = 0;  // operations of the ranks that are listed next
+  uint64_t of_next_ = 0;  // operation count of the ranks that are listed next
   std::set<uint32_t> missing_;
 };
 

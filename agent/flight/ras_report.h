@@ -1,5 +1,5 @@
-// Reads the status that NCCL's RAS subsystem reports of a job (NCCL 2.24 and later), as JSON or as
-// text. Pure.
+// Reads the status that NCCL's RAS subsystem reports about a job (NCCL 2.24 and later), as JSON or
+// as text.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxRasBytes = size_t{16} << 20;
 
-// Returns which ranks have launched fewer operations than others, and which do not answer. Only
-// communicators of `world_size` ranks count, because only their ranks are certainly the ranks
-// of the job. kBadInput if the status is neither form.
+// Returns the ranks that have launched fewer operations than others, and the ranks that do not
+// answer. Only communicators of `world_size` ranks count, because only their ranks are certainly
+// the ranks of the job. Fails with kBadInput if the status has neither form.
 Result<pb::RasReport> ReadRasReport(std::string_view status, uint32_t world_size);
 
-// Returns a digest of all counts of operations in a status as JSON; 0 for text, which has none
-// unless they differ. Two equal digests mean that no rank has launched an operation in between.
+// Returns a digest of all counts of operations in a status as JSON. Equal digests mean that no rank
+// has launched an operation in between. Returns 0 for text, which lists counts only if they differ,
+// and for JSON without counts.
 uint64_t DigestOfOperations(std::string_view status);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// Reads the frames of C and C++ of a process in a forked child of the supervisor, because the
-// program's files decide how long that takes, how much memory, and whether it crashes.
+// Reads the frames of C and C++ of a process in a forked child of the supervisor. Files of the
+// program are read for that, and they may take long, need much memory, or crash the reader.
 #pragma once
 
 #include <sys/types.h>
@@ -15,16 +15,16 @@
 
 namespace dslaunch {
 
-// On the loop's thread, in a process with one thread.
+// Finds the frames of threads. Used on the loop's thread, in a process with one thread.
 class FrameHelper {
  public:
-  // From Begin to the answer. Copying the stack of a running thread stops it for at most
-  // kStopLimit, and usually for less than 0.1 ms.
+  // kLimit: time from Begin() to the answer. kStopLimit: limit for stopping a running thread to
+  // copy its stack, which usually takes less than 0.1 ms.
   static constexpr milliseconds kLimit{500};
   static constexpr milliseconds kStopLimit{20};
   static constexpr size_t kMaxThreads = 64;
 
-  // `frames`: threads with their tid and frames, and no_native; nothing else is set.
+  // `frames`: threads, with only their tid and frames set, and no_native.
   using Done = std::function<void(pb::ProcessStacks frames)>;
 
   explicit FrameHelper(asio::io_context& loop) : loop_(loop) {}

@@ -31,8 +31,8 @@ std::vector<std::vector<NativeFrame>> ReadNativeFrames(pid_t, const std::string&
 #else
 namespace {
 
-// The argument of the callbacks of libdwfl. libdwfl has no argument for find_elf, so it is a
-// global; the process reads one other process only.
+// The argument of libdwfl's callbacks. It is also a global, because libdwfl passes no argument to
+// find_elf. A single one is enough, because this process reads only one other process.
 struct Target {
   pid_t pid = 0;
   const std::vector<StackSnapshot>* snapshots = nullptr;
@@ -96,14 +96,15 @@ bool SetRegisters(Dwfl_Thread* thread, void* thread_argument) {
   return true;
 }
 
-// Returns the demangled name without parameters.
+// Returns the demangled name without parameters; empty for nullptr.
 std::string ReadableName(const char* symbol) {
   if (symbol == nullptr) return "";
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(symbol, nullptr, nullptr, &status), &std::free);
   std::string text = status == 0 && name ? name.get() : symbol;
-  // "(anonymous namespace)::f(int)" keeps its first brackets.
+  // The first parentheses of "(anonymous namespace)::f(int)" are part of the name, so they are
+  // kept.
   constexpr std::string_view kAnonymous = "(anonymous namespace)";
   size_t from = 0;
   size_t at = text.find('(');
@@ -112,10 +113,10 @@ std::string ReadableName(const char* symbol) {
     at = text.find('(', from);
   }
   if (at != std::string::npos && at > 0) text.resize(at);
-  return text.substr(0, text.find('@'));  // a version: "nanosleep@GLIBC_2.2.5"
+  return text.substr(0, text.find('@'));  // removes a version, as of "nanosleep@GLIBC_2.2.5"
 }
 
-// Returns whether a module is a library of the system, whose lines do not help.
+// Returns whether a module is a library of the system, whose source lines do not help the user.
 bool IsOfSystem(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   constexpr std::string_view kFolders[] = {"/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"};
@@ -124,8 +125,8 @@ bool IsOfSystem(std::string_view path) {
                              [&](std::string_view folder) { return path.starts_with(folder); });
 }
 
-// Sets the source line of an address. Compilers that write no .debug_aranges, as clang, leave it to
-// the reader to find the compilation unit.
+// Sets the source line of an address. Without .debug_aranges, which compilers such as clang do not
+// write, libdwfl does not find the compilation unit, so all units are searched.
 void SetLine(Dwfl_Module* module, Dwarf_Addr pc, NativeFrame& frame) {
   if (Dwfl_Line* const line = dwfl_module_getsrc(module, pc)) {
     const char* const file = dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
@@ -151,7 +152,7 @@ int AddFrame(Dwfl_Frame* state, void* argument) {
   Dwarf_Addr pc = 0;
   bool is_exact = false;
   if (!dwfl_frame_pc(state, &pc, &is_exact)) return DWARF_CB_ABORT;
-  if (!is_exact) --pc;  // the call, not the instruction behind it
+  if (!is_exact) --pc;  // address of the call, not of the instruction after it
   NativeFrame& frame = frames.emplace_back();
   Dwfl* const dwfl = dwfl_thread_dwfl(dwfl_frame_thread(state));
   if (Dwfl_Module* const module = dwfl_addrmodule(dwfl, pc)) {
@@ -197,7 +198,8 @@ std::vector<std::vector<NativeFrame>> ReadNativeFrames(pid_t pid, const std::str
   }
   std::vector<std::vector<NativeFrame>> stacks;
   for (const StackSnapshot& snapshot : snapshots) {
-    // Ends with an error where the last frame cannot be found; the frames before it count.
+    // Returns an error at the last frame that can be found; the frames before it count, so the
+    // error is ignored.
     dwfl_getthread_frames(dwfl.get(), snapshot.tid, &AddFrame, &stacks.emplace_back());
   }
   return stacks;

@@ -1,6 +1,5 @@
-// Copies the stacks of threads of a process without Python, from which frame_reader.h finds the
-// frames of C and C++. A thread that waits in the kernel is not stopped; a running one is, for
-// microseconds.
+// Copies the stacks of a process's threads, in which frame_reader.h finds the frames of C and C++.
+// A thread that waits in the kernel is not stopped; a running thread is stopped for microseconds.
 #pragma once
 
 #include <sys/types.h>
@@ -16,9 +15,9 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;  // bytes of each stack, from its top
+inline constexpr size_t kMaxSnapshotBytes = size_t{128} << 10;  // limit of each stack, from its top
 
-// Registers by their numbers in DWARF; nullopt: not known.
+// Registers by their DWARF numbers; nullopt if a value is unknown.
 inline constexpr size_t kRegisters = 33;
 struct Registers {
   uint64_t pc = 0;
@@ -29,20 +28,21 @@ struct Registers {
 struct StackSnapshot {
   pid_t tid = 0;
   Registers registers = {};
-  std::vector<std::byte> stack = {};  // begins at registers.sp
+  std::vector<std::byte> stack = {};  // bytes from address registers.sp on
 };
 
-// Returns the registers that /proc/PID/task/TID/syscall shows of a thread that waits in the
-// kernel: pc and sp. nullopt if it runs, or for other text. Pure.
+// Returns the registers that /proc/PID/task/TID/syscall shows of a thread that waits in the kernel:
+// only pc and sp. Returns nullopt if the thread runs, or if the text is malformed.
 std::optional<Registers> ParseWaitingRegisters(std::string_view syscall_text);
 
-// Copies the stacks of those threads that wait in the kernel. Returns the others in `running`.
+// Copies the stacks of the threads of `tids` that wait in the kernel. Adds the running threads to
+// `running`.
 std::vector<StackSnapshot> CopyWaitingStacks(pid_t pid, const std::vector<pid_t>& tids,
                                              std::vector<pid_t>& running);
 
-// Stops a running thread until its registers and stack are copied; nullopt if that fails or the
-// thread does not stop within `limit`. To be called in a process of its own, which then ends: the
-// kernel continues the thread when its tracer ends, however it ends.
+// Stops a running thread until its registers and stack are copied. Returns nullopt if that fails or
+// the thread does not stop within `limit`. Call it in a separate process that then ends: the kernel
+// continues the thread when its tracer ends for any reason.
 std::optional<StackSnapshot> CopyRunningStack(pid_t pid, pid_t tid, milliseconds limit);
 
 }  // namespace dslaunch

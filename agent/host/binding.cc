@@ -36,7 +36,7 @@ std::map<int, Cpus> GroupsBy(const Cpus& cpus, int Cpu::*member) {
 
 // --- CORES ---
 
-// Chooses the memory of a rank with these CPUs.
+// Chooses the memory of a rank by its CPUs.
 void BindMemory(const CpuTopology& topology, RankBinding& binding) {
   if (topology.nodes.size() < 2) return;
   std::vector<int> with_cpus;
@@ -91,7 +91,7 @@ Result<std::vector<RankBinding>> ShareCores(const CpuTopology& topology,
 
 // --- torchrun's bindings ---
 
-// Returns for each rank the index of the NUMA node near which it runs.
+// Returns, for each rank, the index of the NUMA node on whose CPUs it runs.
 Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
                                          const BindingRequest& request) {
   std::vector<size_t> with_cpus;

@@ -1,4 +1,5 @@
-// Decides on which CPUs each rank of a machine runs, and where its memory is. Pure.
+// Decides on which CPUs each rank of a machine runs, and where its memory is. Reads nothing of the
+// machine.
 #pragma once
 
 #include <string>
@@ -12,18 +13,19 @@ namespace dslaunch {
 
 struct BindingRequest {
   pb::RankOptions::Bind bind = pb::RankOptions::NONE;
-  std::vector<int> cores = {};  // CORES: cores to divide, ascending; empty: one CPU of each core
+  std::vector<int> cores = {};  // for CORES: cores to divide, ascending; empty: one CPU of each
+                                // core
   int ranks = 1;                // number of ranks on this machine
-  // Other bindings: the NUMA node of each rank's GPU. Empty (no GPUs): ranks are spread evenly over
-  // the NUMA nodes, in order.
+  // For other bindings: the NUMA node of each rank's GPU. If empty (no GPUs), ranks are spread
+  // evenly over the NUMA nodes, in order.
   std::vector<int> gpu_nodes = {};
 };
 
 struct RankBinding {
-  std::vector<int> cpus;          // ascending; empty: any
-  std::vector<int> memory_nodes;  // empty: any
-  bool memory_preferred = false;  // whether other nodes are used when `memory` is full
-  int threads = 0;                // value of OMP_NUM_THREADS; 0: the value used without binding
+  std::vector<int> cpus;          // CPUs that the rank may use, ascending; empty for any
+  std::vector<int> memory_nodes;  // NUMA nodes of the rank's memory; empty for any
+  bool memory_preferred = false;  // whether other nodes are used when those are full
+  int threads = 0;                // value of OMP_NUM_THREADS; 0 to leave it as without binding
 };
 
 // Returns one binding per rank, or none for NONE.

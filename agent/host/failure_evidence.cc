@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kMaxEvidenceBytes = 400;
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
-// From a data loader's worker process, printed below the exception that forwards it.
+// Begins the traceback of a data loader's worker process, printed below the exception that forwards
+// it.
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
 constexpr std::string_view kUncaught = "terminate called after throwing an instance of ";
 constexpr std::string_view kUncaughtByLibcxx = "libc++abi: terminating due to uncaught exception";
@@ -32,20 +33,21 @@ struct PeerText {
 
 // Texts about a peer; the first match in a line counts. See also peer_failure.h.
 constexpr PeerText kOfPeers[] = {
-    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // c10d
+    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // from c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
-    {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // another program listens
+    {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // from c10d for a foreign
+                                                                     // server
     {pb::Cause::LATE, kPeerLateText},
     {pb::Cause::LATE, "failed to pass monitoredBarrier"},
-    {pb::Cause::LATE, "caught collective operation timeout"},  // NCCL's watchdog
+    {pb::Cause::LATE, "caught collective operation timeout"},  // from NCCL's watchdog
     {pb::Cause::GONE, kPeerLostText},
-    {pb::Cause::GONE, "remote process exited or there was a network error"},  // NCCL
+    {pb::Cause::GONE, "remote process exited or there was a network error"},  // from NCCL
     {pb::Cause::GONE, "ncclRemoteError"},
     {pb::Cause::GONE, "Connection closed by remote peer"},
-    {pb::Cause::GONE, "recvValue failed"},  // c10d's TCPStore
+    {pb::Cause::GONE, "recvValue failed"},  // from c10d's TCPStore
     {pb::Cause::GONE, "sendBytes failed"},
     {pb::Cause::GONE, "TCPStore server has shut down"},
-    // From the SDK, if the program does not catch the exception.
+    // Comes from the SDK if the program does not catch the exception.
     {pb::Cause::GONE, "shared memory of the ranks: "},
 };
 
@@ -95,7 +97,7 @@ std::optional<PeerFault> FirstOf(std::string_view line, std::span<const PeerText
   return found == texts.end() ? std::nullopt : std::optional(found->fault);
 }
 
-// Returns nullopt if the line is not about another rank.
+// Returns how a peer failed according to the line; nullopt if the line is not about another rank.
 std::optional<PeerFault> PeerFaultIn(std::string_view line) {
   if (const auto fault = FirstOf(line, kOfPeers)) return fault;
   return HasAny(line, kBetweenRanks) ? FirstOf(line, kOfConnections) : std::nullopt;
@@ -116,12 +118,12 @@ bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// Returns the lines of the root exception: the first of the last chain of tracebacks. The others of
-// the chain were raised while the first was handled.
+// Returns the lines of the root exception, which is the first of the last chain of tracebacks. The
+// other exceptions of the chain were raised while the first was handled.
 std::vector<std::string_view> RootException(std::string_view text) {
   std::vector<std::string_view> exception;
-  bool chained = false;    // the next traceback continues the chain
-  bool in_frames = false;  // between the header of a traceback and its exception
+  bool chained = false;    // true if the next traceback continues the chain
+  bool in_frames = false;  // true between the header of a traceback and its exception
   bool collecting = false;
   while (!text.empty()) {
     const std::string_view line = WithoutRankTag(TakeLine(text));
@@ -153,7 +155,7 @@ std::vector<std::string_view> RootException(std::string_view text) {
 // its text, or else the line with its type.
 std::vector<std::string_view> UncaughtException(std::string_view text) {
   std::vector<std::string_view> exception;
-  bool is_type = false;  // the last line named the type
+  bool is_type = false;  // true if the last line named the type
   bool collecting = false;
   while (!text.empty()) {
     const std::string_view line = TakeLine(text);
@@ -174,7 +176,7 @@ std::vector<std::string_view> UncaughtException(std::string_view text) {
   return exception;
 }
 
-// Returns the exception of a Python or C++ program, or nothing.
+// Returns the lines of the exception of a Python or C++ program; empty if there is none.
 std::vector<std::string_view> OwnException(std::string_view text) {
   std::vector<std::string_view> exception = RootException(text);
   return exception.empty() ? UncaughtException(text) : exception;
@@ -189,7 +191,7 @@ std::string EvidenceLine(std::string_view line) {
   return text.substr(0, end) + "...";
 }
 
-// Classifies an error of one or more lines, of which the first names it.
+// Classifies an error of one or more lines, of which the first is the main message.
 FailureEvidence Judge(std::span<const std::string_view> error) {
   for (const std::string_view line : error) {
     if (const auto fault = PeerFaultIn(line)) return {true, *fault, EvidenceLine(line)};

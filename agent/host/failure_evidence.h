@@ -1,5 +1,5 @@
 // Classifies a failed program's own error report, in particular whether the error is about another
-// rank. Pure.
+// rank.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace dslaunch {
 inline constexpr size_t kMaxErrorFileBytes = size_t{1} << 20;  // larger files are not read
 
 struct FailureEvidence {
-  bool victim = false;                                // the error is about another rank
+  bool victim = false;                                // true if the error is about another rank
   pb::Cause::PeerFault peer_fault = pb::Cause::GONE;  // set for victims
-  // The line that shows that the rank is a victim, or else the program's own error; one printable
-  // line. Empty if there is none.
+  // The line that shows that the rank is a victim, or else the program's own error, as one
+  // printable line. Empty if there is no such line.
   std::string line = {};
 };
 
@@ -29,8 +29,8 @@ std::optional<std::string> ReadErrorFile(std::string_view json);
 // the last Python traceback, else by the uncaught C++ exception, else by any of the last lines. A
 // program that a signal other than SIGABRT ended is not a victim, because no library raises such a
 // signal for a lost peer.
-//   `last_lines`     of the program's output
-//   `error_message`  result of ReadErrorFile(); empty: none
+//   `last_lines`     last lines of the program's output
+//   `error_message`  result of ReadErrorFile(); empty if there is none
 FailureEvidence ClassifyFailure(int signal, std::string_view last_lines,
                                 std::string_view error_message);
 

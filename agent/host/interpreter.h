@@ -1,6 +1,6 @@
-// The program that the kernel starts to run another one: the interpreter in a script's first line,
-// or the loader of a dynamically linked program. If it is missing, execve() fails as if the program
-// itself were missing. Pure, except CheckInterpreter().
+// Finds the program that the kernel starts to run another program: the interpreter in a script's
+// first line, or the loader of a dynamically linked program. If that program is missing, execve()
+// fails as if the program itself were missing.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 namespace dslaunch {
 
 struct Interpreter {
-  std::string path;        // as written in the file
-  bool is_loader = false;  // belongs to an ELF program rather than a script
+  std::string path;        // path as written in the file
+  bool is_loader = false;  // true for an ELF program, false for a script
   // True if the script's first line ends with "\r", as editors on Windows write it.
   bool ends_with_return = false;
 };
@@ -21,8 +21,8 @@ struct Interpreter {
 // Number of leading bytes that ReadInterpreter() needs.
 inline constexpr size_t kMaxInterpreterHead = 4096;
 
-// Returns the interpreter by the first bytes of a file; nullopt if the program needs none or does
-// not name it there.
+// Returns the interpreter that the first bytes of a file name; nullopt if the program needs no
+// interpreter or `head` does not name it.
 std::optional<Interpreter> ReadInterpreter(std::string_view head);
 
 // Fails with kCannotExecute, naming the node, if the interpreter of the file at `path` is missing.

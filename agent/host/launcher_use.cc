@@ -18,13 +18,14 @@ namespace {
 using Kind = LauncherKind;
 using Words = std::vector<std::string>;
 
-// A launcher that is recognized. Lists are separated by blanks.
+// A launcher that is recognized. Words of a list are separated by blanks.
 struct KnownLauncher {
   Kind kind;
   const char* programs;  // console scripts
   const char* modules;   // module names after `python -m`
-  const char* actions;   // words one of which must be the first argument; empty: any arguments
-  // kModule: the module of each rank, with the action after the last '.'; kOther: what to type.
+  const char* actions;   // words that the first argument must be one of; empty for any
+  // For kModule: the module of each rank, completed by the action if it ends with '.'. For kOther:
+  // what to type.
   const char* remedy = "";
 };
 
@@ -55,7 +56,7 @@ constexpr KnownLauncher kLaunchers[] = {
 constexpr std::string_view kWrappers[] = {"env",    "exec",    "nohup",   "setsid",   "nice",
                                           "ionice", "time",    "timeout", "stdbuf",   "taskset",
                                           "chrt",   "numactl", "command", "catchsegv"};
-// Wrappers that run a program only after the word "run".
+// Wrappers that run a program only with the word "run" before it.
 constexpr std::string_view kRunners[] = {"uv",    "poetry", "pipenv", "pdm",  "hatch",
                                          "conda", "mamba",  "rye",    "pixi", "micromamba"};
 
@@ -76,8 +77,8 @@ bool IsAssignment(const std::string& word) {
          word.find('/') > equals;
 }
 
-// Returns the launcher named by `module`, or by argv[at] if `module` is empty. Its arguments begin
-// after argv[at].
+// Returns the launcher named by `module`, or by argv[at] if `module` is empty; nullopt if that is
+// no known launcher. Its arguments begin after argv[at].
 std::optional<LauncherUse> LauncherAt(const Words& argv, size_t at,
                                       const std::string& module = "") {
   const std::string name = module.empty() ? BaseName(argv[at]) : module;
@@ -112,8 +113,8 @@ std::optional<LauncherUse> LauncherOfPython(const Words& argv, size_t at) {
   return use;
 }
 
-// Returns whether argv[at] belongs to the wrapper before it: an option or its value, an assignment,
-// or a number such as a duration or a mask.
+// Returns whether argv[at] belongs to the wrapper before it, as an option or its value, an
+// assignment, or a number such as a duration or a mask.
 bool BelongsToWrapper(const Words& argv, size_t at) {
   const std::string& word = argv[at];
   return word.empty() || word.front() == '-' || argv[at - 1].starts_with('-') ||
@@ -154,7 +155,7 @@ std::vector<Words> ShellCommands(std::string_view line) {
   return commands;
 }
 
-// Removes shell keywords and leading assignments from `command`.
+// Returns `command` without leading shell keywords and assignments.
 Words WithoutShellWords(Words command) {
   constexpr std::array<std::string_view, 8> kSkipped = {"if",    "then", "else", "elif",
                                                         "while", "do",   "!",    "{"};
@@ -185,7 +186,7 @@ std::string RealPath(const std::string& path) {
   return ::realpath(path.c_str(), resolved) == nullptr ? path : resolved;
 }
 
-// The shell script that `argv` runs, as a file or with -c; empty for other programs.
+// The shell script that `argv` runs, as a file or with -c; both texts are empty for other programs.
 struct ShellScript {
   std::string name;
   std::string text;
@@ -215,8 +216,8 @@ ShellScript ReadShellScript(const Words& argv, const std::string& cwd) {
   return {};
 }
 
-// Returns the module with its arguments, moving --accelerate_config before them: trl's option is
-// also dslaunch's.
+// Returns the words that run the module with its arguments. Moves --accelerate_config in front of
+// them, because this option of trl is also an option of dslaunch.
 Words WordsOfModule(const std::string& module, Words arguments) {
   Words words = {"-m", module};
   const auto config = std::ranges::find(arguments, "--accelerate_config");
@@ -259,7 +260,7 @@ std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
 std::optional<LauncherUse> FindLauncher(const Words& argv) {
   Words variables;
   bool is_wrapped = false;
-  bool needs_run = false;  // a runner was found, but not yet its word "run"
+  bool needs_run = false;  // true after a runner, until its word "run"
   for (size_t i = 0; i < argv.size(); ++i) {
     const std::string name = BaseName(argv[i]);
     if (needs_run && name == "run") {
@@ -294,7 +295,7 @@ std::string LineInPlaceOf(const LauncherUse& use, const Words& argv) {
   if (use.kind == Kind::kAccelerate)
     std::ranges::replace(words, std::string("--config_file"), std::string("--accelerate_config"));
   if (use.kind != Kind::kSameOptions || BaseName(use.name) == "dslaunch") return CommandLine(words);
-  // In mpirun, -n is the number of all ranks.
+  // mpirun's -np is the number of all ranks, as is -n of other launchers, so -n becomes -np.
   for (size_t i = 0; i < words.size() && words[i].starts_with('-'); ++i) {
     if (words[i] == "-n" || words[i] == "--n" || words[i] == "-c") words[i] = "-np";
     if (i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
@@ -310,7 +311,7 @@ std::string LauncherRefusal(const LauncherUse& use, const std::string& line) {
 
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script) {
   size_t number = 0;
-  bool continues = false;  // the previous line ended with a backslash
+  bool continues = false;  // true if the previous line ended with a backslash
   for (const std::string_view line : SplitLines(script)) {
     ++number;
     // True if the line's first word is an argument of the previous line's command.

@@ -1,5 +1,5 @@
-// Detects programs that start ranks themselves, such as torchrun and mpirun. Started once for each
-// rank, such a program would run as many separate jobs.
+// Detects programs that start ranks themselves, such as torchrun and mpirun. If such a program were
+// started once for each rank, it would run as many separate jobs.
 #pragma once
 
 #include <cstddef>
@@ -11,52 +11,54 @@
 
 namespace dslaunch {
 
-// Returns whether the word is a Python interpreter: "python3", "python3.12",
+// Returns whether the word names a Python interpreter, such as "python3", "python3.12" or
 // "/opt/venv/bin/python".
 bool IsPython(const std::string& word);
 
 // The script or module that an interpreter runs.
 struct PythonTarget {
   size_t at = 0;            // index in argv
-  std::string module = {};  // empty for a script
+  std::string module = {};  // module name; empty for a script
 };
-// Returns what the interpreter argv[at] runs; nullopt if it runs the text of -c, or nothing. Pure.
+// Returns the script or module that the interpreter argv[at] runs; nullopt if it runs the text of
+// -c, or nothing.
 std::optional<PythonTarget> TargetOfPython(const std::vector<std::string>& argv, size_t at);
 
 enum class LauncherKind {
   kTorchrun,     // dslaunch has its options
   kDeepspeed,    // dslaunch has its options
   kAccelerate,   // dslaunch has its options, some under other names
-  kSameOptions,  // its command line works with `dslaunch` in its place
+  kSameOptions,  // command line works with `dslaunch` in place of the launcher
   kModule,       // starts a Python module in each rank
   kOther,
 };
 
-// A launcher in a command line.
+// A use of a launcher in a command line.
 struct LauncherUse {
   LauncherKind kind = LauncherKind::kOther;
-  std::string name;  // as shown to users: "torchrun", "python3 -m torch.distributed.run"
+  std::string name;  // name for users: "torchrun" or "python3 -m torch.distributed.run"
   size_t begin = 0;  // index in argv of the launcher's first word, after wrappers such as `nice`
   size_t arguments = 0;  // index in argv of the launcher's first argument
-  std::string python;    // the interpreter in the command line; empty if there is none
-  std::string module;    // kModule: the module that each rank runs
-  std::string hint;      // kOther: what to type after "dslaunch"
+  std::string python;    // interpreter in the command line; empty if there is none
+  std::string module;    // module that each rank runs (kModule)
+  std::string hint;      // text to type after "dslaunch" (kOther)
   // Variables that `env` sets for the launcher, as NAME=VALUE.
   std::vector<std::string> variables;
-  bool is_wrapped = false;  // run by a program that does more than set variables
+  bool is_wrapped = false;  // true if run by a program that does more than set variables
 
   bool operator==(const LauncherUse&) const = default;
 };
 
 // Returns the launcher that `argv` starts: a console script by its file name, or a module by
-// `python -m`; also behind wrappers such as env, nohup, timeout and `uv run`. Pure.
+// `python -m`, also behind wrappers such as env, nohup, timeout and `uv run`. Returns nullopt if
+// there is no launcher.
 std::optional<LauncherUse> FindLauncher(const std::vector<std::string>& argv);
 
 // Returns what to type after "dslaunch" and its options instead of `argv`, in which `use` was
-// found. Pure.
+// found.
 std::string LineInPlaceOf(const LauncherUse& use, const std::vector<std::string>& argv);
 
-// Returns the message that refuses `use` and suggests the command `line`. Pure.
+// Returns the message that refuses `use` and suggests the command `line`.
 std::string LauncherRefusal(const LauncherUse& use, const std::string& line);
 
 // A command in a shell script that starts a launcher.
@@ -66,7 +68,8 @@ struct ShellLauncher {
   bool operator==(const ShellLauncher&) const = default;
 };
 
-// Returns the first such command in `script`, whether or not the shell would reach it. Pure.
+// Returns the first command in `script` that starts a launcher, whether or not the shell would
+// reach the command; nullopt if there is none.
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script);
 
 // Fails with kUsage, naming the node, if `argv` starts a launcher by its name, by the file that

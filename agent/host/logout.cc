@@ -23,9 +23,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kTryLimit(2000);
-constexpr const char* kLeftVariable =
-    "DSLAUNCH_LEFT_SESSION";  // set when this program executes itself again, which it does only
-                              // once
+// Set when this program executes itself again, so that it does that only once.
+constexpr const char* kLeftVariable = "DSLAUNCH_LEFT_SESSION";
 
 std::string Trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
@@ -35,8 +34,8 @@ std::string Trimmed(std::string_view text) {
   return std::string(text);
 }
 
-// Returns the texts of logind.conf and its drop-ins in the order in which they apply: by name; of
-// two files with one name, the one in /etc.
+// Returns the texts of logind.conf and its drop-ins in the order in which they apply, by file name.
+// Of two drop-ins with one name, /etc's comes first and hides the other.
 std::vector<std::string> LogindConfigurations() {
   std::vector<std::string> texts = {ReadWhole("/etc/systemd/logind.conf").value_or("")};
   std::vector<std::filesystem::path> drop_ins;
@@ -65,7 +64,7 @@ std::string FindSystemdRun() {
   return "";
 }
 
-// Runs the program. Returns whether it exited with 0 within kTryLimit.
+// Runs the program. Returns whether it exited with 0 within kTryLimit, and kills it otherwise.
 bool Succeeds(const std::vector<std::string>& argv) {
   SpawnSpec spec;
   spec.executable = argv.front();

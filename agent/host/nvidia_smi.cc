@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// "CUDA Version        : 13.0" -> "13.0"
+// Returns "13.0" for a text with the line "CUDA Version        : 13.0"; empty without such a line.
 std::string CudaVersion(std::string_view version) {
   while (!version.empty()) {
     const std::string_view line = TakeLine(version);
@@ -57,8 +57,8 @@ Result<std::string> AskNvidiaSmi(const std::string& nvidia_smi, std::vector<std:
   std::thread([arguments = std::move(arguments), promise, deadline = Deadline::After(patience)] {
     promise->set_value(RunBriefly(arguments, NodeEnvironment(), deadline));
   }).detach();
-  // Waits a little longer than the thread, whose own answer has more detail, but not forever,
-  // because the kernel may not let the program end.
+  // Waits a little longer than the thread, whose own result on timeout has more detail. Does not
+  // wait for the thread's end, because the kernel may not let the program end.
   if (answer.wait_for(patience + milliseconds(200)) == std::future_status::ready)
     return OutputOf(answer.get());
   return OutputOf({BriefRun::End::kTimedOut, 0, ""});

@@ -24,8 +24,8 @@ uint64_t ToNumber(std::string_view text) {
   return value;
 }
 
-// Removes the text up to `end` and `end` itself, and returns the text; all of it if `end` is
-// missing.
+// Removes the text up to `end` and `end` itself. Returns the removed text without `end`; all of
+// `text` if `end` is missing.
 std::string_view Take(std::string_view& text, char end) {
   const size_t at = std::min(text.find(end), text.size());
   const std::string_view part = text.substr(0, at);
@@ -33,12 +33,12 @@ std::string_view Take(std::string_view& text, char end) {
   return part;
 }
 
-// Returns the first record of a kill whose pid satisfies `is_wanted`.
+// Returns the message of the first kill since `since_us` whose pid satisfies `is_wanted`.
 template <class IsWanted>
 std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_us,
                                     IsWanted is_wanted) {
   while (!kernel_log.empty()) {
-    // "priority,sequence,microseconds,flags;message"
+    // Each record is "priority,sequence,microseconds,flags;message".
     std::string_view message = TakeLine(kernel_log);
     std::string_view head = Take(message, ';');
     Take(head, ',');
@@ -54,8 +54,8 @@ std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_
   return std::nullopt;
 }
 
-// Returns whether `text` contains this pid as a number after the word "pid", with only other list
-// elements in between.
+// Returns whether `text` contains this pid as a number after the word "pid", with only elements of
+// a list in between.
 bool NamesPid(std::string_view text, uint64_t pid) {
   constexpr std::string_view kDigits = "0123456789";
   constexpr std::string_view kOfLists = "0123456789 ,():=[]s";
@@ -125,11 +125,11 @@ std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details
 std::string ReadKillsInKernelLog() {
   const UniqueFd fd(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::string kills;
-  std::array<char, 8192> record;  // the kernel's own limit; each read returns one record
+  std::array<char, 8192> record;  // each read returns one record of at most this size
   while (fd && kills.size() < kMaxKillRecordsBytes) {
     const ssize_t size = read(fd.get(), record.data(), record.size());
-    if (size < 0 && (errno == EPIPE || errno == EINTR))
-      continue;  // EPIPE: some records were overwritten
+    // EPIPE means that some records were overwritten, which the next read skips.
+    if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (size <= 0) break;
     std::string_view text(record.data(), static_cast<size_t>(size));
     text = text.substr(0, text.find('\n'));  // further lines describe the device
@@ -166,7 +166,7 @@ std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::st
     else if (what == 'p' || what == 'P')
       path += std::to_string(pid);
     else
-      path += '*';  // time, host, program...
+      path += '*';  // time, host, program and others, which are unknown here
   }
   if (!has_pid && uses_pid) path += "." + std::to_string(pid);
   return "in " + (path.starts_with("/") ? path : cwd + "/" + path);

@@ -11,38 +11,39 @@
 
 namespace dslaunch {
 
-// Returns the record of the kernel's log (in the format of /dev/kmsg, one record per line) about an
-// out-of-memory kill of this process at `since_us` after boot or later, because pids are recycled.
-// Pure.
+// Returns the record about an out-of-memory kill of process `pid` from the kernel's log, which has
+// the format of /dev/kmsg with one record per line; nullopt if there is none. Ignores records
+// before `since_us` after boot, because pids are recycled.
 std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
                                                uint64_t since_us);
 
-// Returns the number of out-of-memory kills since boot from the content of /proc/vmstat; 0 if it is
-// not there. Pure.
+// Returns the number of out-of-memory kills since boot from the content of /proc/vmstat; 0 if the
+// text has no such number.
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat);
 
-// Returns the first such record since `since_us` of a process whose pid `text` mentions, as "(pid
-// 123)" or "pid(s) 121, 123". Pure.
+// Returns the first record since `since_us` about an out-of-memory kill of a process whose pid
+// `text` mentions, as "(pid 123)" or "pid(s) 121, 123". Returns nullopt if there is none.
 std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
                                                       std::string_view kernel_log,
                                                       uint64_t since_us);
 
 struct OutOfMemoryInfo {
   int signal = 0;                         // signal that ended the worker
-  bool cgroup_counted = false;            // the worker's cgroup counted an out-of-memory kill
+  bool cgroup_counted = false;            // whether the worker's cgroup counted an out-of-memory
+                                          // kill
   std::optional<std::string> kernel_log;  // result of FindOutOfMemoryKill()
   uint64_t kills_before = 0;              // kills on the whole node when the worker started
   uint64_t kills_now = 0;
 };
 
-// Returns, as a sentence, the fact which shows that the worker was killed for lack of memory, or
-// nullopt. Pure.
+// Returns, as a sentence, the fact which shows that the worker was killed for lack of memory;
+// nullopt if no fact shows that.
 std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details);
 
-// Returns the same for a process that the worker had started, where the worker itself failed in
-// another way.
-//   `kernel_log`  of `details`: result of FindOutOfMemoryKillNamedIn() for the worker's last lines
-//   `last_lines`  of the worker, which may mention a killed process
+// Returns the fact which shows that a process that the worker had started was killed for lack of
+// memory, where the worker itself failed in another way; nullopt if no fact shows that.
+//   `details`     its `kernel_log` is FindOutOfMemoryKillNamedIn() of the worker's last lines
+//   `last_lines`  last lines of the worker's output, which may mention a killed process
 std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,
                                                   std::string_view last_lines);
 
@@ -50,10 +51,10 @@ std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details
 // the log.
 std::string ReadKillsInKernelLog();
 
-// Returns ParseOutOfMemoryKills() of this node, now.
+// Returns the number of out-of-memory kills on this node since boot.
 uint64_t OutOfMemoryKills();
 
-// Returns where the kernel put a process's core dump, as a clause: "in /tmp/core.123". Pure.
+// Returns where the kernel put a process's core dump, as a phrase such as "in /tmp/core.123".
 //   `pattern`   content of /proc/sys/kernel/core_pattern
 //   `uses_pid`  whether /proc/sys/kernel/core_uses_pid is not 0
 std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::string& cwd,

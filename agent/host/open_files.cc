@@ -5,7 +5,7 @@ namespace {
 
 // A connection needs a socket, and a pair of sockets for its decrypted bytes.
 constexpr size_t kFilesPerNode = 3;
-// For log files, a folder being read, and a connection that is refused.
+// Spare files: log files, a folder that is being read, and a connection that is refused.
 constexpr size_t kSpareFiles = 9;
 
 }  // namespace

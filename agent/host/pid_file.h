@@ -1,4 +1,4 @@
-// --save_pid: DeepSpeed's file with the pid of the process to signal on a node.
+// Writes the file of --save_pid: DeepSpeed's file with the pid of the process to signal on a node.
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +12,10 @@ namespace dslaunch {
 // A file that contains a pid and is removed with the object. Move-only.
 class PidFile {
  public:
-  // Returns "/tmp/PID.deepspeed" with the front end's pid.
+  // Returns "/tmp/PID.deepspeed", where PID is the front end's pid.
   static std::string PathFor(uint32_t front_end_pid);
 
-  // Creates `path`. An existing file is replaced if it belongs to this user and the process that it
+  // Creates `path`. Replaces an existing file if it belongs to this user and the process that it
   // names has exited; otherwise fails with kIo, naming the file.
   static Result<PidFile> Create(const std::string& path, pid_t pid);
 

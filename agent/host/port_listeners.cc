@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr std::string_view kListens = "0A";  // TCP_LISTEN
+constexpr std::string_view kListens = "0A";  // the state TCP_LISTEN
 
 // Returns the port of an address such as "0100007F:1F90", or -1 if it is malformed.
 int PortOf(std::string_view address) {
@@ -46,7 +46,7 @@ std::set<uid_t> ListenersIn(std::istream& table, int port) {
     TakeWord(rest);  // peer address
     const std::string_view state = TakeWord(rest);
     if (state != kListens) break;
-    for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);  // queues, timers, retransmits
+    for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);  // queues, timers and retransmits
     const std::string_view user = TakeWord(rest);
     uid_t uid = 0;
     const auto [end, error] = std::from_chars(user.data(), user.data() + user.size(), uid);
@@ -74,7 +74,7 @@ std::set<uid_t> ListenersAt(int port) {
   return ListenersByTables(port);
 }
 
-// A local connection has two sockets. The client's socket has `port` as its peer port.
+// A local connection has two sockets. The client's socket, whose peer port is `port`, counts.
 std::optional<std::set<uid_t>> ConnectedTo(int port) {
   return UsersOf(AF_INET, {.state = kTcpEstablished, .peer_port = port});
 }

@@ -17,8 +17,8 @@ namespace {
 
 constexpr milliseconds kAnswersWithin(5'000);
 
-// Returns whether the kernel knows no way to run a file that begins like this. Executes only the
-// beginning, of which no program can be made.
+// Returns whether the kernel cannot run a file with this beginning. Executes a file with only the
+// beginning, of which no complete program can be made.
 bool IsRefusedByKernel(std::string_view head) {
   const UniqueFd file(::memfd_create("program", MFD_CLOEXEC));
   if (!file || ::write(file.get(), head.data(), head.size()) != static_cast<ssize_t>(head.size()))

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr char kVirtualEnv[] = "VIRTUAL_ENV";
 
-// Returns why the interpreter cannot be executed, or an empty string if it can.
+// Returns why the interpreter cannot be executed; empty if it can.
 std::string TroubleWith(const std::string& interpreter) {
   struct stat info {};
   if (::stat(interpreter.c_str(), &info) == 0) {
@@ -46,7 +46,7 @@ bool GivesPath(const pb::Program& program) {
          std::ranges::any_of(program.chosen_env(), is_path);
 }
 
-// Returns whether the name is "python" or like "python3.12".
+// Returns whether the name is "python", with or without a version, as in "python3.12".
 bool IsPythonName(std::string_view name) {
   constexpr std::string_view kPython = "python";
   return name.starts_with(kPython) &&
@@ -55,7 +55,7 @@ bool IsPythonName(std::string_view name) {
 
 std::string LastName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Returns a script's first line without "#!" and blanks, or an empty string for any other file.
+// Returns a script's first line without "#!" and leading blanks; empty for any other file.
 std::string InterpreterLine(const std::string& path) {
   constexpr size_t kMaxLineBytes = 4096;
   struct stat info {};

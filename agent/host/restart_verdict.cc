@@ -17,7 +17,7 @@ constexpr auto kCan = pb::Cause::RESTART_CAN_HELP;
 constexpr auto kCannot = pb::Cause::RESTART_CANNOT_HELP;
 constexpr auto kUnknown = pb::Cause::RESTART_UNKNOWN;
 
-// A text that a line contains.
+// Judges a line that contains `text`.
 struct TextRule {
   std::string_view text;
   pb::Cause::Restart restart;
@@ -40,10 +40,10 @@ constexpr char kAccess[] = "access is denied";
 constexpr char kSetup[] = "the ranks are set up wrongly";
 constexpr char kModel[] = "the program uses its model wrongly";
 
-// In order: what can help and what is not known come first, because a specific text of theirs may
-// stand beside a general one.
+// The first rule that applies counts. Causes that a restart can help, or that are unknown, come
+// first, because their specific texts may appear beside a general text of another cause.
 constexpr TextRule kRestartTexts[] = {
-    // Hardware.
+    // Failures of hardware.
     {"uncorrectable ECC error", kCan, kGpuFailed},
     {"ECC_UNCORRECTABLE", kCan, kGpuFailed},
     {"has fallen off the bus", kCan, kGpuFailed},
@@ -54,7 +54,7 @@ constexpr TextRule kRestartTexts[] = {
     {"CUDA error: unknown error", kCan, kGpuFailed},
     {"system not yet initialized", kCan, kGpuFailed},
     {"hardware stack error", kCan, kGpuFailed},
-    // The network and other ranks.
+    // Failures of the network and of other ranks.
     {"NCCL version mismatch", kCannot, kInstallation},
     {"Duplicate GPU detected", kCannot, kSetup},
     {"ncclInvalidUsage", kCannot, kSetup},
@@ -90,7 +90,7 @@ constexpr TextRule kRestartTexts[] = {
     {"HeartbeatMonitor", kCan, kNetwork},
     {"Stop_waiting response is expected", kCan, kNetwork},
     {"Temporary failure in name resolution", kCan, kService},
-    // Services and storage.
+    // Failures of services and storage.
     {"Read timed out", kCan, kService},
     {"ReadTimeout", kCan, kService},
     {"ConnectTimeout", kCan, kService},
@@ -111,7 +111,7 @@ constexpr TextRule kRestartTexts[] = {
     {"Input/output error", kUnknown, ""},
     {"Transport endpoint is not connected", kCan, kStorage},
     {"Cannot send after transport endpoint shutdown", kCan, kStorage},
-    // Not known: memory, and what a bug, a driver or hardware may have caused.
+    // Unknown: lack of memory, and errors that a bug, a driver or hardware may have caused.
     {"out of memory", kUnknown, ""},
     {"OutOfMemoryError", kUnknown, ""},
     {"Cannot allocate memory", kUnknown, ""},
@@ -136,7 +136,7 @@ constexpr TextRule kRestartTexts[] = {
     {"FileExistsError", kUnknown, ""},
     {"Text file busy", kUnknown, ""},
     {"Device or resource busy", kUnknown, ""},
-    // The next start finds these unchanged.
+    // Causes that the next start finds unchanged.
     {"No space left on device", kCannot, kDiskFull},
     {"Disk quota exceeded", kCannot, kDiskFull},
     {"Read-only file system", kCannot, kDiskFull},
@@ -208,7 +208,7 @@ constexpr TextRule kRestartTexts[] = {
     {"validation errors for", kCannot, "the configuration is wrong"},
 };
 
-// Types of Python exceptions that are in the program, its data or its configuration.
+// Python exceptions whose cause is in the program, its data or its configuration.
 constexpr std::string_view kPermanentExceptions[] = {
     "ModuleNotFoundError",
     "ImportError",
@@ -241,15 +241,15 @@ constexpr std::string_view kPermanentExceptions[] = {
     "JSONDecodeError",
 };
 
-// Exceptions of the standard library that are about the world.
+// Exceptions of Python libraries whose cause is outside the program.
 constexpr std::string_view kTransientExceptions[] = {
     "TimeoutError",           "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError",
     "ConnectionAbortedError", "ConnectionError",      "DistNetworkError",       "DistStoreError",
     "IncompleteReadError",    "ServerTimeoutError",   "ChunkedEncodingError",   "ReadTimeoutError",
 };
 
-// Returns the name of the exception that the line reports, without its module: "KeyError" of
-// "torch.x.KeyError: 'a'"; empty if it is not such a line.
+// Returns the name of the exception that the line reports, without its module: "KeyError" for
+// "torch.x.KeyError: 'a'". Returns an empty text if the line reports no exception.
 std::string_view ExceptionName(std::string_view line) {
   std::string_view name = line.substr(0, line.find(':'));
   const bool is_name = !name.empty() && std::ranges::all_of(name, [](char c) {
@@ -257,7 +257,7 @@ std::string_view ExceptionName(std::string_view line) {
            c == '.';
   });
   if (!is_name) return {};
-  return name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+  return name.substr(name.rfind('.') + 1);  // all of `name` without a dot, because npos + 1 is 0
 }
 
 RestartVerdict Verdict(pb::Cause::Restart restart, const char* reason, std::string_view line) {
@@ -295,7 +295,7 @@ RestartVerdict JudgeRestart(int signal, std::string_view last_lines, std::string
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const TextRule* const rule = FindText(*line);
     if (rule == nullptr) continue;
-    // A signal ended the program, so its output does not explain the failure.
+    // A signal ended the program, so its output does not prove that a restart cannot help.
     if (!has_own_error && rule->restart == kCannot) continue;
     return Verdict(rule->restart, rule->reason, *line);
   }

@@ -10,7 +10,7 @@ bool IsWordChar(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0;
 }
 
-// A string literal, from its opening quote. An unterminated one ends with the line or the text.
+// A string literal. A literal without closing quote ends with the line or the text.
 struct Literal {
   std::string_view content;
   size_t end = 0;
@@ -36,8 +36,8 @@ Literal ReadLiteral(std::string_view source, size_t at) {
 }  // namespace
 
 std::string LocalRankOption(std::string_view source) {
-  std::vector<bool> in_call;  // whether each open bracket begins the arguments of a call
-  char before = '\n';         // last character that is not part of a blank, string or comment
+  std::vector<bool> in_call;  // true for each open bracket that begins a call's arguments
+  char before = '\n';         // last character outside of blanks, strings and comments
   for (size_t i = 0; i < source.size();) {
     const char c = source[i];
     if (c == '#') {
@@ -52,7 +52,7 @@ std::string LocalRankOption(std::string_view source) {
       i = literal.end;
       before = '"';
     } else {
-      // A parenthesis after a keyword and a blank is not a call: `in (`, `return (`.
+      // A parenthesis after a keyword and a blank begins no call, as in `in (` and `return (`.
       if (c == '(' || c == '[' || c == '{')
         in_call.push_back(c == '(' && i > 0 && (IsWordChar(source[i - 1]) || source[i - 1] == ')'));
       if ((c == ')' || c == ']' || c == '}') && !in_call.empty()) in_call.pop_back();

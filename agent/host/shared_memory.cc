@@ -9,7 +9,7 @@ namespace dslaunch {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-// The default size in containers.
+// The default size of /dev/shm in containers.
 constexpr uint64_t kSmallBytes = 64 * kMiB;
 // Less than 1/16 free counts as full, because the failed program has already freed its memory.
 constexpr uint64_t kFullPart = 16;

@@ -17,9 +17,9 @@ struct SharedMemorySpace {
 // Returns the current space of /dev/shm, or nullopt if it does not exist.
 std::optional<SharedMemorySpace> ReadSharedMemorySpace();
 
-// Returns a fact about /dev/shm for the user of a program that `signal` ended (0: none) and that
-// wrote `last_lines`; nullopt if neither points to shared memory, or if there is plenty of it.
-// Pure.
+// Returns a fact about /dev/shm for the user of a program that `signal` ended (0 if no signal did)
+// and that wrote `last_lines`. Returns nullopt if neither points to shared memory, or if enough of
+// it is free.
 std::optional<std::string> SharedMemoryEvidence(int signal, std::string_view last_lines,
                                                 const std::optional<SharedMemorySpace>& space);
 

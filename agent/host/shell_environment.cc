@@ -27,11 +27,11 @@
 namespace dslaunch {
 namespace {
 
-// The script's path is passed as a variable: as an argument it would be the script's own argument,
-// and as $0 it would make the script believe that it is executed.
+// The script's path is passed in this variable, because an argument would become the script's own
+// argument, and $0 would make the script behave as if it were executed.
 constexpr char kScriptVariable[] = "DSLAUNCH_VENV_SCRIPT";
-// Prints umask and limits before and after sourcing the script, the folder, and the environment,
-// each field ended by a zero byte.
+// Prints umask and limits before and after sourcing the script, then the folder and the
+// environment. A zero byte ends each field.
 constexpr char kCommand[] =
     R"sh(builtin printf '%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)"; )sh"
     R"sh(source "$DSLAUNCH_VENV_SCRIPT" >&2 || exit; )sh"
@@ -45,13 +45,13 @@ constexpr size_t kMaxStderrTail = 4096;
 
 struct ShellRun {
   std::string out;
-  std::string err;  // the end of stderr
+  std::string err;  // end of stderr
   bool in_time = true;
   bool too_much = false;
-  int status = 0;  // status as from waitpid()
+  int status = 0;  // status from waitpid()
 };
 
-// Appends what is available; returns false at the end of file.
+// Appends the available bytes. Returns false at the end of file or on an error.
 bool ReadSome(int fd, std::string& text) {
   char buffer[1 << 14];
   const ssize_t got = read(fd, buffer, sizeof buffer);
@@ -64,11 +64,12 @@ Result<std::pair<UniqueFd, UniqueFd>> MakePipe() {
   if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
     return Error{ExitCode::kIo, std::string("cannot make a pipe: ") + strerror(errno)};
   std::pair<UniqueFd, UniqueFd> ends{UniqueFd(fds[0]), UniqueFd(fds[1])};
-  fcntl(fds[1], F_SETFL, 0);  // the shell's end blocks as usual
+  fcntl(fds[1], F_SETFL, 0);  // makes the end of the shell block as usual
   return ends;
 }
 
-// Reads both streams until the process exits, because its background processes may hold them open.
+// Reads both streams until the process exits. Does not wait for their ends, because background
+// processes of the script may hold them open.
 void Watch(pid_t pid, UniqueFd out, UniqueFd err, Deadline deadline, ShellRun& run) {
   const ChildWatch watch(pid);
   for (bool ended = false; !ended;) {
@@ -162,8 +163,8 @@ std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
   return limits;
 }
 
-// Parses the output of kCommand; nullopt if it is incomplete. Variables that the shell itself sets
-// keep their values from `before`.
+// Parses the output of kCommand; nullopt if the output is incomplete. Variables that the shell
+// itself sets keep their values from `before`.
 std::optional<SourcedShell> ReadShell(std::string_view printed, const Environment& before) {
   const auto take_field = [&] {
     const std::string_view field = printed.substr(0, printed.find('\0'));
@@ -208,7 +209,7 @@ std::string LastWords(const ShellRun& run) {
   return last.empty() ? "" : ": " + last;
 }
 
-// Returns the error of a script that did not end well. `name` names the node and the script.
+// Returns the error of a script that timed out or failed. `name` names the node and the script.
 Result<void> CheckRun(const ShellRun& run, const std::string& name, milliseconds timeout) {
   const std::string last_words = LastWords(run);
   if (!run.in_time) {
@@ -249,8 +250,8 @@ Result<SourcedShell> SourceScript(const std::string& script, const std::string& 
   SpawnSpec spec;
   spec.executable = *bash;
   spec.argv = {"bash", "-c", kCommand};
-  spec.env =
-      WithVariable(environment, "PWD", cwd);  // without PWD bash would use the path without links
+  // Without PWD, bash would use the path without links.
+  spec.env = WithVariable(environment, "PWD", cwd);
   spec.env.push_back(std::string(kScriptVariable) + "=" + path);
   spec.cwd = cwd;
   spec.stdout_fd = out.second.get();

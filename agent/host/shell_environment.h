@@ -1,4 +1,4 @@
-// The environment, folder and limits that a shell script sets: --venv_script.
+// Reads the environment, folder and limits that a shell script sets (--venv_script).
 #pragma once
 
 #include <string>
@@ -11,28 +11,28 @@
 
 namespace dslaunch {
 
-inline constexpr milliseconds kVenvTimeout{
-    20'000};  // part of the 30 s within which a node must prepare
-inline constexpr size_t kMaxVenvEnvironment = 1u << 20;  // bytes
+// Part of the 30 s within which a node must prepare.
+inline constexpr milliseconds kVenvTimeout{20'000};
+inline constexpr size_t kMaxVenvEnvironment = 1u << 20;  // limit in bytes
 
 // The state that a program started from the shell would inherit.
 struct SourcedShell {
   Environment environment;
-  std::string cwd;         // path as the shell names it
-  pb::ShellLimits limits;  // only what the script has changed
+  std::string cwd;         // path of the folder as the shell names it
+  pb::ShellLimits limits;  // limits that the script has changed
 };
 
-// Sources `script` with bash in `cwd` with `environment`. A relative path is looked up in `cwd`,
-// then in HOME, where DeepSpeed looks. The script gets no arguments and can see that it is sourced;
+// Sources `script` with bash in `cwd` with `environment`. Looks up a relative path in `cwd`, then
+// in HOME, where DeepSpeed looks. The script gets no arguments and can detect that it is sourced;
 // its stdout goes to its stderr. Blocks for at most `timeout`. Fails with kBadInput, kNotFound
 // (127) or kTimedOut, also if the script exits with a code other than 0. Messages name the node,
-// the script and the last line of its stderr.
+// the script and the last line of the script's stderr.
 Result<SourcedShell> SourceScript(const std::string& script, const std::string& cwd,
                                   const Environment& environment, const std::string& node_name,
                                   milliseconds timeout = kVenvTimeout);
 
-// Returns the resource limits in `after` that differ from `before`, both texts of /proc/PID/limits.
-// Skips malformed lines. Pure.
+// Returns the resource limits in `after` that differ from `before`, where both are texts of
+// /proc/PID/limits. Skips malformed lines.
 google::protobuf::RepeatedPtrField<pb::ResourceLimit> ChangedLimits(std::string_view before,
                                                                     std::string_view after);
 
