@@ -16,9 +16,10 @@ inline constexpr size_t kMaxNativeFrames = 64;  // limit for a thread; the inner
 
 struct NativeFrame {
   std::string function;  // demangled name without parameters; empty without a symbol
-  std::string file;      // path of the source file; path of the library or program if that has no
-                         // debug information or is a library of the system
-  int line = 0;          // 0 if `file` is not a source file
+  // Path of the source file. Path of the library or program if that has no debug information or is
+  // a library of the system.
+  std::string file;
+  int line = 0;  // 0 if `file` is not a source file
 };
 
 // Returns the frames of each snapshot, innermost first, as far as they can be found. The frames of

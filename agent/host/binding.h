@@ -13,8 +13,7 @@ namespace dslaunch {
 
 struct BindingRequest {
   pb::RankOptions::Bind bind = pb::RankOptions::NONE;
-  std::vector<int> cores = {};  // for CORES: cores to divide, ascending; empty: one CPU of each
-                                // core
+  std::vector<int> cores = {};  // CORES: cores to divide, ascending; if empty, one CPU of each core
   int ranks = 1;                // number of ranks on this machine
   // For other bindings: the NUMA node of each rank's GPU. If empty (no GPUs), ranks are spread
   // evenly over the NUMA nodes, in order.
@@ -28,18 +27,17 @@ struct RankBinding {
   int threads = 0;                // value of OMP_NUM_THREADS; 0 to leave it as without binding
 };
 
-// Returns one binding per rank, or none for NONE.
-//   CORES         like deepspeed --bind_cores_to_rank: each rank gets cores / ranks of the cores,
-//   in
-//                 order, and as many threads; the remainder is unused. Memory comes from the NUMA
-//                 node that contains all of a rank's cores, if any. If each such node has a node
-//                 with
-//                 only memory beside it (HBM in flat mode), that one is preferred.
-//   NUMA_NODE, SOCKET, EXCLUSIVE, CORE_COMPLEX   like torchrun --numa_binding node, socket,
-//   exclusive
-//                 (whole physical cores; the first ranks get one more if the division leaves a
-//                 remainder) and core-complex (the largest first, each used equally often)
-// Errors are kUsage and name the option, but not the machine.
+// Returns one binding per rank, or none for NONE. Errors are kUsage and name the option, but not
+// the machine.
+// - CORES: as deepspeed --bind_cores_to_rank. Each rank gets cores / ranks of the cores, in order,
+//   and as many threads; the remainder is unused. Memory comes from the NUMA node that contains all
+//   of a rank's cores, if any. If each such node has a node with only memory beside it (HBM in flat
+//   mode), the node with only memory is preferred.
+// - NUMA_NODE, SOCKET: as torchrun --numa_binding node and socket.
+// - EXCLUSIVE: as torchrun --numa_binding exclusive, with whole physical cores. If the division
+//   leaves a remainder, the first ranks get one more core.
+// - CORE_COMPLEX: as torchrun --numa_binding core-complex. Uses the largest complexes first, and
+//   each equally often.
 Result<std::vector<RankBinding>> DecideBinding(const CpuTopology& topology,
                                                const BindingRequest& request);
 

@@ -35,8 +35,7 @@ struct PeerText {
 constexpr PeerText kOfPeers[] = {
     {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // from c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
-    {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // from c10d for a foreign
-                                                                     // server
+    {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // a foreign server on c10d
     {pb::Cause::LATE, kPeerLateText},
     {pb::Cause::LATE, "failed to pass monitoredBarrier"},
     {pb::Cause::LATE, "caught collective operation timeout"},  // from NCCL's watchdog

@@ -29,8 +29,7 @@ std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
 
 struct OutOfMemoryInfo {
   int signal = 0;                         // signal that ended the worker
-  bool cgroup_counted = false;            // whether the worker's cgroup counted an out-of-memory
-                                          // kill
+  bool cgroup_counted = false;            // true if the worker's cgroup counted a kill for memory
   std::optional<std::string> kernel_log;  // result of FindOutOfMemoryKill()
   uint64_t kills_before = 0;              // kills on the whole node when the worker started
   uint64_t kills_now = 0;

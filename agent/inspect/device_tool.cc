@@ -41,7 +41,7 @@ std::string DeviceToolTrouble(const AcceleratorRow& row, milliseconds patience) 
   std::thread([words = std::move(words), promise, deadline = Deadline::After(patience)] {
     promise->set_value(TroubleOf(RunBriefly(words, NodeEnvironment(), deadline)));
   }).detach();
-  // Longer than the thread's own limit, whose answer has more detail.
+  // Waits longer than the thread's own limit, because the thread's answer has more detail.
   const bool has_answered =
       answer.wait_for(patience + milliseconds(200)) == std::future_status::ready;
   const std::string trouble = has_answered ? answer.get() : "the driver does not answer";

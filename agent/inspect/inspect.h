@@ -1,4 +1,4 @@
-// Roles of `dslaunch-agent` that inspect a job on a node over a new connection.
+// Declares the roles of `dslaunch-agent` that inspect a job on a node over a new connection.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace dslaunch {
 
 struct InspectOptions {
-  std::string nonce;  // from the front end, repeated in the hello line
+  std::string nonce;  // nonce of the front end, repeated in the hello line
   std::string build_id;
 };
 
@@ -18,7 +18,7 @@ struct InspectOptions {
 // the stream ends right after the hello line.
 int RunAttach(const InspectOptions& options, const std::string& job_id, uint32_t node_index);
 
-// Serves proto/inspect.proto.
+// Serves the calls of proto/inspect.proto.
 int RunRead(const InspectOptions& options);
 
 }  // namespace dslaunch

@@ -54,7 +54,7 @@ std::vector<std::string> OwnSocketFolders() {
   return SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid());
 }
 
-// Leaves the status unset if the agent does not answer.
+// Requests the job's status from its agent. Leaves the status unset if the agent does not answer.
 void AskAgent(const pb::JobPlace& place, pb::JobSight& sight) {
   UniqueFd socket =
       ConnectToSocket(OwnSocketFolders(), SocketName(place.job_id(), place.node_index()));
@@ -72,8 +72,8 @@ int64_t UnixUs() {
       .count();
 }
 
-// Answers with the result of `answer`. It runs on a thread of its own, because it may block, and
-// must use nothing of the service, because the thread may outlive it.
+// Answers a call with the result of `answer`. The function runs on a separate thread, because it
+// may block. It must not use the service, because the thread may outlive it.
 template <class Request, class Reply>
 grpc::ServerUnaryReactor* AnswerOnThread(grpc::CallbackServerContext* context,
                                          const Request* request, Reply* reply,
@@ -92,7 +92,7 @@ pb::JobSight LookAtJob(const pb::JobPlace& place) {
   pb::JobSight sight;
   if (!IsPlace(place)) return sight;
   const std::string folder = FolderOf(place);
-  // The result is read first, because it is written while the agent still listens.
+  // Reads the result first, because it is written while the agent still listens.
   if (std::optional<pb::JobResult> result =
           FindResult(folder, OwnSecondResultFolders(place.job_id(), place.node_index()))) {
     sight.set_state(pb::JobSight::ENDED);
@@ -148,15 +148,15 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
   return reply;
 }
 
-// One Read call. Follows files as they appear, and ends when the job has ended and everything was
-// read.
+// Serves one Read call. Follows files as they appear, and ends when the job has ended and all files
+// were read.
 class InspectService::Reading {
  public:
   Reading(asio::io_context& loop, pb::ReadRequest request, std::shared_ptr<EventSink> sink)
       : request_(std::move(request)),
         folder_(FolderOf(request_.place())),
         sink_(std::move(sink)),
-        stream_(loop, UINT64_MAX),  // a requested file is sent completely
+        stream_(loop, UINT64_MAX),  // no limit, because a requested file is sent completely
         timer_(loop) {
     stream_.Attach(sink_);
     Look();
@@ -195,7 +195,7 @@ class InspectService::Reading {
 
 namespace {
 
-// One Collect call. Runs on gRPC's threads only; it shares no state. Deletes itself.
+// Serves one Collect call. Runs on gRPC's threads only and shares no state. Deletes itself.
 class Collecting final : public grpc::ServerWriteReactor<pb::RankFilePart> {
  public:
   explicit Collecting(const pb::CollectRequest& request)
@@ -273,7 +273,7 @@ grpc::ServerUnaryReactor* InspectService::Remove(grpc::CallbackServerContext* co
   return reactor;
 }
 
-// The thread may outlive the service and uses nothing of it.
+// Answers on a separate thread, which may outlive the service and so uses nothing of it.
 grpc::ServerUnaryReactor* InspectService::GetNodeInfo(grpc::CallbackServerContext* context,
                                                       const pb::NodeInfoRequest* request,
                                                       pb::NodeInfo* reply) {

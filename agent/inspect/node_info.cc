@@ -44,8 +44,8 @@ std::string FirstLineOf(const std::string& path) {
   return std::string(TakeLine(rest));
 }
 
-// Returns ", glibc 2.36" from the node's own program, because the agent has its own C library;
-// empty on systems with another C library.
+// Returns the version of the node's C library, such as ", glibc 2.36", from a program of the node,
+// because the agent has its own C library. Empty on systems with another C library.
 std::string NodeLibc(milliseconds patience) {
   const Result<std::string> getconf = FindExecutable("getconf", NodeEnvironment(), "/", "");
   if (!getconf.ok()) return "";
@@ -75,7 +75,7 @@ void ReadCoresAndMemory(pb::NodeInfo& report) {
   report.set_memory_available_bytes(memory.available_bytes);
 }
 
-// Returns why this user cannot write in `folder`, or an empty string. Leaves no file there.
+// Returns why this user cannot write in `folder`; empty if writing works. Leaves no file there.
 std::string WriteTrouble(const std::string& folder) {
   UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
@@ -194,7 +194,7 @@ std::string AccelerateTrouble(const ResolvedProgram& resolved, const pb::Program
   return SanitizeForTerminal(LastLineOf(run.output));
 }
 
-// Looks up the program like a job would.
+// Looks up the program as a job would.
 pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patience) {
   pb::FoundProgram found;
   const auto fails = [&](const Error& error) {
@@ -219,7 +219,8 @@ pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patie
   return found;
 }
 
-// Adds what /sys and /dev show, and of other vendors than NVIDIA whether their tool fails.
+// Adds the devices that /sys and /dev show and, for vendors other than NVIDIA, why their tool
+// fails.
 void AddAccelerators(milliseconds patience, pb::Gpus& gpus) {
   const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
   const Result<NodeAccelerators> found =

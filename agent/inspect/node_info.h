@@ -1,4 +1,4 @@
-// Facts about a node for `dslaunch doctor` and `dslaunch hostfile write`.
+// Collects facts about a node for `dslaunch doctor` and `dslaunch hostfile write`.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Returns all fields but the times. Changes nothing on the node. Blocks for at most a few times the
-// request's patience, unless a disk does not answer.
+// Returns the facts that `request` asks for, with all fields but the times. Changes nothing on the
+// node. Blocks for at most a few times the request's patience, unless a disk does not answer.
 pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request);
 
 // Returns this user's folder for jobs, or its nearest existing parent.

@@ -91,7 +91,7 @@ void Advance(ConnectAttempt& attempt, const std::string& greeting, pb::ReachResu
   if (n > 0) attempt.heard.append(chunk, static_cast<size_t>(n));
   if (attempt.heard == greeting) return end("");
   if (n > 0 && greeting.starts_with(attempt.heard)) return;
-  // A machine of another network with the same address, or this node itself.
+  // The listener may be a machine of another network with the same address, or this node itself.
   end("something else listens at this address");
 }
 
@@ -111,7 +111,7 @@ pb::ListenReply ReachabilityProbe::Start(const pb::ListenRequest& request) {
         ::open(marker.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (file)
       markers_.push_back(marker);
-    else if (errno != EEXIST)  // both are the same folder
+    else if (errno != EEXIST)  // EEXIST if both folders are the same
       folder.set_trouble(std::strerror(errno));
     *reply.add_folders() = std::move(folder);
   }
@@ -124,7 +124,7 @@ pb::ListenReply ReachabilityProbe::Start(const pb::ListenRequest& request) {
   acceptor_.open(asio::ip::tcp::v6(), error);
   if (!error) acceptor_.set_option(asio::ip::v6_only(false), error);
   if (!error) acceptor_.bind({asio::ip::tcp::v6(), 0}, error);
-  if (error) {  // the node may lack IPv6
+  if (error) {  // tries IPv4, because the node may lack IPv6
     asio::error_code ignored;
     acceptor_.close(ignored);
     acceptor_.open(asio::ip::tcp::v4(), error);
@@ -153,8 +153,8 @@ void ReachabilityProbe::Accept() {
     if (error) return;  // stopped, or out of descriptors
     asio::error_code ignored;
     socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(greeting_),
-                      ignored);  // small enough for the buffer of any new connection
+    // Does not block, because the greeting fits into the buffer of any new connection.
+    socket.write_some(asio::buffer(greeting_), ignored);
     Accept();
   });
 }

@@ -12,16 +12,15 @@
 
 namespace dslaunch {
 
-// Listens on a free port of all addresses, sends its token to clients, and creates a marker file in
-// folders that other nodes may share. Runs on the loop's thread.
+// A probe target. Listens on a free port of all addresses, sends its token to clients, and creates
+// a marker file in folders that other nodes may share. Runs on the loop's thread.
 class ReachabilityProbe {
  public:
   // `loop` must outlive the object.
   explicit ReachabilityProbe(asio::io_context& loop) : acceptor_(loop), timer_(loop) {}
-  // Calls Stop().
   ~ReachabilityProbe() { Stop(); }
 
-  // Starts listening, after closing an earlier port. Stops by itself when the request's time is
+  // Starts to listen, after closing an earlier port. Stops by itself when the request's time is
   // over.
   pb::ListenReply Start(const pb::ListenRequest& request);
 
@@ -37,7 +36,8 @@ class ReachabilityProbe {
   std::vector<std::string> markers_;
 };
 
-// Tries all endpoints at once and looks for the markers. Blocks for at most the request's patience.
+// Connects to all endpoints at once and looks for the markers. Blocks for at most the request's
+// patience.
 pb::ReachReply ProbeReachability(const pb::ReachRequest& request);
 
 }  // namespace dslaunch

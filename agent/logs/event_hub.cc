@@ -98,7 +98,7 @@ void EventHub::Emit(pb::NodeEvent event) {
     if (viewer.stream->waiting() < kMaxWaitingEvents)
       viewer.stream->Emit(event);
     else
-      viewer.sink->Finish();  // RemoveViewer() follows
+      viewer.sink->Finish();  // leads to a call of RemoveViewer()
   }
   front_end_.Emit(std::move(event));
 }

@@ -1,5 +1,6 @@
-// The receivers of a node's events: the front end that started the job, and viewers that attached
-// later. Each has its own EventStream, so a slow one does not delay the others.
+// Sends a node's events to all their receivers: the front end that started the job, and viewers
+// that attached later. Each receiver has its own EventStream, so a slow receiver does not delay the
+// others.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,7 +18,7 @@
 
 namespace dslaunch {
 
-// All calls are on the loop's thread.
+// Distributes the events of a node. All calls are on the loop's thread.
 class EventHub {
  public:
   explicit EventHub(asio::io_context& loop) : loop_(loop), front_end_(loop) {}
@@ -44,10 +45,10 @@ class EventHub {
   // Sends a heartbeat to all viewers, and to the front end if `to_front_end`.
   void EmitAlive(bool to_front_end);
   void EmitStatus(uint32_t rank, std::string line, StatusKind kind = StatusKind::kProgress);
-  // Sends a sample to those that asked for samples.
+  // Sends a sample to the receivers that requested samples.
   void EmitSample(const pb::NodeSample& sample);
-  // Returns the samples that serve all receivers: the shortest interval that one asked for (0 if
-  // none did), and last lines if one asked for them.
+  // Returns the request that serves all receivers: the shortest requested interval (0 if no
+  // receiver requested samples), and last lines if a receiver requested them.
   pb::SampleRequest WantedSamples() const;
   // Reports that the ranks followed so far have written all their output.
   void EndAttempt();
@@ -79,9 +80,9 @@ class EventHub {
   pb::SampleRequest front_end_samples_;
   std::vector<Viewer> viewers_;
 
-  // The state of the job for viewers that attach later.
+  // The state of the job, for viewers that attach later.
   std::vector<LogFile> files_;  // log files of all attempts, oldest first
-  bool attempt_over_ = false;   // the attempt of the newest file is over
+  bool attempt_over_ = false;   // true if the attempt of the newest file is over
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;

@@ -31,7 +31,7 @@ void EventStream::Detach() {
 void EventStream::Emit(pb::NodeEvent event) {
   if (detached_) return;
   if (event.has_goodput())
-    newest_goodput_ = std::move(event);  // replaces what was not sent yet
+    newest_goodput_ = std::move(event);  // replaces a report that was not sent yet
   else
     events_.push_back(std::move(event));
   Pump();
@@ -128,7 +128,7 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
 }
 
 // Returns the next standstill once all output has been sent. Only files of the newest attempt
-// count, because unfinished lines of earlier ones were shown when that attempt began.
+// count, because unfinished lines of earlier attempts were shown when the newest attempt began.
 std::optional<pb::NodeEvent> EventStream::NextStandstill() {
   const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> next_due;

@@ -1,5 +1,5 @@
-// A node's events for one receiver, in order and in bounded memory: one write at a time, and output
-// is read from the ranks' files only when it can be sent.
+// Sends a node's events to one receiver, in order and in bounded memory. One write is pending at a
+// time, and output is read from the ranks' files only when it can be sent.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -20,7 +20,8 @@
 
 namespace dslaunch {
 
-// The receiver of events, such as the front end's Run stream. Called on the loop's thread.
+// Receives the events of one stream, such as the front end's Run stream. Called on the loop's
+// thread.
 class EventSink {
  public:
   virtual ~EventSink() = default;
@@ -30,18 +31,19 @@ class EventSink {
   virtual void Finish() = 0;
 };
 
-// All calls are on the loop's thread.
+// A queue of events for one receiver. All calls are on the loop's thread.
 class EventStream {
  public:
   static constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
-  // A file that ends within a line has paused if it has not grown for this long: the line may be a
-  // prompt. Only the node can detect this, because at the front end the rest may be in transit.
+  // If a file ends within a line and has not grown for this long, its writer has paused: the line
+  // may be a prompt. Only the node can detect this, because for the front end the rest of the line
+  // may be in transit.
   static constexpr std::chrono::milliseconds kStandstillDelay{200};
 
-  // Output more than `max_lag_bytes` ahead of the reader is skipped.
+  // Skips output that is more than `max_lag_bytes` ahead of the reader.
   explicit EventStream(asio::io_context& loop, uint64_t max_lag_bytes = kMaxLogLagBytes);
 
-  // Sends to `sink` from now on. Earlier events have been kept for it.
+  // Sends events to `sink` from now on. Earlier events have been kept for the sink.
   void Attach(std::shared_ptr<EventSink> sink);
   // Stops sending, because the sink is no longer usable.
   void Detach();
@@ -52,10 +54,10 @@ class EventStream {
   // Sends a rank's status line. While the receiver lags, only each rank's newest line and its
   // newest evaluation are kept.
   void EmitStatus(uint32_t rank, std::string line, StatusKind kind = StatusKind::kProgress);
-  // Sends a sample. While the receiver lags, only the newest one is kept.
+  // Sends a sample. While the receiver lags, only the newest sample is kept.
   void EmitSample(const pb::NodeSample& sample);
-  // Reports that the ranks followed so far have written all their output. It is sent before the
-  // output of files followed later.
+  // Reports that the ranks followed so far have written all their output. The report is sent before
+  // the output of files followed later.
   void EndAttempt() { log_tail_.RetireFiles(); }
   // Identifies the output in a file.
   struct LogFile {
@@ -71,10 +73,10 @@ class EventStream {
   void End(pb::NodeDone done);
   bool ended() const { return end_sent_; }
 
-  // Returns the number of events not yet accepted by the sink, without output.
+  // Returns the number of events that the sink has not accepted yet, without output.
   size_t waiting() const { return events_.size(); }
 
-  // Reports that the sink has accepted the last event, or (`ok` is false) accepts no more.
+  // Reports that the sink has accepted the last event or, if `ok` is false, accepts no more events.
   void OnWritten(bool ok);
 
  private:
@@ -101,7 +103,7 @@ class EventStream {
   std::deque<pb::NodeEvent> events_;
   bool alive_due_ = false;
   std::optional<pb::NodeEvent> newest_goodput_;                             // not sent yet
-  std::map<std::pair<uint32_t, StatusKind>, pb::NodeEvent> newest_status_;  // newest of each rank
+  std::map<std::pair<uint32_t, StatusKind>, pb::NodeEvent> newest_status_;  // newest of each kind
   std::optional<pb::NodeEvent> newest_sample_;
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;

@@ -1,4 +1,4 @@
-// The gRPC edge of an EventSink: a stream of NodeEvent to one reader.
+// Implements EventSink as a gRPC stream of NodeEvent to one reader.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,11 +12,12 @@
 
 namespace dslaunch {
 
-// Deletes itself when gRPC has finished with it. Its sink may be held and used before and after.
+// Writes events to a gRPC stream, and deletes itself when gRPC has finished with it. The sink may
+// outlive the writer; it ignores events then.
 class EventWriter final : public grpc::ServerWriteReactor<pb::NodeEvent> {
  public:
-  // Both callbacks run on the loop's thread: OnWritten when an event was accepted or will never be,
-  // OnOver (once or twice) when the stream is over.
+  // Both callbacks run on the loop's thread. `on_written` is called when an event was accepted or
+  // will never be accepted. `on_over` is called once or twice when the stream is over.
   using OnWritten = std::function<void(const EventSink* sink, bool ok)>;
   using OnOver = std::function<void(const EventSink* sink)>;
 

@@ -45,7 +45,8 @@ void FilteredLog::FollowRank(uint32_t rank, uint32_t local_rank, const std::stri
   }
 }
 
-// Copies one chunk at a time, because the loop has other work.
+// Copies one chunk, and posts itself for the next, so that the loop's other handlers run in
+// between.
 void FilteredLog::OnReadable() {
   const std::optional<LogTail::Chunk> chunk = tail_->Next(kChunkBytes);
   if (!chunk) return;

@@ -1,4 +1,4 @@
-// Copies the lines of a node's ranks that contain given texts to one file, like torchrun with
+// Copies the lines of a node's ranks that contain given texts to one file, as torchrun does with
 // --duplicate_stdout_filters.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace dslaunch {
 
 // Reads the ranks' files as they grow and appends to ATTEMPT/filtered_stdout.log and
 // filtered_stderr.log. Each line is tagged as on the terminal and otherwise unchanged. A failed
-// write costs lines, never the job. All calls are on the loop's thread.
+// write loses lines but does not affect the job. All calls are on the loop's thread.
 class FilteredLog {
  public:
   FilteredLog(asio::io_context& loop, std::string node, const pb::FilteredLogs& what);
@@ -28,7 +28,8 @@ class FilteredLog {
   // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank. FOLDER is in the attempt's folder.
   void FollowRank(uint32_t rank, uint32_t local_rank, const std::string& folder);
 
-  // Copies all that the ranks followed so far have written, before it returns. They write no more.
+  // Copies all output of the ranks followed so far before it returns. Precondition: these ranks
+  // write no more.
   void EndAttempt();
 
  private:
@@ -46,7 +47,7 @@ class FilteredLog {
   asio::io_context& loop_;
   const std::string node_;
   const RankSelection ranks_;
-  std::vector<std::string> texts_[2];  // for stdout and stderr
+  std::vector<std::string> texts_[2];  // texts to search for in stdout and stderr
   const TagStyle tags_;
   std::vector<File> files_;  // files of this attempt, by LogTail's id
   UniqueFd out_[2];

@@ -1,4 +1,4 @@
-// The folder of a job's files on a node.
+// Finds and creates the folder of a job's files on a node.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@
 
 namespace dslaunch {
 
-// BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}, where K is the
-// attempt number. Nodes may share the base folder.
+// A job's folder on one node: BASE/JOB_ID/nodes/NODE. It contains
+// attempt_K/rank_R/{stdout.log,stderr.log,error.json}, where K is the attempt number. Nodes may
+// share the base folder.
 class JobFolder {
  public:
-  // Returns the path of an existing BASE/JOB_ID/nodes/NODE, or an empty string. Fails with kIo if
-  // another user may have created it or may change it (base/os/ownership.h); nothing in it may then
-  // be read.
+  // Returns the path of an existing BASE/JOB_ID/nodes/NODE; empty if there is none. Fails with kIo
+  // if another user may have created the folder or may change it (base/os/ownership.h); nothing in
+  // the folder may then be read.
   static Result<std::string> Find(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 
   // Creates BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` means the user's
   // state folder, $XDG_STATE_HOME/dslaunch/jobs, which no other user may be able to change; a base
-  // that the user named may be shared. kIo names the folder, the node and a hint.
+  // that the user named may be shared. Fails with kIo, naming the folder, the node and a hint.
   static Result<JobFolder> Create(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 
@@ -31,7 +32,7 @@ class JobFolder {
   // Creates the folder of one rank in the attempt's folder and returns its path.
   Result<std::string> MakeRankFolder(uint64_t attempt, uint32_t rank) const;
 
-  const std::string& path() const { return path_; }  // BASE/JOB_ID/nodes/NODE
+  const std::string& path() const { return path_; }
 
  private:
   JobFolder(std::string base, std::string state_folder, std::string below, std::string node_name)
@@ -41,11 +42,11 @@ class JobFolder {
         path_((base_.empty() ? state_folder_ : base_) + "/" + below_),
         node_name_(std::move(node_name)) {}
 
-  // Creates a folder below the base.
+  // Creates the folder `below` in the base.
   Result<void> Make(const std::string& below) const;
 
-  std::string base_;          // folder that the user named; empty: the state folder
-  std::string state_folder_;  // used if `base_` is empty
+  std::string base_;          // folder that the user named; empty for the state folder
+  std::string state_folder_;  // state folder, used if `base_` is empty
   std::string below_;         // JOB_ID/nodes/NODE
   std::string path_;
   std::string node_name_;

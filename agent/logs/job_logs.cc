@@ -12,7 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the number after the prefix, as in "attempt_3" and "rank_12".
+// Returns the number after the prefix in a name such as "attempt_3" or "rank_12"; nullopt if the
+// name does not have this form.
 template <class T>
 std::optional<T> NumberBehind(std::string_view prefix, const std::string& name) {
   if (!name.starts_with(prefix)) return std::nullopt;
@@ -24,7 +25,7 @@ std::optional<T> NumberBehind(std::string_view prefix, const std::string& name) 
   return number;
 }
 
-// Returns the entries of a folder; none if it cannot be read.
+// Returns the entries of a folder; empty if the folder cannot be read.
 std::vector<std::filesystem::path> Entries(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;

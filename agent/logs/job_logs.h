@@ -7,14 +7,14 @@
 
 namespace dslaunch {
 
-// The folder of one start of one rank.
+// A rank's folder in one attempt.
 struct RankFolder {
   uint64_t attempt = 0;
   uint32_t rank = 0;
   std::string path;
 };
 
-// Returns all rank folders below FOLDER (BASE/JOB_ID/nodes/NODE), by attempt and rank.
+// Returns all rank folders below FOLDER (BASE/JOB_ID/nodes/NODE), sorted by attempt and rank.
 std::vector<RankFolder> ListRankFolders(const std::string& folder);
 
 struct JobLog {
@@ -24,12 +24,12 @@ struct JobLog {
   std::string path;
 };
 
-// Returns all log files below FOLDER, by attempt and rank, stdout before stderr.
+// Returns all log files below FOLDER, sorted by attempt and rank, stdout before stderr.
 std::vector<JobLog> ListJobLogs(const std::string& folder);
 
-// Returns the size of `log` at a time, by its attempt's `marks` file: lines "unix_ms rank
+// Returns the size that `log` had at a time, by its attempt's `marks` file: lines "unix_ms rank
 // stdout_bytes stderr_bytes" in order of time. Uses the last mark that is not later, so that
-// nothing written since is missed; 0 without such a mark.
+// nothing written since is missed. Returns 0 without such a mark.
 uint64_t OffsetAt(const JobLog& log, int64_t unix_ms);
 
 }  // namespace dslaunch

@@ -102,7 +102,7 @@ std::vector<std::string> LogKeeping::Turn(int64_t now_unix_ms) {
       if (Measure(*file)) FreeOldPart(*file, notices);
     }
   }
-  // Handles a clock that was set back, which would otherwise suppress the task.
+  // If the clock was set back, the task is due, because it would otherwise be suppressed.
   const auto is_due = [&](int64_t& last, int64_t interval) {
     if (now_unix_ms >= last && now_unix_ms < last + interval) return false;
     last = now_unix_ms;
@@ -164,7 +164,7 @@ void LogKeeping::Mark(int64_t now_unix_ms) {
   const UniqueFd fd(
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd || write(fd.get(), marks.data(), marks.size()) < 0)
-    return;  // no mark if the disk is full
+    return;  // no mark is made if the disk is full
   struct stat info {};
   if (fstat(fd.get(), &info) == 0 && static_cast<uint64_t>(info.st_size) > kMaxMarksBytes)
     Replace(path, ThinMarks(ReadWhole(path).value_or("")));

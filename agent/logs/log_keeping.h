@@ -18,11 +18,12 @@ struct Hole {
 };
 
 // Returns the hole that limits a file of `size` bytes, of which the first `given_back` are freed
-// already, to `max_bytes` plus the rest of its last block; nullopt if none is needed. Pure.
+// already, to `max_bytes` plus the rest of its last block. Returns nullopt if no hole is needed.
+// Pure.
 std::optional<Hole> DecideHole(uint64_t size, uint64_t given_back, uint64_t max_bytes,
                                uint64_t block_bytes);
 
-// Returns a warning for the user about a disk that is nearly full, or nullopt. Pure.
+// Returns a warning for the user if the disk is nearly full, otherwise nullopt. Pure.
 std::optional<std::string> LowSpaceWarning(const std::string& node, const std::string& folder,
                                            uint64_t free_bytes, uint64_t total_bytes);
 
@@ -39,20 +40,20 @@ std::string ThinMarks(std::string_view marks);
 // malformed lines, which a full disk may have truncated.
 class LogKeeping {
  public:
-  // `max_bytes` limits each log file; 0: no limit. It is at least 1 MiB, so that the last lines of
-  // a failed rank are kept.
+  // `max_bytes` limits each log file; 0 means no limit. Values below 1 MiB count as 1 MiB, so that
+  // the last lines of a failed rank are kept.
   LogKeeping(std::string node, uint64_t max_bytes);
 
   // Starts to maintain the files of an attempt. `attempt_folder` has a folder for each rank.
   void StartAttempt(std::string attempt_folder);
   void AddRank(uint32_t rank, const std::string& folder);
 
-  // Does the work that is due. Returns new messages for the user, each only once. Call it a few
-  // times per second.
+  // Does the work that is due. Returns new messages for the user, each only once. Precondition:
+  // called a few times per second.
   std::vector<std::string> Turn(int64_t now_unix_ms);
 
   // Checks the disk when a rank has exited, perhaps before the next Turn(). Returns new messages
-  // like Turn().
+  // for the user, each only once.
   std::vector<std::string> OnRankEnd();
 
  private:

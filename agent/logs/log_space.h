@@ -1,4 +1,5 @@
-// Disk space for the logs. A rank whose output does not fit may exit without an error message.
+// Checks the disk space for the logs. A rank whose output does not fit may exit without an error
+// message.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,18 @@
 namespace dslaunch {
 
 struct LogSpace {
-  uint64_t free_bytes = 0;  // available to this user
+  uint64_t free_bytes = 0;  // space available to this user
   uint64_t total_bytes = 0;
 };
 
-// Returns nullopt if the file system does not report its space.
+// Returns the space of the file system that contains `folder`; nullopt if it cannot be read.
 std::optional<LogSpace> ReadLogSpace(const std::string& folder);
 
-// Fails with kIo if the disk is full, because the output of ranks would be lost from the first line
-// on. Pure.
+// Fails with kIo if the disk is full, because all output of the ranks would be lost. Pure.
 Result<void> CheckLogSpace(const std::string& node, const std::string& folder,
                            const std::optional<LogSpace>& space);
 
-// Returns a message for the user after ranks have exited, for whatever reason, if the disk is full;
+// Returns a message for the user after ranks have exited for any reason, if the disk is full;
 // otherwise nullopt. Pure.
 std::optional<std::string> FullDiskNotice(const std::string& node, const std::string& folder,
                                           const std::optional<LogSpace>& space);

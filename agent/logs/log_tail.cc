@@ -13,9 +13,10 @@
 namespace dslaunch {
 namespace {
 
-// Polling intervals after the reader has read everything: short at first, then long enough to cost
-// no noticeable load, yet too short to notice on the screen. A poll costs one fstat per file;
-// inotify would delay the agent's exit by 10 to 20 ms, which the kernel takes to close it.
+// Polling intervals after the reader has read everything. The first is short; the slowest costs no
+// noticeable load, yet is too short to be noticed on the screen. A poll costs one fstat per file.
+// inotify is not used, because the kernel takes 10 to 20 ms to close it, which would delay the
+// agent's exit.
 constexpr std::chrono::milliseconds kFirstPoll{5};
 constexpr std::chrono::milliseconds kSlowestPoll{50};
 constexpr size_t kLineSearchBytes = 64 * 1024;
@@ -45,7 +46,7 @@ std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
 uint64_t NextData(int fd, uint64_t offset, uint64_t available) {
   const off_t data = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
   if (data < 0)
-    return errno == ENXIO ? available : 0;  // otherwise the file system does not support holes
+    return errno == ENXIO ? available : 0;  // another error: the file system does not support holes
   return std::min(static_cast<uint64_t>(data) - offset, available);
 }
 
@@ -181,7 +182,8 @@ std::string LastLines(const std::string& path, size_t max_lines, size_t max_byte
   const uint64_t begin = size > max_bytes ? size - max_bytes : 0;
   std::string text = ReadAt(fd.get(), begin, static_cast<size_t>(size - begin));
   if (begin > 0) {
-    const size_t newline = text.find('\n');  // the first line is cut off, unless it is the only one
+    // The first line is cut off, unless it is the only line.
+    const size_t newline = text.find('\n');
     if (newline != std::string::npos && newline + 1 < text.size()) text.erase(0, newline + 1);
   }
   size_t lines = 0;

@@ -20,7 +20,7 @@ namespace dslaunch {
 class LogTail {
  public:
   struct Chunk {
-    int id = 0;           // id given to AddFile()
+    int id = 0;           // id that was given to AddFile()
     uint64_t offset = 0;  // offset of `data` in the file
     std::string data;
     uint64_t skipped_bytes = 0;  // bytes before `data` that were skipped because the reader lags,
@@ -44,11 +44,11 @@ class LogTail {
   // later, and then closed.
   void RetireFiles();
 
-  // Returns at most `max_bytes` from a file with unread bytes, taking turns between files. nullopt:
-  // there is nothing new, and on_readable will be called when there is.
+  // Returns at most `max_bytes` from a file with unread bytes, taking turns between files. Returns
+  // nullopt if nothing is unread; on_readable is called once there is.
   std::optional<Chunk> Next(size_t max_bytes);
 
-  // Returns whether all current bytes of the file were returned.
+  // Returns whether Next() has returned all current bytes of the file.
   bool Drained(int id) const;
 
   // Returns the number of unread bytes in all files.
@@ -76,9 +76,10 @@ class LogTail {
   std::function<void()> on_readable_;
   std::vector<File> files_;
   size_t turn_ = 0;
-  bool armed_ = false;  // on_readable is called at the next byte
+  bool armed_ = false;  // true if on_readable is called at the next byte
   asio::steady_timer poll_timer_;
-  // Counts the armings. A callback that finds another number, or an expired pointer, does nothing.
+  // Counts the armings. A callback does nothing if it belongs to an earlier arming, or if this
+  // pointer has expired.
   std::shared_ptr<uint64_t> generation_ = std::make_shared<uint64_t>(0);
 };
 

@@ -18,7 +18,7 @@ inline constexpr size_t kMaxRankFiles = 20'000;
 // Offset and size of a part of a file.
 using FilePiece = std::pair<uint64_t, uint64_t>;
 
-// Returns the parts to read of a file of `file_bytes` bytes: the whole file, or equal parts at
+// Returns which parts of a file of `file_bytes` bytes to read: the whole file, or equal parts at
 // equal distances from its beginning to its end, with at most `max_bytes` (or one small part) in
 // total. The parts are in order, do not overlap, and fit into one message each. Pure.
 std::vector<FilePiece> PiecesToRead(uint64_t file_bytes, uint64_t max_bytes);
@@ -31,10 +31,10 @@ std::string WholeLines(std::string piece, bool begins_with_line);
 // for a writer. Blocks on the disk. Thread-compatible.
 class RankFileReader {
  public:
-  // FOLDER is BASE/JOB_ID/nodes/NODE.
+  // `folder` is BASE/JOB_ID/nodes/NODE.
   RankFileReader(const std::string& folder, uint64_t max_bytes);
 
-  // Returns the next part. The last one has `end`; afterwards returns nullopt.
+  // Returns the next part. The last part has `end` set; afterwards returns nullopt.
   std::optional<pb::RankFilePart> Next();
 
  private:
@@ -54,7 +54,7 @@ class RankFileReader {
   uint64_t bytes_left_ = 0;
   uint64_t metrics_bytes_ = 0;  // limit of each metrics file
   UniqueFd fd_;
-  pb::RankFilePart part_;  // state of the open file
+  pb::RankFilePart part_;  // fields that all parts of the open file share
   std::vector<FilePiece> pieces_;
   size_t next_piece_ = 0;
   bool ended_ = false;

@@ -14,10 +14,10 @@ struct RankSelection {
   explicit RankSelection(const pb::RankChoice& choice);
 
   bool all = false;
-  std::vector<uint32_t> ranks;  // unused when `all`
-  // Restricts `ranks` to these local ranks; empty: no restriction.
+  std::vector<uint32_t> ranks;  // unused if `all` is set
+  // Restricts `ranks` to these local ranks, unless empty.
   std::vector<uint32_t> local_ranks;
-  // Omitted streams, as in pb::RankChoice.
+  // Omitted streams by local rank, and for all other local ranks, as in pb::RankChoice.
   std::map<uint32_t, uint32_t> left_out_of;
   uint32_t left_out = 0;
 

@@ -21,17 +21,18 @@ constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu",
                                            "/usr/local/lib64",
                                            "/usr/lib"};
 
-// The first is read by OpenPMIx 4.1 and later, the others by older versions.
+// OpenPMIx 4.1 and later read the first variable, older versions the others.
 constexpr const char* kUriVariables[] = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
                                          "PMIX_SERVER_URI3", "PMIX_SERVER_URI21",
                                          "PMIX_SERVER_URI2"};
 // Open MPI 4 uses a PMIx server only if it recognizes the launcher; otherwise each rank becomes its
-// own world. Its component schizo/orte claims that, and with a scheduler's variables the
-// scheduler's component. Other libraries ignore this variable, and an mpirun started by a rank does
-// not need these components.
+// own world. Its component schizo/orte decides that or, with a scheduler's variables, the
+// scheduler's component, so these are excluded. Other libraries ignore this variable, and an mpirun
+// started by a rank does not need these components.
 constexpr char kForOpenMpi4[] = "OMPI_MCA_schizo=^orte,slurm,alps,flux,jsm";
-// Where Open MPI 4 and 5 keep the shared memory of a node's ranks: in the job's own folder, which
-// is removed however the ranks end. Their file names do not distinguish two nodes on one machine.
+// Variables for the folder in which Open MPI 4 and 5 keep the shared memory of a node's ranks. They
+// name the job's own folder, because the file names do not distinguish two nodes on one machine.
+// That folder is removed however the ranks end.
 constexpr const char* kSharedMemoryFolders[] = {"OMPI_MCA_btl_vader_backing_directory",
                                                 "OMPI_MCA_btl_sm_backing_directory"};
 
@@ -49,7 +50,7 @@ Result<pb::PmixJob> MakePmixJob(const std::string& job_id, uint64_t attempt,
   job.set_attempt(attempt);
   job.set_node_rank(assignment.node_rank());
   std::set<std::string> names;
-  bool is_plain = true;  // no name contains a separator of PMIx's lists
+  bool is_plain = true;  // true if no name contains a separator of PMIx's lists
   uint32_t next = 0;
   for (const pb::Node& member : members) {
     pb::PmixNode& node = *job.add_nodes();

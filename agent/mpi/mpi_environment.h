@@ -1,4 +1,4 @@
-// The environment by which a node's ranks find their MPI server (agent/pmix).
+// Composes the environment by which a node's ranks find their MPI server (agent/pmix).
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ Result<pb::PmixJob> MakePmixJob(const std::string& job_id, uint64_t attempt,
 // Pure.
 std::string PmixUri(const pb::PmixJob& job, int port);
 
-// Returns NAME=VALUE entries for a rank of this node, except PMI_FD. Includes PMIx's entries if
-// job.uri is set. Keeps the user's values in `of_programs`. Pure.
+// Returns the NAME=VALUE entries for a rank of this node, except PMI_FD. Includes PMIx's entries if
+// job.uri is set. Omits folders of shared memory that the user has set in `of_programs`. Pure.
 std::vector<std::string> MpiEnvironment(const pb::PmixJob& job, uint32_t local_rank,
                                         const Environment& of_programs);
 
 // Returns whether `entry` (NAME=VALUE) points to the MPI server of another launcher, which started
-// this one. The user's own settings (PMIX_MCA_...) do not. Pure.
+// this launcher. The user's own settings (PMIX_MCA_...) do not. Pure.
 bool IsOfAnotherMpiServer(const std::string& entry);
 
-// Returns the folder in which programs with `environment` would find OpenPMIx's library, or an
-// empty string if this node has none. Searches LD_LIBRARY_PATH and the usual system folders.
+// Returns the folder in which programs with `environment` would find OpenPMIx's library; empty if
+// this node has none. Searches LD_LIBRARY_PATH and the usual system folders.
 std::string PmixLibraryFolder(const Environment& environment);
 
 }  // namespace dslaunch

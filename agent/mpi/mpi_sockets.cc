@@ -34,7 +34,7 @@ struct MpiSockets::PmixClient {
 
   asio::ip::tcp::socket socket;
   std::array<char, 1024> bytes;
-  std::string first;  // the first bytes that it has sent
+  std::string first;  // first bytes that the client has sent
 };
 
 Result<std::shared_ptr<MpiSockets>> MpiSockets::Open(asio::io_context& loop,
@@ -117,8 +117,8 @@ Result<void> MpiSockets::OpenPmi(const std::string& folder) {
   return {};
 }
 
-// Waits and then accepts by itself, because a connection that asio had accepted for a handler that
-// has not run yet would be lost to a server that gets the listener meanwhile.
+// Waits without accepting, and accepts when the handler runs. A connection that asio had already
+// accepted for a pending handler would be lost when a server gets the listener meanwhile.
 void MpiSockets::AwaitConnection(const std::shared_ptr<Rank>& rank) {
   rank->listener.async_wait(rank->listener.wait_read,
                             [weak = weak_from_this(), rank](std::error_code failed) {

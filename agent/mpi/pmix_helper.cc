@@ -37,12 +37,12 @@ constexpr milliseconds kStartWithin(90'000);  // other nodes' agents may be slow
 constexpr milliseconds kReapEvery(1);
 constexpr char kFolderPrefix[] = "dslaunch-pmix-";
 constexpr time_t kNewFolderSeconds = 60;
-constexpr milliseconds kKillAfter(500);  // usually exits at once, unless its library hangs
+constexpr milliseconds kKillAfter(500);  // a server exits at once, unless its library hangs
 constexpr char kDoesNotStart[] = "the server of its MPI ranks does not start: ";
 
 // Returns an anonymous executable file that contains `bytes`.
 Result<UniqueFd> InMemory(std::string_view bytes) {
-  // Not closed on exec, because its path in /proc is needed.
+  // The file is not closed on exec, because its path in /proc is needed then.
   UniqueFd file(::memfd_create("dslaunch-pmix", 0));
   std::string_view rest = bytes;
   while (file && !rest.empty()) {
@@ -56,7 +56,7 @@ Result<UniqueFd> InMemory(std::string_view bytes) {
 }
 
 // Removes the folders of servers that were killed together with their agents. A folder is locked
-// while its server or agent lives; a new one is not locked yet.
+// while its server or agent lives. A new folder may not be locked yet, so it is kept.
 void RemoveStaleFolders(const std::string& parent) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
@@ -76,7 +76,7 @@ void RemoveStaleFolders(const std::string& parent) {
 
 struct ServerFolder {
   std::string path;
-  UniqueFd lock;  // shared with the server
+  UniqueFd lock;  // lock that the server shares
 };
 
 // Creates a folder for data that the ranks of this node share, in memory if possible.
@@ -169,8 +169,8 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     if (socket_) socket_->Send(question);
   }
 
-  // Stops callbacks, ends the process and reaps it. Blocks for milliseconds, so that the agent
-  // cannot exit first; longer only if the process hangs.
+  // Stops callbacks, ends the process and reaps it. Blocks for milliseconds, longer only if the
+  // process hangs, so that the agent cannot exit before the server.
   void End() {
     handlers_ = {};
     start_limit_.cancel();
@@ -217,8 +217,9 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     spec.cwd = "/";
     spec.stdin_fd = sockets.theirs.get();
     spec.stdout_file = spec.stderr_file = options_.log_path;
-    spec.own_group = true;  // ends at the end of its stdin rather than by a signal, so that it
-                            // removes its folder
+    // The server ends at the end of its stdin rather than by a signal, so that it removes its
+    // folder.
+    spec.own_group = true;
     const SpawnResult spawned = Spawn(spec);
     if (spawned.pid < 0) {
       return Error{ExitCode::kUnavailable, std::string(kDoesNotStart) + spawned.failure.step +
@@ -311,7 +312,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   asio::steady_timer start_limit_;
   std::shared_ptr<MpiSockets> sockets_;  // null once the server has the sockets
   std::vector<Client> clients_;
-  pid_t pid_ = -1;  // pid of the server
+  pid_t pid_ = -1;  // pid of the server; -1 before its start
   bool has_started_ = false;
   std::unique_ptr<FramedSocket> socket_;
 };

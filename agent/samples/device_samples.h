@@ -1,4 +1,4 @@
-// States of GPUs as nvidia-smi prints them. Pure.
+// Parses the states of GPUs as nvidia-smi prints them. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace dslaunch {
 
-// Queries for nvidia-smi, best first. An older driver does not know all names of the first one,
-// and then refuses the whole query.
+// Number of queries for nvidia-smi, of which the first is the best. An older driver does not know
+// all names of the first query, and then refuses the whole query.
 inline constexpr size_t kDeviceQueries = 3;
 
-// Returns the value of --query-gpu for a query (below kDeviceQueries).
+// Returns the value of --query-gpu for the query at index `query`, below kDeviceQueries.
 std::string DeviceQuery(size_t query);
 
 // Parses a line of `--format=csv,noheader,nounits` for DeviceQuery(query). Values that the device
-// does not report, such as "[N/A]", and numbers that cannot be are left unset. Returns nullopt for
+// does not report, such as "[N/A]", and invalid numbers are left unset. Returns nullopt for
 // anything that is not a line about a device, such as an error. Texts are sanitized.
 std::optional<pb::DeviceSample> ParseDeviceLine(std::string_view line, size_t query);
 
@@ -27,7 +27,7 @@ std::optional<pb::DeviceSample> ParseDeviceLine(std::string_view line, size_t qu
 bool IsUnknownField(std::string_view line);
 
 // Returns the indices of the devices that `name`, an element of CUDA_VISIBLE_DEVICES, stands for:
-// an index, or the beginning of a UUID. Empty if there is none.
+// an index, or the beginning of a UUID. Empty if no device matches.
 std::vector<uint32_t> DevicesNamed(std::string_view name,
                                    const std::vector<pb::DeviceSample>& devices);
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr milliseconds kAnotherStart(30'000);
 constexpr milliseconds kSilence(15'000);  // besides two intervals; a node's first answer takes long
-constexpr milliseconds kEndsWithin(50);   // usually a millisecond
+constexpr milliseconds kEndsWithin(50);   // limit for an exit, which usually takes a millisecond
 constexpr size_t kMaxLineBytes = 1024;    // the rest of a longer line is ignored
 constexpr size_t kMaxDevices = 256;
 
@@ -77,7 +77,7 @@ void DeviceWatch::Start(Clock::time_point now) {
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
   UniqueFd reader(ends[0]);
   const UniqueFd writer(ends[1]);
-  // Its standard output is a pipe in blocking mode, as programs expect.
+  // The program's standard output is a pipe in blocking mode, as programs expect.
   ::fcntl(writer.get(), F_SETFL, 0);
   SpawnSpec spec;
   spec.executable = program;
@@ -107,7 +107,7 @@ void DeviceWatch::Read(std::shared_ptr<Output> output) {
   from.reader.async_read_some(
       asio::buffer(from.chunk),
       [this, output = std::move(output)](const asio::error_code& error, size_t size) {
-        if (error == asio::error::operation_aborted) return;  // this object may be gone
+        if (error == asio::error::operation_aborted) return;  // this object may have been destroyed
         if (output != output_) return;
         if (error) return OnEnd();
         for (const char byte : std::string_view(output->chunk.data(), size)) {
@@ -137,7 +137,8 @@ void DeviceWatch::OnLine(std::string_view line) {
     devices_.push_back({*std::move(device), heard_at_});
 }
 
-// The program ends by itself only if it cannot work.
+// Starts the program again with another query, or sets `trouble_`. The program ends by itself only
+// if it cannot work.
 void DeviceWatch::OnEnd() {
   Kill();
   if (IsUnknownField(last_words_) && query_ + 1 < kDeviceQueries) {
@@ -159,7 +160,8 @@ void DeviceWatch::Kill() {
   Reap();
 }
 
-// A process in a call of a broken driver ends when that call returns, which may be never.
+// Reaps the killed processes that have ended. A process in a call of a broken driver ends when that
+// call returns, which may be never.
 void DeviceWatch::Reap() {
   std::erase_if(unreaped_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }

@@ -1,4 +1,4 @@
-// Runs `nvidia-smi --loop-ms` while the states of this node's GPUs are wanted. One process per
+// Runs `nvidia-smi --loop-ms` while the states of this node's GPUs are requested. One process per
 // node prints all devices again and again, because each start of the program takes a second of CPU
 // time on a node with eight GPUs.
 #pragma once
@@ -21,7 +21,8 @@
 
 namespace dslaunch {
 
-// On the loop's thread, which must outlive the process: the kernel kills it when that thread ends.
+// Keeps the newest states of this node's GPUs. Used on the loop's thread, which must outlive the
+// process: the kernel kills the process when that thread ends.
 class DeviceWatch {
  public:
   // Returns the path of nvidia-smi; empty if the node has none.
@@ -31,16 +32,16 @@ class DeviceWatch {
   ~DeviceWatch() { Stop(); }
   DeviceWatch(const DeviceWatch&) = delete;
 
-  // Wants the states every `every`; call it again and again, at least as often. It starts the
-  // program, and starts it again 30 s after it ended or stopped printing.
+  // Requests the states every `every`. Precondition: called again and again, at least as often.
+  // Starts the program, and starts it again 30 s after it ended or stopped printing.
   void Turn(milliseconds every, Clock::time_point now);
   // Ends the program.
   void Stop();
 
   // Returns the newest state of each device, in the program's order.
   std::vector<pb::DeviceSample> Devices(Clock::time_point now) const;
-  // Returns why the states are not known (any more), for users; empty if they are, if there is no
-  // such program, or if it has only just started.
+  // Returns why the states are unknown, for users. Empty if they are known, if there is no such
+  // program, or if it has only just started.
   const std::string& trouble() const { return trouble_; }
 
  private:

@@ -1,4 +1,4 @@
-// The last line of a rank's output, for users.
+// Reads the last line of a rank's output, to be shown to users.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace dslaunch {
 
-// Returns the last line of `text` that is not blank, cut to 200 bytes. Carriage returns end lines
-// too, because progress bars use them. Pure.
+// Returns the last line of `text` that is not blank, cut to 200 bytes; empty if there is none.
+// Carriage returns end lines too, because progress bars use them. Pure.
 std::string LastLineOf(std::string_view text);
 
-// Returns the last line of FOLDER/stdout.log or FOLDER/stderr.log, whichever changed last. Reads
-// 4 KiB at most.
+// Returns the last line of FOLDER/stdout.log or FOLDER/stderr.log, whichever changed last. Reads at
+// most 4 KiB. Empty if neither file has output.
 std::string ReadLastLine(const std::string& folder);
 
 }  // namespace dslaunch

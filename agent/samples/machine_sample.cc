@@ -13,10 +13,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kSectorBytes = 512;  // unit of diskstats, whatever the disk's sectors are
+constexpr uint64_t kSectorBytes = 512;  // unit of diskstats, for disks with any size of sectors
 
-// Returns the times in which a core worked: all but "idle" and "iowait", the fourth and fifth
-// number. Those of guests are part of "user" and "nice".
+// Returns the ticks in which cores worked: all but "idle" and "iowait", the fourth and fifth
+// number. The times of guests are part of "user" and "nice".
 uint64_t BusyTicks(std::string_view stat) {
   std::string_view line = TakeLine(stat);
   if (TakeWord(line) != "cpu") return 0;
@@ -30,7 +30,7 @@ uint64_t BusyTicks(std::string_view stat) {
 
 void AddNetwork(std::string_view text, pb::MachineSample& sample) {
   TakeLine(text);
-  TakeLine(text);  // two lines of headings
+  TakeLine(text);  // the second of two lines of headings
   uint64_t received = 0, sent = 0;
   while (!text.empty()) {
     std::string_view line = TakeLine(text);
@@ -48,8 +48,8 @@ void AddNetwork(std::string_view text, pb::MachineSample& sample) {
   sample.set_network_sent_bytes(sent);
 }
 
-// Returns whether `name` is a whole disk and not a part of one, nor a device that passes on what it
-// does to disks that count themselves (md, dm, loop), nor memory.
+// Returns whether `name` is a whole disk. Excludes partitions, memory, and devices that pass their
+// work on to disks which are counted themselves (md, dm, loop).
 bool IsWholeDisk(std::string_view name) {
   const bool ends_with_digit =
       !name.empty() && std::isdigit(static_cast<unsigned char>(name.back())) != 0;
@@ -65,7 +65,7 @@ void AddDisks(std::string_view text, pb::MachineSample& sample) {
   while (!text.empty()) {
     std::string_view line = TakeLine(text);
     TakeWord(line);
-    TakeWord(line);  // numbers of the device
+    TakeWord(line);  // major and minor number of the device
     if (!IsWholeDisk(TakeWord(line))) continue;
     TakeWord(line);
     TakeWord(line);

@@ -14,20 +14,20 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Takes samples at the requested interval. Used on the loop's thread.
 class NodeSampler {
  public:
   static constexpr milliseconds kShortestInterval{250};
 
   // `ranks` returns the current ranks; `emit` receives the samples. Both are called from the loop
-  // only. `find` is DeviceWatch's.
+  // only. `find`: see DeviceWatch.
   NodeSampler(asio::io_context& loop, std::function<const AttemptWorkers&()> ranks,
               std::function<void(pb::NodeSample)> emit, DeviceWatch::Find find);
 
-  // Samples by `wanted` from now on. A change takes effect at once, with a sample soon after
-  // this call. Cheap if nothing changed.
+  // Samples as `wanted` requests from now on. A change takes effect at once, with a sample soon
+  // after this call. Cheap if nothing changed.
   void Want(const pb::SampleRequest& wanted);
-  // Takes a sample soon, because there is another receiver.
+  // Takes a sample soon, because another receiver has attached.
   void Hasten();
 
   // Sets the devices of the ranks, as in PlannedWorkers::devices.
@@ -43,7 +43,7 @@ class NodeSampler {
   asio::steady_timer timer_;
   DeviceWatch devices_;
   std::vector<std::string> devices_of_ranks_;
-  milliseconds every_{0};  // 0: not at all
+  milliseconds every_{0};  // 0 for no samples
   bool last_lines_ = false;
 };
 
