@@ -6,9 +6,11 @@
 namespace dslaunch {
 
 // Serves proto/agent.proto on `grpc_fd` and drives the supervisor behind `control_fd` until the job
-// and the front end are gone. `sockets_fd`: see SupervisorOptions::run_agent. `command_fd`, unless
-// -1, is served too: this node's own command in the per-node style. Takes all descriptors.
-// `pmix_server`: see NodeAgent. Returns the process's exit status.
+// has ended and the front end has disconnected. Then ends the process with exit code 0. Returns
+// another exit code if the service cannot be started.
+// `sockets_fd`: see SupervisorOptions::run_agent. `command_fd`: connection of this node's own
+// command in the per-node style, which is served too; -1 if there is none. `pmix_server`: see
+// NodeAgent. Takes ownership of all descriptors.
 int RunAgent(int grpc_fd, int control_fd, int sockets_fd, int command_fd,
              std::string_view pmix_server);
 

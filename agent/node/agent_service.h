@@ -1,5 +1,5 @@
-// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call but Renew
-// and Copy is handed to the loop.
+// Serves proto/agent.proto on a connected socket. Posts every call to the loop, except Renew and
+// Copy.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -51,7 +51,7 @@ class AgentService final : public pb::Agent::CallbackService {
  private:
   asio::io_context& loop_;
   NodeAgent& agent_;
-  // Set by this node's own command; copies from elsewhere are then refused.
+  // Set by this node's own command. Copies from elsewhere are then refused.
   std::atomic<bool> is_owned_ = false;
 };
 

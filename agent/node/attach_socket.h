@@ -1,5 +1,5 @@
-// The Unix sockets of an agent: one at which commands reach a running job without its front end,
-// and one for the node's ranks.
+// Opens the Unix sockets of an agent: one through which commands reach a running job without its
+// front end, and one for the node's ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -16,37 +16,39 @@
 
 namespace dslaunch {
 
-// Returns the folders in which such sockets may be, best first: folders of the user that last until
-// the next boot. `xdg_runtime_dir` is the variable's value, nullptr if unset. Pure.
+// Returns the folders in which such sockets may be, best first. They belong to the user and last
+// until the next boot. `xdg_runtime_dir`: the variable's value; nullptr if unset. Pure.
 std::vector<std::string> SocketFolders(const char* xdg_runtime_dir, uid_t user);
 
-// Returns JOB.NODE.sock. It contains the node, because several nodes of a job may be one machine.
+// Returns JOB.NODE.sock. The name contains the node, because several nodes of a job may be on one
+// machine.
 std::string SocketName(const std::string& job_id, uint32_t node_index);
 
-// Makes `folder` if it is missing, and checks that only the user and root can change or enter it:
-// OpenOwnFolder (base/os/ownership.h) accepts it, its mode is 0700, and it is not on a network file
-// system, where a socket cannot be connected to. The error has the reason.
+// Creates `folder` if it is missing, and checks that only the user and root can change or enter it.
+// OpenOwnFolder (base/os/ownership.h) must accept the folder, its mode must be 0700, and it must
+// not be on a network file system, where a socket cannot be connected to. The error has the reason.
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
 
-// The purpose of a socket, for its error.
+// Describes the purpose of a socket, for its error message.
 struct SocketPurpose {
   std::string name = "of a detached job";
   std::string hint = "make one of them right, or leave out --detach";
 };
 
-// Listens in the first folder that passes the check. Used on the loop's thread.
+// Listens in the first folder that passes CheckSocketFolder(). Used on the loop's thread.
 class AttachSocket {
  public:
-  // Receives connections of this user; connections of others are refused.
+  // Receives connections of this user. Connections of other users are closed.
   using OnConnection = std::function<void(UniqueFd)>;
 
-  // Fails with kIo, with the reason for each refused folder and a hint.
+  // Starts to listen. Fails with kIo if all folders are refused; the message has the reason for
+  // each folder and a hint.
   static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
                                                       const std::vector<std::string>& folders,
                                                       const std::string& name,
                                                       OnConnection on_connection,
                                                       const SocketPurpose& purpose = {});
-  // Removes the socket.
+  // Removes the socket's file.
   ~AttachSocket();
 
   const std::string& path() const { return path_; }
@@ -61,8 +63,8 @@ class AttachSocket {
   const OnConnection on_connection_;
 };
 
-// Connects to the socket of that name in the first folder that passes the check and has it. The
-// result is closed if no job listens.
+// Connects to the socket `name` in the first folder that passes CheckSocketFolder() and where a job
+// listens. Returns an invalid descriptor if no job listens.
 UniqueFd ConnectToSocket(const std::vector<std::string>& folders, const std::string& name);
 
 }  // namespace dslaunch

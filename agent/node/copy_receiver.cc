@@ -108,7 +108,7 @@ bool IsOlder(const fs::path& path, std::chrono::hours age) {
   return changed + age < std::chrono::system_clock::now();
 }
 
-// Returns a name for one copy: machine, process, and a number in that process.
+// Returns a unique name for one copy: machine, process, and a number in that process.
 std::string OwnName() {
   static std::atomic<unsigned> count = 0;
   const std::optional<ProcessInfo> self = ReadProcess(::getpid());
@@ -116,8 +116,7 @@ std::string OwnName() {
          std::to_string(self ? self->id.start_ticks : 0) + "-" + std::to_string(++count);
 }
 
-// Returns whether the owner was a process of this machine that has ended. False if that is not
-// known.
+// Returns whether the owner was a process of this machine that has ended. False if that is unknown.
 bool IsGone(const std::string& owner) {
   std::vector<std::string> parts;
   std::istringstream words(owner);
@@ -127,8 +126,8 @@ bool IsGone(const std::string& owner) {
   return !process || std::to_string(process->id.start_ticks) != parts[2];
 }
 
-// Returns the file of the lock's owner. Empty if there is no lock, or if its owner has not written
-// the file yet.
+// Returns the name of the owner's file in the lock; empty if there is no lock, or if its owner has
+// not written the file yet.
 std::string OwnerIn(const std::string& lock) {
   std::error_code ignored;
   const fs::directory_iterator first(lock, ignored);
@@ -200,7 +199,7 @@ Result<pb::CopyDone> CopyReceiver::Receive() {
       DSL_TRY(MakeWhatIsKnown(wanted));
       DSL_TRY(CheckSpace(wanted));
       DSL_TRY_ASSIGN(const std::vector<pb::CopyPart> again, Fetch(wanted));
-      DSL_TRY(Fetch(again));  // whole files: a second mismatch is an error
+      DSL_TRY(Fetch(again));  // fetches whole files, so a second mismatch is an error
       DSL_TRY(FinishPlace());
     }
   }
@@ -280,7 +279,8 @@ void CopyReceiver::ReadStamp() {
   done_at_ = is_file ? std::optional(status.st_mtim) : std::nullopt;
 }
 
-// On a file server, the server's clock stamps this file too.
+// Creates the file that marks the copies as complete. On a file server, the server's clock sets its
+// time, as it sets the change times of the copies.
 Result<void> CopyReceiver::StampDone() {
   const UniqueFd file(
       ::open(done_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -288,7 +288,7 @@ Result<void> CopyReceiver::StampDone() {
   return {};
 }
 
-// Hashing can take longer than the front end waits.
+// Hashes in parts, because hashing can take longer than the front end waits for a sign of life.
 Result<uint64_t> CopyReceiver::Hash(int fd, uint64_t size, Sha256& sum) {
   uint64_t hashed = 0;
   while (hashed < size) {
@@ -313,7 +313,8 @@ bool CopyReceiver::HasContent(const std::string& path, const pb::CopyEntry& entr
   return hashed.ok() && *hashed == entry.size() && sum.Finish() == entry.sha256();
 }
 
-// Times are set last, when everything is on disk, so a file with the right time is complete.
+// Returns whether the folder has all entries. Times are set last, when everything is on disk, so a
+// file with the right time is complete.
 bool CopyReceiver::IsComplete() const {
   struct stat status {};
   return ::lstat(place_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -321,8 +322,8 @@ bool CopyReceiver::IsComplete() const {
                              [this](const pb::CopyEntry& entry) { return IsThere(entry); });
 }
 
-// A process gets the lock by creating the folder, or by removing the file of an owner that is gone.
-// The file's name is its owner's, so the file of a newer owner is never removed.
+// Acquires the lock by creating the folder, or by removing the file of an owner that has ended or
+// is silent. The file's name identifies its owner, so the file of a newer owner is never removed.
 Result<void> CopyReceiver::Lock() {
   int same_looks = 0;
   std::string last_seen;
@@ -371,7 +372,8 @@ void CopyReceiver::Unlock() {
 }
 
 void CopyReceiver::RemoveOld() const {
-  // This process's own file is new, unless the clock of this node is ahead of the file server's.
+  // The own file is new. If it looks old, the clock of this node is ahead of the file server's, so
+  // nothing is removed.
   if (IsOlder(owner_, kClockSlack)) return;
   std::error_code ignored;
   std::vector<std::string> old;
@@ -403,7 +405,7 @@ Result<void> CopyReceiver::MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted) {
   return {};
 }
 
-// A new folder is writable by its owner until everything is in it.
+// Creates a folder that its owner may write to until its content is complete.
 Result<void> CopyReceiver::MakeFolder(const pb::CopyEntry& entry) const {
   const std::string path = PathOf(entry);
   struct stat status {};
@@ -487,7 +489,8 @@ Result<std::vector<pb::CopyPart>> CopyReceiver::Fetch(const std::vector<pb::Copy
   return again;
 }
 
-// Returns false if it differs from the list; nothing of it is kept.
+// Receives the missing part of a file. Returns false, and keeps nothing of the file, if its content
+// differs from the list.
 Result<bool> CopyReceiver::FetchFile(const pb::CopyPart& part) {
   const pb::CopyEntry& entry = entries_[part.entry()];
   const std::string path = PartOf(part.entry());

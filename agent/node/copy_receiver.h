@@ -1,5 +1,5 @@
-// Receives the files and folders that the front end copies to a node (--copy). Requests only what
-// is missing.
+// Receives the files and folders that the front end copies to a node (--copy). Requests only
+// missing content.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,41 +18,47 @@
 
 namespace dslaunch {
 
-// The stream of one Copy call. Both functions block, but no longer than a node may be silent.
+// The stream of one Copy call. Both functions block, but no longer than the other end may be
+// silent.
 struct CopyPeer {
-  std::function<std::optional<pb::CopyInput>()> read;  // nullopt: the stream has ended
-  std::function<bool(pb::CopyOutput)> write;           // false: the stream has ended
+  std::function<std::optional<pb::CopyInput>()> read;  // nullopt once the stream has ended
+  std::function<bool(pb::CopyOutput)> write;           // false once the stream has ended
 };
 
-// Returns the folder for copies on this node: beside the agent if it was copied there, else in the
-// user's cache folder.
+// Returns the folder for copies on this node: beside the agent's file if that was copied to the
+// node, else in the user's cache folder. Fails with kIo if the account has no home.
 Result<std::string> CopiesFolder();
 
-// Returns the folder of one set of copies.
+// Returns the folder of the set of copies that is named by `key`.
 inline std::string CopyPlace(const std::string& copies, const std::string& key) {
   return copies + "/" + key;
 }
 
-// Returns the program with the changes that earlier copies require: its folder, its executable, and
+// Returns the program with the changes that its copies require: its folder, its executable, and
 // DSLAUNCH_COPY_DIR. Fails with kBadInput if the copies do not exist.
 Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 
-// Makes `folder`/KEY match the list. Blocks, so it needs a thread of its own. A file appears as a
-// whole or not at all. If a copy breaks off, the part of a file that has arrived is kept in
-// `folder`/.part-KEY, and the next copy continues after it. Nodes may share the folder. The folder
-// .lock-KEY is the lock, because mkdir is atomic over NFS, as for the copy of the agent
-// (ssh_bootstrap.cc). A lock is taken over if its owner, a process of this machine, has ended, or
-// if the owner has shown no sign of life for 20 s. Sets that no job has used for 90 days are
-// removed. An existing file is accepted by its size and times alone only if it has not changed
-// since the copy was complete: its change time, which no program can set, is compared with the
-// change time of the file .done-KEY on the same file system.
+// Makes `folder`/KEY match the list of one Copy call. Blocks, so it needs a separate thread.
+//
+// A file appears as a whole or not at all. If a copy is interrupted, the received part of a file is
+// kept in `folder`/.part-KEY, and the next copy continues after it.
+//
+// Nodes may share the folder. The folder .lock-KEY is the lock, because mkdir is atomic over NFS,
+// as for the copy of the agent (ssh_bootstrap.cc). A lock is taken over if its owner, a process of
+// this machine, has ended, or if the owner has shown no sign of life for 20 s. Sets that no job has
+// used for 90 days are removed.
+//
+// An existing file is accepted by its size and times alone only if it has not changed since the
+// copy was complete. To check that, its change time, which no program can set, is compared with the
+// time of the file .done-KEY on the same file system.
 class CopyReceiver {
  public:
   CopyReceiver(std::string folder, CopyPeer peer);
   ~CopyReceiver();
   CopyReceiver(const CopyReceiver&) = delete;
 
-  // Returns the last output. A failure does not name the node.
+  // Makes the copy and returns the last output: `done` or `failure`. A failure's message does not
+  // name the node.
   pb::CopyOutput Run();
 
  private:
@@ -67,13 +73,14 @@ class CopyReceiver {
   Result<void> ShowLife();
   void Unlock();
   void RemoveOld() const;
-  // Makes everything except the content that must arrive, which is added to `wanted`.
+  // Creates everything except files whose content must be received, which are added to `wanted`.
   Result<void> MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted);
   Result<void> MakeFolder(const pb::CopyEntry& entry) const;
   Result<void> MakeLink(const pb::CopyEntry& entry, size_t index) const;
   Result<void> MakeFile(const pb::CopyEntry& entry, size_t index,
                         std::vector<pb::CopyPart>& wanted);
-  // Calls AddFromFile in parts and reports signs of life meanwhile.
+  // Adds up to `size` bytes of the file to `sum`, in parts, and shows signs of life in between.
+  // Returns the number of bytes added.
   Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
   bool HasContent(const std::string& path, const pb::CopyEntry& entry);
   Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;
@@ -95,7 +102,7 @@ class CopyReceiver {
   std::string parts_;
   std::string lock_;
   std::string done_;
-  std::optional<timespec> done_at_;  // when the copies were complete; nullopt: not known
+  std::optional<timespec> done_at_;  // time when the copies were complete; nullopt if unknown
   std::string owner_;  // path of this process's file in the lock; empty without the lock
   Deadline next_sign_ = Deadline::After(milliseconds(0));
   std::vector<pb::CopyEntry> entries_;

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// For the front end, which sends a sign of life every 5 s while it waits for its turn.
+// Limit of the front end's silence. The front end sends a sign of life every 5 s while it waits for
+// its turn.
 constexpr milliseconds kSilence(60'000);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The agent's end of one Copy call (proto/agent.proto), with a thread of its own.
+// Serves one Copy call (proto/agent.proto) on a separate thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,8 +14,8 @@ class CopyStream final
     : public BlockingStream<grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>, pb::CopyInput,
                             pb::CopyOutput> {
  public:
-  // Returns a reactor for gRPC, which ends with the call. CopyReceiver does the work. If `allowed`
-  // is false, the call is refused.
+  // Returns a reactor for gRPC that ends with the call. CopyReceiver does the work. If `allowed` is
+  // false, the call is refused.
   static grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* Serve(bool allowed);
 
   void OnCancel() override { SetEnded(); }

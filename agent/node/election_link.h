@@ -1,5 +1,5 @@
-// The connections for votes between ElectionCore and other nodes' agents. They use the connections
-// between ranks (rank_link_hub.h), so each end has proved which node it is.
+// Carries votes between ElectionCore and other nodes' agents over the connections between ranks
+// (rank_link_hub.h), so each end has proved which node it is.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,7 +18,8 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread. `hub` must outlive it.
+// Sends and receives votes and their answers. Used on the loop's thread. `hub` must outlive the
+// object.
 class ElectionLink {
  public:
   struct Handlers {
@@ -48,9 +49,10 @@ class ElectionLink {
   RankLinkHub& hub_;
   const PeerLimits limits_;
   const Handlers handlers_;
-  std::shared_ptr<uint64_t> newest_vote_ = std::make_shared<uint64_t>(0);  // counts SendVote
+  // Number of the newest vote.
+  std::shared_ptr<uint64_t> newest_vote_ = std::make_shared<uint64_t>(0);
   std::unique_ptr<FramedSocket> candidate_;
-  // Connections of voters, until they close.
+  // Connections of voters, by node, until they close.
   std::map<uint32_t, std::unique_ptr<FramedSocket>> voters_;
 };
 

@@ -1,6 +1,5 @@
-// Sends the agent's heartbeats on a thread of its own, because an agent whose loop waits for a slow
-// disk is busy, not dead. If the loop has not turned for too long, the heartbeat thread reports it
-// as dead.
+// Sends the agent's heartbeats on a separate thread, because an agent whose loop waits for a slow
+// disk is not dead. If the loop has not turned for too long, the heartbeats report it as dead.
 #pragma once
 
 #include <functional>
@@ -11,7 +10,7 @@
 
 namespace dslaunch {
 
-// Whether a loop counts as alive: it has turned within `patience`.
+// Determines whether a loop is alive: whether it has turned within `patience`.
 struct LoopWatch {
   milliseconds patience{0};
   Clock::time_point turned_at;
@@ -20,16 +19,16 @@ struct LoopWatch {
 
 class Heartbeat {
  public:
-  // Called on the heartbeat thread. `loop_lives` is false once the loop has not turned for
-  // `patience`, until it turns again.
+  // Called on the heartbeat thread. `loop_lives` is false if the loop has not turned for
+  // `patience`.
   using Beat = std::function<void(bool loop_lives)>;
 
-  // Beats at once, and then every `interval`.
+  // Starts the thread, which beats at once and then every `interval`.
   Heartbeat(milliseconds interval, milliseconds patience, Beat beat);
-  // Waits for a beat in progress.
+  // Stops the beats, and waits for a beat in progress.
   ~Heartbeat();
 
-  // Called by the loop, at least as often as needed to count as alive. Thread-safe.
+  // Called by the loop, more often than every `patience` while it is alive. Thread-safe.
   void LoopTurned();
 
  private:

@@ -1,5 +1,5 @@
 // Keeps the result of a job on its node: in the job's folder, or in a second folder if that disk is
-// full or does not answer. Otherwise the exit code of a detached job would be lost.
+// full or does not answer, so that the exit code of a detached job is not lost.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,13 @@ std::vector<std::string> SecondResultFolders(const std::vector<std::string>& soc
 std::vector<std::string> OwnSecondResultFolders(const std::string& job_id, uint32_t node_index);
 
 // Writes the result to `folder`, else to the first of `seconds` that can be made private to this
-// user. Returns the folder that has it. Fails with kIo and the error of `folder`.
+// user. Returns the folder that has the result. If all fail, fails with kIo and the error of
+// `folder`.
 Result<std::string> KeepResult(const pb::JobResult& result, const std::string& folder,
                                const std::vector<std::string>& seconds);
 
-// Returns the result from the first folder that has it. `folder` may be empty if there is none.
+// Returns the result from the first folder that has it; nullopt if none has. `folder`: empty if the
+// job has no folder.
 std::optional<pb::JobResult> FindResult(const std::string& folder,
                                         const std::vector<std::string>& seconds);
 

@@ -14,8 +14,8 @@
 namespace dslaunch {
 namespace {
 
-// Writes the supervisor's pid to a file if the job asks for it: a signal to that pid empties this
-// node, and the job ends. Nodes that are one machine have one file.
+// Writes the supervisor's pid to a file if the job requests that. A signal to that pid ends all
+// ranks of this node, and so the job. Nodes on one machine share one file.
 Result<void> SavePid(const NodeJob& job, NodeOutput& output, std::optional<PidFile>& pid_file) {
   const uint32_t save_pid = job.spec().ranks().save_pid();
   if (save_pid == 0 || (job.spec().local() && job.node_index() > 0)) return {};
@@ -108,7 +108,7 @@ Result<void> NodeAgent::OpenAttachSocket() {
                            SocketName(request.job().job_id(), request.node_index()), serve_);
   if (socket.ok()) attach_socket_ = *std::move(socket);
   if (!request.job().detachable()) {
-    // Only dslaunch stacks needs it then.
+    // Without --detach, only `dslaunch stacks` needs the socket, so the job runs without it.
     if (!socket.ok()) output_.Log("no socket for dslaunch stacks: " + socket.error().message);
     return {};
   }
@@ -263,11 +263,12 @@ void NodeAgent::Do(agent_action::StartHeart& action) {
 }
 
 void NodeAgent::Beat(bool loop_lives, bool tells_rendezvous) {
-  // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
+  // Advances the rendezvous on this node even if the node's own part is dead, because the
+  // rendezvous has to detect that.
   rendezvous_.TickServer();
   if (!loop_lives) return;
-  // The supervisor judges by the same beats as the rendezvous, else it would kill an agent that
-  // only waits for its disk.
+  // The supervisor judges by the same heartbeats as the rendezvous, otherwise it would kill an
+  // agent that only waits for its disk.
   pb::SupervisorRequest alive;
   *alive.mutable_alive() = core().Alive(BootClock::now());
   supervisor_.Send(alive);

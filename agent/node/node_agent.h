@@ -1,7 +1,7 @@
-// Runs a node's part of one job: the I/O of AgentCore. Passes the front end's calls, the
-// supervisor's messages and the timer to the core. Carries out its actions, or hands them to the
-// part that is responsible. One asio loop, one thread; gRPC's threads only post to it. Heartbeats
-// have a thread of their own.
+// Runs a node's part of one job: the I/O of AgentCore. It passes the front end's calls, the
+// supervisor's messages and the timer to the core. It carries out the core's actions, or passes
+// them to the part that is responsible. One asio loop, one thread; gRPC's threads only post to it.
+// Heartbeats have a thread of their own.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -31,11 +31,12 @@ namespace dslaunch {
 class NodeAgent {
  public:
   // `control_fd` leads to the supervisor (proto/supervisor.proto). `serve` receives further
-  // connections for the Agent service. The other arguments: see NodeRanks.
+  // connections for the Agent service. For the other arguments, see NodeRanks.
   NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd, std::string_view pmix_server,
             std::function<void(UniqueFd)> serve);
 
-  // The calls of the Agent service (proto/agent.proto), all on the loop's thread except Renew.
+  // These functions are the calls of the Agent service (proto/agent.proto). All run on the loop's
+  // thread, except Renew.
   bool Own(const pb::OwnPart& part) { return core().job().OnOwn(part); }  // see NodeJob::OnOwn
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
@@ -44,8 +45,8 @@ class NodeAgent {
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   pb::InputReply Input(const pb::InputRequest& request) { return ranks_.Input(request); }
-  // Returns the path of the socket at which Attach is served. Fails if the job was not prepared for
-  // that.
+  // Detaches the job from its front end. Returns the path of the socket at which Attach is served.
+  // Fails if the job was not prepared to be detached.
   Result<std::string> Detach();
   void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   pb::JobStatus Status();

@@ -5,7 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostAttemptEvents = 64;  // NodeDone.attempts
+constexpr size_t kMostAttemptEvents = 64;  // limit of NodeDone.attempts
 
 }  // namespace
 

@@ -18,15 +18,15 @@
 
 namespace dslaunch {
 
-// The core and the outputs that all parts of the agent's edge use. Used on the loop's thread.
+// The core and the outputs that all parts of the agent use. Used on the loop's thread.
 class NodeOutput {
  public:
   // `carry_out` carries out the core's actions.
   NodeOutput(asio::io_context& loop, std::function<void(AgentActions)> carry_out)
       : loop_(loop), carry_out_(std::move(carry_out)), events_(loop) {}
 
-  // Calls `event` with the time; it passes what has happened to the core. Then carries out the
-  // actions that follow.
+  // Calls `event` with the current time, to pass an event to the core. Then carries out the actions
+  // that follow.
   template <class Event>
   void Feed(Event event) {
     core_.front_end().SetReaders(
@@ -39,11 +39,11 @@ class NodeOutput {
   EventHub& events() { return events_; }
   LogFile& log() { return log_; }
   void Log(const std::string& line) { log_.Write(LogLevel::kInfo, line); }
-  // Sets NodeDone.attempts.
+  // Sets NodeDone.attempts to the newest events of attempts.
   void AddAttempts(pb::NodeDone& done) const;
   // Logs `text` and shows it to the user.
   void Notify(std::string text);
-  // Also writes the ranks' output into one file.
+  // Also writes the ranks' lines that contain given texts into one file.
   void OpenFilteredLog(const pb::FilteredLogs& filtered) {
     filtered_log_.emplace(loop_, core_.job().node_name(), filtered);
   }

@@ -18,40 +18,42 @@ namespace dslaunch {
 
 struct PlannedWorkers {
   pb::SpawnWorkers specs;
-  std::vector<std::string> notices;  // notices for the user
+  std::vector<std::string> notices;
   // NVIDIA devices of the ranks by local rank, as in CUDA_VISIBLE_DEVICES; empty if they have none.
   std::vector<std::string> devices = {};
 };
 
-// How a program runs on this node, before a rank's place is added.
+// Describes how a program runs on this node, before the variables of each rank are added.
 struct ProgramContext {
-  pb::Program program;  // program in the folder in which --venv_script leaves it
+  pb::Program program;  // its working directory is the one that --venv_script leaves
   Environment environment;
   pb::ShellLimits shell_limits;  // limits set by --venv_script
   std::string notice;            // notice for the user; usually empty
 };
 
-// Sources --venv_script, merges the environment and enters the front end's Python environment.
-// Fails with the errors of SourceScript and EnterPythonEnvironment, and with kBadInput if the
-// working directory is missing.
+// Sources --venv_script, merges the environment and activates the front end's Python environment.
+// Fails as SourceScript() and EnterPythonEnvironment() do, and with kBadInput if the working
+// directory is missing.
 Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& node_name);
 
 class NodeProgram {
  public:
-  // Finds the program and sources its environment. An error is a sentence that names the node:
-  // there is no such program, folder or script, or its cores cannot be bound.
+  // Finds the program and prepares its environment. Fails, naming the node, if the program, a
+  // folder or a script is missing, or if the cores cannot be bound.
   static Result<NodeProgram> Resolve(const pb::PrepareRequest& prepare, const NodeTable& nodes);
 
   const ResolvedProgram& program() const { return program_; }
   const Environment& environment() const { return environment_; }
-  const std::string& notice() const { return notice_; }  // notice for the user; usually empty
+  // Returns a notice for the user; empty if there is none.
+  const std::string& notice() const { return notice_; }
 
-  // Plans the ranks and makes their folders. `prepare`: see Resolve.
+  // Plans the ranks of one attempt and creates their folders. `prepare`: as for Resolve().
   Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const pb::Node& own_node,
                               const AttemptPlace& place, const JobFolder& folder) const;
 
  private:
-  // Returns the bindings by slot; empty if no rank is bound. `devices` are the node's devices.
+  // Returns the bindings by slot; empty if no rank is bound. `devices`: the names of the slots'
+  // devices.
   Result<std::vector<RankBinding>> BindRanks(const pb::PrepareRequest& prepare,
                                              const pb::Node& own_node, const AttemptPlace& place,
                                              const std::vector<std::string>& devices) const;
@@ -63,7 +65,7 @@ class NodeProgram {
   std::optional<std::string> network_interface_ = "";  // see WorkerPlan
 };
 
-// Fails with kUnavailable if this node does not have the network interface that was chosen.
+// Fails with kUnavailable if this node lacks the network interface that was chosen.
 Result<void> CheckNetworkInterface(const pb::PrepareRequest& prepare);
 
 }  // namespace dslaunch

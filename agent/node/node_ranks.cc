@@ -29,12 +29,13 @@
 namespace dslaunch {
 namespace {
 
-// How often the listeners at MASTER_PORT are checked. Ranks that find another user's store there
-// take longer than this to do anything with it.
+// Interval of the checks of MASTER_PORT's listeners. Ranks that find another user's store there
+// take longer than this to use it.
 constexpr milliseconds kMasterPortWatch(100);
 
-// Old folders of jobs whose front end is another machine: where it is this one, it removes them.
-// On a thread of its own, since files may be many; the end of this process ends it.
+// Removes old folders of jobs whose front end is another machine; a front end on this machine
+// removes its jobs' folders itself. Runs on a separate thread, because there may be many files. The
+// thread ends with this process.
 void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
   const std::filesystem::path jobs =
       node_folder.parent_path().parent_path().parent_path();  // JOBS of JOBS/JOB/nodes/NODE
@@ -96,7 +97,7 @@ Result<void> NodeRanks::Describe(pb::PreparedNode& info) {
     return Error{found.error().code, core_.job().node_name() + ": " + found.error().message};
   info.set_device(pb::DEVICE_CPU);
   if (found.ok()) {
-    // Devices that were chosen are counted among all of the node.
+    // If devices were chosen, all devices of the node count, because the choice is among all.
     info.set_gpus(static_cast<uint32_t>(request.devices().empty() ? found->visible.size()
                                                                   : found->numbered.size()));
     info.set_device(found->device());
@@ -123,9 +124,9 @@ void NodeRanks::CheckLogs() {
 
 // --- Ports and connections ---
 
-// The port that rank 0 will listen on if it runs here. A user's choice binds the node
-// that hosts the rendezvous, which is where rank 0 starts; several nodes of one machine cannot all
-// have it.
+// Reserves the port at which rank 0 will listen if it runs on this node. A user's choice applies to
+// the node that hosts the rendezvous, where rank 0 starts. Other nodes may be on the same machine
+// and so cannot have that port.
 Result<void> NodeRanks::ReserveMasterPort() {
   master_port_ = PortReservation();
   const pb::PrepareRequest& prepare = core_.job().request();
@@ -133,7 +134,7 @@ Result<void> NodeRanks::ReserveMasterPort() {
   const int wanted = prepare.job().local() && !hosts_rendezvous
                          ? 0
                          : static_cast<int>(prepare.job().master_port());
-  // Ranks of a job on this machine connect by 127.0.0.1, unless the user has named an address.
+  // Ranks of a job on this machine connect through 127.0.0.1, unless the user has named an address.
   const bool on_loopback =
       prepare.job().local() && prepare.job().ranks().options().master_addr().empty();
   const PortScope scope = on_loopback ? PortScope::kLoopback : PortScope::kAllAddresses;
@@ -171,7 +172,8 @@ void NodeRanks::WatchMasterPort() {
 
 void NodeRanks::OpenLinks() {
   const pb::PrepareRequest& prepare = core_.job().request();
-  // Without certificates an agent cannot tell the job's nodes from strangers.
+  // Without certificates an agent cannot distinguish the job's nodes from strangers, so ranks get
+  // no connections.
   if (core_.job().nodes().size() > 1 && prepare.credentials().cert().empty()) return;
   Result<std::unique_ptr<RankLinkHub>> hub =
       RankLinkHub::Open(loop_, prepare, core_.job().nodes().size(), folder(),
@@ -181,8 +183,8 @@ void NodeRanks::OpenLinks() {
     rank_socket_ = rank_links_->socket_path();
     return;
   }
-  // The job runs without rank links. Programs that do not use them are unaffected. For others this
-  // path does not exist, so they fail instead of connecting in clear text.
+  // The job runs without rank links. Programs that do not use them are unaffected. For other
+  // programs this path does not exist, so they fail instead of connecting in clear text.
   rank_socket_ = folder() + "/no-ranks.sock";
   out_.Notify(core_.job().node_name() +
               ": ranks of dslaunch train cannot connect to others here: " + hub.error().message);
@@ -270,7 +272,7 @@ void NodeRanks::Do(agent_action::StartMpiServer&) {
 
 void NodeRanks::Do(agent_action::AskMpiServer& action) {
   if (pmix_) return pmix_->Ask(action.local_rank);
-  pb::PmixRank answer;  // there is no server that the rank could have joined
+  pb::PmixRank answer;  // without a server, the rank cannot have joined
   answer.set_local_rank(action.local_rank);
   answer.set_is_answer(true);
   out_.Feed([&](Clock::time_point now) { core_.mpi().OnRank(answer, now); });
@@ -390,7 +392,8 @@ void NodeRanks::Do(agent_action::ReservePort& action) {
   if (!action.check) return answer("");
   const pb::PrepareRequest& prepare = core_.job().request();
   pb::MeasureRequest request = prepare.job().node_check();
-  // The check looks at the first GPUs, and chosen ones are others.
+  // The check measures the first GPUs of the node, so it measures GPUs only if the ranks use the
+  // first ones.
   const bool uses_first_gpus = run_.device() == pb::DEVICE_CUDA && prepare.devices().empty() &&
                                !LookUpIn(program_->environment())("CUDA_VISIBLE_DEVICES");
   request.set_gpus(uses_first_gpus ? core_.job().node().slots() : 0);

@@ -1,5 +1,5 @@
-// The ranks of a node: their program and folders, their ports and connections, their MPI server,
-// and the evidence about their ends.
+// Manages the ranks of a node: their program and folders, their ports and connections, their MPI
+// server, and the evidence about their ends.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -30,28 +30,28 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread.
+// Does the I/O for the ranks of a node. Used on the loop's thread.
 class NodeRanks {
  public:
-  // `sampler` learns the devices of the ranks. `sockets_fd`: the supervisor reads sockets for
-  // workers there. `pmix_server`: the content of the program dslaunch-pmix; empty: there is none.
+  // `sampler` gets the devices of the ranks. `sockets_fd`: where the supervisor receives sockets
+  // for workers. `pmix_server`: the content of the program dslaunch-pmix; empty if there is none.
   NodeRanks(asio::io_context& loop, NodeOutput& out, NodeRendezvous& rendezvous,
             SupervisorLink& supervisor, NodeSampler& sampler, int sockets_fd,
             std::string_view pmix_server);
   ~NodeRanks() { CloseStdin(); }
 
-  // Resolves the program, and makes the node's folder with the agent's log. Precondition of all
-  // functions below: this has succeeded.
+  // Resolves the program, and creates the node's folder with the agent's log. Precondition of all
+  // functions below: OpenFolder() has succeeded.
   Result<void> OpenFolder();
   // Opens the ports of the ranks.
   Result<void> OpenPorts();
-  // Adds what is known about the machine. An error names the node.
+  // Adds facts about the machine to `info`. An error names the node.
   Result<void> Describe(pb::PreparedNode& info);
   void OnRun(const pb::RunRequest& request) { run_ = request; }
   pb::InputReply Input(const pb::InputRequest& request);
-  // Watches the disk space of the logs.
+  // Maintains the log files and watches their disk space. Called at each tick.
   void CheckLogs();
-  // Returns RankWatch::Stillness.
+  // Returns how long each rank has shown no sign of life; see RankWatch.
   std::vector<pb::Stillness> Stillness() { return watch_.Stillness(); }
   // Ends the MPI server once no rank runs. Called after the actions of each event.
   void CheckMpi();
@@ -59,9 +59,9 @@ class NodeRanks {
   void CloseStdin();
   void CloseLinks() { rank_links_.reset(); }
 
-  // Returns an empty path before OpenFolder.
+  // Returns the node's folder; empty before OpenFolder().
   std::string folder() const { return folder_ ? folder_->path() : ""; }
-  // Returns null if there are no connections between ranks.
+  // Returns nullptr if there are no connections between ranks.
   RankLinkHub* links() const { return rank_links_.get(); }
   int master_port() const { return master_port_.port; }
 
@@ -72,7 +72,7 @@ class NodeRanks {
   void Do(agent_action::ReservePort& action);
 
  private:
-  // Returns why ranks that use PMIx cannot be joined here; empty if they can.
+  // Returns why ranks that use PMIx cannot be joined on this node; empty if they can.
   std::string WhyNoPmix() const;
   // Opens the sockets and folders that ranks of this attempt need for MPI.
   Result<void> OpenMpi(const agent_action::PlanWorkers& plan);
@@ -81,13 +81,13 @@ class NodeRanks {
   RankLinkPlan PlanLinks(const agent_action::PlanWorkers& plan) const;
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
-  // Lets rank 0, which is on this node, listen at MASTER_PORT, or passes it the socket that listens
-  // there.
+  // Lets rank 0, which is on this node, listen at MASTER_PORT. Either releases the port or passes
+  // rank 0 the socket that listens there.
   Result<void> GiveMasterPort(pb::WorkerSpec& rank_0);
   // Watches MASTER_PORT until rank 0 listens there, or until ranks have links and so do not need
-  // it.
+  // the port.
   void WatchMasterPort();
-  // Reserves a port for rank 0, and releases the earlier one.
+  // Reserves a port for rank 0, and releases the port reserved before.
   Result<void> ReserveMasterPort();
 
   asio::io_context& loop_;
@@ -104,9 +104,9 @@ class NodeRanks {
   PortReservation master_port_;
   asio::steady_timer master_port_timer_;
   std::unique_ptr<RankLinkHub> rank_links_;
-  std::string rank_socket_;           // DSLAUNCH_RANK_SOCKET of this node's ranks
-  std::unique_ptr<PmixHelper> pmix_;  // MPI server of the running ranks; null if they have none
-  // Stdin of rank 0, while the rank is on this node and may read.
+  std::string rank_socket_;           // value of DSLAUNCH_RANK_SOCKET
+  std::unique_ptr<PmixHelper> pmix_;  // MPI server of the running ranks; null if there is none
+  // Stdin of rank 0 while the rank is on this node and may read.
   std::shared_ptr<RankStdin> stdin_;
   RankWatch watch_;
   NodeCheck check_;

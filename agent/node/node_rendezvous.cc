@@ -11,7 +11,8 @@
 namespace dslaunch {
 namespace {
 
-// Times dead_ms: the core judges the silence of the rendezvous, before its connection does.
+// Multiple of dead_ms after which the connection counts as broken, so that the core judges the
+// silence of the rendezvous first.
 constexpr int kRendezvousPatience = 2;
 
 }  // namespace
@@ -19,7 +20,7 @@ constexpr int kRendezvousPatience = 2;
 NodeRendezvous::NodeRendezvous(asio::io_context& loop, NodeOutput& out)
     : loop_(loop), out_(out), core_(out.core()), poster_(std::make_shared<LoopPoster>(loop)) {}
 
-// Limits of what the rendezvous of this job may send to this node.
+// Returns the limits of what the rendezvous of this job may send to this node.
 PeerLimits NodeRendezvous::Limits() const {
   PeerLimits limits;
   limits.nodes = core_.job().nodes().size();
@@ -121,7 +122,8 @@ void NodeRendezvous::Do(agent_action::FindRendezvous& action) {
 void NodeRendezvous::Dial(const agent_action::FindRendezvous& action,
                           std::function<void(Result<RendezvousRoute>)> then) {
   const pb::PrepareRequest& prepare = core_.job().request();
-  // It blocks for as long as it may take, and nothing ends it: it may outlive this agent.
+  // The search blocks for as long as it may take and cannot be ended, so its thread may outlive
+  // this agent.
   std::thread([action, then = std::move(then), poster = poster_, job_id = prepare.job().job_id(),
                credentials = prepare.credentials(),
                silent_after =

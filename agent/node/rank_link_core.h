@@ -1,5 +1,5 @@
-// Connects the ranks that request connections with each other (proto/contract/rank_link.h). Pure:
-// it passes descriptors on without using them.
+// Decides how the ranks that request connections with each other (proto/contract/rank_link.h) are
+// connected. Does no I/O: descriptors are only passed on.
 #pragma once
 
 #include <compare>
@@ -28,20 +28,20 @@ struct RankLinkPlan {
 
 namespace rank_link_action {
 
-// Sends to the process of session `session`, with the descriptor `fd` if it is valid.
+// Sends `message` to the process of the session, with the descriptor `fd` if it is valid.
 struct Send {
   uint64_t session = 0;
   RankLinkMessage message;
   UniqueFd fd;
 };
-// Makes two ends of a stream within this node: then calls OnConnected(session, message, one end)
-// and OnIncoming(message, the other end).
+// Creates the two ends of a stream within this node. Then calls OnConnected(session, message, one
+// end) and OnIncoming(message, this node, the other end).
 struct ConnectHere {
   uint64_t session = 0;
   RankLinkMessage message;
 };
-// Connects to `message.node` at the endpoints in `message.text`, sends `message` first, then calls
-// OnConnected or OnFailed.
+// Connects to `message.node` at the endpoints in `message.text`, and sends `message` first. Then
+// calls OnConnected or OnFailed.
 struct ConnectTo {
   uint64_t session = 0;
   RankLinkMessage message;
@@ -65,7 +65,8 @@ using RankLinkActions = std::vector<RankLinkAction>;
 
 class RankLinkCore {
  public:
-  // Limit of connections that wait for the first message of their rank; further ones are closed.
+  // Limit of connections that wait for the first message of their rank; further connections are
+  // closed.
   static constexpr size_t kMaxWaiting = 65'536;
 
   explicit RankLinkCore(uint32_t node) : node_(node) {}
@@ -73,7 +74,7 @@ class RankLinkCore {
   // Begins an attempt. Sessions and connections of earlier attempts end.
   RankLinkActions OnAttempt(RankLinkPlan plan);
 
-  // Handles a message of a local process. `endpoints` are the addresses at which other nodes reach
+  // Handles a message of a local process. `endpoints`: the addresses at which other nodes reach
   // this agent, on the network interfaces that the rank names.
   RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
                             const std::string& endpoints);
@@ -82,8 +83,8 @@ class RankLinkCore {
   // memory.
   size_t service_sessions() const;
 
-  // Handles the first message of a connection from node `node`, which its certificate names. It is
-  // this node if one of its ranks dials another.
+  // Handles the first message of a connection from node `node`, which is known from its
+  // certificate. `node` is this node if a rank of this node dials another rank of it.
   RankLinkActions OnIncoming(const RankLinkMessage& message, uint32_t node, UniqueFd fd);
   // Handle the results of ConnectHere and ConnectTo.
   RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
@@ -92,7 +93,7 @@ class RankLinkCore {
  private:
   struct Waiting {
     RankLinkMessage message;
-    uint32_t node = 0;  // node from which the connection came
+    uint32_t node = 0;  // node of the connection's other end
     UniqueFd fd;
   };
 
@@ -112,8 +113,8 @@ class RankLinkCore {
 
   const uint32_t node_;
   RankLinkPlan plan_;
-  std::map<uint64_t, Speaker> speaker_of_;  // speaker of each session
-  std::map<Speaker, uint64_t> session_of_;  // newest session of each speaker
+  std::map<uint64_t, Speaker> speaker_of_;  // user of each session
+  std::map<Speaker, uint64_t> session_of_;  // newest session of each user
   std::deque<Waiting> waiting_;
 };
 

@@ -23,20 +23,20 @@ namespace {
 
 using LocalSocket = asio::local::stream_protocol::socket;
 
-// Within which another node's agent connects, and sends the first message on a connection.
+// Limits for connecting to another node's agent, and for the first message on a connection.
 constexpr milliseconds kConnectLimit(60'000);
 constexpr milliseconds kFirstMessageLimit(10'000);
-// Messages that a rank has not read; more end its session.
+// Limit of messages that a rank has not read; further messages end its session.
 constexpr size_t kMaxUnsent = 65'536;
-// Connections of ranks from one other node: two for each pair of ranks and group of ranks.
+// Limit of connections of ranks from one other node: two for each pair of ranks and group of ranks.
 constexpr size_t kMaxOfNode = 65'536;
 
 std::string SocketNameOf(const pb::PrepareRequest& prepare) {
   return prepare.job().job_id() + "." + std::to_string(prepare.node_index()) + ".ranks.sock";
 }
 
-// Each connection to another node takes three descriptors, until its rank has it. The ranks keep
-// their own limit: they are the supervisor's children.
+// Raises the limit of descriptors, because each connection to another node takes three until its
+// rank receives it. The ranks keep their own limit, because they are the supervisor's children.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -53,7 +53,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
       : hub_(&hub),
         id_(id),
         socket_(hub.loop_, asio::local::stream_protocol(), connection.Release()) {
-    std::error_code ignored;  // a socket can always be made so
+    std::error_code ignored;  // cannot fail for an open socket
     socket_.native_non_blocking(true, ignored);
   }
 
@@ -66,7 +66,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
           if (self->hub_ != nullptr) self->Start();
         });
   }
-  // False when the process is gone, or has not read for long.
+  // Sends a message. Returns false if the process has ended, or has not read for long.
   bool Send(const RankLinkMessage& message, UniqueFd fd) {
     if (unsent_.size() >= kMaxUnsent) return false;
     unsent_.push_back({EncodeRankLink(message), std::move(fd)});
@@ -84,7 +84,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
     UniqueFd fd;
   };
 
-  // Writes what the socket accepts now, and the rest later. Returns false if the process is gone.
+  // Writes what the socket accepts now, and the rest later. Returns false if the process has ended.
   bool Flush() {
     while (!unsent_.empty()) {
       Unsent& first = unsent_.front();
@@ -103,10 +103,10 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
     return true;
   }
 
-  RankLinkHub* hub_;  // null: closed
+  RankLinkHub* hub_;  // null once closed
   const uint64_t id_;
   LocalSocket socket_;
-  std::deque<Unsent> unsent_;  // a write is awaited while this is not empty
+  std::deque<Unsent> unsent_;  // a write is pending while this is not empty
   std::array<char, kRankLinkMessageBytes> bytes_;
 };
 
@@ -144,7 +144,7 @@ class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
   }
 
  private:
-  RankLinkHub* hub_;  // null: closed
+  RankLinkHub* hub_;  // null once closed
   const uint64_t id_;
   const uint32_t node_;
   LocalSocket socket_;
@@ -279,7 +279,8 @@ void RankLinkHub::DialToVote(const std::string& endpoint, uint32_t node, millise
   });
 }
 
-// Addresses that a rank names are preferred to the job's addresses.
+// Returns the endpoints of this agent on `interfaces`, separated by spaces. Interfaces that a rank
+// names are preferred to the job's interface. Empty if no port is open.
 std::string RankLinkHub::EndpointsOn(const std::string& interfaces) const {
   if (port() == 0) return "";
   std::vector<std::string> addresses;

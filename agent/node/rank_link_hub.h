@@ -1,5 +1,5 @@
-// The I/O of RankLinkCore: the Unix socket for this node's ranks, and the port for other nodes'
-// agents.
+// Does the I/O of RankLinkCore: opens the Unix socket for this node's ranks, and the port for other
+// nodes' agents.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -25,9 +25,9 @@ namespace dslaunch {
 // Gives the ranks of this node their connections to other ranks. Used on the loop's thread.
 class RankLinkHub {
  public:
-  // The Unix socket is in `job_folder`, or else where the attach socket would be. `num_nodes` is
-  // the number of nodes of the job; with one node no port is opened. `on_line` receives lines for
-  // the agent's log.
+  // Opens the Unix socket, in `job_folder` or else in a folder of SocketFolders(), and the port.
+  // `num_nodes`: the number of nodes of the job; with one node no port is opened. `on_line`
+  // receives lines for the agent's log.
   static Result<std::unique_ptr<RankLinkHub>> Open(asio::io_context& loop,
                                                    const pb::PrepareRequest& prepare,
                                                    uint32_t num_nodes,
@@ -37,15 +37,17 @@ class RankLinkHub {
   RankLinkHub(const RankLinkHub&) = delete;
   RankLinkHub& operator=(const RankLinkHub&) = delete;
 
-  // Whether a process is connected that is a rank of this node, or has not identified itself yet.
+  // Returns whether a process is connected that is a rank of this node or has not identified itself
+  // yet.
   bool has_ranks() const { return sessions_.size() > core_.service_sessions(); }
-  // Returns DSLAUNCH_RANK_SOCKET for this node's ranks.
+  // Returns the value of DSLAUNCH_RANK_SOCKET for this node's ranks.
   const std::string& socket_path() const { return socket_->path(); }
-  // Returns the port to which other nodes' agents connect; 0 if there is none.
+  // Returns the port to which other nodes' agents connect; 0 if no port is open.
   int port() const { return acceptor_ ? acceptor_->port() : 0; }
 
-  // Other nodes' connections for votes (agent/node/election_link.h) arrive here too. `on_voter`
-  // gets what the node sends after its first message; if it is null, such connections are closed.
+  // Other nodes' connections for votes (agent/node/election_link.h) arrive at the same port.
+  // `on_voter` gets a stream of what the node sends after its first message. If `on_voter` is null,
+  // such connections are closed.
   using OnVoter = std::function<void(uint32_t node, UniqueFd plain)>;
   void SetOnVoter(OnVoter on_voter) { on_voter_ = std::move(on_voter); }
   void DialToVote(const std::string& endpoint, uint32_t node, milliseconds limit,
@@ -87,7 +89,7 @@ class RankLinkHub {
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, std::shared_ptr<Arrival>> arrivals_;
   std::unique_ptr<AttachSocket> socket_;
-  // The threads of these objects only post.
+  // The threads of these objects only post to the loop.
   std::unique_ptr<NodeDialer> dialer_;
   std::unique_ptr<Acceptor> acceptor_;
 };

@@ -1,4 +1,5 @@
-// The stdin of rank 0: a pipe, or a terminal that is its output too. The agent holds the other end.
+// Provides the stdin of rank 0: a pipe, or a terminal that is the rank's output too. The agent
+// holds the other end.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,14 +19,14 @@ struct TerminalSize {
   uint16_t rows = 24;
 };
 
-// Used on the loop's thread. Blocks only for the disk.
+// The stdin of rank 0. Used on the loop's thread. Blocks only for the disk.
 class RankStdin : public std::enable_shared_from_this<RankStdin> {
  public:
   // Opens a pipe in `folder`, the folder of the rank.
   static Result<std::shared_ptr<RankStdin>> OpenPipe(asio::io_context& loop,
                                                      const std::string& folder);
-  // Opens a terminal. What is written to it is appended to FOLDER/stdout.log. It does not echo,
-  // because the user's own terminal does.
+  // Opens a terminal. Output to the terminal is appended to FOLDER/stdout.log. The terminal does
+  // not echo, because the user's own terminal does.
   static Result<std::shared_ptr<RankStdin>> OpenTerminal(asio::io_context& loop,
                                                          const std::string& folder,
                                                          TerminalSize size);
@@ -34,11 +35,12 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   const std::string& path() const { return path_; }  // path that the rank's process opens
   bool is_terminal() const { return log_.valid(); }
 
-  // Returns false if earlier input has not been read yet; the amount is limited.
+  // Writes input for the rank. Returns false, without taking `data`, if too much earlier input is
+  // unread.
   bool Write(std::string_view data);
-  // Makes the rank read end of file after what was written.
+  // Makes the rank read end of file after the input that was written.
   void End();
-  // Writes a terminal's output so far to the log.
+  // Writes the terminal's output so far to the log. Does nothing for a pipe.
   void Drain();
   // Stops reading and writing.
   void Close();
@@ -50,11 +52,12 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   void AddToLog(std::string_view output);
 
   std::string path_;
-  asio::posix::stream_descriptor end_;  // this side's end
-  // The rank's end of a terminal, kept open so that end of file is not an error.
+  asio::posix::stream_descriptor end_;  // the agent's end
+  // The rank's end of a terminal. It is kept open so that reading does not fail before the rank
+  // starts.
   UniqueFd ranks_end_;
-  UniqueFd log_;      // log of a terminal's output
-  std::string sent_;  // bytes of the write under way, which refers to them
+  UniqueFd log_;      // log of the terminal's output; invalid for a pipe
+  std::string sent_;  // bytes of the write in progress, which refers to them
   std::string pending_;
   bool ends_ = false;
 };

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kLooksInLimit = 12;
 constexpr milliseconds kShortestInterval(100);
-constexpr int kSpreadPercent = 30;  // looks are not in step with what a program repeats
+// Variation, so that looks do not follow a period of the program.
+constexpr int kSpreadPercent = 30;
 
 }  // namespace
 
@@ -81,7 +82,7 @@ std::vector<pb::Stillness> RankWatch::Stillness() {
   const std::vector<AttemptWorker>& workers = out_.core().workers().ranks().all();
   std::vector<pb::Stillness> reports;
   for (size_t i = 0; i < ranks_.size() && i < workers.size(); ++i) {
-    // Without a report of a rank that failed, the job is not judged.
+    // A failed rank is left out, because the job is not judged without a report of each rank.
     if (workers[i].ended && !workers[i].succeeded) continue;
     if (workers[i].ended) ranks_[i].OnEnded();
     if (auto report = ranks_[i].Report(workers[i].rank)) reports.push_back(*std::move(report));
@@ -157,7 +158,7 @@ void RankWatch::ReadExchanges(const std::vector<std::optional<RankSigns>>& signs
     const RankSigns& rank = *signs[local_rank];
     if (ranks_[local_rank].only_cpu() < kLooksBefore * interval_) continue;
     if (rank.has_gpu && place.rank == 0) {
-      // One process answers for all of the job.
+      // One process answers for all ranks of the job.
       const pid_t pid = out_.core().workers().ranks().all()[local_rank].pid;
       ras_.Begin(RasAddressOf(pid),
                  [this, local_rank](const std::string& status, const std::string&) {

@@ -20,11 +20,12 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread.
+// Measures how long each rank has shown no sign of life, by looks at its processes. Used on the
+// loop's thread.
 class RankWatch {
  public:
-  // Calls `report_now` after a look at which a rank's time has passed a mark (NextMark). `stacks`
-  // and `flights` must outlive this.
+  // `report_now` is called after a look at which a rank's time has passed a mark (NextMark).
+  // `stacks` and `flights` must outlive this object.
   RankWatch(asio::io_context& loop, NodeOutput& out, StackRequests& stacks,
             const FlightRequests& flights, std::function<void()> report_now);
 
@@ -40,7 +41,7 @@ class RankWatch {
   void Look();
   // Reads the signatures of ranks with a GPU open, for the next look.
   void ReadSignatures(std::vector<RankPlace> places);
-  // Reads for the next look whether ranks that show nothing but CPU time exchange anything.
+  // Reads, for the next look, whether ranks that show only CPU time exchange anything.
   void ReadExchanges(const std::vector<std::optional<RankSigns>>& signs);
 
   NodeOutput& out_;
@@ -52,22 +53,22 @@ class RankWatch {
   milliseconds setup_{0};
   milliseconds hang_{0};
   milliseconds interval_{0};
-  bool is_at_mark_ = false;      // the next look
-  Clock::time_point looked_at_;  // the last look
+  bool is_at_mark_ = false;      // true if the next look is at a mark
+  Clock::time_point looked_at_;  // time of the last look
   std::minstd_rand random_;
   std::vector<RankStillness> ranks_;         // indexed by local rank
-  std::map<uint32_t, uint64_t> signatures_;  // indexed by local rank; read since the last look
-  std::map<uint32_t, uint64_t> exchanges_;   // ... RankSigns::exchanges
+  std::map<uint32_t, uint64_t> signatures_;  // signatures read since the last look, by local rank
+  std::map<uint32_t, uint64_t> exchanges_;   // RankSigns::exchanges read since then, by local rank
 };
 
-// Returns the mean time between two looks, so that six of them fit into each limit: a twelfth of
-// the shorter limit, such as 5 s for 60 s, but at least 100 ms. A limit of 0 does not count; the
-// result is 0 if both are 0.
+// Returns the mean time between two looks, so that at least six looks fit into each limit: a
+// twelfth of the shorter limit, such as 5 s for 60 s, but at least 100 ms. A limit of 0 does not
+// count; the result is 0 if both are 0.
 milliseconds LookInterval(milliseconds setup, milliseconds hang);
 
 // Returns the time until a rank that shows no sign of life meanwhile reaches one of the times that
-// decide (StandstillLead before a limit, its end, and StandstillLead before kComputeFactor limits
-// of CPU time alone); nullopt if all have passed. Limits of 0 do not count.
+// decide; nullopt if all have passed. These are: StandstillLead before a limit, the limit itself,
+// and StandstillLead before kComputeFactor limits of CPU time alone. Limits of 0 do not count.
 std::optional<milliseconds> NextMark(const std::vector<pb::Stillness>& ranks, milliseconds setup,
                                      milliseconds hang);
 

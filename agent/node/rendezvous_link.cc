@@ -10,10 +10,10 @@
 namespace dslaunch {
 namespace {
 
-// This machine's own clock, as heartbeats carry it there and back.
+// Returns this machine's clock, which heartbeats carry to the rendezvous and back.
 uint64_t NowUs() { return static_cast<uint64_t>(BootClock::now().time_since_epoch().count()); }
 
-// Never 0.
+// Returns a random token, never 0.
 uint64_t DrawToken() {
   std::random_device device;
   return (uint64_t{device()} << 32 | device()) | 1;
@@ -70,7 +70,8 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
           if (connection == connection_) OnConnectionEnd(why);
         });
       });
-  for (pb::AgentMessage& message : first) client->Send(std::move(message));  // before any beat
+  // Sent before any heartbeat.
+  for (pb::AgentMessage& message : first) client->Send(std::move(message));
   SwapClient(std::move(client));
 }
 
@@ -91,7 +92,8 @@ void RendezvousLink::Take(const pb::RendezvousMessage& message) {
   on_message_(message);
 }
 
-// The other process has ended, so resuming is impossible: the end is reported at once.
+// Resumes the stream if only its route broke. Otherwise the rendezvous has ended, so resuming is
+// impossible and the end is reported at once.
 void RendezvousLink::OnConnectionEnd(const std::string& why) {
   if (stream_token_ == 0 || !broke_ || !*broke_) return on_end_(why);
   const uint64_t connection = ++connection_;

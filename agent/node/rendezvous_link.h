@@ -1,5 +1,5 @@
-// An agent's stream to the rendezvous. Adds the sender to messages, sends heartbeats, and measures
-// the round trip. If the connection breaks, it reconnects and the stream resumes.
+// Keeps an agent's stream to the rendezvous. Adds the sender to messages, sends heartbeats, and
+// measures the round trip. If the connection breaks, reconnects and resumes the stream.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -22,7 +22,7 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread, except for Beat.
+// An agent's end of the stream to its rendezvous. Used on the loop's thread, except for Beat.
 class RendezvousLink {
  public:
   // Called on the loop's thread. on_end is called last and once for each Join, unless the stream
@@ -45,24 +45,26 @@ class RendezvousLink {
   void Join(const RendezvousRoute& route, pb::Join join, Redial redial);
   // Stops receiving and sending.
   void Leave();
-  // Looks for a silent rendezvous again, and continues on the new connection once there is one:
-  // after a cut, TCP sends again only when its retransmission timer expires, which has doubled each
-  // time. Does nothing while that is in progress, or without `redial`.
+  // Looks for a silent rendezvous again, and continues on the new connection once there is one.
+  // After a network cut, TCP sends again only when its retransmission timer expires, which doubles
+  // each time, so a new connection is faster. Does nothing while a search is in progress, or
+  // without `redial`.
   void Refresh();
   // Returns the address at which this node reaches the rendezvous; empty if it is in this process.
   const std::string& address() const { return address_; }
 
-  // Does nothing before Join and after the end of the stream.
+  // Sends a message. Does nothing before Join and after the end of the stream.
   void Send(uint64_t attempt, pb::AgentMessage message);
 
   // Sets the content of the next heartbeats. It is used until the next call, so that the ranks do
-  // not look blocked while only the loop is.
+  // not look blocked while only the loop is blocked.
   void SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks,
                std::vector<pb::Stillness> stillness);
   // Sends a heartbeat. Does nothing before Join. Thread-safe.
   void Beat();
 
-  // Returns the round trip of the newest answered heartbeat; 0 before the first answer.
+  // Returns the round trip of the newest answered heartbeat in microseconds; 0 before the first
+  // answer.
   uint64_t round_trip_us() const { return round_trip_us_; }
 
  private:
@@ -83,24 +85,25 @@ class RendezvousLink {
   const OnMessage on_message_;
   const OnEnd on_end_;
   const OnMajority on_majority_;
-  uint64_t connection_ = 0;  // counts Open and Leave; results of older ones are ignored
+  // Number of Open and Leave calls; results of older connections are ignored.
+  uint64_t connection_ = 0;
   Redial redial_;
   uint64_t stream_token_ = 0;                       // token of a stream that can be resumed
-  std::shared_ptr<const std::atomic<bool>> broke_;  // whether the connection's route broke
+  std::shared_ptr<const std::atomic<bool>> broke_;  // true once the connection's route broke
   Unacknowledged<pb::AgentMessage> sent_;
   ReceivedNumbers received_;
   std::string address_;
   std::atomic<uint64_t> round_trip_us_ = 0;
-  // Clock in the newest heartbeat; 0 before the first one.
+  // The rendezvous's clock in its newest heartbeat; 0 before the first one.
   std::atomic<uint64_t> rendezvous_clock_us_ = 0;
   Mutex beat_mutex_;
   pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
-  // Written by the loop's thread only, with beat_mutex_ held, so this thread reads it without the
-  // mutex.
+  // Written by the loop's thread only, with beat_mutex_ held, so the loop's thread reads it without
+  // the mutex.
   std::unique_ptr<RendezvousClient> client_;
   bool is_refreshing_ = false;
-  // Replaced by Refresh. It is kept until the rendezvous knows client_, because its end would count
-  // as this node's end.
+  // The client that Refresh() replaced. It is kept until the rendezvous sends over client_, because
+  // its end would count as this node's end.
   std::unique_ptr<RendezvousClient> replaced_;
 };
 

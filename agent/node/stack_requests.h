@@ -1,4 +1,4 @@
-// Asks the supervisor what ranks of this node do, and collects its answers.
+// Requests the stacks of this node's ranks from the supervisor, and collects its answers.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread.
+// The requests in progress. Used on the loop's thread.
 class StackRequests {
  public:
   // Limit for the answers to one request; answers that are missing by then are reported as missing.
@@ -26,16 +26,17 @@ class StackRequests {
   StackRequests(asio::io_context& loop, Send send) : loop_(loop), send_(std::move(send)) {}
 
   enum class Kind {
-    kFrames,        // threads with Python frames
-    kNative,        // also with frames of C and C++
-    kSharedMemory,  // only a signature: Look.shared_memory
+    kFrames,        // stacks with Python frames
+    kNative,        // stacks with Python, C and C++ frames
+    kSharedMemory,  // only a signature of shared memory; see Look.shared_memory
   };
 
-  // Calls `done` once, with the stacks of each of `places` in the same order; at once if there are
-  // none, otherwise never from inside this call.
+  // Calls `done` once with the stacks of each of `places`, in the same order. If `places` is empty,
+  // calls `done` at once; otherwise never from inside this call.
   void Begin(std::vector<RankPlace> places, Kind kind, Done done);
 
-  // Limits the size of the answer and checks its numbers. Ignores an answer that was not requested.
+  // Handles an answer: limits its size and checks its numbers. Ignores an answer that was not
+  // requested.
   void OnLooked(pb::Looked& looked);
 
  private:
@@ -49,7 +50,7 @@ class StackRequests {
   };
   struct Asked {
     uint64_t request = 0;
-    size_t index = 0;  // in Request::ranks
+    size_t index = 0;  // index in Request::ranks
   };
 
   void Finish(uint64_t request);

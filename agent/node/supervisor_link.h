@@ -1,5 +1,5 @@
-// The agent's connection to its supervisor: requests, events, and the stacks of ranks, which the
-// supervisor reads.
+// Connects the agent to its supervisor: sends requests, receives events, and requests the stacks of
+// ranks, which the supervisor reads.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,8 +17,8 @@
 
 namespace dslaunch {
 
-// Passes all events except answers to looks to the core. Used on the loop's thread, except for
-// Send.
+// The agent's end of the control socket. Passes all events except answers to looks to the core.
+// Used on the loop's thread, except for Send.
 class SupervisorLink {
  public:
   SupervisorLink(asio::io_context& loop, int control_fd, NodeOutput& out);
@@ -27,7 +27,8 @@ class SupervisorLink {
 
   StackRequests& stacks() { return stacks_; }
   const FlightRequests& flights() const { return flights_; }
-  // `done` is called once, within StackRequests::kLimit.
+  // Reads the stacks of the ranks that `request` names. Calls `done` once, within
+  // StackRequests::kLimit.
   void GetStacks(const pb::StacksRequest& request, std::function<void(pb::StacksReply)> done);
 
   void Do(agent_action::SendToSupervisor& action) { Send(action.request); }
@@ -36,9 +37,10 @@ class SupervisorLink {
  private:
   void OnMessage(std::string_view bytes);
   void OnGone();
-  // Looks at a rank again until action.looks are `seen`.
+  // Looks at a rank repeatedly until `seen` has action.looks entries, then reports them.
   void Inspect(agent_action::InspectWorker action, std::vector<pb::RankStacks> seen);
-  // Reads what a rank's Flight Recorder holds; for the first rank also the report of NCCL's RAS.
+  // Reads the content of a rank's Flight Recorder and, for the node's first rank, also the report
+  // of NCCL's RAS.
   void ReadFlight(const agent_action::InspectWorker& action);
   void ReadRas(pb::Inspected inspected);
   void SendInspected(pb::Inspected inspected);

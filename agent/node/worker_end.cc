@@ -18,7 +18,8 @@
 namespace dslaunch {
 namespace {
 
-// The clock of the kernel's log drifts from ours by some seconds a month.
+// Tolerance for the clock of the kernel's log, which drifts from the system's clock by some seconds
+// a month.
 constexpr milliseconds kClockSlack(60'000);
 
 void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
@@ -32,7 +33,7 @@ void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
   ended.set_log_path(std::move(log));
 }
 
-// Returns the message that torchelastic's @record wrote, if the program uses it.
+// Returns the message that torchelastic's @record wrote; empty if the program does not use it.
 std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   const std::string path = worker.folder + "/error.json";
   std::error_code missing;
@@ -44,8 +45,8 @@ std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   return message.value_or("");
 }
 
-// Want of memory ends a process by SIGKILL and in no other way: a worker that ended otherwise may
-// have lost a process that it had started.
+// Collects the facts about memory. Lack of memory ends a process only by SIGKILL, so a worker that
+// ended otherwise may have lost a process that it had started.
 OutOfMemoryInfo MemoryInfo(const pb::WorkerExited& exited, const AttemptWorker& worker,
                            const WorkerLife& life, std::string_view last_lines) {
   OutOfMemoryInfo info;
@@ -74,7 +75,7 @@ std::string PlaceOfCoreDump(pid_t pid, const std::string& cwd) {
                        !uses_pid.starts_with('0'), cwd, pid);
 }
 
-// Adds the interpreter to an error about a module that it has not found.
+// Adds the interpreter to an error about a missing module, because another interpreter may have it.
 std::string WithInterpreter(std::string evidence, const std::string& python) {
   if (python.empty() || !evidence.starts_with("ModuleNotFoundError")) return evidence;
   return evidence + " (it was run by " + python + ")";

@@ -17,7 +17,7 @@ namespace dslaunch {
 namespace {
 
 // Variables that only some ranks get. If the node's environment has them, this job was started by a
-// rank of another one, whose descriptors are not open here.
+// rank of another job, whose descriptors are not open in this process.
 constexpr std::string_view kOwnDescriptors[] = {kStoreFdVariable, kMemoryFdsVariable,
                                                 kMemoryCheckpointVariable};
 
@@ -32,9 +32,9 @@ void Set(Environment& environment, const std::string& name, const std::string& v
   environment.push_back(prefix + value);
 }
 
-// The variables for the devices that programs of a slot may see. Like DeepSpeed, every rank of a
-// node sees all its devices and picks its LOCAL_RANK's, unless it is to see only that. Devices that
-// were chosen are also given to programs on CPUs.
+// Returns the variables for the devices that a slot's program may see. As with DeepSpeed, every
+// rank of a node sees all its devices and uses the one of its LOCAL_RANK, unless the rank may see
+// only that device. Devices that were chosen are also set for programs on CPUs.
 Result<std::vector<std::pair<std::string, std::string>>> VisibleDevices(
     const pb::JobSpec& job, const WorkerPlan& plan, const Environment& environment, uint32_t slot) {
   using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -73,7 +73,7 @@ std::string LocalRankArgument(const ResolvedProgram& program, int local_rank) {
   return program.local_rank_option + "=" + std::to_string(local_rank);
 }
 
-// Gives each worker the variables of its place, and all of them together the rest of the node's
+// Gives each worker the variables of its rank, and all workers together the rest of the node's
 // environment.
 void SetEnvironments(const Environment& environment, const std::vector<WorkerEnv>& workers,
                      pb::SpawnWorkers& spawn) {
@@ -112,7 +112,7 @@ WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_no
                        const AttemptPlace& place, const Environment& environment, int cores,
                        const std::vector<Accelerator>& numbered) {
   WorkerPlan plan{place, own_node.slots(), own_node.name(), cores};
-  // Several nodes of one machine share its devices.
+  // Several nodes on one machine share its devices.
   const uint32_t first_device = prepare.job().local() ? place.assignment.first_rank() : 0;
   plan.devices_given =
       !prepare.devices().empty() || (place.device != pb::DEVICE_CPU && first_device > 0);

@@ -1,4 +1,4 @@
-// Builds the processes to start from a node's assignment.
+// Builds the specifications of a node's workers from the node's assignment.
 #pragma once
 
 #include <optional>
@@ -20,10 +20,10 @@ namespace dslaunch {
 struct AttemptPlace {
   uint64_t attempt = 1;
   pb::Assignment assignment = {};      // assignment of this node
-  pb::Device device = pb::DEVICE_CPU;  // kind of the ranks' devices; DEVICE_CPU: none
-  // Address that this node uses; empty if the rendezvous is in this process.
+  pb::Device device = pb::DEVICE_CPU;  // kind of the ranks' devices; DEVICE_CPU if none
+  // Address of the rendezvous as this node reaches it; empty if the rendezvous is in this process.
   std::string rendezvous_address = {};
-  std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty: there is none
+  std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty if there is none
 };
 
 // Facts about the node that its workers need in addition to the job's specification.
@@ -32,12 +32,12 @@ struct WorkerPlan {
   uint32_t slots = 1;
   std::string node_name = {};             // name of the node in messages
   int cores = 1;                          // usable cores of this node
-  std::vector<std::string> devices = {};  // names of the slots' devices, by NamesOfSlots()
-  // Whether devices were chosen for this job, which overrides variables such as
+  std::vector<std::string> devices = {};  // names of the slots' devices, from NamesOfSlots()
+  // True if devices were chosen for this job, which overrides variables such as
   // CUDA_VISIBLE_DEVICES.
   bool devices_given = false;
-  // For GLOO_SOCKET_IFNAME and the like. Empty: chosen by the route to rank 0's node; nullopt: the
-  // variables stay unset.
+  // Network interface for GLOO_SOCKET_IFNAME and similar variables. If empty, the interface is
+  // chosen by the route to rank 0's node; if nullopt, the variables stay unset.
   std::optional<std::string> network_interface = "";
   std::vector<RankBinding> bindings = {};  // indexed by slot; empty if no rank is bound
 };
@@ -47,9 +47,9 @@ inline LookUpVariable LookUpIn(const Environment& environment) {
   return [&environment](const char* name) { return FindVariable(environment, name); };
 }
 
-// Returns the plan of a node without network_interface and bindings. `environment` is the ranks'
-// environment without the variables of their place; `cores` are the node's cores; `numbered` are
-// its devices by NumberedDevices(), empty if they are not known. Pure.
+// Returns the plan of a node without network_interface and bindings. `environment`: the ranks'
+// environment without the variables of their place; `cores`: the number of the node's cores.
+// `numbered`: the node's devices from NumberedDevices(); empty if unknown. Pure.
 WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
                        const AttemptPlace& place, const Environment& environment, int cores,
                        const std::vector<Accelerator>& numbered = {});
@@ -58,21 +58,21 @@ WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_no
 std::vector<std::string> IfnameVariables(pb::Device device);
 
 // Returns the variables of one slot's worker, except for the files and the network interface, which
-// only the node knows. `environment` is the node's. Pure. Fails with kUsage, naming the node, if a
-// slot may see only its own device and has none.
+// only the node can determine. `environment`: the node's environment. Fails with kUsage, naming the
+// node, if a slot may see only its own device and has none. Pure.
 Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
                                 const Environment& environment, uint32_t local_rank);
 
 // Returns the node's environment with the variables that the contract gives a worker.
 Environment WithPlace(Environment environment, const WorkerEnv& worker);
 
-// Returns the command, with --local_rank=N if the program takes it.
+// Returns the command, with --local_rank=N if the program has that option.
 std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank);
 
 // Returns a WorkerSpec for each slot, with its environment: the node's, then the contract's
-// defaults, then what the contract requires. Common variables are in it once. Makes the ranks' log
-// folders. Fails as MakeWorkerEnv does, and with kUsage if the result is larger than the supervisor
-// accepts.
+// defaults, then what the contract requires. Variables that all slots share are stored once.
+// Creates the ranks' log folders. Fails as MakeWorkerEnv does, and with kUsage if the result is
+// larger than the supervisor accepts.
 Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPlan& plan,
                                          const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder);

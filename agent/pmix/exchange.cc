@@ -115,7 +115,7 @@ Result<void> PmixExchange::OnPart(uint32_t from_node, pb::FencePart part, PmixAc
   return {};
 }
 
-// Returns whether every living node has sent its part.
+// Returns whether every node that has not ended has sent its part.
 bool PmixExchange::IsOver(const Gathering& gathering) const {
   return std::ranges::all_of(gathering.missing,
                              [this](uint32_t node) { return gone_.contains(node); });
@@ -157,7 +157,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
   }
   for (const FenceKey& key : over)
     EndGathering(key, std::move(gatherings_.extract(key).mapped()), actions);
-  // All open fences and requests go through the hub.
+  // All open fences and requests go through the hub, so they fail.
   if (node_rank == 0) {
     for (const auto& [key, id] : std::exchange(local_fences_, {}))
       actions.push_back(pmix_action::EndFence{id, "", kGone});
@@ -168,7 +168,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
     if (is_over) actions.push_back(pmix_action::EndRequest{id, "", kGone});
     return is_over;
   });
-  // The asking node does not see that the other one has ended, so the hub answers for it.
+  // The requesting node does not see that the other node has ended, so the hub answers.
   std::erase_if(forwarded_, [&](const auto& entry) {
     const pb::ModexRequest& request = entry.second;
     const bool is_unanswered = node_of_[request.rank()] == node_rank;
@@ -214,7 +214,7 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
                                      PmixActions& actions) {
   if (request.rank() >= world_size()) return NotOurs("a request for a rank that is not in the job");
   const uint32_t owner = node_of_[request.rank()];
-  // The hub verifies the sender; the other nodes trust the hub.
+  // The hub verifies the sender. The other nodes trust the hub, which forwards all requests.
   const bool is_true = is_hub() ? request.from_node() == from_node && owner != from_node
                                 : owner == node_rank_ && request.from_node() != node_rank_ &&
                                       request.from_node() <= node_of_.back();
@@ -237,7 +237,7 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
   return {};
 }
 
-// Sends a failure to the node that asked a node that has ended.
+// Sends a failure to a node that has requested values from a node that has ended.
 void PmixExchange::Refuse(const pb::ModexRequest& request, PmixActions& actions) const {
   if (gone_.contains(request.from_node())) return;
   pb::PmixMessage message;

@@ -1,6 +1,6 @@
-// The protocol between the PMIx servers of a job: fences, and requests for the values of single
-// ranks. The server of node rank 0 is the hub; each other server is connected only to it. Pure: no
-// clock, threads or I/O.
+// Implements the protocol between the PMIx servers of a job: fences, and requests for the values of
+// single ranks. The server of node rank 0 is the hub; each other server is connected only to the
+// hub. Pure: no clock, threads or I/O.
 //
 // A fence has no deadline, because ranks may enter MPI_Finalize hours apart. It ends with its ranks
 // or with the job, which the agents ensure.
@@ -27,20 +27,20 @@ struct Send {
   uint32_t node_rank = 0;
   pb::PmixMessage message;
 };
-// Ends the fence of OnLocalFence(). `failure` is empty or the reason of a failure.
+// Ends the fence of OnLocalFence(). `failure`: the reason of a failure; empty on success.
 struct EndFence {
   uint64_t id = 0;
   std::string data;
   std::string failure;
 };
-// Ends the request of OnLocalRequest(). `failure` is empty or the reason of a failure.
+// Ends the request of OnLocalRequest(). `failure`: the reason of a failure; empty on success.
 struct EndRequest {
   uint64_t id = 0;
   std::string data;
   std::string failure;
 };
-// Asks the library for the values of a rank of this node, which another node requests. The answer
-// is OnLocalReply().
+// Requests the values of a rank of this node from the library, because another node has requested
+// them. The answer is OnLocalReply().
 struct AskLibrary {
   pb::ModexRequest request;
 };
@@ -52,27 +52,29 @@ using PmixAction = std::variant<pmix_action::Send, pmix_action::EndFence, pmix_a
 using PmixActions = std::vector<PmixAction>;
 
 class PmixExchange {
+  // Limit of all nodes' data of a fence, because a frame is limited to 16 MiB.
  public:
-  static constexpr size_t kMaxFenceBytes =
-      size_t{15} << 20;  // limit of all nodes' data; a frame is limited to 16 MiB
-  static constexpr size_t kMaxOpen = 65'536;  // limit of concurrent fences, and of requests
+  static constexpr size_t kMaxFenceBytes = size_t{15} << 20;
+  // Limit of concurrent fences, and of concurrent requests.
+  static constexpr size_t kMaxOpen = 65'536;
 
   // Precondition: CheckPmixJob(job) succeeds.
   explicit PmixExchange(const pb::PmixJob& job);
 
-  // Handles a fence that all participating ranks of this node have entered. `ranks` is ascending
-  // without duplicates; empty: all ranks of the job. `id` is for EndFence.
+  // Handles a fence that all participating ranks of this node have entered. `ranks`: the
+  // participating ranks, ascending without duplicates; empty for all ranks of the job. `id` is
+  // returned by EndFence.
   PmixActions OnLocalFence(uint64_t id, std::vector<uint32_t> ranks, std::string data);
   // Handles a request of a rank on this node for the values of `rank`, which is on another node.
   PmixActions OnLocalRequest(uint64_t id, uint32_t rank);
   PmixActions OnLocalReply(pb::ModexReply reply);
 
-  // Handles the end of all ranks of a node, or the loss of that node: everything that needs it
-  // fails, now and later.
+  // Handles the end of all ranks of a node, or the loss of that node. All fences and requests that
+  // need the node fail, now and later.
   PmixActions OnNodeGone(uint32_t node_rank);
 
-  // Handles a message of another server. Fails with kBadInput, with a sentence without the node's
-  // name, if no server sends such a message.
+  // Handles a message of another server. Fails with kBadInput if a server cannot send such a
+  // message; the text is a sentence without the node's name.
   Result<PmixActions> OnMessage(uint32_t from_node, pb::PmixMessage message);
 
  private:
@@ -96,28 +98,29 @@ class PmixExchange {
   Result<void> OnRequest(uint32_t from_node, pb::ModexRequest request, PmixActions& actions);
   void Refuse(const pb::ModexRequest& request, PmixActions& actions) const;
   Result<void> OnReply(uint32_t from_node, pb::ModexReply reply, PmixActions& actions);
-  // Sends through the hub.
+  // Returns the action that sends a message to a node through the hub.
   pmix_action::Send SendTo(uint32_t node_rank, pb::PmixMessage message) const;
 
   const uint32_t node_rank_;
-  std::vector<uint32_t> node_of_;  // the node rank of each rank
-  std::map<std::vector<uint32_t>, uint64_t>
-      fences_of_;  // number of local fences so far, keyed by set of ranks
-  std::map<FenceKey, uint64_t> local_fences_;  // the library's id of each fence
+  std::vector<uint32_t> node_of_;  // node rank of each rank
+  // Number of local fences so far, by set of ranks.
+  std::map<std::vector<uint32_t>, uint64_t> fences_of_;
+  std::map<FenceKey, uint64_t> local_fences_;  // library's id of each fence
   std::map<FenceKey, Gathering> gatherings_;
   std::set<uint32_t> gone_;   // nodes that have ended
-  size_t asked_library_ = 0;  // requests that the library has not answered yet
+  size_t asked_library_ = 0;  // number of requests that the library has not answered yet
   uint64_t last_request_ = 0;
-  std::map<uint64_t, std::pair<uint64_t, uint32_t>> local_requests_;  // id and rank, by number
-  // At the hub: forwarded requests without a reply, by the asking node and its number.
+  // Id and rank, by request number.
+  std::map<uint64_t, std::pair<uint64_t, uint32_t>> local_requests_;
+  // Forwarded requests without a reply, at the hub only, by the requesting node and its number.
   std::map<std::pair<uint32_t, uint64_t>, pb::ModexRequest> forwarded_;
 };
 
 // Returns the reply to a request, without `data` and `failure`.
 pb::ModexReply ReplyTo(const pb::ModexRequest& request);
 
-// Checks a job from the agent: the nodes must be in order of their ranks without gaps, and include
-// this one. Fails with kBadInput.
+// Checks a job from the agent: its nodes must be in the order of their ranks without gaps, and
+// include this node. Fails with kBadInput.
 Result<void> CheckPmixJob(const pb::PmixJob& job);
 
 }  // namespace dslaunch

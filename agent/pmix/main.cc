@@ -1,6 +1,7 @@
-// dslaunch-pmix: the server of a node's MPI ranks (mpi_server.h) with OpenPMIx's library. It is a
-// separate program because the library is shared and the agent is static. Started by the agent,
-// with a connection to it as stdin; exits when that connection ends.
+// Implements dslaunch-pmix: the server of a node's MPI ranks (mpi_server.h) with OpenPMIx's
+// library. It is a separate program because the library is shared and the agent is static. The
+// agent starts it with a connection to the agent as stdin. The program exits when that connection
+// ends.
 #include <cstdio>
 #include <cstring>
 

@@ -42,8 +42,8 @@ class MpiServer {
             [this](const std::string&) { End(); }) {}
 
  private:
-  // OpenPMIx's orderly shutdown would wait for ranks that have exited. The folder is removed here,
-  // because the agent, which also does so, may have been killed.
+  // Ends the process without OpenPMIx's orderly shutdown, which would wait for ranks that have
+  // exited. Removes the folder, which the agent also does, because the agent may have been killed.
   [[noreturn]] void End() {
     std::error_code ignored;
     if (!job_.folder().empty()) std::filesystem::remove_all(job_.folder(), ignored);
@@ -125,7 +125,8 @@ class MpiServer {
              }});
   }
 
-  // Ranks that use PMIx get a connection too, but do not use it.
+  // Serves the connections for PMI-1. Ranks that use PMIx get such a connection too, but do not use
+  // it.
   Result<void> ServePmi() {
     pmi_ = std::make_unique<PmiCore>(job_);
     for (uint32_t local_rank = 0; local_rank < pmi_->local_size(); ++local_rank) {
@@ -153,8 +154,8 @@ class MpiServer {
     CarryOut(pmi_->OnClosed(local_rank));
   }
 
-  // Ranks that wait for this one get an error only after a delay, so that its agent learns of its
-  // end first: that is the first cause.
+  // Ranks that wait for this rank get an error only after a delay. So the rank's agent learns first
+  // that the rank has ended, and reports that as the first cause.
   void OnPmiClosed(uint32_t local_rank) {
     const auto delay = std::make_shared<asio::steady_timer>(loop_, kClosedDelay);
     delay->async_wait(
@@ -222,7 +223,7 @@ class MpiServer {
     Report(report);
   }
 
-  // `started` must be the first report.
+  // Sends `started`, which must be the first report, and then the reports from before the start.
   void SendStarted() {
     pb::PmixReport started;
     started.set_started(true);
@@ -251,7 +252,7 @@ class MpiServer {
   std::vector<pb::PmixReport> unsent_;       // reports from before the start
   std::vector<pb::PmixRank::State> states_;  // indexed by local rank
   std::unique_ptr<PmixExchange> exchange_;
-  std::unique_ptr<PeerLinks> links_;  // null if the job has one node
+  std::unique_ptr<PeerLinks> links_;  // null if the job has one node, and before OnJob()
   std::unique_ptr<PmiCore> pmi_;
   PmiSockets pmi_sockets_;
   FramedSocket agent_;
@@ -263,8 +264,7 @@ int RunMpiServer(const PmixLibrary* library, const char* process_name) {
   // Sets a readable process name, because the program may run from memory or as a mode of another
   // program.
   prctl(PR_SET_NAME, process_name);
-  // Ignores the signals of a graceful kill, because the ranks may use this process until they have
-  // exited.
+  // Ignores the signals of a graceful kill, because the ranks may use this process until they exit.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE})
     std::signal(signal, SIG_IGN);
   asio::io_context loop(1);

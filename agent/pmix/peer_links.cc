@@ -38,7 +38,8 @@ void PeerLinks::Open() {
   ReadAgent();
 }
 
-// Sends at most two messages, which fit into the socket's buffer.
+// Sends a message without waiting. At most two messages are sent, which fit into the socket's
+// buffer.
 void PeerLinks::SendToAgent(RankLinkMessage message) {
   if (!SendWithFd(agent_.native_handle(), EncodeRankLink(message), -1))
     Fail("the agent is gone: " + ErrnoText(errno));
@@ -48,8 +49,8 @@ void PeerLinks::ReadAgent() {
   agent_.async_wait(agent_.wait_read, [this](std::error_code error) {
     std::array<char, kRankLinkMessageBytes> bytes;
     while (!error) {
-      // Reads no further than this message, so that a descriptor belongs to the message it arrived
-      // with.
+      // Reads no further than this message, so that a descriptor belongs to the message with which
+      // it arrived.
       const long got = ReceiveWithFd(agent_.native_handle(), bytes.data(),
                                      kRankLinkMessageBytes - partial_.size(), partial_fd_);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadAgent();
@@ -87,8 +88,8 @@ void PeerLinks::OnAgentMessage(const RankLinkMessage& message, UniqueFd fd) {
   }
 }
 
-// Reports a failure unless already connected: then the agent is no longer needed, because
-// connections to other servers stay open.
+// Reports a failure, unless on_ready was called. After that the agent is no longer needed, because
+// the connections to other servers stay open.
 void PeerLinks::Fail(const std::string& why) {
   if (!std::exchange(is_ready_, true)) handlers_.on_ready(Error{ExitCode::kUnavailable, why});
 }

@@ -1,5 +1,5 @@
-// The connections between the PMIx servers of a job's nodes. Each server dials that of node rank 0
-// through its agent, like a rank (proto/contract/rank_link.h).
+// Connects the PMIx servers of a job's nodes. Each server dials the server of node rank 0 through
+// its agent, as a rank dials another (proto/contract/rank_link.h).
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,21 +18,24 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread.
+// The connections of one server. Used on the loop's thread.
 class PeerLinks {
  public:
   struct Handlers {
-    // Called once: this server can send to those that it needs, or kUnavailable with the reason.
+    // Called once: with success when this server can send to those that it needs, else with
+    // kUnavailable and the reason.
     std::function<void(Result<void>)> on_ready;
     std::function<void(uint32_t node_rank, pb::PmixMessage message)> on_message;
-    std::function<void(uint32_t node_rank)> on_gone;  // no more messages arrive from that node
+    // Called when no more messages arrive from that node.
+    std::function<void(uint32_t node_rank)> on_gone;
   };
 
   PeerLinks(asio::io_context& loop, const pb::PmixJob& job, Handlers handlers);
 
-  // Connects to the agent. Blocks briefly. The result is passed to the handlers.
+  // Connects to the agent. Blocks briefly. Reports success or failure through on_ready.
   void Open();
-  // Sends a message, or keeps it until that node has connected. Does nothing after the node's end.
+  // Sends a message, or keeps the message until that node has connected. Does nothing after the
+  // node's end.
   void Send(uint32_t node_rank, const pb::PmixMessage& message);
   // Disconnects a node that sent an invalid message.
   void Drop(uint32_t node_rank);
@@ -55,10 +58,10 @@ class PeerLinks {
   const pb::PmixJob& job_;
   Handlers handlers_;
   asio::local::stream_protocol::socket agent_;
-  std::string partial_;  // the beginning of a message from the agent
-  UniqueFd partial_fd_;  // descriptor that arrived with the partial message
+  std::string partial_;  // beginning of a message from the agent
+  UniqueFd partial_fd_;  // descriptor that arrived with that beginning
   bool is_ready_ = false;
-  std::map<uint32_t, Peer> peers_;  // peers by node_rank
+  std::map<uint32_t, Peer> peers_;  // peers by node rank
 };
 
 }  // namespace dslaunch

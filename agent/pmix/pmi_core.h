@@ -1,5 +1,5 @@
-// A node's PMI-1 server, by which ranks of MPICH and compatible libraries (Intel MPI, MVAPICH) find
-// each other: put, barrier and get. Pure: no clock, threads or I/O.
+// Implements a node's PMI-1 server, by which ranks of MPICH and compatible libraries (Intel MPI,
+// MVAPICH) find each other: put, barrier and get. Pure: no clock, threads or I/O.
 //
 // The protocol is MPICH's simple PMI, src/pmi; each message is a line "cmd=NAME KEY=VALUE ...". The
 // only collective operation is a barrier of all ranks of the job.
@@ -20,21 +20,21 @@ namespace dslaunch {
 
 namespace pmi_action {
 
-// Sends `line`, which includes its newline.
+// Sends `line`, which includes its newline, to a rank.
 struct Reply {
   uint32_t local_rank = 0;
   std::string line;
 };
-// Closes the connection to a rank that cannot continue; its library then reports an error.
+// Closes the connection to a rank that cannot continue. The rank's library then reports an error.
 struct Close {
   uint32_t local_rank = 0;
 };
-// All ranks of this node wait in a barrier. `data` contains what they have put since the last one.
-// The answer is OnFenceEnd().
+// Enters a fence, because all ranks of this node wait in a barrier. `data`: the values that they
+// have put since the last barrier. The answer is OnFenceEnd().
 struct Fence {
   std::string data;
 };
-// A rank of the job has called MPI_Abort and waits to be killed.
+// Reports that a rank of the job has called MPI_Abort and waits to be killed.
 struct Abort {
   uint32_t rank = 0;
   int code = 0;
@@ -48,11 +48,12 @@ using PmiActions = std::vector<PmiAction>;
 
 class PmiCore {
  public:
-  // The longest line of a library is about 1,200 bytes.
+  // Limit of a line. The longest line of a library is about 1,200 bytes.
   static constexpr size_t kMaxLineBytes = 4096;
   static constexpr size_t kMaxKeyBytes = 64;
   static constexpr size_t kMaxValueBytes = 1024;
-  static constexpr size_t kMaxBytes = size_t{12} << 20;  // limit of what this node's ranks put
+  // Limit of the values that this node's ranks put.
+  static constexpr size_t kMaxBytes = size_t{12} << 20;
 
   // Precondition: CheckPmixJob(job) succeeds.
   explicit PmiCore(const pb::PmixJob& job);
@@ -60,22 +61,22 @@ class PmiCore {
   uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
   pb::PmixRank::State StateOf(uint32_t local_rank) const;
 
-  // Handles a line from a rank of this node, without its newline. Fails with kBadInput, with a
-  // sentence without the rank's name, if no library sends such a line.
+  // Handles a line from a rank of this node, without its newline. Fails with kBadInput if no
+  // library sends such a line; the text is a sentence without the rank's name.
   Result<PmiActions> OnLine(uint32_t local_rank, std::string_view line);
   // Handles the end of a rank's connection.
   PmiActions OnClosed(uint32_t local_rank);
-  // Handles the end of the barrier. `data` contains what the ranks of all nodes have put; `failure`
-  // is empty or the reason of a failure.
+  // Handles the end of the barrier. `data`: the values that the ranks of all nodes have put.
+  // `failure`: the reason of a failure; empty on success.
   PmiActions OnFenceEnd(const std::string& data, const std::string& failure);
 
  private:
   struct Rank {
     bool has_begun = false;
-    bool waits = false;  // waits in the barrier
+    bool waits = false;  // true while the rank waits in the barrier
     bool has_ended = false;
     bool has_finalized = false;
-    bool sends_spawn = false;  // is sending a request of several lines
+    bool sends_spawn = false;  // true while the rank sends a request of several lines
   };
   using Words = std::map<std::string, std::string, std::less<>>;
 
@@ -87,16 +88,16 @@ class PmiCore {
   const std::string name_;  // name of the job
   const uint32_t first_rank_;
   uint32_t world_size_ = 0;
-  std::string mapping_;      // mapping of ranks to nodes
+  std::string mapping_;      // mapping of ranks to nodes, for kMappingKey
   std::vector<Rank> ranks_;  // ranks of this node
   std::map<std::string, std::string, std::less<>> values_;
-  size_t bytes_ = 0;   // size of the values that this node's ranks have put
-  pb::PmiValues new_;  // values not yet sent to other nodes
-  // True if a rank exited without MPI_Finalize, so no further barrier can complete.
+  size_t bytes_ = 0;   // bytes of the values that this node's ranks have put
+  pb::PmiValues new_;  // values that were not sent to other nodes yet
+  // True once a rank has exited without MPI_Finalize, so that no further barrier can complete.
   bool is_broken_ = false;
 };
 
-// Returns which ranks share a node in the format of PMI_process_mapping:
+// Returns which ranks share a node, in the format of PMI_process_mapping:
 // "(vector,(FIRST_NODE,NODES,RANKS),...)".
 std::string PmiProcessMapping(const pb::PmixJob& job);
 

@@ -1,5 +1,5 @@
-// The connections of a node's ranks to its PMI server: the supervisor makes one for each rank
-// before it starts the rank, which inherits it as PMI_FD.
+// Holds the connections of a node's ranks to its PMI server. The supervisor makes one for each rank
+// before it starts the rank, which inherits the connection as PMI_FD.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -15,23 +15,23 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread.
+// Reads lines from the ranks and sends lines to them. Used on the loop's thread.
 class PmiSockets {
  public:
-  // Both handlers may call Send() and Close().
+  // Callbacks, which may call Send() and Close().
   struct Handlers {
     std::function<void(uint32_t local_rank, std::string_view line)> on_line;  // without its newline
-    std::function<void(uint32_t local_rank)> on_closed;  // once; not after Close()
+    std::function<void(uint32_t local_rank)> on_closed;  // called once, unless Close() was called
   };
 
   // A rank that sends a line longer than `max_line_bytes` is disconnected.
   PmiSockets(asio::io_context& loop, size_t max_line_bytes, Handlers handlers);
   ~PmiSockets();
 
-  // Adds the connection of a rank or, unless `is_connected`, the socket that listens for it. Fails
-  // with kIo.
+  // Adds the connection of a rank or, unless `is_connected`, the socket that listens for the
+  // connection. Fails with kIo.
   Result<void> Add(uint32_t local_rank, UniqueFd fd, bool is_connected);
-  // Sends a line. A rank that does not read its answers is disconnected.
+  // Sends a line. Disconnects a rank that does not read its answers.
   void Send(uint32_t local_rank, const std::string& line);
   void Close(uint32_t local_rank);
 

@@ -24,15 +24,15 @@
 namespace dslaunch {
 namespace {
 
-// The socket at which the library is to listen; -1 once it does.
+// The socket at which the library is to listen; -1 once the library listens there.
 int g_listener = -1;
-// The library's listening socket after that.
+// The library's descriptor of that socket once it listens; -1 before.
 std::atomic<int> g_rank_socket = -1;
 std::atomic<bool> g_ranks_are_registered = false;
 
 constexpr milliseconds kReadyLimit(20'000);
-// A list of pmix_info_t, built by hand because the library's own helpers differ between versions
-// 4.0 and 5. The library copies its arguments.
+// A list of pmix_info_t. It is built by hand, because the library's own helpers differ between
+// versions 4.0 and 5. The library copies its arguments.
 class InfoList {
  public:
   void AddNumber(const char* key, uint32_t number) {
@@ -74,7 +74,7 @@ class InfoList {
   std::deque<pmix_data_array_t> arrays_;  // a deque, so that elements do not move
 };
 
-// The library's callback for an answer.
+// The library's callback for the answer to a request.
 struct Ticket {
   pmix_modex_cbfunc_t answer = nullptr;
   void* context = nullptr;
@@ -89,10 +89,11 @@ struct Server {
   std::map<uint64_t, Ticket> tickets DSL_GUARDED_BY(mutex);
 };
 
-// The library has one instance per process, and its calls have no context.
+// Returns the process's single server, because the library has one instance per process and its
+// calls have no context.
 Server& TheServer() {
-  static Server* const server =
-      new Server;  // never destroyed, because its threads may outlive main
+  // Never destroyed, because the library's threads may outlive main().
+  static Server* const server = new Server;
   return *server;
 }
 
@@ -108,7 +109,8 @@ bool IsOurs(const pmix_proc_t& proc) {
          (proc.rank == PMIX_RANK_WILDCARD || proc.rank < TheServer().world_size);
 }
 
-// --- Callbacks of the library. PMIX_OPERATION_SUCCEEDED: done, and no answer follows. ---
+// --- Callbacks of the library. PMIX_OPERATION_SUCCEEDED means that the operation is done and no
+// answer follows. ---
 
 void NoteClient(const pmix_proc_t* proc, bool has_finalized) {
   if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
@@ -125,7 +127,7 @@ pmix_status_t OnFinalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// The rank exits next, and its agent reports the exit code.
+// Reports the abort. The rank exits next, and its agent reports the exit code.
 pmix_status_t OnAbort(const pmix_proc_t* proc, void*, int status, const char*, pmix_proc_t*, size_t,
                       pmix_op_cbfunc_t, void*) {
   if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
@@ -138,7 +140,7 @@ pmix_status_t OnFence(const pmix_proc_t* procs, size_t count, const pmix_info_t*
   std::vector<uint32_t> ranks;
   for (size_t i = 0; i < count; ++i) {
     if (!IsOurs(procs[i]))
-      return PMIX_ERR_NOT_SUPPORTED;  // involves another job, as in MPI_Comm_connect
+      return PMIX_ERR_NOT_SUPPORTED;  // the fence involves another job, as in MPI_Comm_connect
     if (procs[i].rank != PMIX_RANK_WILDCARD) ranks.push_back(procs[i].rank);
   }
   if (ranks.size() < count) ranks.clear();
@@ -172,8 +174,8 @@ pmix_status_t OnEvent(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, pmix
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// The library itself removes the files that ranks name, but refuses to if its host rejects such
-// requests.
+// Accepts all requests. The library itself removes the files that ranks name, but refuses to do so
+// if its host rejects such requests.
 pmix_status_t OnJobControl(const pmix_proc_t*, const pmix_proc_t*, size_t, const pmix_info_t*,
                            size_t, pmix_info_cbfunc_t, void*) {
   return PMIX_OPERATION_SUCCEEDED;
@@ -185,7 +187,7 @@ Error Refused(const std::string& step, pmix_status_t status) {
   return {ExitCode::kUnavailable, "OpenPMIx: " + step + ": " + PMIx_Error_string(status)};
 }
 
-// Waits for a call that the library completes on its own thread.
+// The result of a call that the library completes on its own thread.
 struct Answer {
   Mutex mutex;
   CondVar changed;
@@ -210,7 +212,7 @@ Result<void> Await(const std::string& step, Call call) {
   const pmix_status_t status = call(&OnAnswer, context.get());
   if (status == PMIX_OPERATION_SUCCEEDED) return {};
   if (status != PMIX_SUCCESS) return Refused(step, status);
-  static_cast<void>(context.release());  // released by OnAnswer
+  static_cast<void>(context.release());  // OnAnswer releases it
   const MutexLock lock(answer->mutex);
   if (!answer->changed.WaitFor(answer->mutex, kReadyLimit, [&answer]() DSL_REQUIRES(answer->mutex) {
         return answer->is_there;
@@ -238,7 +240,7 @@ Result<std::string> Compressed(const std::string& what, const std::string& list,
 }
 
 Result<void> StartServer(const pb::PmixJob& job) {
-  static pmix_server_module_t module;  // the library keeps a pointer
+  static pmix_server_module_t module;  // static, because the library keeps a pointer to it
   module.client_connected = &OnConnected;
   module.client_finalized = &OnFinalized;
   module.abort = &OnAbort;
@@ -294,8 +296,8 @@ Result<void> RegisterJob(const pb::PmixJob& job) {
     for (uint32_t local_rank = 0; local_rank < place.ranks(); ++local_rank) {
       const uint32_t rank = place.first_rank() + local_rank;
       InfoList& of_rank = ranks.emplace_back();
-      of_rank.AddRank(PMIX_RANK,
-                      rank);  // first, because the library assigns the other entries to it
+      // The rank comes first, because the library assigns the entries that follow to it.
+      of_rank.AddRank(PMIX_RANK, rank);
       of_rank.AddNumber(PMIX_APPNUM, 0);
       of_rank.AddRank(PMIX_APP_RANK, rank);
       of_rank.AddRank(PMIX_GLOBAL_RANK, rank);
@@ -358,8 +360,8 @@ void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
 
 }  // namespace dslaunch
 
-// Replaces the C library's bind(). The library creates its own socket and cannot be given one, but
-// ranks look for a socket that already listens, so that one replaces the first socket that the
+// Replaces the C library's bind(), because the library creates its own socket and cannot be given
+// one. Ranks look for a socket that already listens, so that socket replaces the first one that the
 // library binds. The dynamic linker finds this function first because it is in the program.
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
                                                            socklen_t size) noexcept {
@@ -372,7 +374,8 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
 }
 
 // Replaces the C library's accept(). The library's listening thread would refuse a rank that is not
-// registered yet, and the first rank has connected before this program was started.
+// registered yet, and the first rank has connected before this program was started, so accepting
+// waits for the registration.
 extern "C" __attribute__((visibility("default"))) int accept(int socket, sockaddr* address,
                                                              socklen_t* size) {
   if (socket == dslaunch::g_rank_socket) dslaunch::g_ranks_are_registered.wait(false);
@@ -393,7 +396,7 @@ Result<void> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
   const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
   for (uint32_t local_rank = 0; registered.ok() && local_rank < own.ranks(); ++local_rank)
     registered = RegisterRank(own.first_rank() + local_rank, job.uri());
-  g_ranks_are_registered = true;  // otherwise the library refuses them
+  g_ranks_are_registered = true;  // also after a failure, so that the library refuses the ranks
   g_ranks_are_registered.notify_all();
   return registered;
 }
@@ -422,7 +425,7 @@ void AskPmixLibrary(const pb::ModexRequest& request) {
   auto context = std::make_unique<pb::ModexRequest>(request);
   const pmix_status_t status = PMIx_server_dmodex_request(&proc, &OnReply, context.get());
   if (status == PMIX_SUCCESS) {
-    static_cast<void>(context.release());  // released by OnReply
+    static_cast<void>(context.release());  // OnReply releases it
     return;
   }
   OnReply(status, nullptr, 0, context.release());

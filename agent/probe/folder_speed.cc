@@ -25,7 +25,7 @@ constexpr size_t kBlockBytes = 1 << 20;
 constexpr size_t kMostBlocks = 8;
 constexpr size_t kLeastBlocks = 2;
 
-// Opens a file that disappears with its descriptor, also if this process is killed.
+// Opens a file that is removed when its descriptor is closed, also if this process is killed.
 UniqueFd OpenNameless(const std::string& folder) {
   std::string name = folder + "/.dslaunch-bench-XXXXXX";
   UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));

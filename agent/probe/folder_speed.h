@@ -1,4 +1,4 @@
-// How fast a folder's disk stores data.
+// Measures how fast a folder's disk stores data.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace dslaunch {
 
-// Returns `path` or, if it is missing, its nearest existing parent. Precondition: it is absolute.
+// Returns `path` or, if it is missing, its nearest existing parent. Precondition: `path` is
+// absolute.
 std::string NearestFolder(const std::string& path);
 
-// Writes up to 8 MiB to a file without a name in `path` for about `duration`, and synchronizes each
-// MiB to the disk. The median MiB counts. Blocks for `patience` at most; a disk that
-// does not answer keeps a thread until it does.
+// Writes up to 8 MiB to a nameless file in `folder` for about `duration`, and synchronizes each MiB
+// to the disk. Returns the speed of the median MiB, or the trouble. Blocks for at most `patience`;
+// a disk that does not answer occupies a thread until it does.
 pb::FolderSpeed MeasureFolder(const pb::MeasuredFolder& folder, milliseconds duration,
                               milliseconds patience);
 

@@ -22,7 +22,7 @@ struct Holder {
   std::string text;
 };
 
-// Returns the process that uses most of each GPU, by UUID.
+// Returns the process that uses most memory of each GPU, by UUID.
 std::map<std::string, Holder, std::less<>> ReadHolders(std::string_view apps) {
   std::map<std::string, Holder, std::less<>> holders;
   while (!apps.empty()) {
@@ -51,7 +51,7 @@ GpuHealthReport AskOnce(const std::string& nvidia_smi) {
     report.trouble = gpus.error().message;
     return report;
   }
-  // Without the list of processes, the memory in use is still known.
+  // Without the list of processes, the memory in use is still known, so an error is ignored.
   const Result<std::string> apps = Ask(nvidia_smi, kGpuAppsQuery);
   report.gpus = ParseGpuHealth(*gpus, apps.ok() ? *apps : "");
   return report;
@@ -77,7 +77,7 @@ std::vector<pb::GpuHealth> ParseGpuHealth(std::string_view gpus, std::string_vie
     gpu.set_uuid(SanitizeForTerminal(uuid));
     gpu.set_memory_bytes(BytesOfMebibytes(total));
     gpu.set_memory_used_bytes(BytesOfMebibytes(used));
-    gpu.set_uncorrected_errors(TakeNumber(errors));  // "[N/A]" is 0: the GPU has no ECC
+    gpu.set_uncorrected_errors(TakeNumber(errors));  // "[N/A]" counts as 0, for a GPU without ECC
     gpu.set_pages_pending(pending == "Yes");
     if (thermal == "Active") gpu.set_slowdown("thermal");
     if (brake == "Active")

@@ -1,12 +1,12 @@
-// The user's health command (--health_command), run on a node.
+// Runs the user's health command (--health_command) on a node.
 #pragma once
 
 #include "proto/measure.pb.h"
 
 namespace dslaunch {
 
-// Runs the command without a shell, in the node's environment and the folder /. It and its process
-// group are killed at the time limit. Passed: it ended with 0.
+// Runs the command without a shell, in the node's environment and the folder /. The check is passed
+// if the command exits with 0. At the time limit, the command and its process group are killed.
 pb::HealthResult RunHealthCommand(const pb::HealthCommand& command);
 
 }  // namespace dslaunch

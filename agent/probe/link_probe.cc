@@ -36,7 +36,7 @@ constexpr milliseconds kPingTime(50);
 using Microseconds = std::chrono::microseconds;
 
 // Waits until `fd` is ready for `events`. Returns false at the deadline, and once `stop` is
-// readable (-1: there is none).
+// readable. `stop`: -1 for none.
 bool WaitFor(int fd, short events, int stop, Deadline deadline) {
   while (true) {
     std::array<pollfd, 2> fds = {{{fd, events, 0}, {stop, POLLIN, 0}}};
@@ -47,12 +47,13 @@ bool WaitFor(int fd, short events, int stop, Deadline deadline) {
   }
 }
 
-// A socket without blocking calls, whose waits end at a deadline or when `stop` is readable.
+// A socket with nonblocking calls, whose waits end at a deadline or when `stop` is readable.
 struct Link {
   int fd = -1;
   int stop = -1;
 
-  // Returns the bytes read; 0 at the end of the stream, after an error and at the deadline.
+  // Returns the number of bytes read; 0 at the end of the stream, after an error and at the
+  // deadline.
   size_t ReadSome(char* data, size_t size, Deadline deadline) const {
     while (true) {
       const ssize_t n = ::recv(fd, data, size, MSG_DONTWAIT);
@@ -93,8 +94,8 @@ struct Received {
   }
 };
 
-// Reads until the window is over, which begins with the first byte. Counts from its first third on,
-// when TCP has found its speed and a rate limit has used up its burst.
+// Reads until the end of the window, which begins with the first byte. Counts bytes only after the
+// first third, when TCP has found its speed and a rate limit has used up its burst.
 Received Receive(const Link& link, milliseconds window, Deadline deadline) {
   std::vector<char> chunk(kChunkBytes);
   Received received;
@@ -115,7 +116,7 @@ Received Receive(const Link& link, milliseconds window, Deadline deadline) {
       last = now;
     }
   }
-  // A link that stalls until the end of the window is as slow as the whole window shows.
+  // If the link stalls until the end of the window, the time until that end counts.
   const Clock::time_point until = end.Expired() ? Clock::now() : last;
   if (begin) {
     received.us =
@@ -124,7 +125,7 @@ Received Receive(const Link& link, milliseconds window, Deadline deadline) {
   return received;
 }
 
-// Sends until the window is over, or the peer answers or disconnects.
+// Sends until the end of the window, or until the peer answers or disconnects.
 void SendFor(const Link& link, milliseconds window) {
   const std::vector<char> chunk(kChunkBytes);
   const Deadline end = Deadline::After(window);
@@ -143,7 +144,7 @@ uint64_t GetNumber(const char* from) {
   return number;
 }
 
-// Serves one connection. `over`: end of the whole service.
+// Serves one connection. `over`: the end of the whole service.
 void Serve(const Link& link, const std::string& token, Deadline over) {
   std::string greeting(token.size() + 4, '\0');
   if (!link.Read(greeting.data(), greeting.size(), Deadline::After(kGreetingTimeout).Earlier(over)))
@@ -164,7 +165,8 @@ void Serve(const Link& link, const std::string& token, Deadline over) {
     PutNumber(received.bytes, answer.data());
     PutNumber(received.us, answer.data() + 8);
     if (!link.Write(answer.data(), answer.size(), deadline)) return;
-    // Closing with unread data would reset the connection and lose the answer.
+    // Reads the rest, because closing with unread data would reset the connection and lose the
+    // answer.
     ::shutdown(link.fd, SHUT_WR);
     std::vector<char> chunk(kChunkBytes);
     while (link.ReadSome(chunk.data(), chunk.size(), deadline) > 0) {
@@ -192,9 +194,9 @@ void AcceptUntil(UniqueFd listener, UniqueFd stop, const std::string& token, Dea
   }
 }
 
-// Listens on a free port; sets `port`.
+// Listens on a free port of all addresses and sets `port`.
 Result<UniqueFd> Listen(int& port) {
-  for (const int family : {AF_INET6, AF_INET}) {  // the node may lack IPv6
+  for (const int family : {AF_INET6, AF_INET}) {  // IPv4 too, because the node may lack IPv6
     UniqueFd listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener) continue;
     const int off = 0;
@@ -214,7 +216,7 @@ Result<UniqueFd> Listen(int& port) {
   return Error{ExitCode::kUnavailable, "cannot open a TCP port: " + ErrnoText(errno)};
 }
 
-// Connects to a numeric endpoint. Errors are the system's words only.
+// Connects to a numeric endpoint. The text of an error is the system's message.
 Result<UniqueFd> Connect(const std::string& endpoint, Deadline deadline) {
   const auto fails = [](const std::string& why) { return Error{ExitCode::kUnavailable, why}; };
   addrinfo hints{};
@@ -247,7 +249,7 @@ class LinkClient {
         window_ms_(std::clamp<uint32_t>(request.window_ms(), 1, kMostWindowMs)),
         deadline_(deadline) {}
 
-  // Returns the shortest round trip, 0 if none was completed, or why the endpoint was not reached.
+  // Returns the shortest round trip, or why the endpoint was not reached or did not answer.
   Result<uint64_t> RoundTripNs(const std::string& endpoint) {
     DSL_TRY_ASSIGN(const UniqueFd socket, Open(endpoint, 'P'));
     const Link link{socket.get(), -1};
@@ -279,7 +281,7 @@ class LinkClient {
     return Received{GetNumber(answer.data()), GetNumber(answer.data() + 8)}.BytesPerSecond();
   }
 
-  // Returns how long the server's thread has waited for a processor; 0 if unknown.
+  // Returns how long the server's thread has waited for a processor, in nanoseconds; 0 if unknown.
   uint64_t ServerDelayNs(const std::string& endpoint) {
     const Result<UniqueFd> socket = Open(endpoint, 'S');
     std::array<char, 8> answer;
@@ -311,7 +313,7 @@ class LinkClient {
   const Deadline deadline_;
 };
 
-// The starvation of the end that waits more for a processor, this thread or the server's.
+// Measures the starvation of both ends, this thread and the server's, and returns the larger one.
 class EndsStarvation {
  public:
   EndsStarvation(LinkClient& client, const std::string& endpoint)

@@ -1,4 +1,4 @@
-// The speed of the network between two nodes: one serves, the other measures.
+// Measures the speed of the network between two nodes: one serves, the other measures.
 //
 // A connection begins with the token and a newline, a mode ('P', 'U', 'D' or 'S') and a window of
 // two bytes (milliseconds, big-endian). P: the server returns each byte. U: the client sends, and
@@ -16,7 +16,7 @@
 
 namespace dslaunch {
 
-// Serves one connection at a time on a thread of its own.
+// Serves one connection at a time on a separate thread.
 class LinkServer {
  public:
   LinkServer() = default;
@@ -30,12 +30,12 @@ class LinkServer {
   void Stop();
 
  private:
-  UniqueFd stop_;  // closing it ends the thread
+  UniqueFd stop_;  // closing this descriptor ends the thread
   std::thread thread_;
 };
 
-// Measures the round trip and both directions at the first endpoint that answers. Blocks for at
-// most the request's patience.
+// Measures the round trip and the speed in both directions at the first endpoint that answers.
+// Blocks for at most the request's patience.
 pb::LinkMeasurement MeasureLink(const pb::MeasureLinkRequest& request);
 
 }  // namespace dslaunch

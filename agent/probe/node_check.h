@@ -12,19 +12,19 @@
 
 namespace dslaunch {
 
-// On the loop's thread. The loop must outlive threads that were abandoned.
+// Runs one check at a time. Used on the loop's thread. The loop must outlive abandoned threads.
 class NodeCheck {
  public:
-  // `unfit`: what is wrong (FaultsOf); empty if nothing is.
+  // `unfit`: why the node is unfit, from FaultsOf(); empty if it is fit.
   using Done = std::function<void(std::string unfit)>;
 
   explicit NodeCheck(asio::io_context& loop) : loop_(loop) {}
 
-  // Measures the node by `request` in a thread of its own and calls `done` once, never from inside
-  // this call. After `limit` it calls `done` with that and abandons the thread, because a broken
-  // driver or disk may block it forever.
+  // Measures the node by `request` on a separate thread. Calls `done` once, never from inside this
+  // call. After `limit`, calls `done` with that as the reason and abandons the thread, because a
+  // broken driver or disk may block the thread forever.
   void Begin(pb::MeasureRequest request, milliseconds limit, Done done);
-  // Forgets the check that runs.
+  // Forgets the check in progress, whose `done` is then not called.
   void Cancel() { run_.reset(); }
 
  private:

@@ -1,4 +1,4 @@
-// Judges a node by its own measurement, without comparison with other nodes. Pure.
+// Judges a node by its own measurement, without comparing it with other nodes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 namespace dslaunch {
 
 struct NodeFault {
-  std::string check;  // one or two words
+  std::string check;  // name of the check, of one or two words
   std::string seen;
   std::string hint;
 };
 
 // Returns why the node cannot run ranks: a failed health command, a folder that cannot be written
-// to, and what is wrong with the first `gpus` GPUs.
+// to, and faults of the first `gpus` GPUs. Empty if there is no fault.
 std::vector<NodeFault> FaultsOf(const pb::NodeMeasurement& measured, uint32_t gpus);
 
 }  // namespace dslaunch

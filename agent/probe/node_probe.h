@@ -5,9 +5,9 @@
 
 namespace dslaunch {
 
-// Measures one thing after another, so that none disturbs another: folders, health command,
-// processor, memory, GPUs. Leaves nothing on the node. Blocks for the request's times and a few
-// seconds besides.
+// Measures folders, health command, processor, memory and GPUs, one after another, so that none
+// disturbs another. Leaves nothing on the node. Blocks for the request's times and a few seconds
+// more.
 pb::NodeMeasurement MeasureNode(const pb::MeasureRequest& request);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Whether a thread got the processor while it measured something else.
+// Measures whether a thread had to wait for a processor while it measured something else.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline uint64_t RunDelayNs() {
   return TakeNumber(rest);
 }
 
-// Returns `delay_ns` as a part of `elapsed`, in thousandths.
+// Returns the part of `elapsed` that `delay_ns` is, in thousandths.
 inline uint32_t StarvedPermille(uint64_t delay_ns, Clock::duration elapsed) {
   const auto ns =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-// In every object.
+// Offsets in objects; kType is in every object.
 constexpr uint64_t kType = 8;
 constexpr uint64_t kVariableSize = 16;
 constexpr uint64_t kBytesContent = 32;
@@ -17,15 +17,15 @@ constexpr uint64_t kMaxTableBytes = 256 << 10;
 constexpr uint64_t kMaxBytecodeUnits = 64 << 20;
 constexpr int kFirstWithBytecode = 11;
 
-// The state of a string: whether it is interned, the bytes of a character, and two flags.
+// The state of a string: the size of a character in bytes, and two flags.
 struct TextState {
   unsigned kind = 0;
   bool compact = false;
   bool ascii = false;
 };
 
-// Builds give "interned" 2, 8 or 16 bits of which at most the lowest two are ever set. No kind is
-// 0, so the first place with a kind is the right one.
+// Parses the state of a string. Builds use 2, 8 or 16 bits for "interned", of which at most the
+// lowest two are ever set. No kind is 0, so the first place with a kind is the right one.
 TextState ParseTextState(uint32_t state) {
   constexpr unsigned kInternedBits[] = {2, 8, 16};
   constexpr uint32_t kKindMask = 7, kCompact = 8, kAscii = 16;

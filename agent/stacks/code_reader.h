@@ -1,4 +1,4 @@
-// Reads code objects of CPython: names, files and lines.
+// Reads code objects of CPython: their names, files and lines.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,23 @@ struct CodeObject {
   std::string function;
   std::string file;
   int first_line = 0;
-  uint64_t bytecode = 0;        // address; 0 before 3.11
-  uint64_t bytecode_bytes = 0;  // 0 before 3.11
+  uint64_t bytecode = 0;        // address of the bytecode; 0 before Python 3.11
+  uint64_t bytecode_bytes = 0;  // size of the bytecode; 0 before Python 3.11
   std::vector<std::byte> lines;
 };
 
-// Checks the types of all objects that it reads, so that memory that was freed meanwhile is not
-// shown. Keeps what it has read.
+// Reads code objects from a process's memory. Checks the types of all objects that it reads, so
+// that memory which was freed meanwhile is not shown. Caches what it has read.
 class CodeReader {
  public:
   CodeReader(MemoryReader& memory, const PythonLayout& layout) : memory_(memory), layout_(layout) {}
 
   enum class Kind { kUnreadable, kCode, kNone, kOther };
-  // Returns what the object at `address` is.
+  // Returns the kind of the object at `address`.
   Kind KindOf(uint64_t address);
 
-  // Returns nullptr if there is no code object at `address`. Valid until the reader ends.
+  // Returns the code object at `address`, which is valid as long as the reader; nullptr if there is
+  // no code object.
   const CodeObject* Read(uint64_t address);
 
  private:
@@ -43,7 +44,7 @@ class CodeReader {
 
   MemoryReader& memory_;
   const PythonLayout& layout_;
-  std::map<uint64_t, std::string> type_names_;  // indexed by the type's address
+  std::map<uint64_t, std::string> type_names_;  // names of types, by address of the type
   std::map<uint64_t, CodeObject> codes_;
 };
 

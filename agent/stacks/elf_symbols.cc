@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint16_t kMaxSegments = 64;
 constexpr uint64_t kMaxDynamicEntries = 256;
-constexpr uint32_t kMaxChain = 4096;  // symbols in one bucket
+constexpr uint32_t kMaxChain = 4096;  // limit of symbols in one bucket
 constexpr size_t kMaxNameBytes = 64;
 constexpr uint64_t kPage = 4096;
 
@@ -55,7 +55,7 @@ bool ElfSymbols::ReadDynamic(uint64_t dynamic, uint64_t bytes) {
   for (uint64_t i = 0; i < entries; ++i) {
     const auto entry = memory_->ReadValue<Elf64_Dyn>(dynamic + i * sizeof(Elf64_Dyn));
     if (!entry || entry->d_tag == DT_NULL) break;
-    // glibc has made these addresses absolute, musl has not.
+    // glibc makes these addresses absolute, musl does not, so both forms are accepted.
     const uint64_t value = entry->d_un.d_ptr;
     const uint64_t address = value < bias_ ? value + bias_ : value;
     if (entry->d_tag == DT_SYMTAB) symbols_ = address;

@@ -1,5 +1,5 @@
-// Symbols that a loaded ELF file exports, from the memory of its process. No file is opened, so
-// neither containers nor replaced files nor a file server that does not answer matter.
+// Finds the symbols that a loaded ELF file exports, in the memory of its process. Opens no file, so
+// containers, replaced files and file servers that do not answer do not matter.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace dslaunch {
 
-// Finds exported symbols by the hash table of the dynamic linker (DT_GNU_HASH). 64-bit files of
-// this machine's byte order.
+// Finds exported symbols by the hash table of the dynamic linker (DT_GNU_HASH). Supports 64-bit
+// files of this machine's byte order.
 class ElfSymbols {
  public:
-  // `start` is where the first byte of the file is mapped. Returns nullopt if there is no such
-  // file, or one without dynamic symbols.
+  // `start`: the address at which the first byte of the file is mapped. Returns nullopt if there is
+  // no ELF file, or if it has no dynamic symbols.
   static std::optional<ElfSymbols> Open(MemoryReader& memory, uint64_t start);
 
-  // Returns the address of a defined symbol; nullopt if there is none of that name.
+  // Returns the address of a defined symbol; nullopt if no symbol has that name.
   std::optional<uint64_t> Find(std::string_view name);
 
  private:

@@ -1,4 +1,4 @@
-// Line numbers of CPython's code objects.
+// Finds the line numbers of CPython's code objects.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 namespace dslaunch {
 
 // Returns the line of the instruction at byte `instruction` of the bytecode; 0 if it has none. A
-// negative index means that the code has not begun. `table` is co_lnotab for minor version 8 and 9,
-// co_linetable later (PEP 626 for 10, the location table of PEP 657 from 11 on); it may be
+// negative index means that the code has not begun. `table`: co_lnotab for minor versions 8 and 9,
+// co_linetable for later ones (PEP 626 for 10, the location table of PEP 657 from 11 on). It may be
 // malformed. Pure.
 int FindLine(int minor, std::span<const std::byte> table, int first_line, int64_t instruction);
 

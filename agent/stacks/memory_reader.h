@@ -1,4 +1,4 @@
-// Access to the memory of another process, or to a recorded image of one.
+// Reads the memory of another process, or a recorded image of it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ class MemoryReader {
  public:
   virtual ~MemoryReader() = default;
 
-  // Fills `out` from `address`. Returns false if not all of it can be read.
+  // Fills `out` with the memory from `address` on. Returns false if not all of it can be read.
   virtual bool Read(uint64_t address, std::span<std::byte> out) = 0;
 
   // Returns the value at `address`; nullopt if it cannot be read.

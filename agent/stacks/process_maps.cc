@@ -7,7 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Removes a hexadecimal number and `separator` from `text`; returns false if they are not there.
+// Removes a hexadecimal number and `separator` from the beginning of `text`. Returns false if they
+// are not there.
 bool TakeHex(std::string_view& text, char separator, uint64_t& number) {
   constexpr int kHex = 16;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number, kHex);
@@ -27,8 +28,8 @@ std::vector<FileMapping> ParseMaps(std::string_view maps, size_t max_mappings) {
     mapping.is_shared = TakeWord(line) == "rw-s";
     if (line.starts_with(' ')) line.remove_prefix(1);
     if (!TakeHex(line, ' ', mapping.offset)) continue;
-    TakeWord(line);  // device
-    TakeWord(line);  // inode
+    TakeWord(line);  // device number
+    TakeWord(line);  // inode number
     const size_t path = line.find('/');
     if (path == std::string_view::npos) continue;
     line.remove_prefix(path);

@@ -1,4 +1,4 @@
-// The mapped files of a process, from /proc/PID/maps.
+// Parses the mapped files of a process from /proc/PID/maps.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace dslaunch {
 struct FileMapping {
   uint64_t start = 0;
   uint64_t end = 0;
-  uint64_t offset = 0;     // in the file
-  bool is_shared = false;  // writable, and shared with other processes
-  std::string path;        // path in the process' mount namespace, without " (deleted)"
+  uint64_t offset = 0;     // offset in the file
+  bool is_shared = false;  // true if writable and shared with other processes
+  std::string path;        // path in the process's mount namespace, without " (deleted)"
 };
 
 // Returns the mappings of files in the content of /proc/PID/maps, at most `max_mappings`. Malformed
 // lines are skipped. Pure.
 std::vector<FileMapping> ParseMaps(std::string_view maps, size_t max_mappings);
 
-// Returns the part of a path behind its last slash. Pure.
+// Returns the part of a path after its last slash. Pure.
 std::string_view FileName(std::string_view path);
 
 }  // namespace dslaunch

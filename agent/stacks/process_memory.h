@@ -1,4 +1,4 @@
-// The memory of a running process, which is neither stopped nor attached to.
+// Reads the memory of a running process, which is neither stopped nor traced.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Limits of what is read from one process.
+// Limits of the reads from one process.
 struct ReadLimits {
   size_t bytes = size_t{1} << 20;
   std::chrono::microseconds cpu_time{5'000};  // CPU time of the calling thread
@@ -22,10 +22,10 @@ class ProcessMemory final : public MemoryReader {
 
   bool Read(uint64_t address, std::span<std::byte> out) override;
 
-  // A limit was reached, so every further Read() fails.
+  // Returns whether a limit was reached, so that every further Read() fails.
   bool exhausted() const { return exhausted_; }
 
-  // The kernel refused access to this process (EPERM).
+  // Returns whether the kernel refused access to this process (EPERM).
   bool refused() const { return refused_; }
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxMappings = 20'000;
 
-// Returns the target of /proc/PID/exe; empty if there is none.
+// Returns the target of /proc/PID/exe; empty if it cannot be read.
 std::string ReadExecutable(pid_t pid) {
   std::array<char, 4096> link;
   const std::string path = "/proc/" + std::to_string(pid) + "/exe";
@@ -22,8 +22,8 @@ std::string ReadExecutable(pid_t pid) {
   return length > 0 ? std::string(link.data(), static_cast<size_t>(length)) : "";
 }
 
-// Returns the layout of a process' interpreter, or nullopt and the reason in `refusal`, which stays
-// empty for other programs.
+// Returns the layout of a process's interpreter. Returns nullopt, with the reason in `refusal`, if
+// it cannot be read; `refusal` stays empty for programs other than Python.
 std::optional<PythonLayout> ReadLayout(pid_t pid, ProcessMemory& memory, std::string& refusal) {
   const std::vector<FileMapping> maps =
       ParseMaps(ReadWhole("/proc/" + std::to_string(pid) + "/maps").value_or(""), kMaxMappings);
@@ -40,7 +40,7 @@ uint64_t KernelSignature(const ThreadState& state) {
                                   state.waits_in);
 }
 
-// Gives each thread of the kernel its Python stack; Python threads without a tid follow.
+// Adds to each kernel thread its Python stack. Python threads without a tid follow.
 void Merge(ProcessStacks& stacks, const std::vector<ThreadState>& kernel, PythonStacks python) {
   for (const ThreadState& state : kernel) stacks.threads.push_back({.kernel = state});
   for (PythonThread& thread : python.threads) {
@@ -95,7 +95,7 @@ void StackReader::ReadPython(ProcessStacks& stacks, const ThreadStates& states) 
   PythonStacks python;
   const bool was_known = known.layout.has_value();
   if (was_known) python = ReadPythonStacks(memory, *known.layout, tids);
-  // A program that has executed itself again has its interpreter elsewhere.
+  // Searches again, because a program that has executed itself again has its interpreter elsewhere.
   if (!was_known || (python.torn && !memory.exhausted())) {
     known.layout = ReadLayout(pid, memory, stacks.no_python);
     if (known.layout) python = ReadPythonStacks(memory, *known.layout, tids);

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the mapping of the first byte of the file that has the interpreter.
+// Returns the mapping of the first byte of the file that contains the interpreter; nullptr if there
+// is none.
 const FileMapping* InterpreterFile(const std::vector<FileMapping>& maps) {
   for (const FileMapping& mapping : maps) {
     const std::string_view name = FileName(mapping.path);
@@ -19,7 +20,7 @@ const FileMapping* InterpreterFile(const std::vector<FileMapping>& maps) {
   return program == maps.end() ? nullptr : &*program;
 }
 
-// Returns the minor version in Py_Version, which exists from 3.11 on.
+// Returns the minor version in Py_Version, which exists from 3.11 on; nullopt without it.
 std::optional<int> MinorOfSymbol(ElfSymbols& symbols, MemoryReader& memory) {
   const std::optional<uint64_t> address = symbols.Find("Py_Version");
   if (!address) return std::nullopt;
@@ -29,7 +30,8 @@ std::optional<int> MinorOfSymbol(ElfSymbols& symbols, MemoryReader& memory) {
   return static_cast<int>((*version >> kMinorShift) & kByte);
 }
 
-// Returns the version in the path of a mapped extension module: ".../python3.10/lib-dynload/...".
+// Returns the minor version in the path of a mapped extension module,
+// ".../python3.10/lib-dynload/..."; nullopt if there is none.
 std::optional<int> MinorOfModules(const std::vector<FileMapping>& maps) {
   for (const FileMapping& mapping : maps) {
     constexpr std::string_view kFolder = "/python3.";

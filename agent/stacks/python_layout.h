@@ -1,4 +1,4 @@
-// Finds CPython in a running process.
+// Finds CPython's interpreter in a running process.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,8 @@ struct PythonLayout {
 };
 
 // Returns the layout of the interpreter in `libpython3.*`, or else in the first mapped file, which
-// is the program: nullopt if neither exports _PyRuntime. The error has the reason why an
-// interpreter is not read: its version is not known, or its version was not found. Pure but for
-// `memory`.
+// is the program. Returns nullopt if neither exports _PyRuntime. Fails, with the reason, if an
+// interpreter's version is unsupported or was not found. Pure but for `memory`.
 Result<std::optional<PythonLayout>> FindLayout(const std::vector<FileMapping>& maps,
                                                MemoryReader& memory);
 

@@ -36,7 +36,7 @@ constexpr DebugIndexes k314 = {6,  8,  9,  15, 16, 18, 19, 22, 24, 26, 27, 28,
 
 Error Refuse(std::string reason) { return Error{ExitCode::kUnavailable, std::move(reason)}; }
 
-// Takes members of one structure, which must lie inside its size.
+// Reads the offsets of members of one structure and checks that they are inside its size.
 class Structure {
  public:
   Structure(const DebugWords& words, size_t size_index) : words_(words), size_(words[size_index]) {}

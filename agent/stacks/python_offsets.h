@@ -1,4 +1,4 @@
-// Where each version of CPython keeps what a stack is read from.
+// Describes where each version of CPython keeps the data from which a stack is read.
 #pragma once
 
 #include <array>
@@ -11,56 +11,58 @@
 
 namespace dslaunch {
 
-// Byte offsets in CPython's structures. Objects have the usual header: type at 8, size of variable
-// objects at 16, content of bytes at 32; length of strings at 16 and their state at 32.
+// Byte offsets in CPython's structures. Objects have the usual header: the type at 8, the size of
+// variable objects at 16, the content of bytes at 32, the length of strings at 16 and their state
+// at 32.
 struct PythonOffsets {
   static constexpr uint32_t kNone = UINT32_MAX;  // the version has no such member
 
   uint32_t interpreters_head = 0;     // in _PyRuntime
   uint32_t interpreter_next = 0;      // in an interpreter
   uint32_t threads_head = 0;          // in an interpreter
-  uint32_t gil_thread = kNone;        // in _PyRuntime: the thread that has the GIL
+  uint32_t gil_thread = kNone;        // in _PyRuntime: thread that holds the GIL
   uint32_t interpreter_gil = kNone;   // in an interpreter: address of its GIL
   uint32_t gil_locked = kNone;        // in a GIL
-  uint32_t gil_holder = kNone;        // in a GIL: the thread that has it or had it last
+  uint32_t gil_holder = kNone;        // in a GIL: thread that holds it or held it last
   uint32_t thread_next = 0;           // in a thread state
   uint32_t thread_id = 0;             // in a thread state: pthread_t
   uint32_t native_thread_id = kNone;  // in a thread state
-  uint32_t thread_frame = 0;          // in a thread state: its frame, or its cframe
+  uint32_t thread_frame = 0;          // in a thread state: frame, or cframe
   uint32_t cframe_frame = kNone;      // in a cframe
   uint32_t frame_previous = 0;        // in a frame
   uint32_t frame_code = 0;            // in a frame
-  uint32_t frame_instruction = 0;     // in a frame: address from 3.11 on, before an index
+  uint32_t frame_instruction = 0;     // in a frame: address from 3.11 on, index before
   uint32_t frame_owner = kNone;       // in a frame
   uint32_t code_file = 0;             // in a code object
-  uint32_t code_name = 0;             // in a code object: the qualified name from 3.11 on
+  uint32_t code_name = 0;             // in a code object: qualified name from 3.11 on
   uint32_t code_lines = 0;            // in a code object: table of line numbers
   uint32_t code_first_line = 0;       // in a code object
   uint32_t code_bytecode = kNone;     // in a code object
   uint32_t type_name = 24;            // in a type
   uint32_t ascii_bytes = 40;          // size of the structure before the characters of ASCII text
-  uint32_t compact_bytes = 56;        // the same for other text
+  uint32_t compact_bytes = 56;        // size of the structure before the characters of other text
 };
 
-// Minor versions of Python 3 that are known.
+// Oldest and newest supported minor version of Python 3.
 inline constexpr int kOldestPython = 8;
 inline constexpr int kNewestPython = 14;
 
-// Returns the offsets of CPython 3.8 to 3.12, which were made from their headers.
+// Returns the offsets of CPython 3.8 to 3.12, which were generated from their headers; nullopt for
+// other versions.
 std::optional<PythonOffsets> TabledOffsets(int minor);
 
-// The beginning of _PyRuntime from 3.13 on (_Py_DebugOffsets), as far as it is used.
+// The beginning of _PyRuntime from 3.13 on (_Py_DebugOffsets), as far as it is used here.
 inline constexpr size_t kDebugWords = 49;
 using DebugWords = std::array<uint64_t, kDebugWords>;
 
-// Returns whether it is such a beginning.
+// Returns whether `words` begin with the cookie of _Py_DebugOffsets.
 bool HasDebugCookie(const DebugWords& words);
 
-// Returns the minor version that it names; nullopt unless that is a version 3.
+// Returns the minor version that `words` name; nullopt unless the major version is 3.
 std::optional<int> DebugMinor(const DebugWords& words);
 
-// Returns the offsets that it contains. The error has the reason why they are refused: a version
-// that is not known, a free-threaded build, or offsets that cannot be.
+// Returns the offsets that `words` contain. Fails, with the reason, for an unsupported version, a
+// free-threaded build, or invalid offsets.
 Result<PythonOffsets> OffsetsOf(const DebugWords& words);
 
 }  // namespace dslaunch

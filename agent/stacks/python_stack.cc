@@ -14,14 +14,15 @@ namespace dslaunch {
 namespace {
 
 constexpr int kFirstWithAddresses = 11;  // frame_instruction is an address from this version on
-constexpr int kFirstWithUnits = 10;  // before, it is an index: of units, or of bytes in older ones
-constexpr int kFirstWithTags = 13;   // frame_code may have tag bits in its low end
+constexpr int kFirstWithUnits = 10;      // an index before 11: of units, and before 10 of bytes
+constexpr int kFirstWithTags = 13;       // lowest version in which frame_code may have tag bits
 constexpr uint64_t kTagBits = 7;
-constexpr uint8_t kFirstOwnerWithoutCode = 3;  // frames of the interpreter itself
+// Owners from here on are frames of the interpreter itself.
+constexpr uint8_t kFirstOwnerWithoutCode = 3;
 constexpr uint8_t kLastOwner = 4;
 
-// Reads frames by blocks of memory, because they lie side by side from 3.11 on. Blocks are
-// forgotten for each thread.
+// Reads frames in blocks of memory, because from 3.11 on they are adjacent. Forget() is called
+// before each thread, so that no old block is used.
 class FrameMemory {
  public:
   FrameMemory(MemoryReader& memory, bool by_blocks) : memory_(memory), by_blocks_(by_blocks) {}
@@ -44,7 +45,8 @@ class FrameMemory {
   }
 
  private:
-  static constexpr uint64_t kBlock = 1024;  // divides a page, so all of it is mapped or nothing
+  // Divides a page, so a block is mapped completely or not at all.
+  static constexpr uint64_t kBlock = 1024;
   static constexpr uint64_t kNoBlock = 1;
 
   MemoryReader& memory_;
@@ -54,19 +56,19 @@ class FrameMemory {
 };
 
 void Mix(uint64_t& hash, uint64_t value) {
-  constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a
+  constexpr uint64_t kPrime = 0x100000001b3;  // prime of FNV-1a
   for (unsigned i = 0; i < sizeof value; ++i) {
     hash = (hash ^ (value & 0xff)) * kPrime;
     value >>= 8;
   }
 }
 
-// A frame as it is in memory.
+// A frame as it is stored in memory.
 struct RawFrame {
   uint64_t code = 0;
   uint64_t previous = 0;
-  int64_t instruction = 0;  // byte of the bytecode; of an address, only once the code is known
-  uint64_t address = 0;     // from 3.11 on
+  int64_t instruction = 0;  // byte in the bytecode; before 3.11 only
+  uint64_t address = 0;     // address in the bytecode; from 3.11 on only
   bool has_code = true;
 };
 
@@ -110,7 +112,8 @@ class Walker {
     bool has_gil = false;
   };
 
-  // Lists the threads of all interpreters, the newest first. Returns false if that cannot be right.
+  // Lists the threads of all interpreters, the newest first. Returns false if the lists are
+  // inconsistent.
   bool List(std::vector<Found>& found, bool& cut) {
     auto interpreter = memory_.ReadValue<uint64_t>(layout_.runtime + at_.interpreters_head);
     std::set<uint64_t> seen;
@@ -145,7 +148,7 @@ class Walker {
     return memory_.ReadValue<uint64_t>(*gil + at_.gil_holder);
   }
 
-  // The tid is -1 if the thread has ended.
+  // Reads a thread state. The tid is -1 if the thread has ended, 0 if it is unknown.
   std::optional<Found> ReadThread(uint64_t address, std::optional<uint64_t> holder) {
     Found found = {.address = address, .has_gil = holder == address};
     if (at_.native_thread_id == PythonOffsets::kNone) {
@@ -163,8 +166,8 @@ class Walker {
     return found;
   }
 
-  // Finds the tid in glibc's descriptor of a thread, to which pthread_t points: behind 704 or 192
-  // bytes of header and two pointers. Other numbers are ignored.
+  // Returns the tid in glibc's descriptor of a thread, to which pthread_t points: after 704 or 192
+  // bytes of header and two pointers. Returns 0 if no number there is a known tid.
   pid_t TidOf(uint64_t pthread) {
     constexpr uint64_t kPlaces[] = {720, 208};
     for (const uint64_t place : kPlaces) {
@@ -177,7 +180,7 @@ class Walker {
   bool IsTid(pid_t tid) const { return tid > 0 && std::ranges::find(tids_, tid) != tids_.end(); }
 
   void MainFirst(std::vector<Found>& found) const {
-    std::ranges::reverse(found);  // the oldest first
+    std::ranges::reverse(found);  // puts the oldest first
     if (tids_.empty()) return;
     const auto main = std::ranges::find(found, tids_[0], &Found::tid);
     if (main != found.end()) std::rotate(found.begin(), main, main + 1);
@@ -186,7 +189,7 @@ class Walker {
   std::optional<PythonThread> WalkThread(const Found& found, bool& cut) {
     frames_.Forget();
     PythonThread thread = {.tid = found.tid, .has_gil = found.has_gil};
-    thread.signature = 0xcbf29ce484222325;  // FNV-1a
+    thread.signature = 0xcbf29ce484222325;  // initial value of FNV-1a
     auto frame = memory_.ReadValue<uint64_t>(found.address + at_.thread_frame);
     if (at_.cframe_frame != PythonOffsets::kNone && frame && *frame != 0)
       frame = memory_.ReadValue<uint64_t>(*frame + at_.cframe_frame);
@@ -231,7 +234,7 @@ class Walker {
     return frame;
   }
 
-  // Adds the frame to the thread; returns false if it has no code.
+  // Adds the frame to the thread. Returns false if the frame should have code but has none.
   bool Show(const RawFrame& raw, PythonThread& thread) {
     const CodeObject* code = codes_.Read(raw.code);
     if (code == nullptr) return codes_.KindOf(raw.code) == CodeReader::Kind::kNone;
@@ -241,7 +244,7 @@ class Walker {
       instruction = static_cast<int64_t>(raw.address - code->bytecode);
       is_inside = instruction < static_cast<int64_t>(code->bytecode_bytes);
     }
-    // CPython 3.12 and later call __init__ from a frame of their own.
+    // CPython 3.12 and later call __init__ from a separate frame, which is not shown.
     if (code->file == "<shim>") return true;
     Mix(thread.signature, raw.code);
     Mix(thread.signature, static_cast<uint64_t>(instruction));

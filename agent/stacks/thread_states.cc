@@ -76,7 +76,7 @@ constexpr KnownCall kSystemCalls[] = {
     {SYS_execve, "execve", Argument::kMapping},
 };
 
-// Returns the thread ids in /proc/PID/task.
+// Returns the thread IDs in /proc/PID/task.
 std::vector<std::string> ThreadIds(const std::string& folder) {
   std::vector<std::string> ids;
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
@@ -87,7 +87,7 @@ std::vector<std::string> ThreadIds(const std::string& folder) {
   return ids;
 }
 
-// Returns what the descriptor is, without asking a file server.
+// Describes the file of a descriptor without sending a request to a file server.
 std::string ReadDescriptor(pid_t pid, uint64_t fd) {
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
   std::array<char, 1024> link;
@@ -108,7 +108,7 @@ std::optional<ThreadState> ReadThread(pid_t pid, const std::string& folder,
   const SystemCall call = ParseSystemCall(text.value_or(""));
   thread->call = call.name;
   if (call.on_fd) thread->target = ReadDescriptor(pid, *call.on_fd);
-  // Outside of a system call it waits for a page.
+  // A thread in uninterruptible sleep outside of a system call waits for a page.
   if (thread->state == 'D' && text && (call.name.empty() || call.maps_memory))
     waits_for_memory = true;
   thread->waits_in = ReadWhole(folder + "/wchan").value_or("");
@@ -129,7 +129,7 @@ std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
   thread.name = SanitizeForTerminal(stat.substr(name_begin + 1, name_end - name_begin - 1));
   thread.state = stat[name_end + 2];
   std::string_view rest = stat.substr(name_end + 3);
-  constexpr int kFieldsToTimes = 10;  // from parent to the fourth fault count
+  constexpr int kFieldsToTimes = 10;  // fields from the parent to the fourth fault count
   for (int i = 0; i < kFieldsToTimes; ++i) TakeWord(rest);
   thread.ticks = TakeNumber(rest);
   thread.ticks += TakeNumber(rest);
@@ -158,7 +158,7 @@ SystemCall ParseSystemCall(std::string_view text) {
 }
 
 std::string ParseKernelStack(std::string_view text) {
-  std::string_view line = TakeLine(text);  // "[<0>] futex_wait_queue+0x60/0x90"
+  std::string_view line = TakeLine(text);  // such as "[<0>] futex_wait_queue+0x60/0x90"
   const size_t begin = line.find("] ");
   if (begin == std::string_view::npos) return "";
   line.remove_prefix(begin + 2);
