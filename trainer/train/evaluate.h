@@ -19,70 +19,70 @@ namespace dslaunch {
 
 struct Evaluation {
   EvaluationSums sums;
-  StopDecision stop;  // if the ranks stopped, `sums` do not include all samples
+  StopDecision stop;  // if the ranks stopped early, `sums` does not include all samples
 };
 
 // Evaluates every sample of `data` exactly once, for any number of ranks, with the weights and
-// buffers that would be saved now (SavedWeights). Collective. Leaves the model in evaluation mode.
-// Throws TrainError on all ranks if one of `metrics` fails. `prefetch` batches are read ahead;
-// `stop_request` is called between two batches.
+// buffers that a checkpoint would save now (SavedWeights). Collective. Leaves the model in
+// evaluation mode. Throws TrainError on all ranks if one of `metrics` fails. Reads `prefetch`
+// batches ahead and calls `stop_request` between two batches.
 Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
                     const UserMetrics& metrics, int64_t prefetch,
                     const std::function<StopRequest()>& stop_request);
 
 // Throws TrainError kBadInput on all ranks, after they have left the group, unless all ranks have
-// data of the same size and shape, because otherwise they would not make the same number of steps.
-// Collective. `train` is null if nothing is trained, `test` if nothing is evaluated.
+// data of the same size and shape. Ranks with different data would not make the same number of
+// steps. Collective. `train` is null if nothing is trained, `test` if nothing is evaluated.
 void CheckSameData(const Dataset* train, const Dataset* test, ProcessGroup& group);
 
-// Steps and samples of training before the evaluation.
+// The steps and samples that were trained before an evaluation.
 struct EvaluatedAt {
   int64_t step = 0;
   int64_t samples = 0;
 };
 
-// Receivers of the results of an evaluation; `monitors` may be null.
+// Receives the results of an evaluation. `monitors` may be null.
 struct ResultSinks {
   const TrainLog& log;
   Progress& progress;
   Monitors* monitors;
 };
 
-// Reports the results and prints `line`. Call it on every rank.
+// Prints `line` and passes the results to `sinks`. Call this on every rank.
 void ReportResults(const EvaluationResults& results, const std::string& line, const EvaluatedAt& at,
                    const ResultSinks& sinks);
 // Calls ReportResults with ResultsOf(sums) and EvaluationLine with `prefix`.
 void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
                       const ResultSinks& sinks);
 
-// One replica's share of the samples. Each sample belongs to one replica.
+// Loads one replica's share of the samples. Each sample belongs to exactly one replica.
 class EvaluationBatches {
  public:
   EvaluationBatches(const Dataset& data, const ProcessGroup& replicas, int64_t micro_batch_size,
                     int64_t prefetch);
 
-  // Samples of a batch; the last batch may have fewer.
+  // Returns the number of samples in a batch; the last batch may have fewer.
   int64_t size() const { return size_; }
-  int64_t rounds() const { return rounds_; }  // largest number of batches of any replica
+  int64_t rounds() const { return rounds_; }  // number of batches of the replica that has the most
   bool HasNext() const { return left_ > 0; }
   Batch Next();
 
  private:
   int64_t size_;
   int64_t rounds_;
-  int64_t left_;  // samples left
+  int64_t left_;  // samples that Next() has not returned yet
   BatchLoader loader_;
 };
 
-// Returns the input of one sample, for a replica without samples left, which must still take part
-// in the other replicas' forward pass if that is collective.
+// Returns the input of one sample. A replica without samples left runs it to take part in the other
+// replicas' forward pass if the pass is collective.
 at::Tensor OneSample(const Dataset& data);
 
-// Returns the number of samples of a forward pass without gradients: more than a micro-batch if
-// samples are small.
+// Returns the number of samples of a forward pass without gradients. This is more than a
+// micro-batch if samples are small.
 int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size);
 
-// "data.path has nothing to evaluate on; ..."
+// Returns an error message for a run without test data: "data.path has nothing to evaluate on; ..."
 std::string NoTestData(const DataConfig& data);
 
 }  // namespace dslaunch

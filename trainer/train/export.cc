@@ -12,15 +12,16 @@
 namespace dslaunch {
 namespace {
 
-// The parts that this rank holds, by name.
+// The tensor parts that this rank holds, by name of the tensor.
 using Parts = std::multimap<std::string, TensorPart>;
 
-// Whether this rank is the one that gives what its part holds.
+// Returns whether this rank supplies the values of `part`. Exactly one rank supplies each value.
 bool Gives(const TensorPart& part, const TrainingModel& training_model) {
   return part.is_canonical && (!part.replicated || training_model.replicas().rank() == 0);
 }
 
-// Each rank adds its parts to nothing.
+// Returns the whole tensor on every rank. Each rank adds its parts to zeros, and an all-reduce sums
+// them up.
 at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts,
                  const TrainingModel& training_model, const ProcessGroup& group) {
   const auto [begin, end] = parts.equal_range(tensor.name);
@@ -53,7 +54,8 @@ void ExportWeights(const TrainingModel& training_model, const Model& whole_model
   if (recipe.lora) {
     std::erase_if(names, [](const NamedTensor& item) { return !IsAdapterTensor(item.name); });
   }
-  // Masters and what they stand for go by another dtype; of some a rank may hold neither.
+  // Master weights have another dtype than the model's parameters, and a rank may hold neither for
+  // a tensor. The maximum over the ranks is the dtype to export.
   at::Tensor dtypes = at::full({static_cast<int64_t>(names.size())}, -1, at::kLong);
   for (size_t i = 0; i < names.size(); ++i) {
     const auto part = parts.find(names[i].name);

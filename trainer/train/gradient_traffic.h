@@ -1,4 +1,5 @@
-// Memory of a model's passes together with the gradients that are being exchanged. Pure.
+// Estimates the memory of a model's passes together with the gradients that are being exchanged.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +8,32 @@
 
 namespace dslaunch {
 
-// Memory of a backward pass around the moment at which a parameter's gradient is complete.
+// The memory of a backward pass around the moment at which a parameter's gradient is complete.
 struct GradientArrival {
-  size_t parameter = 0;  // index among the trained parameters, in the model's order
+  size_t parameter = 0;  // index of the parameter among the trained parameters, in the model's
+                         // order
   int64_t peak = 0;  // bytes, maximum since the previous arrival or the start of the forward pass
-  int64_t live = 0;  // bytes at that moment, with the gradient
-  int64_t left = 0;  // bytes at that moment, without the gradient
+  int64_t live = 0;  // bytes when the gradient is complete, including the gradient
+  int64_t left = 0;  // bytes when the gradient is complete, without the gradient
 };
 
-// Gradients that are sent together once all of them are complete.
+// A group of gradients that are sent together once all of them are complete.
 struct GradientUnit {
-  std::vector<size_t> parameters = {};  // numbered like GradientArrival::parameter
-  int64_t message = 0;  // bytes held from the first gradient until the message has been received
-  int64_t others = 0;   // further bytes, held from sending until the message has been received
+  std::vector<size_t> parameters = {};  // indices of the parameters, as in
+                                        // GradientArrival::parameter
+  int64_t message = 0;  // bytes of the message, held from the first gradient until the message has
+                        // been received
+  int64_t others = 0;   // additional bytes, held from sending until the message has been received
 };
 
-// Returns the maximum bytes of units at a time if the order of the gradients is not known: all
-// gradients of a unit arrive before the next unit begins, except for one gradient of the next. With
-// `overlap`, kMostUnderWay units are being exchanged, and the oldest is received before another is
-// sent.
+// Returns the maximum bytes that units hold at a time if the order of the gradients is not known.
+// Assumes that all gradients of a unit arrive before the next unit begins, except for one gradient
+// of the next unit. With `overlap`, kMostUnderWay units are exchanged at a time, and the oldest is
+// received before another is sent.
 int64_t MostOnTheirWay(const std::vector<GradientUnit>& units, bool overlap);
 
 // Returns the maximum bytes of units and passes together for the order of `arrivals`. Units are
-// sent in their order. `at_end` is the maximum of the passes after the last arrival.
+// sent in the order of `units`. `at_end` is the maximum of the passes after the last arrival.
 int64_t MostWithPasses(const std::vector<GradientUnit>& units, bool overlap,
                        const std::vector<GradientArrival>& arrivals, int64_t at_end);
 

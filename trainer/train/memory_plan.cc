@@ -22,7 +22,8 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
       return 2;
     case Type::kOneBitLamb:
       return 3;
-    case Type::kZeroOneAdam:  // and the sums of updates, and the weights they start from
+    case Type::kZeroOneAdam:  // two moments, the sums of updates, and the weights from which the
+                              // sums start
       return 4;
     case Type::kLion:
     case Type::kAdagrad:
@@ -35,14 +36,14 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
   return 0;
 }
 
-// Whether an update of fp32 weights copies the gradients.
+// Returns whether an update of fp32 weights copies the gradients.
 bool CopiesGradients(const PrecisionConfig& precision) {
   return precision.master_weights && precision.grad_accumulation != Dtype::kFloat32;
 }
 
-// Returns the elements of units that are whole at the same time at stage 3 (ParameterGatherer). The
-// unit that an operation needs is always whole. Other units stay whole within the limits: those
-// that are read again within the reuse distance, and those that are prefetched.
+// Returns the maximum elements of units that are whole at the same time at stage 3
+// (ParameterGatherer). The unit that an operation needs is always whole. Other units stay whole
+// within the limits: those that are read again within the reuse distance, and prefetched units.
 int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   const int64_t ahead = std::min(zero.prefetch_bucket_size, all);
   const int64_t stays = std::min(std::max(zero.max_reuse_distance, ahead), all);
@@ -50,13 +51,13 @@ int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   return std::min(all, std::max(largest, wanted));
 }
 
-// Returns the bytes of passes and `buckets` together if the bytes of buckets do not depend on the
-// order of the gradients.
+// Returns the maximum bytes of passes and `buckets` together, for buckets whose bytes do not depend
+// on the order of the gradients. 0 if the passes are not known.
 int64_t AtTheSameTime(const PassMemory& passes, int64_t buckets) {
   return passes.peak > 0 ? buckets + passes.peak_with_gradients : 0;
 }
 
-// Returns for each parameter the number of trained ones before it.
+// Returns for each parameter the number of trained parameters before it.
 std::vector<size_t> TrainedBefore(const std::vector<ShardedParameter>& parameters) {
   std::vector<size_t> trained(parameters.size());
   for (size_t i = 1; i < parameters.size(); ++i) {
@@ -65,8 +66,8 @@ std::vector<size_t> TrainedBefore(const std::vector<ShardedParameter>& parameter
   return trained;
 }
 
-// Bytes of one element of a unit: of its weight, its accumulated gradient, and its gradient in a
-// message.
+// The bytes that one element of a unit takes as a weight, as an accumulated gradient, and as a
+// gradient in a message.
 struct ElementBytes {
   int64_t weight;
   int64_t sum;
@@ -78,8 +79,8 @@ GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int
                       const ElementBytes& element) {
   const int64_t n = unit.shard_elements;
   const ZeroConfig& zero = config.zero;
-  // Gradients of parameters with a wider dtype are sent in that dtype, unless the configuration
-  // names one.
+  // Unless the configuration names a dtype, gradients of parameters with a wider dtype are sent in
+  // that wider dtype.
   const int64_t sent_bytes =
       config.communication.dtype ? element.message : std::max(element.message, element.weight);
   const bool own_message = zero.stage > 1 || sent_bytes != element.sum;
@@ -91,8 +92,8 @@ GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int
   return sent;
 }
 
-// Plans the messages of `sent_units`. `units` are those that are sent during the backward pass,
-// and `filling` is the bytes of the rest.
+// Plans the messages of `sent_units`. `units` contains those of them that are sent during the
+// backward pass; `filling` is the bytes of the others.
 void PlanBuckets(const std::vector<GradientUnit>& units,
                  const std::vector<GradientUnit>& sent_units, int64_t filling, bool overlap,
                  const PassMemory& passes, MemoryPlan& plan) {
@@ -107,7 +108,7 @@ void PlanBuckets(const std::vector<GradientUnit>& units,
   plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
 }
 
-// Replaces the bytes of states that are divided among the ranks.
+// Replaces the bytes of all states in `plan` by those of a rank whose states are divided (ZeRO).
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                 const PassMemory& passes, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -129,11 +130,11 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
     if (to.device == OffloadDevice::kCpu) plan.in_main_memory += bytes;
     if (to.device == OffloadDevice::kNvme) plan.in_files += bytes;
   };
-  std::vector<GradientUnit> sent_units;  // all, in the order in which they are sent
-  std::vector<GradientUnit> units;       // except the units of `filling`
+  std::vector<GradientUnit> sent_units;  // all units, in the order in which they are sent
+  std::vector<GradientUnit> units;       // all units except those that `filling` counts
   const std::vector<size_t> trained = TrainedBefore(parameters);
-  int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
-  int64_t gathered = 0, largest = 0, widest = 0;  // at stage 3: elements of gathered units
+  int64_t filling = 0;  // stage 3: bytes of the units that fill during the whole backward pass
+  int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: elements of gathered units
   for (const FlatParameter& unit :
        CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
     const int64_t n = unit.shard_elements;
@@ -168,7 +169,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
   PlanBuckets(units, sent_units, filling, config.communication.overlap, passes, plan);
 }
 
-// Whether ranks with whole models exchange less than every gradient (GradientExchange).
+// Returns whether ranks with whole models exchange less than every gradient (GradientExchange).
 bool IsLocal(const EngineConfig& config) {
   using Mode = ParallelConfig::Mode;
   const Mode mode = config.parallel.mode;
@@ -176,8 +177,8 @@ bool IsLocal(const EngineConfig& config) {
          config.optimizer->CompressesExchanges();
 }
 
-// Returns the bytes, at most, that the exchange keeps besides the optimizer's state of each
-// parameter. `weight_bytes` is the size of one weight.
+// Returns the maximum bytes that the exchange of gradients keeps besides the optimizer's state of
+// each parameter. `weight_bytes` is the size of one weight.
 int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
                        int64_t weight_bytes) {
   const ParallelConfig& parallel = config.parallel;
@@ -188,14 +189,14 @@ int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int6
   if (parallel.mode == ParallelConfig::Mode::kPowerSgd && parallel.use_error_feedback) {
     bytes += model.trained * BytesOf(config.precision.grad_accumulation);
   }
-  // Errors are kept in fp32: for all elements, and for this rank's part of them.
+  // The optimizer keeps errors in fp32: for all elements, and for this rank's part of the elements.
   if (config.optimizer->CompressesExchanges() && ranks > 1) {
     bytes += 4 * (model.trained + (model.trained + ranks - 1) / ranks);
   }
   return bytes;
 }
 
-// Plans a server. Every rank has room for one message of all gradients.
+// Plans a rank that is a parameter server. Every rank needs room for one message of all gradients.
 void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
                 MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -207,7 +208,7 @@ void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ran
   plan.master_weights = share * weight_bytes;
 }
 
-// Returns the number of ranks that share a node's memory.
+// Returns the number of ranks that share a node's memory; 1 if the number is not known.
 int64_t RanksOnNode(const PlanPlace& place) {
   return std::min(place.ranks, std::max<int64_t>(place.ranks_per_node, 1));
 }
@@ -262,8 +263,8 @@ int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool ada
   const int64_t weight_bytes = precision.master_weights ? 4 : model_bytes;
   const int64_t divided = model.trained * weight_bytes * (1 + OptimizerStates(*config.optimizer)) +
                           (adapters_only ? 0 : model.frozen * model_bytes);
-  // Each rank writes its shards, or its share of tensors that all ranks hold, and its own running
-  // means.
+  // Each rank writes its own shards or its share of the tensors that all ranks hold, and its own
+  // running means.
   const int64_t writers =
       config.zero.stage > 0 ? ranks : std::clamp<int64_t>(divided / kMinShareBytes, 1, ranks);
   const int64_t copy = (divided + writers - 1) / writers + model.buffers * model_bytes +

@@ -23,8 +23,8 @@
 namespace dslaunch {
 namespace {
 
-// A model without memory, in its dtype. While this object exists, operations of this thread compute
-// nothing.
+// A model without memory, in its configured dtype. While this object exists, operations of its
+// thread compute nothing.
 class ShapedModel {
  public:
   ShapedModel(const Recipe& recipe, const at::Tensor& inputs)
@@ -46,7 +46,7 @@ class ShapedModel {
 
   Model& model() { return *deferred_.model; }
 
-  // Returns a micro-batch of samples like `sample`.
+  // Returns a micro-batch of copies of `sample`, in the dtype that the model takes.
   at::Tensor MicroBatch(const at::Tensor& sample) const {
     std::vector<int64_t> shape = sample.sizes().vec();
     shape[0] = engine_.batch.micro_batch_size;
@@ -65,7 +65,8 @@ class ShapedModel {
     return loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) * 1.0;
   }
 
-  // Counts memory that a forward and a backward pass use in addition to the memory before them.
+  // Measures the memory that a forward and a backward pass use in addition to the memory before
+  // them.
   struct Count {
     explicit Count(ShapedModel& counted) : shaped(counted), before(counted.pass_->live_bytes()) {
       shaped.gradients_.clear();
@@ -96,7 +97,7 @@ class ShapedModel {
   DeferredModel deferred_;
   std::unique_ptr<ShapePass> pass_;
   std::vector<GradientArrival> gradients_;
-  std::optional<GradientArrivals> arrivals_;  // destroyed first
+  std::optional<GradientArrivals> arrivals_;  // destroyed before the members above
 };
 
 at::Tensor Forward(ShapedModel& shaped, const EngineConfig& engine, const at::Tensor& input) {
@@ -110,7 +111,7 @@ std::vector<ModelLayer> LayersOf(Model& model) {
   RefuseInput("the model does not list its layers; implement Layers() (dslaunch/model.h)");
 }
 
-// Runs layers [begin, end), with recomputation as configured.
+// Runs layers [begin, end). If `interval` > 0, recomputes them in groups of `interval` layers.
 at::Tensor RunPart(const std::vector<ModelLayer>& layers, std::pair<size_t, size_t> part,
                    int64_t interval, const std::vector<at::Tensor>& buffers, at::Tensor x) {
   const auto [begin, end] = part;
@@ -126,8 +127,9 @@ at::Tensor RunPart(const std::vector<ModelLayer>& layers, std::pair<size_t, size
   return x;
 }
 
-// Returns the maximum bytes that the micro-batches in flight on a stage keep. Each keeps
-// `chunk_bytes` of a chunk from the start of its forward pass to the end of its backward pass.
+// Returns the maximum bytes that the micro-batches in flight on a stage keep. Each micro-batch
+// keeps `chunk_bytes` of a chunk from the start of its forward pass to the end of its backward
+// pass.
 int64_t MostUnderWay(const std::vector<Action>& actions, const std::vector<int64_t>& chunk_bytes) {
   const bool split = std::any_of(actions.begin(), actions.end(), [](const Action& action) {
     return action.kind == ActionKind::kBackwardWeight;
@@ -178,8 +180,9 @@ std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& pa
   const std::vector<at::Tensor> buffers = shaped.model().buffers();
   const at::Tensor targets = shaped.MicroBatch(sample.targets);
   at::Tensor input = shaped.MicroBatch(sample.inputs);
-  std::vector<std::vector<int64_t>> kept(stages);  // bytes kept for each chunk
-  std::vector<int64_t> beyond(stages);             // additional peak bytes of a pass on each stage
+  std::vector<std::vector<int64_t>> kept(stages);  // bytes that each chunk keeps, by stage
+  std::vector<int64_t> beyond(stages);             // by stage, the peak bytes of a pass beyond the
+                                                   // bytes that it keeps
   for (size_t part = 0; part < parts.size(); ++part) {
     const size_t stage = part % stages;
     const ShapedModel::Count count(shaped);

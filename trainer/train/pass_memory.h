@@ -1,4 +1,4 @@
-// Memory and computation of a model's passes, derived from shapes alone.
+// Computes the memory and the operations of a model's passes from shapes alone.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@
 namespace dslaunch {
 
 // The functions below construct the model without memory and run it without computing (ShapePass),
-// so they work for any size of model. `sample` is one sample, [1, ...]; a micro-batch has as many
+// so they work for models of any size. `sample` is one sample, [1, ...]; a micro-batch has as many
 // such samples as the engine configuration sets. The functions throw TrainError kBadInput, naming
-// the operation, if the passes depend on values, which may be so in a user's own model.
+// the operation, if the passes depend on values, which can happen in a user's own model.
 
-// Returns the memory of a rank with the whole model for one micro-batch, with the configuration's
-// precision, autocast and recomputation. Memory within LibTorch's kernels is not included.
+// Returns the memory of a rank that has the whole model, for one micro-batch, with the
+// configuration's precision, autocast and recomputation. Memory within LibTorch's kernels is not
+// included.
 PassMemory MeasurePass(const Recipe& recipe, const Batch& sample);
 
-// Layers [begin, end) of each part of a model. Part p is chunk p / stages of stage p % stages.
+// Layers [begin, end) of each part of a model. Part p is chunk (p / stages) of stage (p % stages).
 using LayerParts = std::vector<std::pair<size_t, size_t>>;
 
-// Returns the memory of each pipeline stage, for as many micro-batches as its schedule holds there
-// at a time.
+// Returns the memory of each pipeline stage, for as many micro-batches as the schedule keeps on
+// that stage at a time.
 std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& parts,
                                       const Batch& sample);
 
-// Returns the floating point operations of each layer's forward pass (profile/flop_formula.h); 0
-// for an embedding, which only looks values up.
+// Returns the floating point operations of each layer's forward pass (profile/flop_formula.h). An
+// embedding has 0, because it only looks values up.
 std::vector<double> LayerFlops(const Recipe& recipe, const at::Tensor& inputs);
 
 }  // namespace dslaunch

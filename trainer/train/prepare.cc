@@ -32,16 +32,16 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-// Allows TF32 for fp32 numbers, or not. LibTorch's default allows it for convolutions only.
+// Sets whether fp32 operations may use TF32. LibTorch's default allows it for convolutions only.
 void SetTf32(bool on) {
   at::globalContext().setAllowTF32CuBLAS(on);
   at::globalContext().setAllowTF32CuDNN(on);
 }
 
-// Returns the shape of a sample of a batch.
+// Returns the shape of one sample of `batch`.
 std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
 
-// Returns rank 0's costs on all ranks, because each rank measures different ones.
+// Returns rank 0's costs on all ranks, because each rank would measure different costs. Collective.
 std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
                                 const ProcessGroup& group) {
   std::vector<double> own;
@@ -59,6 +59,7 @@ std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
 }
 
 // Throws if the ranks use different kinds of devices, or if CPUs do not support the configuration.
+// Collective.
 void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   const std::vector<std::string> kinds =
       GatherTexts(group, c10::DeviceTypeName(group.device().type(), /*lower_case=*/true));
@@ -76,22 +77,23 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   }
 }
 
-// Returns whether to construct the whole model without memory. That saves memory if a rank keeps
+// Returns whether to construct the whole model without memory. This saves memory if a rank keeps
 // only a part of the model, because construction would otherwise need the most memory of the whole
-// run. A user's own model may not support it, so it is required of such a model at stage 3 only.
+// run. A user's own model may not support it, so such a model is constructed this way at stage 3
+// only.
 bool ConstructsWithoutMemory(const Recipe& recipe) {
   const int64_t stage = recipe.engine.zero.stage;
   return stage == 3 || (stage > 0 && recipe.model.family().Library(recipe.model).empty());
 }
 
-// Collective. Calls `action`. If it fails on one rank, every rank throws, but only after all ranks
-// have called this, because others would wait in vain if rank 0, which has the ranks' store, left
-// before.
+// Calls `action`. If `action` fails on one rank, every rank throws. All ranks first exchange their
+// results, because rank 0 hosts the ranks' store and the others would wait for it until the timeout
+// if it left early. Collective.
 void Together(const ProcessGroup& group, const std::function<void()>& action) {
   ThrowFirstFailure(GatherTexts(group, FailureOf(action)));
 }
 
-// Makes the model of the run, with its adapters if it has any.
+// Makes the model of the run, with adapters if the recipe has any.
 std::shared_ptr<Model> MakeRecipeModel(const Recipe& recipe,
                                        const std::vector<int64_t>& input_shape,
                                        const TensorParallel& tensor) {
@@ -100,7 +102,8 @@ std::shared_ptr<Model> MakeRecipeModel(const Recipe& recipe,
   return model;
 }
 
-// Rounds the model's weights as if they had been loaded before the model was cast.
+// Rounds the weights to the model's dtypes, so that they equal weights that were loaded before the
+// model was cast.
 void RoundToModel(TrainingModel& training_model) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::ScalarType> dtypes;
@@ -139,8 +142,8 @@ std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample, c
     try {
       return LayerFlops(recipe, sample);
     } catch (const TrainError&) {
-      return {};  // the caller counts parameters instead; training reports other errors of the
-                  // model
+      // The caller then counts parameters instead; training reports other errors of the model.
+      return {};
     }
   }
   if (recipe.engine.pipeline.partition != "profile") return {};
@@ -185,8 +188,8 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
       });
       has_weights = true;
     }
-    // Random numbers are drawn on the CPU, so that weights are equal on all kinds of devices; the
-    // engine moves the model.
+    // Random numbers are drawn on the CPU, so that the weights are equal on all kinds of devices.
+    // The engine moves the model afterwards.
     training_model = MakeWholeTrainingModel(recipe.engine, model, ranks, nullptr);
   }
   if (!has_weights) {

@@ -23,7 +23,7 @@ Progress::Progress(const Options& options)
   if (!options.rank_dir.empty()) OpenRankMetrics();
 }
 
-// Opens the rank's metrics file. If that fails, training continues.
+// Opens the rank's metrics file. If that fails, prints a warning, and training continues.
 void Progress::OpenRankMetrics() {
   try {
     rank_metrics_.emplace(options_.rank_dir + "/" + kMetricsFileName, kRankDirVariable);

@@ -1,4 +1,4 @@
-// The reports of a running training: printed lines, metrics and the status pipe.
+// Reports the progress of a training run: printed lines, metrics and the status pipe.
 #pragma once
 
 #include <cstdint>
@@ -13,41 +13,45 @@
 
 namespace dslaunch {
 
-// One optimizer step as this rank saw it.
+// The result of one optimizer step on this rank.
 struct StepInfo {
   int64_t step = 0;
-  double loss = 0;      // the mean over this rank's share of the global batch
-  int64_t samples = 0;  // over all ranks
+  double loss = 0;      // mean over this rank's share of the global batch
+  int64_t samples = 0;  // samples of the step, over all ranks
   double lr = 0;
   double grad_norm = 0;
   double loss_scale = 1;
   bool skipped = false;
   std::string skip_reason = {};
   double compute_s = 0;
-  double seconds = 0;  // from the start of the first operation to the end of the last on the device
+  double seconds = 0;  // time from the start of the first operation to the end of the last on the
+                       // device
   PhaseTimes times = {};
 };
 
-// Collects this rank's steps in windows. A window ends when the ranks exchange theirs.
+// Collects this rank's steps in windows and reports them. A window ends when the ranks exchange
+// their results.
 class Progress {
  public:
   struct Options {
-    int rank = 0;  // rank 0 writes the metrics
+    int rank = 0;  // only rank 0 writes metrics_jsonl
     TrainLog log = {0, EngineLogLevel::kInfo};
     int status_fd = -1;
     std::string metrics_jsonl;
-    std::string rank_dir;  // folder for the metrics of every rank; empty: none
+    std::string rank_dir;  // folder for the metrics of every rank; empty if there is none
     int64_t attempt = 1;
     int64_t tokens_per_sample = 0;
-    bool loss_scale_adapts = false;  // a skipped step may only mean that the scale is too large
+    bool loss_scale_adapts = false;  // if true, a skipped step may only mean that the loss scale is
+                                     // too large
   };
-  // Throws kIo if the file of metrics_jsonl cannot be opened. If the file in rank_dir, which is not
-  // an option of the user, cannot be opened, training continues with a warning.
+  // Throws kIo if the file of metrics_jsonl cannot be opened. If the file in rank_dir cannot be
+  // opened, training continues with a warning, because the user did not request that file.
   explicit Progress(const Options& options);
 
-  // `loss_tolerated`: the other ranks continue if this one is killed.
+  // Reports that training starts. `loss_tolerated`: the other ranks continue if this rank is
+  // killed.
   void Ready(bool loss_tolerated = false) { status_.Ready(loss_tolerated); }
-  // See StatusPipe.
+  // Calls StatusPipe::RestoredFromDisk.
   void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step) {
     status_.RestoredFromDisk(step, reached_step);
   }
@@ -57,38 +61,38 @@ class Progress {
   // first step of `schedule`.
   void Start(const Schedule& schedule, int64_t samples_before);
   void AddStep(const StepInfo& info);
-  // Returns the steps since the last exchange, without stop and memory.
+  // Returns the steps since the last exchange. Its stop request and memory are not set.
   RankWindow Window() const;
   int64_t window_steps() const { return window_.steps; }
   // Reports the exchange after the last step and begins a new window.
   void EndWindow(const AllWindows& all);
-  // See StatusPipe.
+  // These two call the functions of the same names of StatusPipe.
   void Saving(int64_t step) { status_.Saving(step); }
   void Saved(int64_t step) { status_.Saved(step); }
-  void WriteStatus() { status_.Step(status_line_); }  // once per step
-  // Over all ranks: floating point operations of an optimizer step, and the peak rate of the
-  // hardware per second (0: unknown, then there is no mfu).
+  void WriteStatus() { status_.Step(status_line_); }  // call this once per step
+  // Sets the floating point operations of an optimizer step and the peak rate of the hardware, both
+  // over all ranks. If the peak rate is 0 (unknown), mfu is not reported.
   void SetFlops(double per_step, double peak_per_s) {
     flops_per_step_ = per_step;
     peak_flops_ = peak_per_s;
   }
-  // Adds an evaluation of the weights after a step. Call it on all ranks.
+  // Adds an evaluation of the weights after `step`. Call this on all ranks.
   void AddEvaluation(int64_t step, const EvaluationResults& results);
-  // Excludes time that was not spent training.
+  // Excludes `time`, which was not spent on training, from all rates.
   void LeaveOut(Clock::duration time);
 
-  int64_t samples() const { return samples_; }  // since the first step, over all ranks
-  // The mean over the ranks of the steps between the last two exchanges; nullopt before the first
-  // exchange.
+  int64_t samples() const { return samples_; }  // samples since the first step, over all ranks
+  // Returns the mean loss over the ranks and over the steps between the last two exchanges; nullopt
+  // before the first exchange.
   std::optional<double> window_loss() const { return window_loss_; }
   double training_s() const;
 
  private:
   struct Span {
-    double loss = 0;  // sum over `losses` steps
+    double loss = 0;  // sum of the losses of `losses` steps
     int64_t losses = 0;
     int64_t steps = 0;
-    int64_t samples = 0;  // over all ranks
+    int64_t samples = 0;  // samples of these steps, over all ranks
     double compute_s = 0;
     Clock::time_point start = Clock::now();
 
@@ -102,7 +106,7 @@ class Progress {
   void WriteRankMetrics(const std::string& json);
   void PrintStep(double loss, double samples_per_s) const;
   void PrintEpoch() const;
-  std::string Rate(double samples_per_s) const;  // "5120 samples/s", of text "81920 tokens/s"
+  std::string Rate(double samples_per_s) const;  // "5120 samples/s"; for text "81920 tokens/s"
 
   const Options options_;
   Schedule schedule_;
@@ -114,7 +118,8 @@ class Progress {
   Span window_;
   Span epoch_;
   std::optional<Divergence> diverged_;
-  std::optional<Divergence> bad_steps_;  // up to the newest step
+  std::optional<Divergence> bad_steps_;  // current series of bad steps; nullopt if the newest step
+                                         // was good
   StepInfo last_;
   StatusLine status_line_;
   int64_t samples_ = 0;

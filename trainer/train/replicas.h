@@ -1,4 +1,4 @@
-// Comparison of the ranks' copies of the weights. Pure.
+// Compares the ranks' copies of the weights. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// Continues `hash` with these bytes. Any change of a single byte changes the result; the hash does
-// not resist forgery.
+// Returns `hash` continued with `bytes` bytes at `data`. A change of any single byte changes the
+// result. The hash does not resist forgery.
 uint64_t HashBytes(const void* data, size_t bytes, uint64_t hash);
 
-// `hashes` has an entry for each rank. Returns "" if they are equal, else a sentence with the ranks
-// that differ from the majority, the step and a hint. `good_step` is the last step at which they
+// Compares `hashes`, one per rank. Returns "" if they are equal, else a sentence with the ranks
+// that differ from the majority, the step and a hint. `good_step` is the last step after which they
 // were equal. `names`: see ByRank (trainer/base/by_rank.h).
 std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step,
                          const std::vector<size_t>& names = {});

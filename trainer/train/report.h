@@ -1,4 +1,4 @@
-// Writes a rank's reports: status lines, metrics and lines for people.
+// Writes a rank's reports: status lines, metrics and printed lines.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace dslaunch {
 
-// The status pipe (proto/contract/status_line.h). Never blocks and never fails: a closed pipe or a
-// slow reader loses lines and does not delay training.
+// The writing end of the status pipe (proto/contract/status_line.h). Calls never block and never
+// fail: with a closed pipe or a slow reader, lines are lost, and training is not delayed.
 class StatusPipe {
  public:
-  // `fd` is DSLAUNCH_STATUS_FD, -1 for none. Takes ownership.
+  // `fd` is the descriptor of DSLAUNCH_STATUS_FD, or -1 if there is none. Takes ownership of it.
   explicit StatusPipe(int fd);
   void Ready(bool loss_tolerated = false);
   void Lost(int rank);
-  // Writes at most ten lines per second, and always the line of the last step.
+  // Writes at most ten lines per second. The line of the last step is always written.
   void Step(const StatusLine& line);
-  // Reports that the training continues after `step` from a checkpoint on a disk. `reached_step` is
-  // the last step of an earlier attempt, if known. Copies in memory are reported by themselves
-  // (dslaunch/memory_checkpoint.h).
+  // Reports that training continues after `step` from a checkpoint on a disk. `reached_step` is the
+  // last step of an earlier attempt, if known. Restoring from copies in memory is reported
+  // elsewhere (dslaunch/memory_checkpoint.h).
   void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step);
   void Evaluated(int64_t step, const EvaluationResults& results);
-  // Reports that training waits while a checkpoint is saved: the first call reports the start, the
-  // second the end.
+  // Report that training waits while a checkpoint is saved: Saving() reports the start, Saved() the
+  // end.
   void Saving(int64_t step);
   void Saved(int64_t step);
 
@@ -40,51 +40,55 @@ class StatusPipe {
 };
 
 struct StepMetrics {
-  int64_t step = 0;       // optimizer steps done
-  int64_t attempt = 1;    // number of the job's start; a restart repeats some steps
-  int64_t epoch = 0;      // epoch of the last micro-batch, from 1
+  int64_t step = 0;       // number of completed optimizer steps
+  int64_t attempt = 1;    // number of the job's start, from 1; a restart repeats some steps
+  int64_t epoch = 0;      // epoch of the step's last micro-batch, from 1
   double loss = 0;        // mean over the global batch
-  double lr = 0;          // rate in this step
-  double grad_norm = 0;   // L2, of the averaged gradient, before clipping
-  double loss_scale = 1;  // scale in this step
-  bool skipped = false;   // true if gradients were not finite, so the weights stay as they were
+  double lr = 0;          // learning rate in this step
+  double grad_norm = 0;   // L2 norm of the averaged gradient, before clipping
+  double loss_scale = 1;  // loss scale in this step
+  bool skipped = false;   // true if the gradients were not finite, so that the weights did not
+                          // change
   int64_t samples = 0;    // since the first step, over all ranks
-  int64_t tokens = 0;     // tokens in these samples; 0 if the data is not text
-  int64_t steps = 1;      // number of steps over which times are averaged
+  int64_t tokens = 0;     // tokens in `samples`; 0 if the data is not text
+  int64_t steps = 1;      // number of steps over which the times are averaged
   double step_s = 0;
-  double compute_s = 0;  // this rank's work, without waiting for other ranks; 0: not known
+  double compute_s = 0;  // time of this rank's work, without waiting for other ranks; 0 if not
+                         // known
   double samples_per_s = 0;
   double tokens_per_s = 0;
-  std::optional<double> mfu = {};  // model FLOPs divided by the hardware's peak; nullopt: unknown
+  std::optional<double> mfu = {};  // model FLOPs utilization, a fraction of the hardware's peak;
+                                   // nullopt if not known
   MemoryBytes memory = {};         // maximum over the ranks of each category
 };
 
-// Returns one JSON object without a newline: all fields, including those that each rank measures
-// itself (proto/contract/rank_files.h).
+// Return one JSON object without a newline. MetricsJson has all fields, OwnMetricsJson only the
+// fields that each rank measures itself (proto/contract/rank_files.h).
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
-// Sums of an evaluation over all ranks.
+// The sums of an evaluation over all ranks.
 struct EvaluationSums {
   enum class Kind { kClasses, kTokens, kOther };
   Kind kind = Kind::kOther;
-  double loss = 0;                 // sum over the targets
-  int64_t targets = 0;             // labels or tokens
-  int64_t correct = 0;             // correct predictions, with kClasses
-  EvaluationResults metrics = {};  // the user's metrics over all ranks
+  double loss = 0;                 // sum of the losses of all targets
+  int64_t targets = 0;             // number of labels or tokens
+  int64_t correct = 0;             // number of correct predictions; only for kClasses
+  EvaluationResults metrics = {};  // results of the user's metrics
 };
 
-// Returns loss, then accuracy (0 to 1), correct and samples, or perplexity and tokens, or samples,
-// depending on the task. The user's own metrics follow.
+// Returns the named results, which depend on the task: the loss, then accuracy (0 to 1), correct
+// and samples for kClasses; perplexity and tokens for kTokens; or samples for kOther. The user's
+// own metrics follow.
 EvaluationResults ResultsOf(const EvaluationSums& sums);
 
-// Returns one JSON object without a newline. Results are under "eval", so that no reader mistakes
-// them for the results of a step. `epoch` 0: not known.
+// Returns one JSON object without a newline. Results are under "eval", so that readers do not
+// mistake them for the results of a step. `epoch` is 0 if not known.
 std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
                            const EvaluationResults& results);
 
-// Appends lines. Throws kIo if the file cannot be opened or written; messages begin with `option`,
-// the option that named the file.
+// Appends lines to a file. Throws kIo if the file cannot be opened or written. Messages begin with
+// `option`, the option that named the file.
 class MetricsFile {
  public:
   MetricsFile(const std::string& file, const std::string& option);
@@ -95,16 +99,17 @@ class MetricsFile {
   UniqueFd fd_;
 };
 
-// "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"
-// "<prefix> perplexity 12.34, loss 2.5129 (40960 tokens)"
-// "<prefix> loss 0.3512 (10000 samples)"
+// Returns the line of an evaluation, which depends on the task:
+//   "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"
+//   "<prefix> perplexity 12.34, loss 2.5129 (40960 tokens)"
+//   "<prefix> loss 0.3512 (10000 samples)"
 // The user's own metrics follow: ", top_3 0.9712"
 std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums);
 
-// "step 12 was skipped: <reason>"
+// Returns "step 12 was skipped: <reason>".
 std::string SkippedLine(int64_t step, const std::string& reason);
 
-// Returns a line about `waited_s`, the time that training waited for data; "" if it is short.
+// Returns a line about `waited_s`, the seconds that training waited for data; "" if they are few.
 std::string DataWaitLine(double waited_s, double training_s);
 
 // Returns the peak resident memory of this process, or 0 if the system does not report it.

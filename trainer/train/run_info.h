@@ -1,4 +1,4 @@
-// run.json: facts about a run for the job's report (proto/contract/rank_files.h).
+// Writes run.json: facts about a run for the job's report (proto/contract/rank_files.h).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct RunInfo {
   std::string dtype;
   int world_size = 1;
   int zero_stage = 0;
-  double flops_per_step = 0;  // over all ranks; 0: not counted
-  int64_t batch = 0;          // samples in each step, over all ranks
+  double flops_per_step = 0;  // operations of a step over all ranks; 0 if not counted
+  int64_t batch = 0;          // samples in a step, over all ranks
   int64_t micro_batch = 0;
   int64_t accumulation_steps = 0;
   std::string optimizer;
-  double lr = 0;     // configured rate, before a schedule
-  std::string data;  // DataName
+  double lr = 0;     // configured learning rate, before a schedule changes it
+  std::string data;  // name of the data set (DataName)
   MemoryPlan plan;
 };
 

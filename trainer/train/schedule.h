@@ -1,4 +1,4 @@
-// The length of a run in steps, micro-batches and epochs. Arithmetic only.
+// Computes the length of a run in steps, micro-batches and epochs.
 #pragma once
 
 #include <algorithm>
@@ -9,24 +9,26 @@
 
 namespace dslaunch {
 
-// Steps and epochs count from 1. A resumed run continues at the sample where the last one stopped,
-// for any number of ranks and any batch size: the rest of the epoch is divided into micro-batches
-// again, of which the last one may be smaller. Micro-batches run on from one epoch into the next,
-// so a step that accumulates several may begin in one epoch and end in the following; it belongs to
-// the one it ends in.
+// The steps and epochs of a run, both counted from 1. A resumed run continues at the sample where
+// the last run stopped, for any number of ranks and any batch size: the rest of the epoch is
+// divided into micro-batches again, of which the last may be smaller. Micro-batches continue from
+// one epoch into the next, so a step that accumulates several of them may begin in one epoch and
+// end in the next. Such a step belongs to the epoch in which it ends.
 struct Schedule {
-  int64_t batches_per_epoch = 0;   // micro-batches of one rank
-  int64_t accumulation_steps = 1;  // micro-batches of one step
+  int64_t batches_per_epoch = 0;   // micro-batches that one rank reads in an epoch
+  int64_t accumulation_steps = 1;  // micro-batches that one rank reads in a step
   int64_t total_steps = 0;
-  bool exchange_each = false;  // the ranks exchange their losses after each step
-  int64_t print_every = 0;     // 0: never
-  int64_t save_every = 0;      // 0: only at the end
-  int64_t eval_every = 0;      // 0: only at the end
-  int64_t first_step = 0;      // steps done before this run
-  int64_t first_batch = 0;     // micro-batches before this run, as if its epoch ended like others
-  int64_t first_sample = 0;    // samples of its epoch that all ranks together had read before
+  bool exchange_each = false;  // true if the ranks exchange their losses after each step
+  int64_t print_every = 0;     // steps between two printed lines; 0: never print
+  int64_t save_every = 0;      // steps between two checkpoints; 0: save only at the end
+  int64_t eval_every = 0;      // steps between two evaluations; 0: evaluate only at the end
+  int64_t first_step = 0;      // last step before this run
+  int64_t first_batch = 0;     // micro-batches before this run; a multiple of batches_per_epoch
+                               // ends its first epoch
+  int64_t first_sample = 0;    // samples of its first epoch that all ranks together had read before
+                               // this run
   int64_t batch_samples = 0;   // samples of a full micro-batch over all ranks
-  int64_t left_out = 0;        // micro-batches at the end of the last epoch that do not make a step
+  int64_t left_out = 0;        // micro-batches at the end of the last epoch that do not fill a step
 
   int64_t EpochOf(int64_t step) const {
     return (BatchesAfter(step) + batches_per_epoch - 1) / batches_per_epoch;
@@ -41,10 +43,10 @@ struct Schedule {
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
-  // Whether ranks that otherwise train without waiting for each other meet after this step, to save
-  // or evaluate weights.
+  // Returns whether ranks that otherwise train without waiting for each other meet after this step,
+  // to save or evaluate weights.
   bool MeetsAfter(int64_t step) const { return SavesAfter(step) || EvaluatesAfter(step); }
-  // Returns the next step after `step` after which the ranks meet, at the latest the last step.
+  // Returns the first step after `step` at which the ranks meet, at the latest the last step.
   int64_t NextMeeting(int64_t step) const {
     do ++step;
     while (step < total_steps && !MeetsAfter(step));
@@ -53,7 +55,8 @@ struct Schedule {
   bool EndsEpoch(int64_t step) const {
     return step == total_steps || EpochOf(step + 1) != EpochOf(step);
   }
-  // Whether the ranks must exchange their losses after this step. The same on every rank.
+  // Returns whether the ranks must exchange their losses after this step. The value is the same on
+  // every rank.
   bool ExchangesAfter(int64_t step) const {
     return exchange_each || EndsEpoch(step) || SavesAfter(step) || EvaluatesAfter(step) ||
            (print_every > 0 && step % print_every == 0);
@@ -66,7 +69,7 @@ struct Schedule {
 };
 
 // Returns the schedule of a run that starts at `from`. Throws kBadInput if the data set is smaller
-// than one global batch.
+// than one global batch. `ranks` is the number of replicas.
 Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from = {});
 

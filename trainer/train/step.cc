@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the factor for each target's loss by which the mean over micro-batches and replicas
-// becomes the mean over all targets of the step.
+// Returns the factor of each target's loss that turns the mean over micro-batches and replicas into
+// the mean over all targets of the step. Collective over `replicas`.
 double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& replicas) {
   std::vector<double> count = {0};
   for (const Batch& batch : batches) {
@@ -23,8 +23,8 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
   return replicas.world_size() / std::max(count[0], 1.0);
 }
 
-// Returns the numbers on the CPU. Waits for the device by an event, so that this intended wait can
-// be distinguished from others.
+// Returns the numbers on the CPU. Waits for the device by an event, so that a profiler can
+// distinguish this intended wait from others.
 at::Tensor ReadFromDevice(const at::Tensor& numbers) {
   if (numbers.is_cpu()) return numbers;
   const at::Tensor read = CopyToPinned(numbers);
@@ -67,7 +67,7 @@ StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const
   });
   const EngineCore& core = training_model.core();
   info.lr = core.step_lr();
-  // A copy, because the next replay of a graph overwrites the norm.
+  // The norm is copied, because the next replay of a graph overwrites it.
   outcome.grad_norm = core.grad_norm_on_device().clone();
   info.loss_scale = core.step_loss_scale();
   info.skipped = core.skipped();

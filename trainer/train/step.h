@@ -1,4 +1,4 @@
-// One optimizer step of training on this rank.
+// Makes one optimizer step of training on this rank.
 #pragma once
 
 #include "trainer/config/recipe.h"
@@ -9,21 +9,21 @@
 
 namespace dslaunch {
 
-// A step that this rank has submitted; a GPU may not have computed it yet.
+// The outcome of a step that this rank has submitted. A GPU may not have computed it yet.
 struct StepOutcome {
-  StepInfo info;  // without loss, grad_norm and times
+  StepInfo info;  // loss, grad_norm and times are not set
   at::Tensor loss, grad_norm;
   StepTimes times = {};
   TimeSpans compute = {}, whole = {};
 };
 
-// Makes a step with the next micro-batches of `batches`. The weights are updated unless the
-// gradients overflowed. Collective.
+// Makes a step with the next micro-batches of `batches`. Updates the weights unless the gradients
+// overflowed. Collective.
 StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
                       int64_t step);
 
-// Returns the steps with loss, grad_norm and times, in the same order. Waits for the device once
-// and passes the gradient norms to the engine.
+// Returns the steps in the order of `outcomes`, with loss, grad_norm and times set. Waits for the
+// device once, and passes the gradient norms to the engine.
 std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
                                 const std::vector<StepOutcome>& outcomes);
 

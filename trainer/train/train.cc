@@ -28,13 +28,13 @@
 namespace dslaunch {
 namespace {
 
-// Whether the same command would return to the checkpoint that its --resume names.
+// Returns whether the same command would start again from the checkpoint that --resume names.
 bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
 }
 
-// The checkpoints of a run: its own on the disk, its copies in memory, and the one of
-// run.resume_from if the run starts from it.
+// The checkpoints of a run: its own on the disk, its copies in memory, and the checkpoint of
+// run.resume_from if the run starts from that.
 class RunCheckpoints {
  public:
   // Collective. Throws the errors of Checkpointer and RunStart.
@@ -53,7 +53,7 @@ class RunCheckpoints {
 
   Checkpointer* own() { return own_ ? &*own_ : nullptr; }
   MemoryCopies* memory() { return memory_ ? &*memory_ : nullptr; }
-  // The copy in memory from which the run starts; null if it does not.
+  // Returns the copy in memory from which the run starts; null if it starts from something else.
   const Checkpoint* copy() const { return memory_ ? memory_->found() : nullptr; }
   Position start() const {
     return copy() != nullptr ? copy()->manifest.position
@@ -67,15 +67,15 @@ class RunCheckpoints {
            : own_            ? own_->samples_seen()
                              : 0;
   }
-  // One line about the start of the run; "" without checkpoints.
+  // Returns one line about the start of the run; "" without checkpoints.
   std::string reason() const {
     if (!own_ && copy() != nullptr) return memory_->reason();
     const std::string own = own_ ? own_->reason() : "";
     if (!other_) return own;
     return other_->reason() + (own.empty() ? "" : "; " + own);
   }
-  // Collective. Gives the checkpoints the record of the run's adapters, if it has any. Throws on
-  // every rank, after it has left the group, if the one to load has other adapters.
+  // Gives the checkpoints the record of the run's adapters, if it has any. Throws on every rank,
+  // after it has left the group, if the checkpoint to load has other adapters. Collective.
   void UseAdapters(const Recipe& recipe, ProcessGroup& group) {
     if (!own_ && !other_) return;
     try {
@@ -105,14 +105,15 @@ class RunCheckpoints {
   std::optional<RunStart> other_;
 };
 
-// Reports where this attempt continues, unless copies in memory have reported it.
+// Reports the step after which this attempt continues, unless copies in memory have reported it.
 void ReportRestore(Progress& progress, RunCheckpoints& checkpoints, int64_t first_step) {
   if (checkpoints.copy() != nullptr) return;
   const MemoryCopies* const memory = checkpoints.memory();
   progress.RestoredFromDisk(first_step, memory == nullptr ? std::nullopt : memory->reached_step());
 }
 
-// Returns the maximum of each category over the ranks, because a pipeline's stages differ.
+// Returns the maximum of each category over the ranks, because the stages of a pipeline differ.
+// Collective.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
   constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gathered,
                                       &MemoryPlan::gradients,      &MemoryPlan::buckets,
@@ -134,7 +135,8 @@ MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
 
 class Trainer {
  public:
-  // Throws for most of what can be wrong with the input, before this rank makes others wait.
+  // Reads and checks the input. Throws for most errors of the input here, before other ranks wait
+  // for this rank.
   Trainer(const Recipe& recipe, const WorkerEnv& env);
 
   void Run(const WorkerEnv& env, const RankDevice& device);
@@ -183,7 +185,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
       monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
       hooks_(MakeTrainHooks(recipe, env)) {
   if (!data_.notice.empty()) log_.Warning(data_.notice);
-  // Throws if there are too few samples. This does not depend on where the run starts.
+  // Throws if there are too few samples, which does not depend on the step at which the run starts.
   FitToRun(recipe_.engine.scheduler, ScheduleFrom({}, env).total_steps);
 }
 
@@ -211,7 +213,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   checkpoints.UseAdapters(recipe_, group);
   Checkpointer* const checkpointer = checkpoints.own();
   const Schedule schedule = ScheduleFrom(checkpoints.start(), env);
-  std::optional<ActivationMeter> tensors;  // measures memory from before the model exists
+  std::optional<ActivationMeter> tensors;  // created before the model, to measure its memory too
   if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group,
@@ -259,7 +261,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
 
   const std::vector<int> lost = stale == nullptr ? std::vector<int>() : stale->Leave();
   for (const int rank : lost) progress_.Lost(rank);
-  run.group.Barrier();  // Finish would stop waiting for rank 0 earlier than Barrier
+  run.group.Barrier();  // needed because Finish waits for rank 0 for a shorter time
   group.Finish(lost);
 }
 
@@ -270,7 +272,7 @@ MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
     try {
       passes = MeasurePass(recipe_, data_.train->Fetch({&first, 1}));
     } catch (const TrainError& error) {
-      // kBadInput: the passes cannot be measured in advance.
+      // The error kBadInput only means that the passes cannot be measured in advance.
       if (error.code() != ExitCode::kBadInput) throw;
     }
   }

@@ -1,4 +1,4 @@
-// The micro-batches of a training run on this rank.
+// Makes the loader of a training run's micro-batches on this rank.
 #pragma once
 
 #include "trainer/config/recipe.h"
@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// Returns the options for replica `rank` of `ranks`, from the beginning of `schedule` to its last
-// step, on the CPU. Pure.
+// Returns the loader's options for replica `rank` of `ranks`, from the beginning of `schedule` to
+// its last step. The batches are on the CPU. Pure.
 BatchLoader::Options TrainBatchOptions(const Recipe& recipe, int64_t num_samples, int rank,
                                        int ranks, const Schedule& schedule);
 
-// Returns the loader of these batches on this rank's device. `data` must outlive it.
+// Returns the loader of the replica's micro-batches on this rank's device. `data` must outlive it.
 BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data,
                          const TrainingModel& training_model, const Schedule& schedule);
 

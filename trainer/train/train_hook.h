@@ -1,5 +1,5 @@
-// Interface for work between the steps of a training run: reports, checks, checkpoints. The hooks
-// are in trainer/train/hooks.
+// The interface for work between the steps of a training run, such as reports, checks and
+// checkpoints. trainer/train/hooks implements the hooks.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace dslaunch {
 
-// One concern of a run. The loop (train_loop.h) calls every hook at each of these points, in the
-// order of the list, on all ranks. A hook may run collectives if it runs the same ones on each
-// rank. Steps count from 1; a resumed run continues after the step of its checkpoint. An exception
-// of a hook ends the run.
+// One task of a run besides training. The loop (train_loop.h) calls every hook at each of these
+// points, in the order of the list, on all ranks. A hook may run collectives if it runs the same
+// collectives on each rank. Steps count from 1; a resumed run continues after the step of its
+// checkpoint. An exception of a hook ends the run.
 class TrainHook {
  public:
   virtual ~TrainHook() = default;
@@ -25,19 +25,19 @@ class TrainHook {
   virtual void AtStart(TrainRun&) {}
 
   virtual void BeforeStep(TrainRun&, int64_t /*step*/) {}
-  // Called when the step's work has been given to the device. On a CPU the work is done.
+  // Called when the step's work has been submitted to the device. On a CPU the work is complete.
   virtual void AfterSubmit(TrainRun&, int64_t /*step*/, const StepOutcome&) {}
   // Called with the steps whose results are available. On a CPU that is this step. On a GPU, which
-  // may still be busy, there are none, or all steps since the last call with results.
+  // may still be busy, `steps` is empty or has all steps since the last call that had results.
   virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
-  // After some steps, the same on all ranks, the ranks exchange their windows (window.h).
-  // BeforeExchange adds this rank's part, AfterExchange gets the combined result of the last
-  // `steps` steps.
+  // Called before and after the ranks exchange their windows (window.h), which happens after some
+  // steps, the same on all ranks. BeforeExchange adds this rank's part; AfterExchange receives the
+  // combined result of the last `steps` steps.
   virtual void BeforeExchange(TrainRun&, RankWindow& /*own*/) {}
   virtual void AfterExchange(TrainRun&, const AllWindows&, int64_t /*steps*/) {}
 
-  // Called after all of the above. Here a hook may set run.stop, to the same value on all ranks.
+  // Called last for each step. A hook may set run.stop here, to the same value on all ranks.
   virtual void AfterStep(TrainRun&, int64_t /*step*/) {}
 
   // Called after the last step, or after the step at which all ranks decided to stop.
@@ -46,8 +46,8 @@ class TrainHook {
 
 using TrainHooks = std::vector<std::unique_ptr<TrainHook>>;
 
-// Returns the hooks of this recipe in the order in which they are called. Called before this rank
-// connects to the others. Throws if a hook cannot write its file, or if the recipe contradicts
+// Returns the hooks of this recipe in the order in which they are called. Call this before this
+// rank connects to the others. Throws if a hook cannot write its file, or if the recipe contradicts
 // itself. Defined in trainer/train/hooks/make_hooks.cc.
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env);
 

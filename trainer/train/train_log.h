@@ -8,10 +8,10 @@
 
 namespace dslaunch {
 
-// Only rank 0 prints, for all ranks. Any rank may make the calls.
+// Prints lines on rank 0. Other ranks may make the same calls, which print nothing.
 class TrainLog {
  public:
-  // `level` is the engine configuration's log_level.
+  // `level` is the log_level of the engine configuration.
   TrainLog(int rank, EngineLogLevel level) : rank_(rank), level_(level) {}
 
   // Prints a result that the recipe requests, at any level.
@@ -25,7 +25,10 @@ class TrainLog {
     if (Prints(EngineLogLevel::kWarning)) PrintLine(line);
   }
 
-  bool prints_info() const { return Prints(EngineLogLevel::kInfo); }  // whether this rank prints
+  bool prints_info() const {
+    return Prints(EngineLogLevel::kInfo);
+  }  // whether Info() prints on
+     // this rank
 
  private:
   bool Prints(EngineLogLevel level) const { return rank_ == 0 && level_ <= level; }

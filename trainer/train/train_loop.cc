@@ -14,7 +14,8 @@ void Call(const TrainHooks& hooks, void (TrainHook::*event)(Parameters...), Trai
   for (const std::unique_ptr<TrainHook>& hook : hooks) (hook.get()->*event)(run, arguments...);
 }
 
-// Combines the ranks' losses to one number, and their stop requests to one decision.
+// Combines the ranks' losses into one number, and their stop requests into one decision.
+// Collective.
 AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps) {
   RankWindow own;
   own.stop = run.OwnStopRequest();
@@ -36,10 +37,10 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
   run.training_model.SetTrain(true);
   Call(hooks, &TrainHook::AtStart, run);
 
-  std::vector<StepOutcome> unread;  // outcomes that a GPU may still compute
+  std::vector<StepOutcome> unread;  // outcomes of the steps whose results have not been read
   int64_t step = schedule.first_step;
-  int64_t exchanged = step;  // the step after which the ranks last exchanged their windows
-  int64_t interval = 0;      // steps from there to the next exchange
+  int64_t exchanged = step;  // step after which the ranks last exchanged their windows
+  int64_t interval = 0;      // steps from the last exchange to the next
   while (step < schedule.total_steps && !run.stop) {
     ++step;
     Call(hooks, &TrainHook::BeforeStep, run, step);
@@ -48,14 +49,14 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
 
     const bool exchanges = schedule.ExchangesAfter(step) || step >= exchanged + interval;
     std::vector<StepInfo> results;
-    // Waiting for a GPU leaves it idle, so results are read only when they are needed.
+    // Waiting for a GPU leaves it idle, so results are read only when the ranks exchange them.
     if (exchanges || on_cpu) results = ReadSteps(run.training_model, std::exchange(unread, {}));
     Call(hooks, &TrainHook::AfterResults, run, step, results);
 
     if (exchanges) {
       const int64_t steps = step - std::exchange(exchanged, step);
       const double step_s = ExchangeWindows(run, hooks, steps).seconds / static_cast<double>(steps);
-      // An exchange makes the host wait for the GPU, so with GPUs exchanges are about a second
+      // An exchange makes the host wait for the GPU, so with GPUs the exchanges are about a second
       // apart.
       interval = StepsUntilExchange(interval, on_cpu ? step_s : step_s / 10);
     }

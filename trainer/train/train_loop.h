@@ -1,4 +1,4 @@
-// The loop over a run's optimizer steps.
+// Runs the loop over a run's optimizer steps.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Trains until the last step, or until all ranks know that one of them requests a stop (run.stop).
-// Destroys the hooks. Returns the last completed step. Collective. Throws kBadInput on all ranks if
-// training has diverged.
+// Trains until the last step, or until all ranks have agreed that one of them requests a stop
+// (run.stop). Destroys the hooks. Returns the last completed step. Collective. Throws kBadInput on
+// all ranks if training has diverged.
 int64_t TrainSteps(TrainRun& run, TrainHooks hooks);
 
 }  // namespace dslaunch

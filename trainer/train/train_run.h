@@ -1,4 +1,4 @@
-// A training run once its ranks are connected: the state that the train loop and its hooks share.
+// The state of a training run that the train loop and its hooks share once the ranks are connected.
 #pragma once
 
 #include <functional>
@@ -34,42 +34,44 @@ struct TrainRun {
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  ProcessGroup& group;  // the group of StaleTraining if there is one, else the replicas
+  ProcessGroup& group;  // group of StaleTraining if there is one, else the group of the replicas
   TrainingModel& training_model;
   Progress& progress;
-  Checkpointer* checkpointer;      // null if checkpoints are not saved
+  Checkpointer* checkpointer;      // null if the run does not save checkpoints
   MemoryCopies* memory = nullptr;  // null without run.memory_checkpoint
   std::string start_text = {};     // line about how the run starts; empty without checkpoints
-  int64_t samples_seen = 0;        // samples since the first step, before this run
+  int64_t samples_seen = 0;        // samples that earlier runs read since the first step
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // maximum over the ranks of each category
-  StaleTraining* stale = nullptr;  // null: without parallel.staleness
-  // Measures the memory of all tensors, from before the model was made; null: not measured.
+  StaleTraining* stale = nullptr;  // null without parallel.staleness
+  // Measures the memory of all tensors, including the model's. Null if memory is not measured.
   const ActivationMeter* tensors = nullptr;
 
-  StopDecision stop = {};        // the same on all ranks
-  int64_t bad_steps = 0;         // bad steps in a row, up to the last exchange (window.h)
-  Monitors* monitors = nullptr;  // on rank 0 if the recipe has monitors, else null
-  double data_wait_s = 0;        // time that steps waited for data; known at the end of training
+  StopDecision stop = {};        // the same value on all ranks
+  int64_t bad_steps = 0;         // number of bad steps in a row up to the last exchange (window.h)
+  Monitors* monitors = nullptr;  // null on ranks other than 0, and if the recipe has no monitors
+  double data_wait_s = 0;        // seconds that steps waited for data; set at the end of training
 
-  // Returns this rank's stop request. It is empty for a rank that the servers stop.
+  // Returns this rank's stop request. With parallel.staleness this is kNone on ranks that are not
+  // servers, because the servers decide when they stop.
   StopRequest OwnStopRequest() const;
   MemoryBytes Memory() const;
-  // Combines the windows of all ranks. Collective.
+  // Combines the windows of all ranks and returns the same result on each rank. Collective.
   AllWindows Exchange(const RankWindow& own) const;
 
-  // The following are collective. If a save fails, all ranks throw after they have left the group.
-  void Save(int64_t step);  // saves the state after `step` if there is a checkpointer
-  // Throws kBadInput on all ranks, after a save in the background has ended.
+  // The following functions are collective. If a save fails, all ranks throw after they have left
+  // the group.
+  void Save(int64_t step);  // saves the state after `step`; does nothing without a checkpointer
+  // Throws kBadInput on all ranks, after the end of a save that runs in the background.
   [[noreturn]] void LeaveDiverged(const Divergence& diverged);
-  void FinishSaving();  // waits for a save in the background; ends saving
-  // Evaluates the weights after `step`, as they would be saved. Prints the result after `prefix`
-  // and adds it to the metrics. Leaves the model in evaluation mode. A stop request ends the
-  // evaluation without a result.
+  void FinishSaving();  // waits for a save in the background, and ends saving
+  // Evaluates the weights after `step` as a checkpoint would save them. Prints the result after
+  // `prefix` and adds it to the metrics. Leaves the model in evaluation mode. A stop request ends
+  // the evaluation without a result.
   void EvaluateOnTestData(int64_t step, const std::string& prefix);
 
  private:
-  // Calls `action`. If it throws, leaves the group before the exception continues.
+  // Calls `action`. If it throws, leaves the group and rethrows.
   void LeaveOnFailure(const std::function<void()>& action);
 };
 

@@ -1,4 +1,4 @@
-// The model of a run in its engine: either whole on every rank, or cut into the stages of a
+// The model of a run in its engine: either whole on every rank, or divided into the stages of a
 // pipeline.
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace dslaunch {
 
-// One for each rank. One thread. Every rank makes the same calls, except for Forward unless
-// core().ForwardIsCollective().
+// Trains and runs this rank's part of a model. Each rank has one object, used by one thread. Every
+// rank makes the same calls, except for Forward if core().ForwardIsCollective() is false.
 class TrainingModel {
  public:
   virtual ~TrainingModel() = default;
@@ -30,59 +30,64 @@ class TrainingModel {
   const EngineCore& core() const { return const_cast<TrainingModel*>(this)->core(); }
   virtual const Model& model() const = 0;  // the model whose Loss is used
   Model& model() { return const_cast<Model&>(std::as_const(*this).model()); }
-  // This rank's part of the model, with the parameters of its stage under their names in the whole
-  // model.
+  // Returns this rank's part of the model. The parameters of its stage have their names in the
+  // whole model.
   virtual const torch::nn::Module& module() const = 0;
-  virtual int64_t total_parameters() const = 0;  // elements in the whole model
+  virtual int64_t total_parameters() const = 0;  // number of elements of all parameters of the
+                                                 // whole model
   void SetTrain(bool on) { core().SetTrain(on); }
 
-  // The ranks among which the samples are divided. Ranks of one replica get the same samples.
+  // Returns the group of ranks among which the samples are divided. Ranks of one replica get the
+  // same samples.
   const ProcessGroup& replicas() const { return core().ranks().data(); }
   bool is_last_stage() const {
     return core().ranks().place().stage == core().ranks().mesh().pipeline - 1;
   }
-  // Whether this rank is the one in its replica whose results count.
+  // Returns whether this rank's results count. In each replica, one rank's results count.
   bool counts() const { return is_last_stage() && core().ranks().place().part == 0; }
 
   struct Step {
     uint64_t seed = 0;  // seed of the run
     int64_t number = 0;
-    StepTimes* times = nullptr;  // sums to which the step's times are added, except data time
-    // Factor of the sum of a micro-batch's losses over its targets; nullopt: the mean is used
-    // instead.
+    StepTimes* times = nullptr;  // sums to which the step's times are added, except the time of
+                                 // reading data
+    // Factor of the sum of a micro-batch's losses over its targets. If nullopt, the mean over the
+    // targets is used instead.
     std::optional<double> target_weight = {};
   };
   // Makes an optimizer step on core().accumulation_steps() micro-batches of this replica. Returns
-  // their mean loss, a scalar in fp64 on the device that computed it; the mean of the results over
-  // the ranks is the loss of the step.
+  // their mean loss, a scalar in fp64 on the device that computed it. The loss of the step is the
+  // mean of the results over the ranks.
   virtual at::Tensor Train(const Step& step, const std::function<Batch()>& next) = 0;
 
-  // Returns the model's output in the mode that was set last, without gradients: what model().Loss
-  // takes, which is a part of the output if the model is cut over the tensor axis.
+  // Returns the model's output in the mode that was set last, without gradients. Pass it to
+  // model().Loss. If the model is divided over the tensor axis, the output is a part of the whole
+  // output.
   virtual at::Tensor Forward(const at::Tensor& inputs) = 0;
-  // Returns the whole output for an output of Forward. Collective over the tensor axis.
+  // Returns the whole output that belongs to `output`, a result of Forward. Collective over the
+  // tensor axis.
   at::Tensor WholeOutput(const at::Tensor& output) const {
     return core().ranks().tensor() == nullptr ? output : model().WholeOutput(output);
   }
 };
 
-// `model` is this rank's part of a model that is not cut into stages. `ranks` has no cut yet.
-// `deferred`: see Initialize.
+// Makes the model of a run without pipeline. `model` is this rank's part over the tensor axis, or
+// the whole model. `ranks` must not be divided yet. `deferred`: see Initialize.
 std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
                                                       std::shared_ptr<Model> model,
                                                       std::shared_ptr<MeshGroups> ranks,
                                                       InitRecording* deferred);
 
-// `model` was constructed under `deferred`, and is this rank's part over the tensor axis, with all
-// stages. `ranks` has no cut yet. `layer_costs`: see CutModel.
+// Makes this rank's stage of a pipeline. `model` was constructed under `deferred`, and is this
+// rank's part over the tensor axis, with all stages. `ranks` must not be divided yet.
+// `layer_costs`: see CutModel.
 std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
                                                          std::shared_ptr<Model> model,
                                                          InitRecording deferred,
                                                          const std::vector<double>& layer_costs,
                                                          std::shared_ptr<MeshGroups> ranks);
 
-// Returns the number of elements of the parameters of the whole model, of which `model` may be a
-// part.
+// Returns the number of elements of the parameters of the whole model. `model` may be a part of it.
 int64_t CountWholeParameters(const Model& model);
 
 }  // namespace dslaunch

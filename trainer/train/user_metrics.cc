@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostSums = size_t{1} << 20;  // limit of one metric's sums
+constexpr size_t kMostSums = size_t{1} << 20;  // limit on the number of sums of one metric
 
 void AddSums(const PluginPart& part, const Metric& metric, const at::Tensor& output,
              const at::Tensor& targets, std::vector<double>& sums) {
@@ -58,7 +58,7 @@ EvaluationResults UserMetrics::Evaluation::Results(const ProcessGroup& group) co
   EvaluationResults results;
   if (sums_.empty()) return results;
   ThrowFirstFailure(GatherTexts(group, failure_));
-  std::vector<double> counts;  // ranks that computed no output have none
+  std::vector<double> counts;  // number of sums of each metric; 0 on ranks that computed no output
   for (const std::vector<double>& sums : sums_) counts.push_back(static_cast<double>(sums.size()));
   const std::vector<std::vector<double>> of_ranks = GatherNumbers(group, counts);
   for (size_t i = 0; i < sums_.size(); ++i) {

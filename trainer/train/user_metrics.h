@@ -1,4 +1,4 @@
-// Metrics from users' shared libraries (dslaunch/plugin.h) that evaluations compute.
+// Computes metrics of users' shared libraries (dslaunch/plugin.h) in evaluations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,27 +17,28 @@ namespace dslaunch {
 
 class UserMetrics {
  public:
-  // Loads the libraries, which then stay loaded. Throws TrainError kBadInput, naming the library.
+  // Loads the libraries, which are never unloaded. Throws TrainError kBadInput, naming the library.
   explicit UserMetrics(const std::vector<MetricConfig>& configs);
 
-  // The sums of one evaluation. An error of a metric is kept until Results, so that no rank waits
-  // for another in vain.
+  // The sums of one evaluation. An error of a metric is kept until Results(), because other ranks
+  // would otherwise wait for this rank until a timeout.
   class Evaluation {
    public:
     explicit Evaluation(const UserMetrics& metrics)
         : metrics_(metrics), sums_(metrics.metrics_.size()) {}
 
-    // Whether there are metrics; they read the model's output.
+    // Returns whether there are metrics. If so, Add() needs the model's output.
     bool any() const { return !sums_.empty(); }
     void Add(const at::Tensor& output, const at::Tensor& targets);
     // Returns the results over all ranks. Collective. Throws TrainError kBadInput on all ranks if a
-    // metric has failed on one.
+    // metric has failed on one of them.
     EvaluationResults Results(const ProcessGroup& group) const;
 
    private:
     const UserMetrics& metrics_;
-    std::vector<std::vector<double>> sums_;  // sums of each metric; empty before the first addition
-    std::string failure_;                    // text from FailureOf, or empty
+    std::vector<std::vector<double>> sums_;  // sums of each metric; a metric's sums are empty
+                                             // before the first addition
+    std::string failure_;                    // text from FailureOf; empty if no metric has failed
   };
 
  private:

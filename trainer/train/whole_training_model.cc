@@ -18,13 +18,14 @@
 namespace dslaunch {
 namespace {
 
-// The module that the engine runs in place of the model.
+// Runs the model with seeds and recomputation. The engine runs this module instead of the model.
 class SeededForward : public torch::nn::Module {
  public:
   SeededForward(std::shared_ptr<Model> model, int64_t parts)
       : model_(std::move(model)), recomputes_(parts > 0), runner_(*model_, parts) {}
 
-  // If the model has Layers(), each gets a seed of its own from `seed` in training.
+  // Returns the model's output. In training, each of the model's Layers() gets a seed derived from
+  // `seed`.
   at::Tensor forward(const at::Tensor& inputs, std::optional<uint64_t> seed) {
     const bool trains = model_->is_training() && at::GradMode::is_enabled();
     const bool by_layers = trains && runner_.knows_layers() && (seed || recomputes_);
@@ -64,7 +65,7 @@ class WholeTrainingModel : public TrainingModel {
     for (int64_t part = 0; part < parts; ++part) {
       const Batch batch = next();
       const uint64_t seed = MicroBatchSeed(step.seed, step.number, part, replicas().rank());
-      at::manual_seed(seed);  // seed for a model without known layers
+      at::manual_seed(seed);  // used by models whose layers are not known
       sum += TrainMicroBatch(batch, step, seed);
     }
     return sum;
@@ -76,7 +77,8 @@ class WholeTrainingModel : public TrainingModel {
   }
 
  private:
-  // Returns the micro-batch's part of the step's loss (see Train).
+  // Returns the micro-batch's part of the step's loss (see Train), after its backward pass and
+  // update.
   at::Tensor TrainMicroBatch(const Batch& batch, const Step& step, std::optional<uint64_t> seed) {
     const at::Tensor loss = Loss(step, batch, seed);
     {
@@ -98,8 +100,8 @@ class WholeTrainingModel : public TrainingModel {
     return model_->Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
   }
 
-  // The seed of the first micro-batch is used for the whole step and all layers, because a recorded
-  // graph cannot contain a seed.
+  // Makes a step by a recorded graph. The seed of the first micro-batch is used for the whole step
+  // and all layers, because a recorded graph cannot contain seeds.
   at::Tensor TrainGraphed(const Step& step, const std::function<Batch()>& next) {
     std::vector<at::Tensor> inputs;
     for (int64_t part = 0; part < engine_.core().accumulation_steps(); ++part) {

@@ -9,11 +9,11 @@ namespace dslaunch {
 namespace {
 
 constexpr double kExchangeEveryS = 0.1;
-constexpr int64_t kMostSteps = 10'000;  // used if a step takes no measurable time
+constexpr int64_t kMostSteps = 10'000;  // limit, needed if a step takes no measurable time
 
 }  // namespace
 
-// Counts of bytes and steps stay far below 2^53, where doubles are exact.
+// Converts counts to doubles exactly, because counts of bytes and steps are far below 2^53.
 std::vector<double> RankWindow::Numbers() const {
   const Divergence none;
   const Divergence& first = diverged ? *diverged : none;

@@ -1,4 +1,4 @@
-// Numbers that the ranks exchange after some of the steps, and their combination. Pure.
+// The numbers that the ranks exchange after some of the steps, and their combination. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,57 +11,62 @@
 
 namespace dslaunch {
 
-// Number of bad steps in a row that end training: steps with a non-finite loss, or without an
-// update that a lower loss scale could make possible.
+// The number of bad steps in a row that ends training. A bad step has a non-finite loss, or makes
+// no update although a lower loss scale could make one possible.
 inline constexpr int64_t kMostBadSteps = 5;
 
-// Where training went wrong: a loss that is nan or infinite, or steps in a row without an update.
+// The point at which training diverged: a loss that is NaN or infinite, or several steps in a row
+// without an update.
 struct Divergence {
-  int64_t step = 0;  // the first bad step
+  int64_t step = 0;  // first bad step
   int rank = 0;
-  double loss = 0;    // loss in that step; if it is finite, the gradients were not
-  int64_t steps = 0;  // skipped steps in a row; 0: not skipped, so the weights are lost
+  double loss = 0;    // loss in that step; if it is finite, the gradients were not finite
+  int64_t steps = 0;  // number of skipped steps in a row; 0 if the step was not skipped, so that
+                      // the weights are lost
 };
 
 // One rank's report on the steps since the last exchange.
 struct RankWindow {
-  double loss = 0;     // sum over the steps
-  double seconds = 0;  // duration of the steps
+  double loss = 0;     // sum of the losses of the steps
+  double seconds = 0;  // total duration of the steps
   std::optional<Divergence> diverged;
-  int64_t bad_steps = 0;  // bad steps in a row, up to the newest step (kMostBadSteps)
+  int64_t bad_steps = 0;  // number of bad steps in a row, up to the newest step (kMostBadSteps)
   StopRequest stop = StopRequest::kNone;
   MemoryBytes memory;
-  double flops = 0;  // operations counted on this rank, or 0
+  double flops = 0;  // operations counted on this rank; 0 if not counted
 
-  // Converts to and from numbers for a collective, always kNumbers of them.
+  // Convert a window to and from kNumbers numbers for a collective.
   static constexpr int64_t kNumbers = 16;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
 };
 
-// The combined result of an exchange, bit by bit the same on all ranks.
+// The combined result of an exchange, identical in every bit on all ranks.
 struct AllWindows {
-  double loss = 0;     // sum over the steps of the mean over the ranks
-  double seconds = 0;  // seconds of rank 0
-  // The earliest divergence; if several ranks report it, the lowest rank with a non-finite loss.
+  double loss = 0;     // sum over the steps of the mean loss over the ranks
+  double seconds = 0;  // duration of the steps on rank 0
+  // Earliest divergence. If several ranks report it, the lowest rank with a non-finite loss.
   std::optional<Divergence> diverged;
-  int64_t bad_steps = 0;  // largest number of any rank
+  int64_t bad_steps = 0;  // maximum over the ranks
   StopDecision stop;
   MemoryBytes memory;  // maximum over the ranks of each category
-  double flops = 0;    // sum over the ranks
+  double flops = 0;    // sum of the ranks' operations
 };
 
-// `ranks`, by rank, is not empty.
+// Combines the windows of all ranks. Precondition: `ranks` has an entry for each rank, and is not
+// empty.
 AllWindows Combine(const std::vector<RankWindow>& ranks);
 
-// "the loss of rank 1 is nan at step 3"
-// "training has diverged: the loss of rank 1 is nan at step 3, and 5 steps in a row made no update"
+// Returns a sentence about the divergence:
+//   "the loss of rank 1 is nan at step 3"
+//   "training has diverged: the loss of rank 1 is nan at step 3, and 5 steps in a row made no
+//   update"
 std::string DivergenceMessage(const Divergence& diverged);
 
-// Returns the number of steps until the next exchange, so that there is one about every 100 ms:
-// each costs a round trip, and a stop request waits for the next one. `last` is the previous
-// number. The result is at most twice `last`, because a single measurement may be wrong. `step_s`
-// is the mean time of the steps since the last exchange.
+// Returns the number of steps until the next exchange, so that there is an exchange about every 100
+// ms. Each exchange costs a round trip, and a stop request waits for the next exchange. `last` is
+// the previous number. The result is at most twice `last`, because a single measurement may be
+// wrong. `step_s` is the mean duration of the steps since the last exchange.
 int64_t StepsUntilExchange(int64_t last, double step_s);
 
 }  // namespace dslaunch

@@ -16,17 +16,19 @@ class BreakdownHook : public TrainHook {
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
-    constexpr int64_t kEvery = 10;  // used if steps_per_print is 0
+    constexpr int64_t kEvery = 10;  // interval in steps if steps_per_print is 0
     const int64_t every = run.schedule.print_every > 0 ? run.schedule.print_every : kEvery;
     due_ |= step % every == 0;
-    if (!due_ || sum_.steps == 0) return;  // a GPU's times arrive with its results
+    if (!due_ || sum_.steps == 0)
+      return;  // without steps, results of the GPU have not been read
+               // yet
     due_ = false;
     run.log.Result(BreakdownLine(step, sum_.times, sum_.compute_s, sum_.seconds, sum_.steps));
     sum_ = {};
   }
 
  private:
-  // The times of the steps since the last line.
+  // Sums of the times of the steps since the last line.
   struct Sum {
     PhaseTimes times;
     double compute_s = 0;
@@ -34,7 +36,7 @@ class BreakdownHook : public TrainHook {
     int64_t steps = 0;
   };
   Sum sum_;
-  bool due_ = false;  // whether a line is to be printed
+  bool due_ = false;  // true if the next results are printed
 };
 
 }  // namespace

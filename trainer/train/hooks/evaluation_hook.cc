@@ -6,7 +6,8 @@ namespace {
 
 class EvaluationHook : public TrainHook {
  public:
-  // Skips the last step, because every run ends with an evaluation (train.cc).
+  // Evaluates on the test data. Skips the last step, because every run ends with an evaluation
+  // (train.cc).
   void AfterStep(TrainRun& run, int64_t step) override {
     if (!run.schedule.EvaluatesAfter(step) || step == run.schedule.total_steps) return;
     if (run.stop || run.data.test == nullptr) return;

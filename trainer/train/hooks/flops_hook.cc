@@ -12,7 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// "dslaunch::(anonymous namespace)::AttentionImpl" -> "Attention"
+// Returns the class name of `module`: "dslaunch::(anonymous namespace)::AttentionImpl" ->
+// "Attention".
 std::string TypeName(const torch::nn::Module& module) {
   std::string name = module.name();
   if (const size_t colons = name.rfind("::"); colons != std::string::npos) {
@@ -38,7 +39,7 @@ void WriteFile(const FlopsProfilerConfig& config, const std::string& text) {
                                       " cannot be written: " + std::strerror(errno));
 }
 
-// Prints the profile with the rows of `module`.
+// Prints or writes the profile with a row for each part of `module`.
 void ReportFlops(const FlopsProfilerConfig& config, const torch::nn::Module& module,
                  const std::vector<ForwardOp>& operators, FlopsProfile profile) {
   std::vector<ModuleRow> rows = {RowOf("", module)};
@@ -81,15 +82,15 @@ class FlopsHook : public TrainHook {
   bool IsReported(int64_t step) const { return report_ && step == report_->profile_step; }
 
   const std::optional<FlopsProfilerConfig> report_;
-  std::optional<ForwardMeter> meter_;  // meter of the counted step
-  double own_flops_ = 0;               // operations of this run's first step
+  std::optional<ForwardMeter> meter_;  // counts the operations of one step
+  double own_flops_ = 0;               // operations of this rank in the first step of the run
 };
 
 }  // namespace
 
 std::unique_ptr<TrainHook> MakeFlopsHook(const Recipe& recipe, const WorkerEnv& env) {
   const std::optional<FlopsProfilerConfig>& report = recipe.engine.monitors.flops_profiler;
-  // An output file that cannot be written is an error before training starts.
+  // The file is created now, so that an unwritable file is reported before training starts.
   if (report && env.rank == 0 && !report->output_file.empty()) WriteFile(*report, "");
   return std::make_unique<FlopsHook>(report);
 }

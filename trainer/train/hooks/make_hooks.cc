@@ -6,7 +6,8 @@
 namespace dslaunch {
 
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
-  // This hook is made first, because of several errors the first in this order is reported.
+  // The replica check is made first, because the first maker that throws decides which error is
+  // reported.
   std::unique_ptr<TrainHook> replica_check = MakeReplicaCheckHook(recipe);
   std::unique_ptr<TrainHook> flops = MakeFlopsHook(recipe, env);
   std::unique_ptr<TrainHook> profile = MakeProfileHook(recipe, env);
@@ -25,7 +26,9 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   add(MakeEndReportHook());
   add(std::move(replica_check));
   const ParallelConfig& parallel = recipe.engine.parallel;
-  if (parallel.staleness && env.rank >= parallel.servers) return hooks;  // such a rank only trains
+  if (parallel.staleness && env.rank >= parallel.servers)
+    return hooks;  // a rank that is not a
+                   // server only trains
   if (parallel.staleness) add(MakeMeetHook());
   add(MakeMemoryHook(recipe, env));
   add(MakeCheckpointHook(recipe));

@@ -18,26 +18,27 @@ class MemoryHook : public TrainHook {
     on_ = HasRoomForCopies(run, env_);
   }
 
-  // Waits for the copy before this rank contributes to the step after which others begin their next
-  // copy. Until that step the others still keep the copy before the one that this rank is making.
+  // Waits for this rank's copy before the step after which other ranks begin their next copy. Until
+  // then, the other ranks keep the copy before the one that this rank is making.
   void BeforeStep(TrainRun& run, int64_t step) override {
     if (on_ && step == last_ + std::max<int64_t>(every_ - 1, 1)) run.memory->Wait();
   }
 
-  // run.progress counts samples only when ranks exchange their results, so they are counted here.
+  // Counts the samples here, because run.progress counts them only when ranks exchange their
+  // results.
   void AfterSubmit(TrainRun& run, int64_t step, const StepOutcome& outcome) override {
     samples_ += outcome.info.samples;
-    // On a CPU only the checksum remains to be computed. Waiting for it here ensures that at most
-    // `every_` steps can be lost.
+    // On a CPU, only the checksum of the copy remains to be computed. Waiting for it here ensures
+    // that at most `every_` steps can be lost.
     if (on_ && step == last_ + 1 && run.group.device().is_cpu()) run.memory->Wait();
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
     if (on_) run.memory->NoteStep(step);
-    // A copy of a state that has diverged could replace the last good one.
+    // A copy of a diverged state could replace the last good copy.
     if (!on_ || step % every_ != 0 || run.bad_steps > 0) return;
-    // A rank that trains without waiting may be some steps ahead of others, whose copies may not be
-    // complete.
+    // A rank that trains without waiting may be some steps ahead of other ranks, whose copies may
+    // not be complete.
     if (run.recipe.engine.TrainsApart()) {
       run.memory->Wait();
       run.group.Barrier();
@@ -64,7 +65,7 @@ class MemoryHook : public TrainHook {
   const int64_t every_;
   const WorkerEnv env_;
   bool on_ = false;
-  int64_t last_ = -1;  // step of the last copy; -1: none yet
+  int64_t last_ = -1;  // step of the last copy; -1 before the first copy
   int64_t samples_ = 0;
 };
 

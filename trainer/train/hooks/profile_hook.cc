@@ -29,7 +29,7 @@ class ProfileHook : public TrainHook {
   void AtEnd(TrainRun&) override { profiler_.Finish(); }
 
  private:
-  // Returns the number of the step in this run, from 0.
+  // Returns the index of the step in this run, from 0.
   static int64_t Index(const TrainRun& run, int64_t step) {
     return step - run.schedule.first_step - 1;
   }
@@ -46,7 +46,7 @@ class ProfileHook : public TrainHook {
   }
 
   const TrainRun* run_ = nullptr;
-  ActivationMeter meter_;  // measures from before the model exists
+  ActivationMeter meter_;  // created before the model, to measure its memory too
   StepProfiler profiler_;
 };
 

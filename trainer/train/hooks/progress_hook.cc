@@ -30,7 +30,7 @@ class ProgressHook : public TrainHook {
   }
 
  private:
-  bool known_ = false;  // whether the step's outcome is known
+  bool known_ = false;  // true if the step's outcome has been read
 };
 
 }  // namespace

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Hashes the parameters that `counts` accepts; null: all.
+// Returns a hash of the parameters whose names `counts` accepts; all parameters if `counts` is
+// null.
 uint64_t HashOfWeights(const torch::nn::Module& module, uint64_t seed,
                        const std::function<bool(const std::string&)>& counts) {
   uint64_t hash = seed;
@@ -21,7 +22,7 @@ uint64_t HashOfWeights(const torch::nn::Module& module, uint64_t seed,
   return hash;
 }
 
-// Collective. Throws if the ranks of `group` have different hashes.
+// Throws if the ranks of `group` have different hashes. Collective.
 void Compare(const ProcessGroup& group, uint64_t own, int64_t step, int64_t equal_step) {
   const at::Tensor all = group.AllGather(at::tensor(static_cast<int64_t>(own), at::kLong));
   std::vector<uint64_t> hashes;
@@ -55,7 +56,7 @@ class ReplicaCheckHook : public TrainHook {
 
  private:
   const int64_t every_;
-  int64_t equal_step_ = 0;  // the last one after which the ranks' weights were the same
+  int64_t equal_step_ = 0;  // last step after which the ranks' weights were equal
 };
 
 }  // namespace
