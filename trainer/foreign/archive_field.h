@@ -1,4 +1,5 @@
-// One value of a torch.save archive with its path, so that every error names the file and the key.
+// Reads values of a torch.save archive together with their paths, so that every error names the
+// file and the key.
 #pragma once
 
 #include <cstdint>
@@ -12,45 +13,46 @@
 
 namespace dslaunch {
 
-// A value and its key. The archive must outlive this. Functions that return a value of a type throw
-// kBadInput for a value of another type, "FILE: KEY.KEY[2] is not ...".
+// A value of an archive and its key. The archive must outlive this object. Functions that return a
+// value of a given type throw kBadInput if the value has another type: "FILE: KEY.KEY[2] is not
+// ...".
 class ArchiveField {
  public:
-  // The root of the archive.
+  // Starts at the root of the archive.
   explicit ArchiveField(const TorchArchive& archive) : archive_(&archive), value_(archive.root()) {}
 
   PickleValue value() const { return value_; }
-  const std::string& key() const { return key_; }  // "optimizer_state_dict.zero_stage"
+  const std::string& key() const { return key_; }  // such as "optimizer_state_dict.zero_stage"
   const TorchArchive& archive() const { return *archive_; }
 
-  // Whether the value is a dict, or a tuple or list.
+  // IsDict() returns whether the value is a dict; IsSequence() whether it is a tuple or a list.
   bool IsDict() const { return value_.type() == PickleType::kDict; }
   bool IsSequence() const;
-  // Returns the value of a key of a dict or of an object's state; nullopt if there is none, or it
-  // is None.
+  // Returns the value of a key of a dict or of an object's state; nullopt if the key is missing or
+  // its value is None.
   std::optional<ArchiveField> Find(std::string_view key) const;
   std::optional<ArchiveField> Find(int64_t key) const;
-  // Like Find(), but throws if there is none.
+  // Returns the value of a key like Find(), but throws if the key is missing or its value is None.
   ArchiveField At(std::string_view key) const;
-  // The items of a tuple or list.
+  // Returns the items of a tuple or list.
   std::vector<ArchiveField> Items() const;
-  // The entries of a dict, in its order. Throws kBadInput if a key is not a text.
+  // Returns the entries of a dict, in the dict's order. Throws kBadInput if a key is not a text.
   std::vector<std::pair<std::string, ArchiveField>> Entries() const;
 
-  int64_t Count() const;  // returns an int; it must be at least 0
+  int64_t Count() const;  // an int; must be at least 0
   bool Bool() const;
   std::string Text() const;
-  // Returns an int, a float, or the element of a tensor that has only one, in any of the common
-  // dtypes. nullopt if the value is something else.
+  // Returns an int, a float, or the element of a tensor that has only one element, in any of the
+  // common dtypes. nullopt if the value is something else. Number() throws instead.
   std::optional<double> FindNumber() const;
   double Number() const;
-  int64_t Updates() const;  // returns a number of updates in any of these forms
-  // Returns the value if it is an int, or the only int among the arguments of an object, as in an
-  // enum.
+  int64_t Updates() const;  // a number of updates, in any form that FindNumber() accepts
+  // Returns the value if it is an int. For an object, such as an enum, returns the only int among
+  // its arguments.
   int64_t EnumValue() const;
   // Returns the sizes in a torch.Size, a tuple or a list.
   std::vector<int64_t> Shape() const;
-  // Returns the value as a tensor; nullopt for other values.
+  // Returns the value as a tensor; nullopt for other values. Tensor() throws instead.
   std::optional<ArchivedTensor> FindTensor() const { return archive_->Tensor(value_); }
   ArchivedTensor Tensor() const;
 

@@ -25,21 +25,21 @@ bool FitsInto(const TensorBlock& block, const std::vector<int64_t>& shape) {
   return true;
 }
 
-// Returns the number of leading dimensions, at most `dims`, up to the last one that the block does
-// not span; 0 if it spans them all.
+// Returns how many of the first `dims` dimensions lie before or at the last dimension that the
+// block does not span; 0 if the block spans them all.
 size_t CutDims(const TensorBlock& block, const std::vector<int64_t>& shape, size_t dims) {
   while (dims > 0 && block.sizes[dims - 1] == shape[dims - 1]) --dims;
   return dims;
 }
 
 // The positions of a block in the first dimensions of a tensor, in row-major order, as runs of
-// consecutive indices.
+// consecutive indices of equal length.
 struct Runs {
   std::vector<int64_t> begins;
   int64_t length = 0;
 };
 
-// Returns the runs in the first `dims` dimensions; nullopt if there are more than `most`.
+// Returns the runs in the first `dims` dimensions; nullopt if there are more than `most` runs.
 std::optional<Runs> RunsOf(const TensorBlock& block, const std::vector<int64_t>& shape, size_t dims,
                            size_t most) {
   const size_t cut = CutDims(block, shape, dims);
@@ -63,8 +63,9 @@ std::optional<Runs> RunsOf(const TensorBlock& block, const std::vector<int64_t>&
   return runs;
 }
 
-// Returns slices with rows of the dimensions from `dims` on; nullopt if they do not tile the tensor
-// or are too many. If `dims` is the number of dimensions, each slice is contiguous.
+// Returns slices whose rows are the dimensions from `dims` on; nullopt if the slices do not tile
+// the tensor or are too many. If `dims` is the number of dimensions, each slice is contiguous.
+// `used` has the indices of the blocks that have elements.
 std::optional<std::vector<BlockSlice>> SlicesAt(size_t dims, const std::vector<int64_t>& shape,
                                                 const std::vector<TensorBlock>& blocks,
                                                 const std::vector<size_t>& used) {
@@ -77,7 +78,7 @@ std::optional<std::vector<BlockSlice>> SlicesAt(size_t dims, const std::vector<i
     const std::optional<Runs> runs = RunsOf(block, shape, dims, kMaxBlockSlices - slices.size());
     if (!runs) return std::nullopt;
     const int64_t row = flat ? elements : block.sizes[dims] * inner;
-    const int64_t width = flat ? 1 : row;  // elements of each index
+    const int64_t width = flat ? 1 : row;  // number of elements of one index
     Shard shard = Shard::Whole(elements);
     if (!flat) shard = {block.offsets[dims] * inner, row, shape[dims] * inner, 0, 0};
     int64_t in_block = 0;
@@ -104,10 +105,10 @@ std::optional<std::vector<BlockSlice>> SlicesAt(size_t dims, const std::vector<i
 BlockSlices SlicesOf(const std::vector<int64_t>& shape, const std::vector<TensorBlock>& blocks) {
   const std::optional<int64_t> elements = NumElements(shape);
   if (!elements) return {{}, "has a shape that is too large"};
-  std::vector<size_t> used;  // blocks with elements
-  int64_t left = *elements;  // elements that no block has covered yet
+  std::vector<size_t> used;  // indices of the blocks that have elements
+  int64_t left = *elements;  // number of elements that no block has covered yet
   size_t cut = 0;            // number of dimensions up to the last one that a block cuts
-  bool flat = true;          // whether each block is one run of elements
+  bool flat = true;          // true if each block is one run of elements
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (!FitsInto(blocks[i], shape)) return {{}, "has a block beyond its shape"};
     const int64_t size = *elements == 0 ? 0 : Product(blocks[i].sizes, 0, shape.size());

@@ -37,7 +37,7 @@ struct RankFile {
   bool optimizer = false;
 };
 
-// Parses "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt".
+// Parses a name such as "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"; nullopt for other names.
 std::optional<RankFile> ParseRankFile(std::string_view name) {
   RankFile file;
   file.bf16 = Skip(kBf16, &name);
@@ -52,7 +52,8 @@ std::optional<RankFile> ParseRankFile(std::string_view name) {
   return file;
 }
 
-// Parses "mp_rank_00_model_states.pt"; returns the tensor-parallel rank.
+// Parses a name such as "mp_rank_00_model_states.pt". Returns the tensor-parallel rank; nullopt for
+// other names.
 std::optional<int64_t> ParseModelFile(std::string_view name) {
   if (!Skip(kTensorRank, &name)) return std::nullopt;
   const auto tensor_rank = SkipNumber(&name);

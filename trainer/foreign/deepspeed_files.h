@@ -9,27 +9,33 @@
 namespace dslaunch {
 
 struct DeepSpeedFiles {
-  std::string model;                         // mp_rank_00_model_states.pt; empty if there is none
-  std::map<int64_t, std::string> models;     // at stage 3: the file of each rank
-  std::map<int64_t, std::string> optimizer;  // at stages 1 to 3: the file of each rank
-  std::map<int64_t, std::string> bf16_optimizer;  // files whose names begin with bf16_
+  std::string model;                         // mp_rank_00_model_states.pt; empty if the file is
+                                             // missing
+  std::map<int64_t, std::string> models;     // file of each rank at stage 3
+  std::map<int64_t, std::string> optimizer;  // file of each rank at stages 1 to 3
+  std::map<int64_t, std::string> bf16_optimizer;  // the same for files whose names begin with bf16_
   std::string
-      tensor_parallel;  // a file of a tensor-parallel rank other than 0; empty if there is none
+      tensor_parallel;  // file of a tensor-parallel rank other than 0; empty if there is none
 
-  // Whether each rank has a model file of its own.
+  // Returns whether each rank has a model file of its own.
   bool partitioned() const { return model.empty() && !models.empty(); }
-  // Returns the model file, or the first rank's; empty if there is none.
+  // Returns the model file, or the first rank's model file if each rank has one; empty if there is
+  // none.
   std::string first_model() const { return partitioned() ? models.begin()->second : model; }
 };
 
-std::string DeepSpeedModelFile(int64_t rank);                 // at stage 3
-std::string DeepSpeedOptimizerFile(int64_t rank, bool bf16);  // at stages 1 to 3
+std::string DeepSpeedModelFile(int64_t rank);                 // name of a rank's model file at
+                                                              // stage 3
+std::string DeepSpeedOptimizerFile(int64_t rank, bool bf16);  // name of a rank's optimizer file at
+                                                              // stages 1 to 3
 
-// Sorts the names of a folder's files; others are ignored. Throws kBadInput, naming `folder` and
-// the file, for layouts that are not read: experts, layer files of a pipeline. Pure.
+// Sorts the names of a folder's files into their kinds, and ignores other names. Throws kBadInput,
+// naming `folder` and the file, for layouts that cannot be read: experts, and layer files of a
+// pipeline. Pure.
 DeepSpeedFiles SortDeepSpeedFiles(const std::vector<std::string>& names, const std::string& folder);
 
-// Whether `name` can be a file of a DeepSpeed checkpoint, also of one that is not read.
+// Returns whether `name` can be a file of a DeepSpeed checkpoint, including layouts that cannot be
+// read.
 bool IsDeepSpeedFile(const std::string& name);
 
 }  // namespace dslaunch

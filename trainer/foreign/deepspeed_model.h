@@ -1,4 +1,4 @@
-// Reads the parts of DeepSpeed's files of model and optimizer states that are alike at all stages.
+// Reads the parts of DeepSpeed's model and optimizer files that are the same at all stages.
 #pragma once
 
 #include <cstdint>
@@ -18,43 +18,44 @@ struct NamedShape {
 };
 
 struct DeepSpeedModel {
-  std::vector<std::vector<NamedShape>> groups;  // param_shapes: trained parameters by group
-  std::vector<NamedShape> frozen;               // frozen_param_shapes, which stage 3 needs
+  std::vector<std::vector<NamedShape>> groups;  // trained parameters by group (param_shapes)
+  std::vector<NamedShape> frozen;               // frozen parameters, which stage 3 needs
+                                                // (frozen_param_shapes)
   int64_t stage = 0;                            // ZeRO stage in ds_config
-  bool bf16 = false;                            // whether ds_config enables bf16
-  int64_t world_size = 0;                       // data-parallel ranks; 0 if not known
-  bool reordered = false;                       // round_robin_gradients of ds_config
-  bool has_schedule = false;                    // lr_scheduler counts updates
-  int64_t hysteresis = 2;                       // initial value for fp16
+  bool bf16 = false;                            // true if ds_config enables bf16
+  int64_t world_size = 0;                       // number of data-parallel ranks; 0 if not known
+  bool reordered = false;                       // value of round_robin_gradients in ds_config
+  bool has_schedule = false;                    // true if lr_scheduler counts updates
+  int64_t hysteresis = 2;                       // initial hysteresis of the loss scaler for fp16
 };
 
-// Reads a model file except for `module`, and sets position, optimizer, dtype, client state and
-// notes of the plan. Throws kBadInput, also for experts, pipelines and 1-bit optimizers.
+// Reads a model file except for `module`. Sets the plan's position, optimizer, dtype, client state
+// and notes. Throws kBadInput for damaged files, and for experts, pipelines and 1-bit optimizers.
 DeepSpeedModel ReadDeepSpeedModel(const TorchArchive& archive, ForeignCheckpoint* plan);
 
-// Adds what the optimizer does not have, from `module`: buffers, frozen parameters and, where
-// `trained` lacks them, weights in the model's dtype. Also adds aliases. At stage 3 `module` has
-// empty tensors in place of `frozen` and of trained parameters, which are skipped.
+// Adds the tensors of `module` that the optimizer does not have: buffers, frozen parameters and,
+// for names that `trained` lacks, weights in the model's dtype. Also adds aliases. At stage 3
+// `module` has empty tensors for frozen and trained parameters, which are skipped.
 void AddDeepSpeedModule(const TorchArchive& archive, const DeepSpeedModel& model,
                         const std::set<std::string>& trained, ForeignCheckpoint* plan);
 
-// Sets learning rates from `param_groups` of a PyTorch optimizer's state, and the optimizer's type
-// if a group has decoupled_weight_decay.
+// Sets the learning rates from `param_groups` of a PyTorch optimizer's state. Also sets the
+// optimizer's type if a group has decoupled_weight_decay.
 void ReadParamGroups(const ArchiveField& groups, ForeignCheckpoint* plan);
 
-// Returns the updates that an optimizer's state includes: `step` of a parameter's state, else of
-// the first of `param_groups`; -1 if neither has it. Either argument may be missing.
+// Returns the number of updates that an optimizer's state includes: `step` of a parameter's state,
+// else `step` of the first of `param_groups`; -1 if neither has it. Either argument may be nullopt.
 int64_t StepOf(const std::optional<ArchiveField>& parameter_state,
                const std::optional<ArchiveField>& param_groups);
 
-// Sets the updates of optimizer and schedule from StepOf(), else from the steps that were not
-// skipped.
+// Sets the number of updates of the optimizer and the schedule from StepOf(), or from the number of
+// steps that were not skipped if StepOf() returns -1.
 void ReadUpdates(const std::optional<ArchiveField>& parameter_state,
                  const std::optional<ArchiveField>& param_groups, const DeepSpeedModel& model,
                  ForeignCheckpoint* plan);
 
-// Sets the loss scaler from cur_scale, cur_iter and so on of `scaler`, a DeepSpeed scaler or
-// an optimizer's state without ZeRO.
+// Sets the loss scaler from cur_scale, cur_iter and related keys of `scaler`, which is a DeepSpeed
+// scaler or an optimizer's state without ZeRO.
 void ReadLossScaler(const ArchiveField& scaler, const DeepSpeedModel& model,
                     ForeignCheckpoint* plan);
 

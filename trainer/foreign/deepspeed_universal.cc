@@ -30,8 +30,9 @@ class UniversalPlanner {
     }
   }
 
-  // Returns the names of the parameters that it added. Buffers, frozen parameters and aliases have
-  // a folder too, but no state. They are read from the model file, whose names are `in_module`.
+  // Adds the trained parameters to the plan and returns their names. Buffers, frozen parameters and
+  // aliases, whose names are in `in_module`, also have a folder, but no state. They are read from
+  // the model file instead.
   std::set<std::string> AddParameters(const std::set<std::string>& in_module) {
     std::set<std::string> added;
     const std::string zero = plan_->checkpoint.folder + std::string(kZero);
@@ -47,7 +48,7 @@ class UniversalPlanner {
     return added;
   }
 
-  // Reads values that are the same for all parameters.
+  // Reads the values that are the same for all parameters. If their file is missing, notes that.
   void ReadOptimizer() {
     const std::string name = "zero/optimizer_state.pt";
     const std::string path = plan_->checkpoint.folder + "/" + name;

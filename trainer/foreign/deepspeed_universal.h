@@ -1,9 +1,9 @@
-// DeepSpeed's universal checkpoints, as ds_to_universal writes them.
+// Reads DeepSpeed's universal checkpoints, which ds_to_universal writes.
 //
-// zero/NAME/ has a file of the whole parameter in fp32, fp32.pt, and one for each tensor of the
-// optimizer's state, exp_avg.pt and so on: a dict with `param`, or at stage 3 a flat tensor, whose
-// shape is in the model file's param_shapes. step.pt, if there, is a number. The model files are
-// copies from the checkpoint that was converted.
+// The folder zero/NAME/ has a file of the whole parameter in fp32, fp32.pt, and one for each tensor
+// of the optimizer's state, such as exp_avg.pt. Such a file is a dict with `param`, or at stage 3 a
+// flat tensor, whose shape is in the model file's param_shapes. The optional step.pt is a number.
+// The model files are copies from the checkpoint that was converted.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@
 
 namespace dslaunch {
 
-// Whether `folder` has zero/NAME/fp32.pt for some NAME.
+// Returns whether `folder` contains zero/NAME/fp32.pt for some NAME.
 bool IsUniversalFolder(const std::string& folder);
 
-// Plans the checkpoint in `folder`, whose files are `names`. Throws the errors of PlanForeign.
+// Plans the checkpoint in `folder`, whose files are `names`. Throws the same errors as PlanForeign.
 ForeignCheckpoint PlanUniversal(const std::string& folder, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

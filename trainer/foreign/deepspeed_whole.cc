@@ -11,10 +11,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxWork = 1'000'000;  // states times groups
+constexpr size_t kMaxWork = 1'000'000;  // limit on states times groups
 
-// Counts the assignments. A state is the number of candidates considered, and the number of
-// parameters of each group that are assigned.
+// Counts the assignments. A state is the number of candidates considered and the number of assigned
+// parameters of each group.
 class Assignments {
  public:
   Assignments(const std::vector<Shapes>& groups, const Shapes& candidates)
@@ -24,7 +24,7 @@ class Assignments {
     Advance();
     std::vector<size_t> state;
     for (const Shapes& group : groups_) state.push_back(group.size());
-    // The choices that lead to the last state, from the last candidate to the first.
+    // Follows the choices back from the last state, from the last candidate to the first.
     std::vector<std::vector<size_t>> chosen(groups_.size());
     for (size_t at = candidates_.size(); at > 0; --at) {
       const auto reached = ways_[at].find(state);
@@ -41,8 +41,8 @@ class Assignments {
 
  private:
   struct Way {
-    int count = 0;     // number of paths to the state, at most 2
-    size_t group = 0;  // group of the last candidate; groups_.size(): the candidate was skipped
+    int count = 0;     // number of paths to the state, capped at 2
+    size_t group = 0;  // group of the last candidate; groups_.size() if the candidate was skipped
   };
   using States = std::map<std::vector<size_t>, Way>;
 
@@ -56,7 +56,7 @@ class Assignments {
       work += ways_[at].size() * (groups_.size() + 1);
       for (const auto& [state, way] : ways_[at]) {
         const size_t assigned = std::accumulate(state.begin(), state.end(), size_t{0});
-        // Enough candidates must remain.
+        // A candidate may be skipped only if enough candidates remain.
         if (open - assigned < candidates_.size() - at) {
           Add(at + 1, state, {way.count, groups_.size()});
         }
@@ -82,11 +82,12 @@ class Assignments {
   std::vector<States> ways_;
 };
 
-// A parameter as the optimizer stores it.
+// A parameter as an optimizer stores it, without its name.
 struct Numbered {
-  std::optional<ArchiveField> weights;  // in fp32, if the model has 16-bit weights
+  std::optional<ArchiveField> weights;  // fp32 weights, if the model has 16-bit weights
   std::optional<ArchiveField> state;
-  uint64_t first = 0;  // first element, if weights and state are a group's flat tensors
+  uint64_t first = 0;  // index of the first element, if weights and state are a group's flat
+                       // tensors
 };
 
 struct Group {
@@ -94,7 +95,8 @@ struct Group {
   Shapes shapes;
 };
 
-// Returns the shape of a parameter's weights, or else of the largest tensor in its state.
+// Returns the shape of a parameter's weights, or else of the largest tensor in its state; nullopt
+// if it has neither.
 std::optional<std::vector<int64_t>> ShapeOf(const Numbered& parameter) {
   if (parameter.weights) return parameter.weights->Tensor().shape;
   std::optional<std::vector<int64_t>> shape;
@@ -139,7 +141,8 @@ std::optional<std::vector<Group>> GroupsOf(const ArchiveField& inner,
   return groups;
 }
 
-// Parameters of the model in its order: tensors of `module` that are neither buffers nor aliases.
+// Returns the parameters of the model in the model's order: tensors of `module` that are neither
+// buffers nor aliases.
 std::vector<NamedShape> CandidatesIn(const ArchiveField& root) {
   std::set<std::string> others;
   if (const auto names = root.Find("buffer_names")) {
@@ -156,8 +159,8 @@ std::vector<NamedShape> CandidatesIn(const ArchiveField& root) {
   return candidates;
 }
 
-// Adds the tensors of one parameter: elements from `first` on of flat tensors, or the parameter's
-// own tensors.
+// Adds the tensors of one parameter: the elements from numbered.first on if the tensors are `flat`,
+// otherwise the parameter's own tensors.
 void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool flat,
                   ForeignCheckpoint* plan) {
   const int64_t elements = NumElements(parameter.shape).value();
@@ -182,7 +185,7 @@ void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool fl
 }
 
 // Adds the only group of an optimizer with flat tensors. Returns false if the group lacks some of
-// the model's parameters, because it is then not known which.
+// the model's parameters, because names cannot be assigned then.
 bool AddFlatGroup(const ArchiveField& weights, const ArchiveField& inner,
                   const std::vector<NamedShape>& candidates, ForeignCheckpoint* plan) {
   const auto groups = weights.Items();

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxRanks = 1 << 16;
 
-// Compares a cut with param_slice_mappings, which DeepSpeed saves since 0.7.
+// Throws if a cut differs from param_slice_mappings, which DeepSpeed saves since version 0.7.
 void CheckMapping(const ArchiveField& mapping, const RankCut& cut) {
   for (const Fragment& fragment : cut.fragments) {
     const ArchiveField address = mapping.At(fragment.name);
@@ -31,7 +31,7 @@ void CheckMapping(const ArchiveField& mapping, const RankCut& cut) {
   }
 }
 
-// Returns the items of a list; empty if the value is not a list or is missing.
+// Returns the items of a tuple or list; empty if the value is missing or has another type.
 std::vector<ArchiveField> ItemsIfList(const std::optional<ArchiveField>& field) {
   return field && field->IsSequence() ? field->Items() : std::vector<ArchiveField>();
 }
@@ -42,14 +42,15 @@ std::vector<int64_t> Counts(const ArchiveField& list) {
   return counts;
 }
 
-// Plans one checkpoint of the stages 1 to 3.
+// Plans one checkpoint of ZeRO stages 1 to 3.
 class ZeroPlanner {
  public:
   ZeroPlanner(const DeepSpeedModel& model, std::map<int64_t, std::string> files,
               ForeignCheckpoint* plan)
       : model_(model), files_(std::move(files)), parts_(model.groups), plan_(plan) {}
 
-  // Returns the names of the parameters whose weights the optimizer has.
+  // Adds the tensors of the optimizer files. Returns the names of the parameters whose weights they
+  // contain.
   std::set<std::string> Plan(bool bf16) {
     if (files_.empty()) {
       world_size_ = std::max<int64_t>(1, model_.world_size);
@@ -76,8 +77,8 @@ class ZeroPlanner {
   int64_t world_size() const { return world_size_; }
 
  private:
-  // Reads the files of ranks in order. `first` is true for the first rank, whose file also has the
-  // values that all ranks share.
+  // Reads the file of one rank; call it in the order of ranks. `first` is true for the first rank,
+  // whose file also has the values that all ranks share.
   void ReadRank(int64_t rank, bool first) {
     const std::string& name = files_.at(rank);
     const TorchArchive archive(plan_->checkpoint.folder + "/" + name);
@@ -92,7 +93,8 @@ class ZeroPlanner {
   }
 
   void CheckIsOfThisSave(const ArchiveField& state, int64_t rank, bool first) {
-    // The optimizer for bf16 weights with fp32 gradients, at stage 1, does not save the stage.
+    // The stage is optional, because DeepSpeed's optimizer for bf16 weights with fp32 gradients
+    // does not save it (stage 1).
     if (const auto stage = state.Find("zero_stage")) {
       if (stage->EnumValue() != model_.stage) {
         stage->Fail("is " + std::to_string(stage->EnumValue()) + ", but the model file's is " +
@@ -122,7 +124,7 @@ class ZeroPlanner {
     const auto paddings = ItemsIfList(state.Find("param_alignment_paddings"));
     const auto mappings = ItemsIfList(state.Find("param_slice_mappings"));
     const ArchiveField base = state.At("base_optimizer_state");
-    // With elastic_checkpoint the value is a list of the groups' states.
+    // With elastic_checkpoint, base_optimizer_state is a list of the groups' states.
     const auto listed = ItemsIfList(base);
     for (size_t i = 0; i < groups.size(); ++i) {
       std::optional<ArchiveField> of_group;
@@ -131,7 +133,8 @@ class ZeroPlanner {
       const RankCut cut = CutGroup(
           model_.groups[i], i < paddings.size() ? Counts(paddings[i]) : std::vector<int64_t>(),
           rank, world_size_);
-      // DeepSpeed's own mapping is wrong if round_robin_gradients reorders the parameters.
+      // DeepSpeed's mapping is wrong if round_robin_gradients reorders the parameters, so it is not
+      // checked then.
       if (i < mappings.size() && !model_.reordered) CheckMapping(mappings[i], cut);
       parts_.Add(cut, FlatTensorsOf(groups[i], of_group, &unread_), groups[i]);
       if (i == 0) ReadProgress(state, of_group, base.Find("param_groups"), first);
@@ -171,8 +174,8 @@ class ZeroPlanner {
     if (const auto scaler = state.Find("loss_scaler")) ReadLossScaler(*scaler, model_, plan_);
   }
 
-  // Ignores files of higher ranks, which are from an earlier save with more ranks under the same
-  // tag.
+  // Ignores files of ranks that this checkpoint does not have. They are from an earlier save with
+  // more ranks under the same tag.
   void IgnoreOtherSaves() {
     const auto others = files_.lower_bound(world_size_);
     if (others == files_.end()) return;
@@ -187,7 +190,7 @@ class ZeroPlanner {
   ForeignCheckpoint* plan_;
   int64_t world_size_ = 0;
   int64_t step_ = -1;
-  std::set<std::string> unread_;  // keys of the optimizer's state
+  std::set<std::string> unread_;  // keys of the optimizer's state that were not read
 };
 
 void RefuseUnreadLayouts(const std::string& folder, const std::vector<std::string>& names,

@@ -1,9 +1,9 @@
 // Plans checkpoints of DeepSpeed's ZeRO stages 0 to 3.
 //
 // At stages 1 to 3 each rank has a file with its part of the fp32 weights and of the optimizer's
-// state, as one flat tensor for each group. The model file has the groups' parameters in order,
-// with their shapes: param_shapes. At stages 1 and 2 a group is cut into a part for each rank, at
-// stage 3 each parameter is (zero_parts.h). At stage 0 the model file also has the optimizer's
+// state, as one flat tensor for each group. The model file lists the parameters of each group in
+// order, with their shapes (param_shapes). At stages 1 and 2 each group is divided among the ranks,
+// at stage 3 each parameter is (zero_parts.h). At stage 0 the model file also has the optimizer's
 // state. Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, stage3.py, bf16_optimizer.py.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Plans the checkpoint in `folder`, whose files are `names`. Throws the errors of PlanForeign.
+// Plans the checkpoint in `folder`, whose files are `names`. Throws the same errors as PlanForeign.
 ForeignCheckpoint PlanZero(const std::string& folder, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

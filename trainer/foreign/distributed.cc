@@ -25,7 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kDataEnding[] = ".distcp";
-// Folders in which accelerate (SHARDED_STATE_DICT) saves the first model and the first optimizer.
+// The folders in which accelerate (SHARDED_STATE_DICT) saves the first model and the first
+// optimizer.
 constexpr char kModelFolder[] = "pytorch_model_fsdp_0", kOptimizerFolder[] = "optimizer_0";
 
 bool HasParts(const std::vector<std::string>& names) {
@@ -34,7 +35,8 @@ bool HasParts(const std::vector<std::string>& names) {
   });
 }
 
-// Returns the folders with the parts of the checkpoint in `folder`.
+// Returns the folders that contain the parts of the checkpoint in `folder`; empty if it is not a
+// checkpoint.
 std::vector<std::string> PartFolders(const std::string& folder) {
   const std::vector<std::string> names = FolderNames(folder);
   if (HasParts(names)) return {folder};
@@ -67,12 +69,12 @@ DistributedMetadata ReadMetadata(const std::string& folder) {
   return ParseDistributedMetadata(bytes, path);
 }
 
-// One folder of the checkpoint.
+// One folder of the checkpoint, with its metadata.
 struct Part {
   std::string folder;
-  std::string prefix;  // begins its files' names: "optimizer_0/"
+  std::string prefix;  // prefix of its files' names, such as "optimizer_0/"
   DistributedMetadata metadata;
-  std::vector<bool> exists;  // one for each of metadata.files
+  std::vector<bool> exists;  // whether each of metadata.files exists
 
   TorchArchive Open(const ArchivePlace& place) const {
     return TorchArchive(folder + "/" + metadata.files[place.file], place.begin, place.bytes);
@@ -83,13 +85,13 @@ struct Part {
 struct Source {
   const Part* part = nullptr;
   ArchivePlace place;
-  size_t key = 0;  // index among the keys of all parts
+  size_t key = 0;  // index of its key among the keys of all parts
   size_t block = 0;
 
   bool exists() const { return part->exists[place.file]; }
 };
 
-// The archived blocks of a tensor, one for each of its blocks.
+// The archived blocks of a tensor. `paths` and `stored` have an entry for each block.
 struct OpenedTensor {
   const DistributedTensor* tensor = nullptr;
   std::string folder;
@@ -151,12 +153,13 @@ class DistributedPlanner {
     }
   }
 
-  // Opens the archives of the tensors in the order of their files, which is the fastest order.
+  // Opens the archives of the tensors in the order of their files, because sequential reads are the
+  // fastest.
   void ReadTensors() {
     std::ranges::sort(sources_, {}, [](const Source& source) {
       return std::tuple(source.part, source.place.file, source.place.begin);
     });
-    std::set<size_t> lost;  // keys of tensors of which a part is missing
+    std::set<size_t> lost;  // keys of the tensors that lack a part
     for (const Source& source : sources_) {
       if (names_.names[source.key].empty()) continue;
       if (!source.exists()) lost.insert(source.key);
@@ -208,7 +211,7 @@ class DistributedPlanner {
     manifest().tensors.push_back(std::move(record));
   }
 
-  // Reads the numbers of updates and of the step.
+  // Reads the numbers of updates and the step.
   void ReadProgress() {
     const std::set<size_t> updates(names_.updates.begin(), names_.updates.end());
     std::set<int64_t> counts;
@@ -245,7 +248,7 @@ class DistributedPlanner {
   std::vector<Part> parts_;
   DistributedNames names_;
   std::vector<Source> sources_;
-  std::map<size_t, OpenedTensor> tensors_;  // key: index among all keys
+  std::map<size_t, OpenedTensor> tensors_;  // keyed by the index among the keys of all parts
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Checkpoints of torch.distributed.checkpoint (DCP), as FSDP2, torchtitan and accelerate save them:
-// `.metadata`, a pickle of protocol 4, names each tensor's chunks with file, offset and length; at
-// each of these places in the files *.distcp is a whole archive of torch.save with one tensor.
+// Reads checkpoints of torch.distributed.checkpoint (DCP), which FSDP2, torchtitan and accelerate
+// save. `.metadata`, a pickle of protocol 4, has the file, offset and length of each tensor's
+// chunks. Each chunk in the files *.distcp is a whole archive of torch.save with one tensor.
 #pragma once
 
 #include <string>
@@ -10,14 +10,16 @@
 
 namespace dslaunch {
 
-// Whether a folder with these names is such a checkpoint: it has `.metadata` or *.distcp, or the
-// folder in which accelerate saves a model (pytorch_model_fsdp_0, with optimizer_0 beside it).
+// Returns whether a folder whose entries are `names` is such a checkpoint: it contains `.metadata`,
+// *.distcp, or the folder in which accelerate saves a model (pytorch_model_fsdp_0, with optimizer_0
+// beside it).
 bool IsDistributedFolder(const std::vector<std::string>& names);
 
 // Plans the checkpoint in such a folder, with the errors of PlanForeign. Weights are the tensors
-// whose key begins with `prefix`; if that is empty, the tensors in the dict "model", in "model"
-// within "app", or in no dict, whichever is the first that has tensors. The optimizer's state is at
-// "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". Everything else is in `notes`.
+// whose key begins with `prefix`. If `prefix` is empty, weights are the tensors in the dict
+// "model", in "model" within "app", or in no dict, whichever is the first that has tensors. The
+// optimizer's state is at "optim.state.NAME.KIND" or "optimizer.state.NAME.KIND". All other
+// contents are listed in `notes`.
 ForeignCheckpoint PlanDistributed(const std::string& folder, const std::string& prefix);
 
 }  // namespace dslaunch

@@ -19,17 +19,18 @@ namespace {
 
 constexpr PickleLimits kLimits = {.bytes = kMaxDistributedMetadataBytes, .values = 30'000'000};
 constexpr char kMetadataModule[] = "torch.distributed.checkpoint.metadata";
-constexpr char kCheckpointVersion[] = "1.0.0";  // format version of PyTorch 2.11
+constexpr char kCheckpointVersion[] = "1.0.0";  // format version that PyTorch 2.11 writes
 
-// Whether `value` is an object of the class `name`, whose module was another one before PyTorch
-// 2.0.
+// Returns whether `value` is an object of the class `name` in any module of PyTorch, because the
+// class was in another module before PyTorch 2.0.
 bool IsOf(const PickleValue& value, std::string_view name) {
   const std::string_view global = value.global();
   return value.type() == PickleType::kObject && global.starts_with("torch.") &&
          global.ends_with(name) && global[global.size() - name.size() - 1] == '.';
 }
 
-// Returns the keys in a tuple of texts and list indices, if `key` is these joined by dots.
+// Returns the items of `path`, a tuple of texts and list indices, as texts. Empty if they do not
+// give `key` when joined by dots.
 std::vector<std::string> PathOf(const PickleValue& path, std::string_view key) {
   std::vector<std::string> keys;
   std::string joined;
@@ -58,7 +59,9 @@ class MetadataParser {
   }
 
  private:
-  using Index = std::pair<std::string_view, std::vector<int64_t>>;  // key and first element
+  using Index = std::pair<std::string_view, std::vector<int64_t>>;  // key of a tensor or value, and
+                                                                    // the first element of the
+                                                                    // block
 
   [[noreturn]] void Fail(const std::string& problem) const {
     RefuseInput(source_ + ": " + problem);
@@ -75,7 +78,7 @@ class MetadataParser {
     return *value;
   }
 
-  // Reads the position of the archive of each value and block.
+  // Reads the archive place of each value and block.
   void ReadPlaces() {
     const PickleValue storage = Required(root_, "storage_data");
     for (size_t i = 0; i < storage.size(); ++i) {
@@ -121,8 +124,8 @@ class MetadataParser {
     return {known->second, static_cast<uint64_t>(*begin), static_cast<uint64_t>(*bytes)};
   }
 
-  // Refuses archives that overlap, because the same bytes could be read many times, for tensors
-  // larger than all files.
+  // Throws if archives overlap. Otherwise a small file could describe tensors larger than all
+  // files, and the same bytes would be read many times.
   void CheckApart() const {
     std::vector<const std::pair<const Index, ArchivePlace>*> order;
     for (const auto& item : places_) order.push_back(&item);
@@ -184,7 +187,7 @@ class MetadataParser {
     return tensor;
   }
 
-  // The dtype is the first item of the state of the tensor's properties.
+  // Returns the dtype, which is the first item of the state of the tensor's properties.
   std::string ReadDtype(std::string_view key, const PickleValue& entry) const {
     const auto properties = entry.Find("properties");
     const auto state = properties ? properties->state() : std::nullopt;
@@ -206,12 +209,13 @@ class MetadataParser {
   const PickleValue root_;
   const std::string& source_;
   DistributedMetadata metadata_;
-  std::map<std::string_view, size_t> files_;  // indices in metadata_.files
+  std::map<std::string_view, size_t> files_;  // index of each file in metadata_.files
   std::map<Index, ArchivePlace> places_;
   std::unordered_map<std::string_view, PickleValue> paths_;
 };
 
-// Writes objects as Python does: their classes without arguments, then their fields as the state.
+// Writes objects as Python pickles them: first the class without arguments, then the fields as the
+// state.
 class MetadataWriter {
  public:
   explicit MetadataWriter(const DistributedMetadata& metadata) : metadata_(metadata) {}
@@ -279,8 +283,8 @@ class MetadataWriter {
     EndObject();
   }
 
-  // The state of TensorProperties is a tuple: dtype, layout, requires_grad, an enumeration's value
-  // for the memory format, pin_memory.
+  // Writes the state of TensorProperties as a tuple: dtype, layout, requires_grad, the memory
+  // format as the value of an enumeration, and pin_memory.
   void WriteProperties(const std::string& dtype) {
     out_.Global(kMetadataModule, "TensorProperties");
     out_.BeginTuple();

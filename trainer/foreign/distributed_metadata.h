@@ -1,4 +1,4 @@
-// The file .metadata of a checkpoint of torch.distributed.checkpoint. Pure.
+// Reads and writes the file .metadata of a checkpoint of torch.distributed.checkpoint. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// An archive of torch.save within a file.
+// The bytes of an archive of torch.save within a file.
 struct ArchivePlace {
   size_t file = 0;  // index in DistributedMetadata::files
   uint64_t begin = 0;
@@ -19,38 +19,38 @@ struct ArchivePlace {
 };
 
 struct DistributedTensor {
-  std::string key;  // "model.fc1.weight"
-  // The keys of the program's nested dicts: "model" and "fc1.weight" for {"model": {"fc1.weight":
-  // ...}}. Joined by dots they are `key`. Empty if they are not known.
+  std::string key;  // such as "model.fc1.weight"
+  // Keys of the program's nested dicts: "model" and "fc1.weight" for {"model": {"fc1.weight":
+  // ...}}. `key` is these keys joined by dots. Empty if they are not known.
   std::vector<std::string> path;
-  std::string dtype;  // safetensors' name
+  std::string dtype;  // name in safetensors files
   std::vector<int64_t> shape;
-  std::vector<TensorBlock> blocks;   // blocks that have elements
-  std::vector<ArchivePlace> places;  // one for each block
+  std::vector<TensorBlock> blocks;   // the blocks that have elements
+  std::vector<ArchivePlace> places;  // archive of each block
 };
 
-// An object that is not a tensor, pickled in an archive.
+// An object other than a tensor, pickled in an archive.
 struct DistributedValue {
   std::string key;
   ArchivePlace place;
 };
 
 struct DistributedMetadata {
-  std::vector<std::string> files;  // names in the checkpoint's folder
+  std::vector<std::string> files;  // names of the files in the checkpoint's folder
   std::vector<DistributedTensor> tensors;
   std::vector<DistributedValue> values;
 };
 
-// Returns a pickle that torch.distributed.checkpoint reads. `values` must be empty.
+// Returns a pickle that torch.distributed.checkpoint can read. Precondition: `values` is empty.
 std::string FormatDistributedMetadata(const DistributedMetadata& metadata);
 
 inline constexpr char kDistributedMetadataFile[] = ".metadata";
 inline constexpr size_t kMaxDistributedMetadataBytes = size_t{256} << 20;
 
-// Parses a file that is not trusted; `source` names it in errors. Throws kBadInput for a damaged
-// file, for files that are not plain names in the folder, for archives that overlap in one file or
-// end beyond 2^63 bytes, for blocks without an archive, and for archives that were transformed
-// (compressed). Whether blocks cover their tensor is not checked (SlicesOf).
+// Parses a file that is not trusted. `source` names the file in errors. Throws kBadInput for a
+// damaged file, for names that are not plain names in the folder, for archives that overlap in one
+// file or end beyond 2^63 bytes, for blocks without an archive, and for archives that were
+// transformed (compressed). Does not check whether blocks cover their tensor; see SlicesOf.
 DistributedMetadata ParseDistributedMetadata(std::string_view bytes, const std::string& source);
 
 }  // namespace dslaunch

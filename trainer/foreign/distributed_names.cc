@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kOptimizers[] = {"optim.state.", "optimizer.state."};
 constexpr std::string_view kModels[] = {"model.", "app.model.", ""};
-// Keys at which programs save the step: torchtitan's, then common ones.
+// Keys at which programs save the step, in order of preference: torchtitan's, then common keys.
 constexpr std::string_view kSteps[] = {"train_state.step", "step", "global_step", "app.step"};
 
 struct OptimizerKey {
@@ -51,8 +51,8 @@ class Namer {
   }
 
  private:
-  // Sorts the keys into the step, optimizer state and other tensors. Notes values that are not
-  // read.
+  // Sorts the keys into the step, optimizer state and other tensors. Adds a note about values that
+  // are not read.
   void Sort() {
     size_t best = std::size(kSteps);
     std::vector<size_t> values;
@@ -99,7 +99,8 @@ class Namer {
                 " names; choose the model's with --prefix: " + NameList(prefixes, ", "));
   }
 
-  // If `is_given`, keys begin with the prefix; otherwise it names nested dicts.
+  // Sets the names of the weights. If `is_given`, keys begin with the prefix; otherwise the prefix
+  // is the names of nested dicts.
   void NameWeights(const std::string& prefix, bool is_given) {
     for (const auto& [outer, tensors] : by_prefix_) {
       size_t unread = 0;
@@ -141,9 +142,10 @@ class Namer {
 
   const std::vector<DistributedKey>& keys_;
   const std::string& source_;
-  std::map<size_t, OptimizerKey> optimizer_;              // key: index in keys_
-  std::map<std::string, std::vector<size_t>> by_prefix_;  // the other tensors, by outer dicts
-  std::set<std::string> weights_;                         // names
+  std::map<size_t, OptimizerKey> optimizer_;              // keyed by the index in keys_
+  std::map<std::string, std::vector<size_t>> by_prefix_;  // other tensors, by the names of their
+                                                          // outer dicts
+  std::set<std::string> weights_;                         // names of the weights
   DistributedNames result_;
 };
 

@@ -1,4 +1,4 @@
-// The names of a folder's entries.
+// Lists the names of a folder's entries.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace dslaunch {
 
-// Returns the names in `folder`, sorted. kIo; kBadInput if it has more than a million entries.
+// Returns the sorted names of the entries of `folder`. Throws kIo if the folder cannot be read, and
+// kBadInput if it has more than a million entries.
 std::vector<std::string> FolderNames(const std::string& folder);
 
 }  // namespace dslaunch

@@ -23,11 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint's folder or file.
+// The folder or file of a checkpoint, and its kind.
 struct Found {
   ForeignKind kind = ForeignKind::kStateDict;
   std::string path;
-  std::vector<std::string> names;  // entries of the folder
+  std::vector<std::string> names;  // names of the folder's entries
   std::string note;
 };
 
@@ -35,8 +35,9 @@ bool Has(const std::vector<std::string>& names, std::string_view name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// Returns what `folder` is, by the names of its files. DeepSpeed's files are looked for before a
-// state dict, which Trainer may save beside them.
+// Returns the checkpoint in `folder`, whose kind follows from the names of its files; nullopt if it
+// is not a checkpoint. DeepSpeed's files are checked before a state dict, because Trainer may save
+// a state dict beside them.
 std::optional<Found> FindIn(const std::string& folder) {
   Found found{ForeignKind::kDeepSpeed, folder, FolderNames(folder), ""};
   if (IsUniversalFolder(folder)) {
@@ -53,7 +54,7 @@ std::optional<Found> FindIn(const std::string& folder) {
   return found;
 }
 
-// Returns the first line of a small text file; "" if there is none.
+// Returns the first line of a small text file; "" if the file cannot be read.
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
   std::string line(300, '\0');
@@ -64,8 +65,9 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Returns the checkpoint in `folder` that the file `latest` names. If that one was deleted, returns
-// DeepSpeed's only other checkpoint there, with a note; throws if there are several.
+// Returns the checkpoint in `folder` that the file `latest` names; nullopt without such a file. If
+// that checkpoint was deleted, returns DeepSpeed's only other checkpoint in the folder, with a
+// note; throws if there are several.
 std::optional<Found> FindLatest(const std::string& folder) {
   const auto names = FolderNames(folder);
   for (const char* file : {"latest", "latest_universal"}) {
@@ -106,7 +108,8 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
   const std::string folder =
       path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
   auto found = FindIn(folder);
-  // A state dict beside `latest` holds the weights of the checkpoint that `latest` names.
+  // `latest` is preferred to a state dict, which holds only the weights of the checkpoint that
+  // `latest` names.
   if (!found || found->kind == ForeignKind::kStateDict) {
     if (auto latest = FindLatest(folder)) return latest;
   }
@@ -115,7 +118,8 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
 
 using NewName = std::function<std::string(const std::string& name)>;
 
-// Renames the model's tensors, also in the names of optimizer state and of aliases.
+// Renames the model's tensors, including the names in optimizer states and aliases. Throws if two
+// tensors would have the same name.
 void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   const auto renamed = [&](const std::string& name) {
     const std::optional<StateName> state = SplitNameOfState(name);
@@ -134,7 +138,7 @@ void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   plan->aliases = std::move(aliases);
 }
 
-// Drops the prefix from all names that begin with it.
+// Removes the prefix from all names that begin with it. Throws if no name does.
 void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
   bool found = false;
   Rename(
@@ -147,7 +151,7 @@ void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
   if (!found) RefuseInput(plan->checkpoint.folder + ": no name begins with " + Quoted(prefix));
 }
 
-// Drops from names what wrappers of the model have added.
+// Removes the parts of names that wrappers of the model have added, and adds a note about them.
 void DropWrappers(ForeignCheckpoint* plan) {
   std::vector<std::string> names;
   for (const TensorRecord& tensor : plan->checkpoint.manifest.tensors) {
@@ -194,7 +198,8 @@ ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& opt
   if (!found->note.empty()) plan.notes.insert(plan.notes.begin(), found->note);
   if (options.prefix.empty()) {
     DropWrappers(&plan);
-  } else if (found->kind != ForeignKind::kDistributed) {  // whose plan applies the prefix
+  } else if (found->kind != ForeignKind::kDistributed) {  // the plan of kDistributed applies the
+                                                          // prefix itself
     DropPrefix(options.prefix, &plan);
   }
   std::set<std::string> names;

@@ -18,14 +18,15 @@ struct Box {
   std::vector<int64_t> begin, size;
 };
 
-// Returns the elements [from, to) of a tensor of `shape`, in row-major order, as boxes: at most two
-// for each dimension.
+// Returns the elements [from, to) of a tensor of `shape`, in row-major order, as boxes. There are
+// at most two boxes for each dimension.
 std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_t to) {
-  std::vector<int64_t> inner(shape.size(), 1);  // elements of one index of each dimension
+  std::vector<int64_t> inner(shape.size(), 1);  // number of elements of one index of each dimension
   for (size_t i = shape.size(); i-- > 1;) inner[i - 1] = inner[i] * shape[i];
   std::vector<Box> boxes;
   while (from < to) {
-    // The outermost dimension with a whole index that begins at `from` and ends by `to`.
+    // Find the outermost dimension of which a whole index begins at `from` and ends before or at
+    // `to`.
     size_t dim = 0;
     while (dim + 1 < shape.size() && (from % inner[dim] != 0 || to - from < inner[dim])) ++dim;
     Box box{.begin = {}, .size = std::vector<int64_t>(shape.size(), 1)};
@@ -42,13 +43,13 @@ std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_
   return boxes;
 }
 
-// Calls f(in_box, in_file) for each element of the box, in the order of the file, with its index in
-// the box in row-major order, and its distance in the file from the tensor's first element, in
-// elements.
+// Calls visit(in_box, in_file) for each element of the box, in the order of the file. `in_box` is
+// the element's row-major index in the box. `in_file` is its distance in the file from the tensor's
+// first element, in elements.
 template <class Visit>
 void ForEachInFileOrder(const Box& box, const std::vector<int64_t>& stride, const Visit& visit) {
   const size_t dims = box.size.size();
-  std::vector<size_t> order(dims);  // the dimension with the largest stride first
+  std::vector<size_t> order(dims);  // dimensions, the one with the largest stride first
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return stride[a] > stride[b]; });
   std::vector<int64_t> inner(dims, 1), index(dims);
@@ -71,7 +72,8 @@ void ForEachInFileOrder(const Box& box, const std::vector<int64_t>& stride, cons
   }
 }
 
-// Returns the number of elements from the first to the last one of a tensor with strides.
+// Returns the number of elements from the first to the last element of a tensor with strides.
+// Precondition: the tensor has elements.
 int64_t ElementsSpanned(const std::vector<int64_t>& shape, const std::vector<int64_t>& stride) {
   int64_t last = 0;
   for (size_t i = 0; i < shape.size(); ++i) last += (shape[i] - 1) * stride[i];

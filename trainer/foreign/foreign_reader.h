@@ -1,4 +1,4 @@
-// Reads the tensors of a checkpoint of another program from the positions in its files.
+// Reads the tensors of another program's checkpoint from the positions in its files.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace dslaunch {
 
 // Reads the files that the `places` of a ForeignCheckpoint name. Reads only the wanted bytes and
-// short gaps between them, holds at most 1 MiB of a file and keeps at most kMaxOpenFiles files
-// open. Throws kBadInput, naming file and tensor, if the file is too short for a slice now.
+// short gaps between them. Holds at most 1 MiB of a file and keeps at most kMaxOpenFiles files
+// open. Throws kBadInput, naming file and tensor, if a file has become too short for a slice, and
 // kInternal for a slice without a place.
 class ForeignReader : public SliceReader {
  public:
@@ -29,10 +29,10 @@ class ForeignReader : public SliceReader {
   const InputFile& File(const std::string& path) const;
 
   std::map<std::string, BytesInFile> places_;
-  mutable std::list<InputFile> open_;  // the file that was used last is the first
+  mutable std::list<InputFile> open_;  // most recently used file first
 };
 
-// Returns the checkpoint of a plan with a reader of its files.
+// Returns the checkpoint of a plan, with a reader of its files.
 Checkpoint WithReader(ForeignCheckpoint plan);
 
 }  // namespace dslaunch

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 constexpr std::time_t kJustNowS = 60;
 constexpr int kMaxLookedAt = 100'000;
 
-// Returns "; FILE was changed 3 s ago, ..." if a file of the folder changed a moment ago, else "".
+// Returns "; FILE was changed 3 s ago, ..." if a file of the folder changed in the last minute,
+// else "".
 std::string StillWritten(const std::string& path) {
   std::string newest;
   std::time_t newest_s = 0;
@@ -42,7 +43,7 @@ std::string StillWritten(const std::string& path) {
          " s ago, so the checkpoint may still be being saved: try again when it is complete";
 }
 
-// Returns the number of bytes that each file must have, by path.
+// Returns the minimum size in bytes of each file, by path.
 std::map<std::string, uint64_t> NeededBytes(const ForeignCheckpoint& foreign) {
   std::map<std::string, uint64_t> needed;
   for (const TensorRecord& tensor : foreign.checkpoint.manifest.tensors) {

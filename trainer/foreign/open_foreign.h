@@ -1,4 +1,4 @@
-// Opens checkpoints of other programs, with messages for a person who gave a path.
+// Opens checkpoints of other programs, with error messages for a user who gave a path.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace dslaunch {
 
-// Plans the checkpoint at `path`. Throws as PlanForeign does, and kBadInput if the path is not a
-// checkpoint of another program. The message also names a file that changed a moment ago, because
-// the checkpoint may then be incomplete.
+// Plans the checkpoint at `path`. Throws the errors of PlanForeign, and kBadInput if the path is
+// not a checkpoint of another program. The message also names a file that changed in the last
+// minute, because the checkpoint may then be incomplete.
 ForeignCheckpoint OpenForeign(const std::string& path, const ForeignOptions& options = {});
 
 // Returns the first problem of a checkpoint: a file that is missing or too short. "" if there is
-// none. Reads the sizes of files.
+// none. Reads only the sizes of files.
 std::string ProblemOf(const ForeignCheckpoint& foreign);
 
-// Throws kBadInput if the checkpoint at `path` has a problem. The message also names a file that
-// changed a moment ago.
+// Throws kBadInput if the checkpoint at `path` has a problem (ProblemOf). The message also names a
+// file that changed in the last minute.
 void RequireWhole(const std::string& path, const ForeignCheckpoint& foreign);
 
 }  // namespace dslaunch

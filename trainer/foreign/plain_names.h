@@ -1,4 +1,4 @@
-// Removes from tensor names what wrappers of models add. Pure.
+// Removes the parts of tensor names that wrappers of models add. Pure.
 #pragma once
 
 #include <string>
@@ -6,18 +6,18 @@
 
 namespace dslaunch {
 
-// The wrappers are DistributedDataParallel and DataParallel, if all names begin with "module.", and
-// torch.compile, FSDP and activation checkpointing, which add "_orig_mod.", "_fsdp_wrapped_module."
-// and "_checkpoint_wrapped_module." anywhere in a name. A part whose removal would make two names
-// equal is kept.
+// Names without the parts of wrappers. The wrappers are DistributedDataParallel and DataParallel,
+// if all names begin with "module.", and torch.compile, FSDP and activation checkpointing, which
+// add "_orig_mod.", "_fsdp_wrapped_module." and "_checkpoint_wrapped_module." anywhere in a name. A
+// part is kept if its removal would make two names equal.
 class PlainNames {
  public:
   explicit PlainNames(const std::vector<std::string>& names);
 
-  // Returns `name`, which need not be one of the names, without the parts that are removed from
-  // these.
+  // Returns `name` without the parts that are removed from the constructor's names. `name` need not
+  // be one of those.
   std::string Of(std::string name) const;
-  // Returns a sentence for the user; empty if nothing is removed.
+  // Returns a sentence for the user about the removed parts; empty if nothing is removed.
   std::string note() const;
 
  private:

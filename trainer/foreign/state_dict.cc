@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr char kSafetensors[] = ".safetensors";
 constexpr const char* kEndings[] = {kSafetensors, ".bin", ".pt", ".pth", ".ckpt"};
-// Files of a folder, of which the first that exists is used. Files that end in kIndex list other
+// Names of files in a folder. The first that exists is read. A file that ends in kIndex lists other
 // files.
 constexpr char kIndex[] = ".index.json";
 constexpr const char* kFolderFiles[] = {"model.safetensors", "model.safetensors.index.json",
@@ -32,7 +32,7 @@ constexpr const char* kFolderFiles[] = {"model.safetensors", "model.safetensors.
                                         "pytorch_model_fsdp.bin"};
 constexpr size_t kMaxShownKeys = 20;
 
-// Returns the first of kFolderFiles that is in `names`; empty if there is none.
+// Returns the first of kFolderFiles that is in `names`; empty if none is.
 std::string FolderFile(const std::vector<std::string>& names) {
   for (const char* file : kFolderFiles) {
     if (std::ranges::count(names, file) > 0) return file;
@@ -48,7 +48,8 @@ size_t TensorsOf(const TorchArchive& archive, const PickleValue& dict) {
   return tensors;
 }
 
-// Returns "epoch, state_dict (a dict of 291 tensors)".
+// Returns the keys of `dict` as a text: "epoch, state_dict (a dict of 291 tensors)". Shows at most
+// kMaxShownKeys keys.
 std::string KeysText(const TorchArchive& archive, const PickleValue& dict) {
   std::string text;
   for (size_t i = 0; i < dict.size(); ++i) {
@@ -87,7 +88,7 @@ class StateDictPlanner {
     if (name.empty()) RefuseInput(path_ + ": has no file of weights");
     if (!name.ends_with(kIndex)) return ReadFile(name);
     const std::map<std::string, std::string> index = ReadWeightIndex(path_ + "/" + name);
-    std::map<std::string, bool> exists;  // key: file
+    std::map<std::string, bool> exists;  // keyed by the name of the file
     for (const auto& [tensor, file] : index) {
       std::error_code error;
       const auto [known, added] = exists.emplace(file, fs::exists(path_ + "/" + file, error));
@@ -144,7 +145,7 @@ class StateDictPlanner {
         " not read, such as " + others.front());
   }
 
-  // Returns the dict at the key that the options give.
+  // Returns the dict at key_, or the root if key_ is empty. Throws if there is no such dict.
   PickleValue DictOf(const TorchArchive& archive) const {
     const PickleValue root = archive.root();
     if (root.type() == PickleType::kObject && !archive.Tensor(root)) {
@@ -162,7 +163,8 @@ class StateDictPlanner {
     return *inner;
   }
 
-  // Adds a tensor, or an alias if another one has the same elements.
+  // Adds a tensor, or an alias if an earlier tensor has the same elements. Throws if the key is in
+  // two files.
   void Add(const std::string& key, const std::string& file, const ArchivedTensor& tensor) {
     const auto [known, added] = files_.emplace(key, file);
     if (!added) {
@@ -183,10 +185,10 @@ class StateDictPlanner {
   const std::string& path_;
   const std::string& key_;
   ForeignCheckpoint plan_;
-  std::map<std::string, std::string> files_;  // file of each key
+  std::map<std::string, std::string> files_;  // file that contains each key
   using Elements =
       std::tuple<std::string, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>>;
-  std::map<Elements, std::string> first_names_;  // first key with these elements
+  std::map<Elements, std::string> first_names_;  // first key that has these elements
 };
 
 }  // namespace

@@ -9,19 +9,19 @@
 
 namespace dslaunch {
 
-// Whether a folder with these names has model.safetensors, pytorch_model.bin or the index of
-// either, or accelerate's pytorch_model_fsdp.bin.
+// Returns whether a folder whose entries are `names` has model.safetensors, pytorch_model.bin, the
+// index of either, or accelerate's pytorch_model_fsdp.bin.
 bool IsStateDictFolder(const std::vector<std::string>& names);
 
-// Whether the file is a state dict: it begins as an archive of torch.save, or has the name of a
-// safetensors file or of a pickle (.bin, .pt, .pth, .ckpt). For the latter PlanStateDict reports
-// what is wrong.
+// Returns whether the file is a state dict: it begins like an archive of torch.save, or has the
+// name of a safetensors file or of a pickle (.bin, .pt, .pth, .ckpt). PlanStateDict reports errors
+// of files that only have such a name.
 bool IsStateDictFile(const std::string& path);
 
-// Plans the state dict at `path`, which is a file or a folder as above. Throws the errors of
-// PlanForeign. The tensors are in the dict at `key`; its other values are named in `notes`. If
-// several keys name a tensor with the same elements, all but the first are aliases. `missing` lists
-// files that the index names but that do not exist.
+// Plans the state dict at `path`, a file or a folder that the functions above accept. Throws the
+// errors of PlanForeign. Tensors are read from the dict at `key`; the other values of that dict are
+// named in `notes`. If several keys name tensors with the same elements, all but the first are
+// aliases. `missing` lists files that the index names but that do not exist.
 ForeignCheckpoint PlanStateDict(const std::string& path, const std::string& key);
 
 }  // namespace dslaunch

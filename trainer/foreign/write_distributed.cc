@@ -18,15 +18,16 @@ namespace dslaunch {
 namespace {
 
 constexpr char kDataFile[] = "__0_0.distcp";
-constexpr char kArchive[] = "archive";  // name that torch.save uses if there is no file name
-// A larger tensor is cut along its first dimension, because readers hold a whole block in memory.
+constexpr char kArchive[] = "archive";  // name that torch.save uses if it has no file name
+// Larger tensors are divided along the first dimension, because readers hold a whole block in
+// memory.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr char kAdamState[] = "exp_avg_sq";
 
 class DistributedWriter {
  public:
   using Progress = std::function<void(uint64_t done, uint64_t all)>;
-  // Reads the elements [start, stop) of a tensor.
+  // Reads the elements [start, stop) of a tensor into `out`.
   using Source = std::function<void(int64_t start, int64_t stop, void* out)>;
 
   DistributedWriter(const std::string& out, uint64_t all_bytes, const Progress& progress)
@@ -37,7 +38,7 @@ class DistributedWriter {
     metadata_.files = {kDataFile};
   }
 
-  // `path` has the keys of the nested dicts that lead to the tensor.
+  // Writes a tensor. `path` has the keys of the nested dicts that lead to the tensor.
   void Write(std::vector<std::string> path, const std::string& dtype,
              const std::vector<int64_t>& shape, const Source& source) {
     DistributedTensor tensor;
@@ -64,7 +65,7 @@ class DistributedWriter {
     metadata_.tensors.push_back(std::move(tensor));
   }
 
-  // Writes .metadata last, because it makes the folder a checkpoint.
+  // Completes the folder. Writes .metadata last, because this file makes the folder a checkpoint.
   void Finish() {
     file_.Finish();
     WriteNewFile(out_ + "/" + kDistributedMetadataFile, FormatDistributedMetadata(metadata_));
@@ -82,7 +83,7 @@ class DistributedWriter {
     return out;
   }
 
-  // Writes the elements [start, stop) of a tensor as an archive of a tensor of `shape`.
+  // Writes the elements [start, stop) of a tensor as an archive that contains a tensor of `shape`.
   ArchivePlace WriteBlock(const std::string& dtype, const std::vector<int64_t>& shape,
                           int64_t start, int64_t stop, const Source& source) {
     ArchivedObject object;
@@ -118,7 +119,7 @@ class DistributedWriter {
 void WriteDistributed(const Manifest& manifest, const ReadElements& read, const std::string& out,
                       const std::function<void(uint64_t done, uint64_t all)>& progress) {
   std::vector<const TensorRecord*> tensors;
-  std::set<std::string> stepped;  // parameters whose number of updates PyTorch saves
+  std::set<std::string> stepped;  // parameters whose number of updates PyTorch also saves
   uint64_t all_bytes = 0;
   for (const TensorRecord& tensor : manifest.tensors) {
     const std::optional<StateName> state = SplitNameOfState(tensor.name);

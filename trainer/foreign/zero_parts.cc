@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 60;  // limit for a group, so that sums fit int64_t
+constexpr int64_t kMaxElements = int64_t{1} << 60;  // limit on the elements of a group, so that
+                                                    // sums fit into int64_t
 
 int64_t Elements(const ArchivedTensor& tensor) { return NumElements(tensor.shape).value(); }
 
@@ -17,7 +18,8 @@ int64_t CeilDivide(int64_t number, int64_t divisor) {
   return number / divisor + (number % divisor != 0 ? 1 : 0);
 }
 
-// Returns the sum of two counts; `name` is the parameter with the second count, for messages.
+// Returns the sum of two counts. Throws if it reaches kMaxElements; `name` is the parameter with
+// the second count, for the message.
 int64_t Sum(int64_t a, int64_t b, const std::string& name) {
   if (b >= kMaxElements - a) {
     RefuseInput(Quoted(name) + " would give its group 2^60 elements or more");
@@ -25,7 +27,7 @@ int64_t Sum(int64_t a, int64_t b, const std::string& name) {
   return a + b;
 }
 
-// Adds frozen parameters from the ranks' model files.
+// Adds the frozen parameters from the model files of the ranks.
 void AddFrozen(const DeepSpeedModel& model, const DeepSpeedFiles& files, int64_t world_size,
                ForeignCheckpoint* plan) {
   if (model.frozen.empty()) return;

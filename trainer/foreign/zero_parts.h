@@ -16,52 +16,57 @@
 
 namespace dslaunch {
 
-// Elements of a parameter in the flat tensors of a rank.
+// The elements of one parameter in the flat tensors of a rank.
 struct Fragment {
   std::string name;
-  int64_t start = 0;  // first element in the flat tensor
+  int64_t start = 0;  // index of the first element in the flat tensor
   int64_t elements = 0;
 };
 
-// A rank's parts of a group's parameters.
+// The parts of a group's parameters that one rank has.
 struct RankCut {
-  std::vector<Fragment> fragments;  // without those that have no elements
-  int64_t used = 0;                 // elements of the flat tensor up to the group's end
-  int64_t whole = 0;                // elements of the flat tensor with padding at the group's end
+  std::vector<Fragment> fragments;  // parameters that have elements on this rank
+  int64_t used = 0;                 // number of elements of the flat tensor up to the end of the
+                                    // group's parameters
+  int64_t whole = 0;                // number of elements of the flat tensor, with the padding at
+                                    // its end
 };
 
-// Returns the cut of stages 1 and 2: the group's parameters one after the other, each with its
-// padding, are cut into a part of equal size for each rank, an even number. `paddings` is empty or
-// has one for each parameter. Precondition: 0 <= rank < world_size. kBadInput if the group has 2^60
-// elements or more. Pure.
+// Returns the cut of stages 1 and 2: the group's parameters, each followed by its padding, are
+// concatenated and divided into parts of equal size, one for each rank, with an even number of
+// elements. `paddings` is empty or has an entry for each parameter. Precondition: 0 <= rank <
+// world_size. Throws kBadInput if the group has 2^60 elements or more. Pure.
 RankCut CutGroup(const std::vector<NamedShape>& parameters, const std::vector<int64_t>& paddings,
                  int64_t rank, int64_t world_size);
 
-// Returns the cut of stage 3: each parameter is cut into parts of equal size, and the flat tensor
-// has this rank's part of each parameter in turn. Otherwise like CutGroup().
+// Returns the cut of stage 3: each parameter is divided into parts of equal size, and the flat
+// tensor has this rank's part of each parameter in turn. The precondition and errors are those of
+// CutGroup().
 RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank,
                          int64_t world_size);
 
-// The flat tensors of one group on one rank: "" has the fp32 weights, and the other keys are
+// The flat tensors of one group on one rank. The key "" is the fp32 weights; the other keys name
 // tensors of the optimizer's state.
 using FlatTensors = std::map<std::string, ArchivedTensor>;
 
-// Returns the weights, and the tensors of `state` with as many elements; adds the keys of smaller
-// ones to `unread`. Throws kBadInput if the weights are not flat.
+// Returns the weights, and the tensors of `state` that have as many elements. Adds the keys of
+// smaller tensors to `unread`. Throws kBadInput if the weights are not a flat tensor.
 FlatTensors FlatTensorsOf(const ArchiveField& weights, const std::optional<ArchiveField>& state,
                           std::set<std::string>* unread);
 
-// Collects the parts of parameters from the ranks' files.
+// Collects the parts of parameters from the files of the ranks.
 class ZeroParts {
  public:
   explicit ZeroParts(const std::vector<std::vector<NamedShape>>& groups);
 
-  // Adds a rank's parts of parameters of the constructor's groups. Ranks are added in order.
-  // `group` names the flat tensors in errors: kBadInput if these have another size than the cut.
+  // Adds a rank's parts of parameters of the constructor's groups. Add ranks in ascending order.
+  // `group` names the flat tensors in errors. Throws kBadInput if a flat tensor differs in size
+  // from the cut.
   void Add(const RankCut& cut, const FlatTensors& flat, const ArchiveField& group);
 
-  // Adds to the plan each parameter of which all parts were added, and returns the names of all
-  // parameters. Throws kBadInput if parts of a parameter are missing, unless files are `missing`.
+  // Adds each parameter of which all parts were added to the plan, and returns the names of all
+  // parameters. Throws kBadInput if parts of a parameter are missing, unless `missing` states that
+  // files are missing.
   std::set<std::string> Finish(bool missing, ForeignCheckpoint* plan) const;
 
  private:
@@ -74,13 +79,15 @@ class ZeroParts {
                 Part* part) const;
 
   std::vector<NamedShape> parameters_;
-  std::map<std::string, std::map<std::string, Part>> parts_;  // keys: parameter, key of FlatTensors
+  std::map<std::string, std::map<std::string, Part>> parts_;  // keyed by parameter, then by the key
+                                                              // of FlatTensors
 };
 
 // Returns the ranks below `count` that have no file.
 std::vector<int64_t> RanksWithout(const std::map<int64_t, std::string>& files, int64_t count);
 
-// Adds the model files of stage 3, and the frozen parameters, of which each file has a part.
+// Adds the model files of stage 3 to the plan, and the frozen parameters, of which each file has a
+// part.
 void AddModelFilesOfStage3(const DeepSpeedModel& model, const DeepSpeedFiles& files,
                            int64_t world_size, ForeignCheckpoint* plan);
 

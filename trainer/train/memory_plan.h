@@ -55,13 +55,11 @@ struct PassMemory {
 // and rounded up as in flat_parameter.h:
 //   optimizer, master_weights   sharded from stage 1 on
 //   gradients                   sharded from stage 2 on
-//   parameters                  sharded at stage 3, except those that stay whole; `gathered` is
-//   added
+//   parameters                  sharded at stage 3, except those that stay whole
 //   buckets                     upper bound: message, received parts and sum of the units that are
 //                               exchanged at the same time
-//   gathered                    stage 3, upper bound: parameters that are whole at the same time,
-//   by
-//                               the limits of the configuration
+//   gathered                    stage 3, upper bound: additional parameters that are whole at the
+//                               same time, by the limits of the configuration
 // With a parameter server the rank is a server: optimizer and master_weights are for its part of
 // the parameters, and the buckets are one message of all gradients. DiLoCo, PowerSGD and 1-bit
 // optimizers keep additional states (ExchangeStates in memory_plan.cc), which are counted as the

@@ -8,9 +8,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr char kFormatVersion[] = "3\n";  // archives since PyTorch 1.6
+constexpr char kFormatVersion[] = "3\n";  // format of archives since PyTorch 1.6
 
-// Writes a dotted name, such as "torch.float32", as a global.
+// Writes a dotted name, such as "torch.float32", as a global of a module.
 void WriteGlobal(PickleWriter& pickle, std::string_view name) {
   const size_t dot = name.rfind('.');
   pickle.Global(name.substr(0, dot), name.substr(dot + 1));
@@ -91,7 +91,9 @@ void TorchArchiveWriter::Write(const void* data, size_t bytes) {
 }
 
 uint64_t TorchArchiveWriter::Finish() {
-  while (begun_ < tensor_bytes_.size()) BeginTensor();  // tensors without elements
+  while (begun_ < tensor_bytes_.size())
+    BeginTensor();  // begins the remaining tensors, which have
+                    // no elements
   return zip_.Finish();
 }
 

@@ -1,4 +1,4 @@
-// Writes the files of torch.save, so that torch.load(weights_only=True) reads them.
+// Writes files in the format of torch.save, so that torch.load(weights_only=True) can read them.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,31 @@
 
 namespace dslaunch {
 
-// The object that torch.load returns. Its tensors' bytes are written later (TorchArchiveWriter).
+// The object that torch.load returns. The bytes of its tensors are written later
+// (TorchArchiveWriter).
 class ArchivedObject : public PickleWriter {
  public:
-  // Writes a tensor as the next value: `dtype` is safetensors' name ("F32"). Precondition: the
-  // dtype is one of kTorchDtypes, and the shape has less than 2^63 bytes.
+  // Writes a tensor as the next value. `dtype` is the name in safetensors files ("F32").
+  // Precondition: the dtype is one of kTorchDtypes, and the shape has less than 2^63 bytes.
   void Tensor(const std::string& dtype, const std::vector<int64_t>& shape);
   const std::vector<uint64_t>& tensor_bytes() const { return tensor_bytes_; }
 
  private:
-  std::vector<uint64_t> tensor_bytes_;  // in the order of the calls
+  std::vector<uint64_t> tensor_bytes_;  // size of each tensor, in the order of the calls of
+                                        // Tensor()
 };
 
-// Writes an archive at the end of `file`, which must outlive this. Tensors are written in blocks of
-// any size, so that none has to be in memory as a whole. Throws what NewFile throws.
+// Writes an archive at the end of `file`, which must outlive this object. Accepts tensors in blocks
+// of any size, so that no tensor has to be in memory as a whole. Throws the errors of NewFile.
 class TorchArchiveWriter {
  public:
-  // Writes everything except the tensors. `name` is the folder in the archive; PyTorch uses the
-  // file's name.
+  // Writes everything except the tensors. `name` is the folder in the archive, for which PyTorch
+  // uses the file's name.
   TorchArchiveWriter(NewFile& file, const std::string& name, ArchivedObject object);
-  // Writes the next bytes of the tensors, which are row-major, in the order of their Tensor calls.
+  // Writes the next bytes of the tensors. Pass the tensors in row-major order, and in the order of
+  // their Tensor() calls.
   void Write(const void* data, size_t bytes);
-  // Completes the archive, and returns its size. Precondition: all bytes of the tensors are
+  // Completes the archive and returns its size in bytes. Precondition: all bytes of the tensors are
   // written.
   uint64_t Finish();
 
@@ -42,7 +45,7 @@ class TorchArchiveWriter {
   ZipWriter zip_;
   std::string name_;
   std::vector<uint64_t> tensor_bytes_;
-  size_t begun_ = 0;  // number of tensors begun
+  size_t begun_ = 0;  // number of tensors that have been begun
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Names of dtypes in PyTorch's pickles and in safetensors files.
+// Maps names of dtypes between PyTorch's pickles and safetensors files.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace dslaunch {
 
 struct TorchDtype {
-  std::string_view storage;  // class of the storages; empty if only untyped storages hold the dtype
+  std::string_view storage;  // class of the storage; empty if only untyped storages have this dtype
   std::string_view dtype;
   std::string_view name;  // name in safetensors files
 };
@@ -29,7 +29,7 @@ inline constexpr TorchDtype kTorchDtypes[] = {
     {"", "torch.float8_e5m2", "F8_E5M2"},
 };
 
-// Returns the row whose `column` is `name`; null if there is none.
+// Returns the row whose `column` is `name`; null if there is no such row or `name` is empty.
 constexpr const TorchDtype* FindTorchDtype(std::string_view TorchDtype::*column,
                                            std::string_view name) {
   for (const TorchDtype& row : kTorchDtypes) {

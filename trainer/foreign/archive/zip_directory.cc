@@ -15,13 +15,13 @@ namespace {
 
 constexpr uint64_t kMaxCommentBytes = UINT16_MAX;
 constexpr uint64_t kMaxMembers = 1'000'000;
-constexpr uint64_t kMaxNameBytes = 1024;  // limit of a member's name and its extra fields
+constexpr uint64_t kMaxNameBytes = 1024;  // limit on a member's name with its extra fields
 
 [[noreturn]] void Refuse(const InputFile& file, const std::string& problem) {
   RefuseInput(file.path() + ": " + problem);
 }
 
-// Reads the numbers of a record.
+// Reads little-endian numbers of a record by their offsets.
 class Record {
  public:
   explicit Record(std::string_view bytes) : bytes_(bytes) {}
@@ -41,12 +41,12 @@ std::string ReadBytes(const InputFile& file, uint64_t offset, uint64_t bytes) {
 }
 
 struct Extent {
-  uint64_t begin = 0;  // offset of the directory, in bytes
+  uint64_t begin = 0;  // offset of the zip's directory in the file
   uint64_t bytes = 0;
   uint64_t members = 0;
 };
 
-// Reads the record at the end of the zip, and zip64's record if there is one.
+// Finds the directory by the record at the end of the zip, or by zip64's record if there is one.
 Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
   const uint64_t tail_bytes =
       std::min(end - begin, zip::kEndBytes + kMaxCommentBytes + zip::kLocatorBytes);
@@ -60,7 +60,7 @@ Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
            at + zip::kEndBytes + record.At<uint16_t>(at + 20) != tail_bytes);
   Extent extent = {record.At<uint32_t>(at + 16), record.At<uint32_t>(at + 12),
                    record.At<uint16_t>(at + 10)};
-  uint64_t limit = tail_begin + at;  // the directory must end here
+  uint64_t limit = tail_begin + at;  // offset at which the directory must end
   if (at >= zip::kLocatorBytes &&
       record.At<uint32_t>(at - zip::kLocatorBytes) == zip::kLocatorMark) {
     limit -= zip::kLocatorBytes;
@@ -102,7 +102,8 @@ bool IsSafeName(std::string_view name) {
   return true;
 }
 
-// Sizes and offset of a member. If they are all ones, zip64 keeps them in an extra field.
+// The sizes and the offset of a member. A number whose bits are all ones is stored in the extra
+// field of zip64 instead.
 struct Place {
   uint64_t bytes, stored_bytes, header;
 };
@@ -127,7 +128,8 @@ Place PlaceOf(const Record& entry, std::string_view extra, const auto& refuse) {
   return place;
 }
 
-// Sets the offset of the content. `end` is the offset of the directory.
+// Reads the header of a member, and sets the offset of its content. `end` is the offset of the
+// directory.
 void ReadHeader(const InputFile& file, uint64_t end, ZipMember& member, const auto& refuse) {
   if (member.header > end || end - member.header < zip::kHeaderBytes) {
     refuse("it begins outside of the file");

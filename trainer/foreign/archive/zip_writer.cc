@@ -8,13 +8,13 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kAlignment = 64;  // alignment in torch.save's files
-constexpr uint16_t kVersion = 45;    // the first version with zip64
-// The id of an extra field that readers ignore, which torch.save uses for padding too.
+constexpr uint64_t kAlignment = 64;  // alignment of members in torch.save's files
+constexpr uint16_t kVersion = 45;    // first version of the format that has zip64
+// The id of an extra field that readers ignore. torch.save uses the same id for padding.
 constexpr uint16_t kPaddingField = 0x4246;
 constexpr uint64_t kFieldHeaderBytes = 4;
 
-// A record, field by field.
+// Builds the bytes of a record, field by field.
 class RecordBytes {
  public:
   template <class Number>
@@ -24,7 +24,8 @@ class RecordBytes {
     }
     return *this;
   }
-  // Adds a number, or all ones if zip64 has the number elsewhere.
+  // Adds a number, or all ones if the number is too large, so that readers look for it in zip64's
+  // fields.
   template <class Number>
   RecordBytes& AddCapped(uint64_t number) {
     return Add(static_cast<Number>(std::min<uint64_t>(number, static_cast<Number>(-1))));
@@ -62,7 +63,7 @@ void ZipWriter::Begin(const std::string& name, uint64_t bytes) {
   const uint32_t size = IsLarge(bytes) ? UINT32_MAX : 0;
   RecordBytes header;
   header.Add(zip::kHeaderMark).Add(kVersion).Add(uint16_t{zip::kSumAfter | zip::kUtf8});
-  header.Add(uint16_t{0}).Add(uint32_t{0});  // method: stored; no time
+  header.Add(uint16_t{0}).Add(uint32_t{0});  // method 0 (stored), no time
   header.Add(uint32_t{0}).Add(size).Add(size);
   header.Add(static_cast<uint16_t>(name.size())).Add(static_cast<uint16_t>(extra.bytes().size()));
   Put(header.AddText(name).AddText(extra.bytes()).bytes());
@@ -87,7 +88,7 @@ void ZipWriter::EndMember() {
   const Member& member = members_.back();
   RecordBytes sum;
   sum.Add(zip::kSumMark).Add(member.crc32);
-  for (int i = 0; i < 2; ++i) {  // the stored and the original size
+  for (int i = 0; i < 2; ++i) {  // the stored size, then the original size
     if (IsLarge(member.bytes)) {
       sum.Add(member.bytes);
     } else {

@@ -1,4 +1,4 @@
-// Writes a zip file whose members are stored, not compressed, as torch.save does.
+// Writes a zip file whose members are stored without compression, as in files of torch.save.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace dslaunch {
 
-// Writes one zip at the end of a file, member by member, without going back. The content of each
-// member begins at a multiple of 64 bytes from the zip's begin. Writes zip64 where numbers need it.
-// Throws what NewFile throws. The file must outlive this.
+// Writes one zip at the end of a file, member by member, without seeking back. The content of each
+// member begins at a multiple of 64 bytes from the beginning of the zip. Writes zip64 if numbers
+// need it. Throws the errors of NewFile. The file must outlive this object.
 class ZipWriter {
  public:
   explicit ZipWriter(NewFile& file) : file_(file) {}
 
-  // Begins a member, which has `bytes` bytes. Precondition: the previous member is complete, and
-  // the name is new.
+  // Begins a member of `bytes` bytes. Precondition: the previous member is complete, and no member
+  // has this name.
   void Begin(const std::string& name, uint64_t bytes);
   // Writes the next bytes of the member. Precondition: bytes <= left().
   void Write(const void* data, size_t bytes);
-  uint64_t left() const { return left_; }  // missing bytes of the member
-  // Writes the directory, and returns the size of the zip.
+  uint64_t left() const { return left_; }  // bytes of the member that have not been written yet
+  // Writes the directory and returns the size of the zip in bytes.
   uint64_t Finish();
 
  private:
   struct Member {
     std::string name;
-    uint64_t header = 0;  // offset in the zip
+    uint64_t header = 0;  // offset of the header in the zip
     uint64_t bytes = 0;
     uint32_t crc32 = 0;
   };
@@ -37,9 +37,9 @@ class ZipWriter {
   void EndMember();
 
   NewFile& file_;
-  uint64_t at_ = 0;  // bytes written
+  uint64_t at_ = 0;  // number of bytes written
   uint64_t left_ = 0;
-  bool is_open_ = false;  // whether the last member is incomplete
+  bool is_open_ = false;  // true if the last member is incomplete
   std::vector<Member> members_;
 };
 
