@@ -53,7 +53,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Prints which content of the source was left out.
+// Prints which contents of the source were not written.
 void PrintNotes(const CheckpointSource& source) {
   if (!source.foreign) return;
   for (const auto& [alias, name] : source.foreign->aliases) {
@@ -62,8 +62,8 @@ void PrintNotes(const CheckpointSource& source) {
   for (const std::string& note : source.foreign->notes) PrintNames("note: " + note);
 }
 
-// Returns the folders in which config.json and the tokenizer may be: the checkpoint's folder, and
-// the folder that contains it, because DeepSpeed and accelerate save into a subfolder.
+// Returns the folders that may contain config.json and the tokenizer: the checkpoint's folder and
+// its parent, because DeepSpeed and accelerate save into a subfolder.
 std::vector<std::string> FoldersBeside(const CheckpointSource& source) {
   std::error_code ignored;
   const fs::path path = fs::weakly_canonical(source.path, ignored);
@@ -71,7 +71,8 @@ std::vector<std::string> FoldersBeside(const CheckpointSource& source) {
   return {path, path.parent_path()};
 }
 
-// Writes config.json, or copies it with the tokenizer's files. Returns a clause for the report.
+// Writes config.json, or copies it with the tokenizer's files. Returns a clause about the files for
+// the report.
 std::string WriteModelFiles(const CheckpointSource& source, const ConvertedWeights& weights,
                             const std::string& out) {
   if (source.foreign) {
@@ -113,8 +114,8 @@ void WriteSafetensors(const CheckpointSource& source, const std::string& out,
              (count == 1 ? " is written to " : " are written to ") + out + files);
 }
 
-// Writes the adapters of a checkpoint in PEFT's form, or the weights that they belong to with the
-// adapters merged.
+// Writes the adapters of a checkpoint in PEFT's format, or the base weights with the adapters
+// merged into them.
 void WriteLora(const CheckpointSource& source, const std::string& out,
                const ConvertOptions& options) {
   const Manifest& manifest = source.checkpoint.manifest;
@@ -159,7 +160,8 @@ void WriteDslaunch(const CheckpointSource& source, const std::string& out, bool 
              ShellWord(out) + " to resume from it");
 }
 
-// Writes a folder that gets its name only when it is complete.
+// Writes a folder under a temporary name, and renames it when it is complete. Throws kUsage if the
+// folder exists.
 void WriteFolder(const CheckpointSource& source, const std::string& out,
                  const std::function<void(const std::string& folder, const ProgressFn&)>& write) {
   std::error_code error;
@@ -172,7 +174,7 @@ void WriteFolder(const CheckpointSource& source, const std::string& out,
   fs::create_directories(path.parent_path(), error);
   const std::string temporary =
       path.parent_path() / (".dslaunch-convert-" + path.filename().string());
-  fs::remove_all(temporary, error);  // an interrupted conversion may have left it
+  fs::remove_all(temporary, error);  // an interrupted conversion may have left this folder
   const uint64_t bytes = TensorBytesOf(source.checkpoint);
   CheckRoom(path.parent_path(), bytes);
   {

@@ -31,7 +31,8 @@ ListedCheckpoint Listed(const CheckpointSource& source, const std::string& tag) 
           .missing = source.foreign->missing};
 }
 
-// Returns the checkpoints of another program in a folder that has several, by step.
+// Returns the checkpoints of another program in `dir`, sorted by step; empty if there are fewer
+// than two.
 std::vector<ListedCheckpoint> FindForeign(const std::string& dir) {
   static const std::regex kNames(R"((global_step|checkpoint-|step-|step_)\d+)");
   std::error_code ignored;
@@ -69,7 +70,7 @@ void List(const std::string& path, bool json) {
     list.push_back(Listed(OpenSource(path), path));
     if (!json) return PrintText(CheckpointFacts(list[0]));
   }
-  if (list.empty()) list = FindCheckpoints(path);  // throws for a path that is not a folder
+  if (list.empty()) list = FindCheckpoints(path);  // throws if `path` is not a folder
   PrintText(json ? CheckpointsJson(list) : CheckpointTable(list));
 }
 
@@ -81,8 +82,8 @@ std::vector<std::string> FindDamageIn(const std::string& folder) {
   }
 }
 
-// Whether the folder has files that ranks of dslaunch write. Without a manifest it is a checkpoint
-// that is damaged.
+// Returns whether the folder has files that ranks of dslaunch write. Such a folder without a
+// manifest is a damaged checkpoint.
 bool HasRankFiles(const std::string& path) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
@@ -113,7 +114,7 @@ void Verify(const std::string& path) {
     std::vector<ListedCheckpoint> own;
     if (is_folder) own = FindCheckpoints(path);
     if (own.empty() && WhatIs(path)) return VerifyForeign(path);
-    if (!is_folder) own = FindCheckpoints(path);  // throws, because the path is not a folder
+    if (!is_folder) own = FindCheckpoints(path);  // throws, because `path` is not a folder
     for (const ListedCheckpoint& one : own) folders.push_back(path + "/" + one.tag);
     if (folders.empty()) RefuseInput(path + " holds no checkpoint");
   }
@@ -150,7 +151,8 @@ std::optional<ConvertKind> ParseKind(const std::string& word) {
   return found == kKinds.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Returns nullopt if these are not options of convert, or of export if `exports`.
+// Parses the options of `export` if `exports`, else of `convert`. Returns nullopt if they are not
+// valid.
 std::optional<ConvertOptions> ParseConvertOptions(std::span<const std::string> words,
                                                   bool exports) {
   ConvertOptions options;

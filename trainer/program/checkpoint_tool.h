@@ -1,5 +1,5 @@
-// Commands on checkpoints without training:
-// dslaunch checkpoint ls | verify | export | convert | diff.
+// Implements commands on checkpoints that do not train: dslaunch checkpoint ls | verify | export |
+// convert | diff.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace dslaunch {
 
 // Runs the command in `words`, the arguments after "checkpoint", which the launcher has checked:
 //   ls PATH [--json]
-//   verify PATH                            PATH is a checkpoint or a folder of some
+//   verify PATH                            PATH is a checkpoint, or a folder of checkpoints
 //   export FOLDER OUT [--dtype bf16|fp16|fp32] [--force]
 //   convert PATH OUT [--to KIND] [--dtype bf16|fp16|fp32] [--prefix P] [--key K] [--force]
 //   diff A B [--json]
 // Prints to stdout. Returns the exit code: 0, or 1 if diff finds a difference. Throws TrainError;
-// kBadInput, naming the file and, if it is known, the tensor, for damaged checkpoints.
+// for damaged checkpoints kBadInput, naming the file and, if known, the tensor.
 int RunCheckpointTool(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -54,7 +54,7 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   if (group.rank() == 0) {
     PrintLine(PrecisionTable(results, data.train->tokens_per_sample() > 0 ? "tokens" : "samples"));
   }
-  group.Barrier();  // Finish would stop waiting for rank 0 earlier than Barrier
+  group.Barrier();  // Barrier waits longer for rank 0 than Finish does
   group.Finish();
 }
 

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Trains the run's steps from the same weights once in each of recipe.engines and prints time, loss
-// and memory of each (compare_table.h). Saves nothing.
+// Trains the run's steps from the same weights once with each of recipe.engines. Prints time, loss
+// and memory of each run (compare_table.h). Saves nothing. Collective.
 void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
 }  // namespace dslaunch

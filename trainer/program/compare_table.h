@@ -1,4 +1,4 @@
-// Compares runs in several precisions in one table. Pure.
+// Formats a table that compares runs in several precisions. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace dslaunch {
 
 struct PrecisionResult {
-  std::string precision;    // "bf16"
+  std::string precision;    // name of the dtype, such as "bf16"
   double step_s = 0;        // median seconds of a step
-  double per_s = 0;         // samples or tokens, over all ranks
+  double per_s = 0;         // samples or tokens per second, over all ranks
   double loss = 0;          // loss of the last step, over all ranks
   int64_t skipped = 0;      // steps skipped because their gradients overflowed
   int64_t peak_bytes = 0;   // peak memory of tensors, maximum over the ranks

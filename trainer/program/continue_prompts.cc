@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-// The number of texts that are continued together, and their cache.
+// The number of texts that are continued at a time, and the size of their cache.
 struct Plan {
   int64_t rows = 1;
   int64_t capacity = 0;
@@ -32,7 +32,8 @@ int64_t BytesOfElement(const TrainingModel& training_model) {
   return sizeof(float);
 }
 
-// Halves the number of texts until their keys and values fit into the memory.
+// Halves the number of texts until their keys and values fit into the memory. Throws kUnavailable
+// if the memory is too small for one text.
 Plan MakePlan(TrainingModel& training_model, const Recipe& recipe,
               const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   size_t longest = 0;
@@ -153,18 +154,20 @@ std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec) 
 void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
                      const std::vector<TextPrompt>& prompts, const ProcessGroup& group) {
   const bool writes = group.rank() == 0;
-  // Created first, so that a file that cannot be created is reported before any work is done.
+  // The writer is created first, so that a file that cannot be created is reported before any work
+  // is done.
   std::optional<PredictionWriter> writer;
   if (writes) writer.emplace(recipe.run.predictions);
   const bool lines = !recipe.run.prompts.empty();
   const Plan plan = MakePlan(training_model, recipe, prompts, group);
   PromptRun run(training_model, recipe, codec, plan);
-  // If a forward pass needs all ranks, all ranks continue all texts.
+  // If a forward pass needs all ranks, every rank continues all texts; otherwise the ranks divide
+  // them.
   const bool together = training_model.core().ForwardIsCollective();
   const auto rank = static_cast<size_t>(group.rank()),
              ranks = static_cast<size_t>(group.world_size());
   const std::vector<std::vector<size_t>> batches = BatchesByLength(prompts, plan.rows);
-  nlohmann::json own = nlohmann::json::object();  // texts by index
+  nlohmann::json own = nlohmann::json::object();  // lines of this rank's texts, keyed by index
   for (size_t i = 0; i < batches.size(); ++i) {
     if (!together && i % ranks != rank) continue;
     const std::vector<Generated> results = run.Continue(prompts, batches[i]);

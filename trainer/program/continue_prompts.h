@@ -1,4 +1,4 @@
-// Implements dslaunch predict for language models, which continues texts.
+// Implements dslaunch predict for language models, which continues the user's texts.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace dslaunch {
 
-// Returns the codec of run.tokenizer, else of a tokenizer.json in run.init_weights, else bytes if
-// the data's tokens are bytes. Throws kBadInput if there is none.
+// Returns the codec of run.tokenizer, or else of a tokenizer.json in run.init_weights, or else of
+// bytes if the data's tokens are bytes. Throws kBadInput if none of these is given.
 TextCodec CodecOf(const Recipe& recipe);
 
-// Reads run.prompt or run.prompts. Throws the errors of ReadPrompts.
+// Reads the prompts in run.prompt or run.prompts. Throws the errors of ReadPrompts.
 std::vector<TextPrompt> PromptsOf(const Recipe& recipe, const TextCodec& codec);
 
-// Continues the prompts, as many together as a micro-batch has samples, or as the memory for their
-// keys and values allows. The results do not depend on the number of ranks. Rank 0 writes to
-// run.predictions, or to stdout: the text of run.prompt with its continuation, or for run.prompts
-// JSON lines in their order:
+// Continues the prompts, as many at a time as a micro-batch has samples, or fewer if the memory for
+// their keys and values is small. The results do not depend on the number of ranks. Rank 0 writes
+// to run.predictions, or to stdout: for run.prompt its text with the continuation, for run.prompts
+// a JSON line for each, in their order:
 //   {"index": 0, "prompt": "To be", "text": " or not", "token_ids": [1, 2], "finish": "length"}
-// "finish" is "length" after run.max_new_tokens, else "stop". Collective. Throws kIo, and
-// kUnavailable if there is no memory for one text.
+// "finish" is "length" after run.max_new_tokens tokens, else "stop". Collective. Throws kIo if the
+// file cannot be written, and kUnavailable if the memory is too small for one text.
 void ContinuePrompts(TrainingModel& training_model, const Recipe& recipe, const TextCodec& codec,
                      const std::vector<TextPrompt>& prompts, const ProcessGroup& group);
 

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns nullopt if these are not arguments of prepare.
+// Parses the arguments of prepare; nullopt if they are not valid.
 std::optional<PrepareOptions> ParsePrepareOptions(const std::vector<std::string>& words) {
   PrepareOptions options;
   for (size_t i = 1; i < words.size(); ++i) {

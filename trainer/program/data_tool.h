@@ -1,4 +1,4 @@
-// Commands on training data: dslaunch data prepare.
+// Implements commands on training data: dslaunch data prepare.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace dslaunch {
 
 // Runs the command in `words`, the arguments after "data", which the launcher has checked:
-//   prepare IN... --tokenizer FOLDER --output PREFIX [--key NAME] [--threads N] [--force] Prints to
-// stdout. Returns the exit code 0. Throws the errors of PrepareData.
+//   prepare IN... --tokenizer FOLDER --output PREFIX [--key NAME] [--threads N] [--force]
+// Prints to stdout. Returns the exit code 0. Throws the errors of PrepareData.
 int RunDataTool(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-// logits: [vocabulary]
+// Returns the next token for `logits`, [vocabulary]. Throws kBadInput if they are not finite.
 int64_t Choose(const at::Tensor& logits, const GenerateOptions& options, at::Generator& random) {
   if (!at::isfinite(logits).all().item<bool>()) {
     RefuseInput("the model's logits are not finite; its weights are damaged or training diverged");
@@ -31,8 +31,7 @@ NextTokens NextTokensOf(const at::Tensor& logits, const GenerateOptions& options
   const auto [best, ids] = scaled.topk(count);
   const at::Tensor probabilities = at::softmax(best, 0);
   if (options.top_p == 1) return {probabilities, ids};
-  // Keeps tokens whose predecessors have not reached top_p yet; the first token is always one of
-  // them.
+  // Keep a token if the tokens before it have not reached top_p. The first token is always kept.
   const at::Tensor before = probabilities.cumsum(0) - probabilities;
   const int64_t kept = std::max<int64_t>(1, before.lt(options.top_p).sum().item<int64_t>());
   const at::Tensor likely = probabilities.slice(0, 0, kept);

@@ -1,10 +1,12 @@
-// dslaunch-train [RECIPE.json]: one rank of a training job. Its place in the job comes from the
-// environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
-// dslaunch-train checkpoint ...: what `dslaunch checkpoint` runs (checkpoint/checkpoint_tool.h).
-// dslaunch-train data ...: what `dslaunch data` runs (program/data_tool.h).
+// Implements the program dslaunch-train.
+//
+// dslaunch-train [RECIPE.json]: one rank of a training job. The rank's place in the job comes from
+// the environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
+// dslaunch-train checkpoint ...: implements `dslaunch checkpoint` (program/checkpoint_tool.h).
+// dslaunch-train data ...: implements `dslaunch data` (program/data_tool.h).
 // dslaunch-train bench comm ...: one rank of `dslaunch bench comm` (bench/measure.h).
-// dslaunch-train bench devices: what agents run to measure GPUs (bench/devices.h).
-// dslaunch-train --version: by which `dslaunch doctor` sees that it starts.
+// dslaunch-train bench devices: agents run this to measure GPUs (bench/devices.h).
+// dslaunch-train --version: `dslaunch doctor` runs this to check that the program starts.
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -38,7 +40,7 @@ using dslaunch::TrainError;
 
 struct RecipeText {
   std::string json;
-  std::string source;  // name in messages
+  std::string source;  // name of the recipe in messages
 };
 
 RecipeText ReadRecipe(int argc, char** argv) {
@@ -59,7 +61,8 @@ RecipeText ReadRecipe(int argc, char** argv) {
           dslaunch::kRecipeVariable);
 }
 
-// Runs a command that is not a rank of a job, such as `checkpoint`.
+// Runs a command that is not a rank of a job, such as `checkpoint`. Prints its errors and returns
+// its exit code.
 int ToolMain(const std::string& name, int (*run)(const std::vector<std::string>&),
              const std::vector<std::string>& words) {
   try {
@@ -73,16 +76,17 @@ int ToolMain(const std::string& name, int (*run)(const std::vector<std::string>&
   }
 }
 
-// `message` may quote names from files.
+// Prints an error of this rank and exits. `message` may quote names from files, so it is sanitized.
 [[noreturn]] void Fail(int rank, ExitCode code, const std::string& message) {
   PrintError("dslaunch-train: rank " + std::to_string(rank) + ": " + SanitizeForTerminal(message));
-  // Not exit(): destructors of a broken process group may wait for peers that are gone.
+  // exit() is not used, because destructors of a broken process group may wait for peers that have
+  // exited.
   std::_Exit(ToInt(code));
 }
 
-// Keeps LibTorch from unregistering its thousands of operators one by one as a process exits, which
-// takes more than a third of the time for starting and ending a rank. Handlers that are registered
-// after this (plugins, CUDA) still run in order.
+// Keeps LibTorch from unregistering its thousands of operators one by one at exit, which takes more
+// than a third of the time of starting and ending a rank. Exit handlers that are registered later
+// (plugins, CUDA) still run in order.
 void LeaveLibTorchAtExit() {
   on_exit(
       [](int status, void*) {
@@ -96,8 +100,8 @@ void LeaveLibTorchAtExit() {
 
 int main(int argc, char** argv) {
   LeaveLibTorchAtExit();
-  std::signal(SIGPIPE, SIG_IGN);  // a closed status pipe is no reason to stop; a closed stdout
-                                  // shows as a failed write
+  // A closed status pipe must not end training, and writing to a closed stdout reports an error.
+  std::signal(SIGPIPE, SIG_IGN);
   if (argc >= 2 && argv[1] == std::string("checkpoint")) {
     return ToolMain("checkpoint", dslaunch::RunCheckpointTool, {argv + 2, argv + argc});
   }

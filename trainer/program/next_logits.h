@@ -14,16 +14,16 @@ namespace dslaunch {
 
 using TokenRows = std::vector<std::vector<int64_t>>;
 
-// Maps int64 [B, T] to logits [B, T, vocabulary], or to the output of a CachingModel.
+// Maps tokens, int64 [B, T], to logits [B, T, vocabulary], or to the output of a CachingModel.
 using TokenModel = std::function<at::Tensor(const at::Tensor& tokens)>;
 
 class NextLogits {
  public:
   struct Options {
-    int64_t n_positions = 1024;  // largest number of tokens for the model
-    // The model behind TokenModel, if it can use a cache; must outlive this.
+    int64_t n_positions = 1024;  // largest number of tokens that the model accepts
+    // The model that TokenModel calls, if it can use a cache. It must outlive this object.
     CachingModel* caching = nullptr;
-    int64_t capacity = 0;  // largest number of tokens of a sequence, for the cache
+    int64_t capacity = 0;  // largest number of tokens of a sequence, for the size of the cache
     c10::Device device = c10::kCPU;
   };
   NextLogits(TokenModel model, const Options& options);
@@ -31,12 +31,11 @@ class NextLogits {
   NextLogits(const NextLogits&) = delete;
   NextLogits& operator=(const NextLogits&) = delete;
 
-  // Returns fp32 [rows, vocabulary] on the CPU, without gradients. Each row has one token more than
-  // in the last call. A row that is longer than n_positions is continued from its last n_positions
-  // tokens, for which everything is computed again.
-  // Precondition: no row is empty.
+  // Returns the next logits of each row, fp32 [rows, vocabulary] on the CPU, without gradients.
+  // Each row has one token more than in the last call. For a row longer than n_positions, only the
+  // last n_positions tokens count, and everything is computed again. Precondition: no row is empty.
   at::Tensor After(const TokenRows& rows);
-  // Keeps only these rows for the next call.
+  // Keeps only these rows, by index, for the next call.
   void KeepRows(const std::vector<int64_t>& rows);
 
  private:

@@ -1,6 +1,7 @@
-// Names of peers without DNS. LibTorch's store asks for the name of every machine that connects,
-// for its debug log, before it answers: 5 s for each rank where DNS is slow or does not answer.
-// This definition comes before the C library's in the program that it is linked into.
+// Replaces getnameinfo() of the C library by one that does not use DNS. For its debug log,
+// LibTorch's store resolves the name of every machine that connects, before it answers. If DNS is
+// slow or does not answer, this takes 5 s for each rank. In a program that links this file, this
+// definition takes precedence over the C library's.
 #include <dlfcn.h>
 #include <netdb.h>
 

@@ -41,7 +41,7 @@ StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,
                   layer_costs);
 }
 
-// "stage 1: layers 3 to 5, 1.2 M parameters; ..."
+// Returns a line about a stage's layers: "stage 1: layers 3 to 5, 1.2 M parameters; ..."
 std::string StageLine(const StageParts& cut, int stage, int stages) {
   std::string line;
   for (size_t part = static_cast<size_t>(stage); part < cut.parts.size();
@@ -71,7 +71,8 @@ std::vector<StageParts> CutAll(const Recipe& recipe, const Dataset& data,
   return stages;
 }
 
-// Prints why a measurement is impossible, which may be so for a user's own model, and returns {}.
+// Returns measure(). If the measurement is impossible, which can happen for a user's own model,
+// prints the reason and returns {}.
 template <class Measure>
 auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) {
   try {
@@ -148,8 +149,8 @@ void WriteJson(const std::string& file, const std::vector<MemoryPlan>& plans,
 }
 
 // Returns the times of the passes of each part of the model, in the unit of `layer_costs`, the
-// costs of forward passes. The backward passes for inputs and for weights take as long as the
-// forward pass.
+// costs of forward passes. Assumes that the backward passes for inputs and for weights each take as
+// long as the forward pass.
 std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t stages,
                                              const std::vector<double>& layer_costs) {
   std::vector<std::vector<ChunkTimes>> times(stages);
@@ -161,7 +162,7 @@ std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t sta
   return times;
 }
 
-// Returns the largest amount of activations that stage 0 keeps, in micro-batches of a whole stage.
+// Returns the maximum activations that stage 0 keeps, in units of one micro-batch of a whole stage.
 double MostKept(const PipelineSchedule& schedule) {
   int kept = 0, most = 0;
   for (const Action& action : schedule.actions[0]) {
@@ -171,8 +172,8 @@ double MostKept(const PipelineSchedule& schedule) {
   return static_cast<double>(most) / schedule.virtual_stages;
 }
 
-// Prints for each schedule of the configured pipeline the time of a step relative to one without
-// waiting.
+// Prints for each schedule of the configured pipeline the time of a step, relative to a step
+// without waiting.
 void CompareSchedules(const Recipe& recipe, const Dataset& data,
                       const std::vector<double>& layer_costs) {
   const auto stages = static_cast<int>(recipe.engine.pipeline.stages);

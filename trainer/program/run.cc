@@ -36,9 +36,9 @@
 namespace dslaunch {
 namespace {
 
-// Chooses the weights for modes that train nothing: in the recipe's checkpoint_dir, else of
-// run.resume_from, else of run.init_weights. Returns a line about the chosen weights and those that
-// were skipped. Throws on every rank if there are no weights at all. Collective.
+// Chooses the weights for modes that do not train: those of the recipe's checkpoint_dir, else of
+// run.resume_from, else of run.init_weights. Returns a line about the chosen weights and the
+// skipped ones. Throws on every rank if there are no weights. Collective.
 std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                         std::optional<Checkpointer>& checkpointer, std::optional<RunStart>& other) {
   const std::string& init_weights = recipe.run.init_weights;
@@ -66,8 +66,8 @@ std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup
                    checkpointer->reason() + ", and no run.init_weights (--init_weights)");
 }
 
-// Collective. Throws on every rank, after it has left the group, if the checkpoint that was found
-// has other adapters than the recipe.
+// Throws on every rank, after it has left the group, if the found checkpoint has other adapters
+// than the recipe. Collective.
 void CheckFoundAdapters(const Recipe& recipe, ProcessGroup& group,
                         const std::optional<Checkpointer>& checkpointer,
                         const std::optional<RunStart>& other) {
@@ -84,14 +84,14 @@ void CheckFoundAdapters(const Recipe& recipe, ProcessGroup& group,
   }
 }
 
-// Trained weights in evaluation mode, on all ranks.
+// A model with trained weights in evaluation mode, on all ranks.
 struct Loaded {
   TrainingModel& training_model;
   const ProcessGroup& group;
-  const Manifest* manifest;  // the checkpoint's manifest; null if weights are from a file
+  const Manifest* manifest;  // manifest of the checkpoint; null if the weights are from a file
 };
 
-// Prepares a model with trained weights and calls `work`, for evaluation and prediction. `data` may
+// Prepares a model with trained weights for evaluation or prediction and calls `work`. `data` may
 // be null. `say` prints a line about the weights, on rank 0.
 void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, const Dataset* data,
                  const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
@@ -100,7 +100,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
       recipe.run.resume_from.empty()) {
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
-  recipe.engine.parallel.staleness.reset();  // no rank makes steps that servers would wait for
+  recipe.engine.parallel.staleness.reset();  // no rank makes steps, for which servers would wait
   recipe.engine.tensor_parallel.sequence_parallel = false;  // prompts may have any length
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   if (data != nullptr) CheckSameData(nullptr, data, group);
@@ -117,7 +117,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
   training_model->SetTrain(false);
   progress.Ready();
   work({*training_model, group, checkpointer ? checkpointer->loaded() : nullptr});
-  group.Barrier();  // Barrier waits longer for rank 0 than Finish
+  group.Barrier();  // Barrier waits longer for rank 0 than Finish does
   group.Finish();
 }
 
@@ -127,7 +127,7 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
   return std::move(data.test);
 }
 
-// The receivers of an evaluation's results.
+// Owns the receivers of an evaluation's results.
 class Outputs {
  public:
   Outputs(const Recipe& recipe, const WorkerEnv& env)
@@ -168,7 +168,7 @@ void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
               });
 }
 
-// Returns inputs of the shape with which the model is made for texts.
+// Returns an input of the shape with which the model is made for texts.
 at::Tensor TextSample(const Recipe& recipe) {
   return at::zeros({1, recipe.model.needs().positions}, at::kLong);
 }
@@ -213,7 +213,8 @@ void RunContinue(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
               });
 }
 
-// Each node has ranks with consecutive numbers.
+// Throws if the parts of a tensor-parallel model are on different nodes. Each node has ranks with
+// consecutive numbers.
 void CheckPartsOnNode(const EngineConfig& engine, const WorkerEnv& env) {
   const std::string problem =
       PartsAcrossNodes(engine.tensor_parallel, env.rank - env.local_rank, env.local_world_size);
@@ -241,14 +242,14 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
   }
 }
 
-// Returns the device whose memory the plan reports; it computes nothing there.
+// Returns the device whose memory the plan reports. Nothing is computed on the device.
 RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
   const bool asks = recipe.run.mode == RunConfig::Mode::kPlanMemory && env.rank == 0;
   if (asks && recipe.run.device != DeviceKind::kCpu) {
     try {
       return SelectDevice(DeviceKind::kAuto, env);
     } catch (const TrainError&) {
-      // The plan is made without the device's memory.
+      // Without a device, the plan is made without its memory.
     }
   }
   return {};
@@ -256,7 +257,9 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
   std::string line = what.substr(0, what.find('\n'));
-  if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
+  if (line.starts_with('['))
+    line.erase(0, line.find("] ") + 2);  // removes the library's file and
+                                         // line
   if (IsNotGathered(line)) RefuseInput(line);
   if (IsOutOfMemory(what)) {
     throw TrainError(
@@ -282,7 +285,7 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 }  // namespace
 
 void Run(const Recipe& recipe, const WorkerEnv& env) {
-  // The libraries' warnings would repeat a rank's own one-line message in many lines with stack
+  // Warnings of the libraries would repeat each rank's one-line message in many lines with stack
   // traces.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   c10::initLogging();
@@ -291,8 +294,8 @@ void Run(const Recipe& recipe, const WorkerEnv& env) {
                        recipe.run.mode == RunConfig::Mode::kPlanPipeline;
     const RankDevice device =
         plans ? DeviceToPlanFor(recipe, env) : SelectDevice(recipe.run.device, env);
-    // A plugin must gain no rights through setuid files. This is not done earlier, because CUDA may
-    // start nvidia-modprobe, which is such a file.
+    // A plugin must not gain rights through setuid programs. This call must follow the selection of
+    // the device, because CUDA may start nvidia-modprobe, which is such a program.
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (!plans) CheckPartsOnNode(recipe.engine, env);
     RunMode(recipe, env, device);

@@ -1,4 +1,4 @@
-// Runs one rank.
+// Runs one rank of a training job.
 #pragma once
 
 #include "proto/contract/worker_env.h"
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Trains, evaluates, predicts or plans, by run.mode. Throws TrainError only; the error for the loss
-// of another rank is kUnavailable and states that this rank is not the cause.
+// Trains, evaluates, predicts or plans, as run.mode specifies. Throws only TrainError. If another
+// rank is lost, the error is kUnavailable and states that this rank is not the cause.
 void Run(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

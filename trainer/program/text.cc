@@ -17,7 +17,8 @@ namespace {
 
 constexpr char kUnknown[] = "\uFFFD";
 
-// Returns eos_token_id, a number or a list of numbers; empty if the file or the key is missing.
+// Returns the values of eos_token_id, which is a number or a list of numbers; empty if the file or
+// the key is missing.
 std::vector<int64_t> EndTokensIn(const std::string& path) {
   if (!std::filesystem::exists(path)) return {};
   const nlohmann::json config = ReadJsonFile(path);
@@ -82,7 +83,7 @@ std::string TextCodec::TextOf(const std::vector<int64_t>& tokens, bool skip_spec
   return text;
 }
 
-// Decoded alone, the first token of a text may lose the space before it, so the continuation is
+// Decoded alone, the first token of a text may lose the space before it. So the continuation is
 // computed as the difference of two whole texts. It includes a character that begins before the
 // first token.
 std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begin_token,
@@ -92,7 +93,8 @@ std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begi
   const std::string whole = TextOf(tokens, skip_special);
   const auto [in_before, in_whole] = std::ranges::mismatch(before, whole);
   size_t begin = static_cast<size_t>(in_whole - whole.begin());
-  // Moves to the start of a character, because two characters may begin with the same bytes.
+  // Move back to the start of a character, because two different characters may begin with the same
+  // bytes.
   while (tokenizer_ && begin > 0 && begin < whole.size() &&
          (static_cast<unsigned char>(whole[begin]) & 0xC0) == 0x80) {
     --begin;

@@ -19,6 +19,7 @@ namespace dslaunch {
 namespace {
 
 // Combines the values of the ranks: the mean of the losses, and the maximum of the memory.
+// Collective.
 void Combine(const ProcessGroup& group, TimedSteps& timed) {
   const std::vector<std::vector<double>> ranks =
       GatherNumbers(group, RankWindow{.loss = timed.last_loss,
@@ -45,7 +46,7 @@ TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGro
       MakeSchedule(recipe, data.size(), recipe.engine.MeshOf(group.world_size()).data);
   Recipe fitted = recipe;
   FitToRun(fitted.engine.scheduler, schedule.total_steps);
-  const ActivationMeter meter;  // measures from before the model exists
+  const ActivationMeter meter;  // created before the model, to measure its memory too
   const bool on_cpu = group.device().is_cpu();
   if (!on_cpu) RestartDevicePeak(group.device());
   const std::unique_ptr<TrainingModel> training_model =

@@ -1,4 +1,4 @@
-// Trains a recipe's steps and measures each of them, for run.mode "compare_precision" and "trial".
+// Trains a recipe's steps and measures each step, for run.mode "compare_precision" and "trial".
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,25 @@
 
 namespace dslaunch {
 
-// `seconds` and `samples` have an entry for each step.
+// The measured steps. `seconds` and `samples` have an entry for each step.
 struct TimedSteps {
-  std::vector<double> seconds;   // duration on this rank, including waits for other ranks
+  std::vector<double> seconds;   // duration of the step on this rank, including waits for other
+                                 // ranks
   std::vector<int64_t> samples;  // samples of the step, over all ranks
-  double last_loss = 0;          // loss of the last step, mean over all ranks
-  int64_t skipped = 0;           // steps whose gradients overflowed
+  double last_loss = 0;          // loss of the last step, mean over the ranks
+  int64_t skipped = 0;           // number of steps whose gradients overflowed
   int64_t peak_bytes = 0;        // peak memory of tensors, maximum over the ranks
   MemoryBytes memory;            // maximum over the ranks of each category
 };
 
-// Prepares the model, trains run.steps (or run.epochs), and waits for the device after each step.
-// Evaluates and saves nothing. Calls `report` on each rank after each step with the number of
-// steps. Collective. Throws the TrainErrors of training.
+// Prepares the model, trains run.steps steps (or run.epochs epochs), and waits for the device after
+// each step. Does not evaluate or save. Calls `report` on each rank after each step, with the total
+// number of steps. Collective. Throws the TrainErrors of training.
 TimedSteps TimeSteps(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
                      const std::function<void(const StepInfo&, int64_t total_steps)>& report);
 
-// Precondition: `values` is not empty.
+// Returns the median, for an even number of values the upper of the middle two. Precondition:
+// `values` is not empty.
 double Median(std::vector<double> values);
 
 }  // namespace dslaunch

@@ -31,7 +31,7 @@ void RunTrial(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devi
          {{"step_s", timed.seconds}, {"samples", timed.samples}, {"peak_bytes", timed.peak_bytes}}}}
                   .dump());
   }
-  group.Barrier();  // Finish would stop waiting for rank 0 earlier than Barrier
+  group.Barrier();  // Barrier waits longer for rank 0 than Finish does
   group.Finish();
 }
 
