@@ -1,4 +1,4 @@
-// Tokens that are found in a text before all else, such as <|endoftext|>. Pure.
+// Finds tokens in a text that take precedence over all other rules, such as <|endoftext|>. Pure.
 #pragma once
 
 #include <bitset>
@@ -16,28 +16,30 @@ struct AddedToken {
   int32_t id = 0;
   std::string content;
   bool special = false;     // omitted from decoded text with skip_special
-  bool normalized = false;  // found in the normalized text instead of the raw one
+  bool normalized = false;  // searched for in the normalized text instead of the raw text
   bool lstrip = false;      // includes the white space before it
   bool rstrip = false;      // includes the white space after it
 };
 
-// A part of a text: a token, or text between tokens.
+// A part of a text: either a token or the text between tokens.
 struct Section {
   TextRange range;
-  int32_t token = -1;  // -1: text
+  int32_t token = -1;  // id of the token; -1 for text
 };
 
-// Finds the leftmost, then longest, of a set of tokens. Const methods may be called from several
-// threads.
+// Finds the leftmost, then longest, token of a set in a text. Const methods may be called from
+// several threads.
 class AddedTokenFinder {
  public:
-  // Adds a token that is found as `content`; an empty one is never found.
+  // Adds a token that is found wherever a text contains `content`. A token with empty `content` is
+  // never found.
   void Add(const std::string& content, const AddedToken& token);
 
   bool empty() const { return tokens_.empty(); }
 
-  // Divides `text`, which is UTF-8, into sections. Text sections are not empty. A token may overlap
-  // the one before it, because rstrip takes white space with which it begins.
+  // Divides `text`, which is UTF-8, into sections. Sections of text are not empty. A token may
+  // overlap the token before it, because rstrip includes white space that the next token begins
+  // with.
   std::vector<Section> Divide(std::string_view text) const;
 
  private:
@@ -48,13 +50,14 @@ class AddedTokenFinder {
   };
   static constexpr int32_t kNoToken = -1;
 
-  // Sets `end` after the longest token at `at`. Returns its index, or kNoToken.
+  // Sets `end` to the end of the longest token that begins at `at`. Returns the token's index in
+  // tokens_, or kNoToken.
   int32_t LongestAt(std::string_view text, size_t at, size_t& end) const;
 
   std::vector<Found> tokens_;
   std::vector<int32_t> token_at_node_ = {
-      kNoToken};  // nodes of a trie with bytes as edges; 0 is the root
-  std::unordered_map<uint64_t, uint32_t> edges_;  // children, keyed by node * 256 + byte
+      kNoToken};  // token that ends at each node of a trie with bytes as edges; node 0 is the root
+  std::unordered_map<uint64_t, uint32_t> edges_;  // child nodes, keyed by node * 256 + byte
   std::bitset<256> first_bytes_;
 };
 

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShort = 64;  // symbols up to which a scan beats a heap
+constexpr size_t kMaxShort = 64;  // number of symbols up to which a scan is faster than a heap
 
 uint64_t PairOf(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
@@ -56,7 +56,7 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<BpeMerge>& merges, const BpeOp
   }
 }
 
-// Returns the slot that holds `pair`, or the one where it belongs.
+// Returns the slot that contains `pair`, or the empty slot in which to put it.
 size_t Bpe::SlotOf(uint64_t pair) const {
   const size_t mask = slots_.size() - 1;
   size_t at = Mix(pair) & mask;
@@ -68,7 +68,8 @@ uint64_t Bpe::MergeOf(int32_t left, int32_t right) const {
   return slots_[SlotOf(PairOf(left, right))].merge;
 }
 
-// Appends the tokens of the character's bytes if the vocabulary has all of them.
+// Appends the tokens of the character's bytes if the vocabulary has all of them. Returns whether it
+// has.
 bool Bpe::AddFallback(std::string_view character, std::vector<int32_t>& ids) const {
   const auto id_of = [&](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
   if (std::ranges::any_of(character, [&](char byte) { return id_of(byte) < 0; })) return false;
@@ -76,8 +77,9 @@ bool Bpe::AddFallback(std::string_view character, std::vector<int32_t>& ids) con
   return true;
 }
 
-// Appends the tokens of the word's units. An unknown unit's token follows bytes of a fallback that
-// come after it, because the package adds it only at the next known unit.
+// Appends the tokens of the word's units. The token of an unknown unit is appended after the tokens
+// of byte fallbacks that follow it, because the tokenizers package adds it only at the next known
+// unit.
 void Bpe::AddUnits(std::string_view word, std::vector<int32_t>& ids) const {
   bool unk_waits = false;
   for (size_t at = 0; at < word.size();) {
@@ -115,7 +117,8 @@ void Bpe::Encode(std::string_view word, std::vector<int32_t>& ids) const {
   ids.resize(begin + (units.size() <= kMaxShort ? MergeShort(units) : MergeLong(units)));
 }
 
-// Merges in place: the lowest rank first, of equal ones the leftmost. Returns how many are left.
+// Merges pairs in place, the lowest rank first and of equal ranks the leftmost. Returns the number
+// of remaining symbols. Precondition: `ids` has at most kMaxShort symbols.
 size_t Bpe::MergeShort(std::span<int32_t> ids) const {
   size_t size = ids.size();
   if (size < 2) return size;
@@ -135,7 +138,8 @@ size_t Bpe::MergeShort(std::span<int32_t> ids) const {
   return size;
 }
 
-// MergeShort in n log n steps: a list of symbols, and a heap of merges that may be out of date.
+// Does the same as MergeShort in n log n steps, with a linked list of symbols and a heap of merges,
+// some of which may be outdated.
 size_t Bpe::MergeLong(std::span<int32_t> ids) const {
   constexpr uint32_t kEndOfList = ~uint32_t{0};
   struct Candidate {

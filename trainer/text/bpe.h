@@ -1,5 +1,5 @@
-// Byte pair encoding: joins the characters or bytes of a word by ranked merges (Sennrich et al.,
-// arXiv 1508.07909), as the tokenizers package does. Pure.
+// Implements byte pair encoding: joins the characters or bytes of a word by ranked merges (Sennrich
+// et al., arXiv 1508.07909), as the tokenizers package does. Pure.
 #pragma once
 
 #include <array>
@@ -14,11 +14,15 @@
 namespace dslaunch {
 
 struct BpeOptions {
-  bool bytes = false;          // a word's smallest units are bytes instead of characters
-  std::optional<int32_t> unk;  // token of units without one; nullopt: they are dropped
-  bool fuse_unk = false;       // a run of such units is one token
-  bool byte_fallback = false;  // characters without a token become tokens of bytes
-  bool ignore_merges = false;  // a word in the vocabulary becomes one token, without merges
+  bool bytes = false;          // if true, the smallest units of a word are bytes instead of
+                               // characters
+  std::optional<int32_t> unk;  // token of units that are not in the vocabulary; nullopt: such units
+                               // are dropped
+  bool fuse_unk = false;       // if true, a run of units without a token becomes one `unk`
+  bool byte_fallback = false;  // if true, a character without a token becomes the tokens of its
+                               // bytes
+  bool ignore_merges = false;  // if true, a word in the vocabulary becomes one token, without
+                               // merges
 };
 
 struct BpeMerge {
@@ -27,12 +31,12 @@ struct BpeMerge {
   int32_t result = 0;
 };
 
-// Const methods may be called from several threads.
+// Divides words into tokens of a vocabulary. Const methods may be called from several threads.
 class Bpe {
  public:
   using Vocabulary = std::unordered_map<std::string, int32_t>;
 
-  // `merges` are in the order of their ranks; the last of equal pairs counts. With options.bytes
+  // `merges` are in the order of their ranks; of equal pairs, the last counts. With options.bytes
   // the keys of the vocabulary are bytes, else UTF-8. Preconditions: ids are not negative, and
   // every token of a merge is in the vocabulary.
   Bpe(Vocabulary vocabulary, const std::vector<BpeMerge>& merges, const BpeOptions& options);
@@ -46,7 +50,7 @@ class Bpe {
   // A merge in a hash table with open addressing.
   struct Slot {
     uint64_t pair = kEmpty;
-    uint64_t merge = kNone;  // rank in the upper half, result in the lower
+    uint64_t merge = kNone;  // rank in the upper half, resulting token in the lower half
   };
   static constexpr uint64_t kEmpty = ~uint64_t{0};
   static constexpr uint64_t kNone = ~uint64_t{0};
@@ -60,17 +64,19 @@ class Bpe {
 
   Vocabulary vocabulary_;
   BpeOptions options_;
-  std::vector<Slot> slots_;              // a power of two of them
-  std::array<int32_t, 256> unit_ids_{};  // tokens of bytes, or of ASCII characters; -1 if missing
+  std::vector<Slot> slots_;              // hash table of merges; the size is a power of two
+  std::array<int32_t, 256> unit_ids_{};  // tokens of single bytes, or of ASCII characters; -1 if
+                                         // missing
   std::array<int32_t, 256> fallback_ids_{};
 };
 
-// The tokens of recent words. Words that share a slot replace each other. Not for several threads.
+// Caches the tokens of recent words. Words with the same slot replace each other. Not thread-safe.
 class WordCache {
  public:
   WordCache() : entries_(kEntries) {}
 
-  // Appends the tokens of `word` to `ids`, from the cache or by `bpe`, always the same one.
+  // Appends the tokens of `word` to `ids`, from the cache or by `bpe`. Precondition: `bpe` is the
+  // same in all calls.
   void Encode(const Bpe& bpe, std::string_view word, std::vector<int32_t>& ids);
 
  private:

@@ -1,4 +1,4 @@
-// Sets of code points, as classes of a pattern name them. Pure.
+// Represents sets of code points, such as the character classes of a pattern. Pure.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@ namespace dslaunch {
 class CharSet {
  public:
   void AddRange(char32_t first, char32_t last);
-  void AddProperties(uint16_t bits);  // adds all that have at least one of these properties
-  void AddAllWithout(uint16_t bits);  // adds all that have none of these properties
+  void AddProperties(uint16_t bits);  // adds all code points with at least one of these properties
+  void AddAllWithout(uint16_t bits);  // adds all code points with none of these properties
   void Negate() { negated_ = !negated_; }
-  // Prepares Contains. Call it once, after the last change.
+  // Prepares Contains(). Call this once, after the last change.
   void Finish();
 
   bool Contains(char32_t c) const {
@@ -34,7 +34,7 @@ class CharSet {
   uint16_t properties_ = 0;
   std::vector<uint16_t> without_;
   bool negated_ = false;
-  std::array<uint64_t, kAscii / 64> ascii_{};  // whether the set has each ASCII character
+  std::array<uint64_t, kAscii / 64> ascii_{};  // one bit for each ASCII character in the set
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The decoders of tokenizer.json, which make text of tokens. Pure.
+// Implements the decoders of tokenizer.json, which turn tokens into text. Pure.
 #pragma once
 
 #include <array>
@@ -22,9 +22,9 @@ struct ReplaceDecode {
   std::string content;
 };
 struct StripDecode {
-  std::string content;  // one character
-  size_t start = 0;     // maximum number removed at the start of each token
-  size_t stop = 0;      // maximum number removed at the end of each token
+  std::string content;  // a single character
+  size_t start = 0;     // maximum number of characters removed at the start of each token
+  size_t stop = 0;      // maximum number of characters removed at the end of each token
 };
 struct MetaspaceDecode {
   std::string replacement;
@@ -33,13 +33,14 @@ struct MetaspaceDecode {
 using DecoderStep = std::variant<ByteLevelDecode, ByteFallbackDecode, FuseDecode, ReplaceDecode,
                                  StripDecode, MetaspaceDecode>;
 
-// Returns the text of `tokens` after all steps; without steps they are joined with spaces. Bytes
-// that are not UTF-8 become U+FFFD.
+// Returns the text of `tokens` after all steps. Without steps, the tokens are joined with spaces.
+// Bytes that are not UTF-8 become U+FFFD.
 std::string DecodeTokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 
-// Byte-level vocabularies write each byte as a printable character, by a fixed table in which 188
-// bytes are the character of their number, and the others are U+0100 and so on.
-// Returns the bytes of a token, or nullopt if it has a character outside of the table.
+// Returns the bytes of a token in a byte-level vocabulary, or nullopt if the token has a character
+// that does not represent a byte. Such vocabularies write each byte as a printable character, by a
+// fixed table: 188 bytes are the character with the same number, and the others are U+0100 and
+// following.
 std::optional<std::string> BytesOfToken(std::string_view token);
 
 }  // namespace dslaunch

@@ -16,7 +16,7 @@ std::optional<int32_t> TokenNamed(const char* key, const std::string& path,
   const nlohmann::json config = ReadJsonFile(path);
   nlohmann::json token;
   if (config.is_object()) token = config.value(key, nlohmann::json());
-  // A token with options, as older versions of transformers write it.
+  // Older versions of transformers write the token as an object with options.
   if (token.is_object()) token = nlohmann::json(token.value("content", nlohmann::json()));
   if (!token.is_string()) return std::nullopt;
   const auto text = token.get<std::string>();

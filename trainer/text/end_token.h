@@ -1,4 +1,4 @@
-// The tokens that begin and end a document.
+// Finds the tokens that begin and end a document.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,11 @@
 namespace dslaunch {
 
 // Returns the eos token that tokenizer_config.json in `folder` names. Throws TrainError kBadInput
-// if the file is missing or malformed, names none, or one that `tokenizer` lacks.
+// if the file is missing or malformed, if it names no eos token, or if `tokenizer` does not have
+// that token.
 int32_t EndTokenOf(const std::string& folder, const Tokenizer& tokenizer);
-// Returns the bos token likewise, but nullopt if none is named.
+// Returns the bos token that tokenizer_config.json names; nullopt if it names none. Throws
+// TrainError kBadInput in the other cases of EndTokenOf.
 std::optional<int32_t> BeginTokenOf(const std::string& folder, const Tokenizer& tokenizer);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Files that have a JSON object in each line.
+// Reads files that have a JSON object in each line.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace dslaunch {
 
-// Calls `use` with each line of `content`, without its end, and with its number; the first line has
-// the number `first`.
+// Calls `use` with each line of `content`, without its line end, and with the line's number. The
+// first line has the number `first`.
 void ForEachLine(std::string_view content, int64_t first,
                  const std::function<void(std::string_view line, int64_t number)>& use);
 
-// Returns whether a line has nothing but spaces, tabs and carriage returns.
+// Returns whether a line contains only spaces, tabs and carriage returns.
 bool IsBlankLine(std::string_view line);
 
-// Returns the text of `key` of `object`. Throws kBadInput if there is none; the message is
-// "PLACE has no text under ...".
+// Returns the text at `key` of `object`. Throws kBadInput "PLACE has no text under ..." if there is
+// no such text.
 const std::string& TextUnder(const char* key, const nlohmann::json& object,
                              const std::string& place);
 

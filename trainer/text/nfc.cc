@@ -18,7 +18,7 @@ struct CombiningRange {
 };
 struct Decomposition {
   char32_t code_point;
-  std::array<char32_t, 4> parts;  // filled up with zeros
+  std::array<char32_t, 4> parts;  // code points of the decomposition, padded with zeros
 };
 struct Composition {
   char32_t first, second, composed;
@@ -55,15 +55,16 @@ constexpr Composition kCompositions[] = {
 #undef COMBINING
 #undef DECOMPOSITION
 
-// No code point below is changed, moved or composed with one before it.
+// Code points below these are never moved or composed with the code point before, or never
+// decomposed.
 constexpr char32_t kFirstMark = 0x300;
 constexpr char32_t kFirstDecomposed = 0xC0;
 
-// Hangul syllables are composed by arithmetic (the Unicode Standard, section 3.12).
+// Hangul syllables are composed and decomposed by arithmetic (the Unicode Standard, section 3.12).
 constexpr char32_t kSyllables = 0xAC00;
 constexpr char32_t kLeads = 0x1100;
 constexpr char32_t kVowels = 0x1161;
-constexpr char32_t kTails = 0x11A7;  // one before the first
+constexpr char32_t kTails = 0x11A7;  // one less than the first trailing consonant
 constexpr char32_t kLeadCount = 19;
 constexpr char32_t kVowelCount = 21;
 constexpr char32_t kTailCount = 28;
@@ -120,7 +121,7 @@ std::optional<char32_t> Compose(char32_t first, char32_t second) {
   return found->composed;
 }
 
-// Sorts each run of marks by class, keeping the order within a class.
+// Sorts each run of marks by combining class, and keeps the order of marks within a class.
 void SortMarks(std::u32string& text) {
   for (size_t at = 0; at < text.size();) {
     if (CombiningClass(text[at]) == 0) {
@@ -136,10 +137,11 @@ void SortMarks(std::u32string& text) {
   }
 }
 
-// Composes each starter with the marks and starters after it that nothing blocks.
+// Composes each starter with the following marks and starters that are not blocked by others.
 void ComposeAll(std::u32string& text) {
   std::optional<size_t> starter;
-  int last_class = -1;  // the class of the character kept last after the starter, -1 if none is
+  int last_class = -1;  // combining class of the last character kept after the starter; -1 if there
+                        // is none
   size_t size = 0;
   for (const char32_t c : text) {
     const int combining_class = CombiningClass(c);
@@ -164,7 +166,8 @@ void ComposeAll(std::u32string& text) {
 
 std::string ToNfc(std::string_view text) {
   const bool latin = std::ranges::all_of(
-      text, [](char c) { return static_cast<uint8_t>(c) < 0xCC; });  // all below U+0300
+      // All code points are below U+0300, so none changes.
+      text, [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
   if (latin) return std::string(text);
   std::u32string points;
   points.reserve(text.size());

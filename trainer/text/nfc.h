@@ -1,4 +1,5 @@
-// Unicode's normalization form C (UAX 15), with the data of the tokenizers package. Pure.
+// Implements Unicode's normalization form C (UAX 15), with the data of the tokenizers package.
+// Pure.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 
 namespace dslaunch {
 
-// Returns `text` in form C. Precondition: `text` is UTF-8.
+// Returns `text` in normalization form C. Precondition: `text` is UTF-8.
 std::string ToNfc(std::string_view text);
 
 }  // namespace dslaunch

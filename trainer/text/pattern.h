@@ -1,5 +1,5 @@
-// The regular expressions of tokenizer.json, with Oniguruma's meaning, which the tokenizers package
-// uses. Pure.
+// Implements the regular expressions of tokenizer.json, with the semantics of Oniguruma, which the
+// tokenizers package uses. Pure.
 #pragma once
 
 #include <array>
@@ -23,19 +23,21 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-// A leftmost, backtracking matcher. Const methods may be called from several threads.
+// A leftmost, backtracking matcher of a pattern. Const methods may be called from several threads.
 class Pattern {
  public:
-  // Accepts: characters, \r \n \t and escaped punctuation, \s \S, \p{..} and \P{..} of L, Lu, Ll,
-  // Lt, Lm, Lo, M, N, P and S, classes with ranges and negation, groups (..), (?:..) and (?i:..)
-  // (of ASCII characters), (?!..), alternatives, and the quantifiers ? * + (also possessive: ?+ *+
-  // ++), {m}, {m,} and {m,n}. Throws TrainError kBadInput with the offset in bytes for everything
-  // else, and for a pattern that matches the empty string.
+  // Compiles `pattern`. Accepts: characters, \r
+  //  \t and escaped punctuation, \s \S, \p{..} and \P{..} of L, Lu, Ll, Lt, Lm, Lo, M, N, P and S,
+  //  classes with ranges and negation, groups (..), (?:..) and (?i:..) (of ASCII characters),
+  //  (?!..), alternatives, and the quantifiers ? * + (also possessive: ?+ *+ ++), {m}, {m,} and
+  //  {m,n}. Throws TrainError kBadInput with the offset in bytes for everything else, and for a
+  //  pattern that matches the empty string.
   explicit Pattern(std::string_view pattern);
 
-  // Appends the matches in `text` to `matches`: leftmost first, without overlaps. Of several
-  // matches at one place, the first alternatives and the longest repetitions count. Precondition:
-  // `text` is UTF-8. Throws kBadInput if this needs many more steps than the text has bytes.
+  // Appends the matches in `text` to `matches`, leftmost first and without overlaps. Of several
+  // matches at one position, the first alternatives and the longest repetitions are preferred.
+  // Precondition: `text` is UTF-8. Throws kBadInput if matching needs too many steps for the size
+  // of the text.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
 
  private:
@@ -44,18 +46,20 @@ class Pattern {
     kRepeatSet,  // match `least` to `most` characters of the set `a`, as many as possible
     kSplit,      // try to continue at `a`; if that fails, continue at `b`
     kJump,       // continue at `a`
-    kNot,        // fail if what follows, up to kAccept, matches; else continue at `a`
-    kAtomic,     // match what follows, up to kAccept, without a way back; continue at `a`
+    kNot,        // fail if the instructions up to kAccept match; else continue at `a`
+    kAtomic,     // match the instructions up to kAccept, without backtracking into them; continue
+                 // at `a`
     kAccept,
   };
   struct Instruction {
     Op op = Op::kAccept;
-    bool possessive = false;  // kRepeatSet without a way back
+    bool possessive = false;  // kRepeatSet: do not backtrack
     uint32_t a = 0;
     uint32_t b = 0;
     uint32_t least = 0;
     uint32_t most = 0;
-    std::array<uint64_t, 2> first{};  // kSplit: the ASCII characters that can begin `a`, a bit each
+    std::array<uint64_t, 2> first{};  // kSplit: bits of the ASCII characters with which `a` can
+                                      // begin
   };
   struct Attempt;
 
@@ -70,7 +74,7 @@ class Pattern {
   std::optional<size_t> RepeatSet(Attempt& attempt, uint32_t index, size_t at) const;
   bool BackTrack(Attempt& attempt, size_t base, uint32_t& index, size_t& at) const;
 
-  std::string pattern_;  // the source, shown in messages
+  std::string pattern_;  // source of the pattern, for messages
   std::vector<Instruction> program_;
   std::vector<CharSet> sets_;
 };

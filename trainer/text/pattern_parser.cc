@@ -18,7 +18,7 @@ constexpr char32_t kEnd = 0xFFFFFFFF;
 
 using Kind = PatternNode::Kind;
 
-// The properties that \p{..} names; 0: unknown.
+// Returns the property bits that \p{..} names; 0 if the name is unknown.
 uint16_t PropertyNamed(std::string_view name) {
   constexpr std::pair<std::string_view, uint16_t> kProperties[] = {
       {"L", kLetter},          {"Lu", kUpperLetter}, {"Ll", kLowerLetter}, {"Lt", kTitleLetter},
@@ -90,7 +90,7 @@ class Parser {
 
   PatternNode Sequence(int depth) {
     PatternNode sequence;
-    char32_t last = 0;  // the character before, if it was a plain one
+    char32_t last = 0;  // previous character, if it was a plain one
     while (Peek() != kEnd && Peek() != '|' && Peek() != ')') {
       if (ignore_case_) RefuseLigature(last, Peek());
       last = Peek();
@@ -99,7 +99,7 @@ class Parser {
     return sequence;
   }
 
-  // Oniguruma matches some pairs of letters with a single character, such as "st" with U+FB06.
+  // Throws for pairs that Oniguruma also matches with a single character, such as "st" with U+FB06.
   void RefuseLigature(char32_t first, char32_t second) const {
     constexpr std::string_view kPairs[] = {"ff", "fi", "fl", "ss", "st"};
     if (first >= 0x80 || second >= 0x80) return;
@@ -148,7 +148,7 @@ class Parser {
     return node;
   }
 
-  // A character outside of classes.
+  // Adds the next character of the pattern, which is outside of classes.
   void AddPlain(CharSet& set) {
     constexpr std::u32string_view kSpecial = U".^$*+?{}]";
     if (kSpecial.find(Peek()) != std::u32string_view::npos) {
@@ -165,7 +165,7 @@ class Parser {
     if ((c | 0x20) == 'k') set.AddRange(kKelvin, kKelvin);
   }
 
-  // Returns the character of an escape that stands for one; nullopt: the escape is a set.
+  // Returns the character that an escape represents; nullopt if the escape represents a set.
   std::optional<char32_t> EscapedCharacter() {
     if (Skip("\\r")) return '\r';
     if (Skip("\\n")) return '\n';
@@ -198,7 +198,7 @@ class Parser {
     set.AddAllWithout(bits);
   }
 
-  // After the [.
+  // Reads a class; its opening bracket has been read.
   CharSet Class() {
     CharSet set;
     if (Skip("^")) set.Negate();
@@ -247,7 +247,7 @@ class Parser {
     return repeat;
   }
 
-  // {m}, {m,} or {m,n}.
+  // Reads a quantifier {m}, {m,} or {m,n}.
   void ReadCounts(PatternNode& repeat) {
     Skip("{");
     repeat.least = ReadCount();

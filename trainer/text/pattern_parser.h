@@ -1,4 +1,4 @@
-// Reads a regular expression into a tree. Pure.
+// Parses a regular expression into a tree. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace dslaunch {
 
 struct PatternNode {
   enum class Kind : uint8_t {
-    kSet,        // one character of `set`
-    kSequence,   // all children, in order
-    kAlternate,  // one child
-    kRepeat,     // the only child, `least` to `most` times
-    kNot,        // nothing, where the only child does not match
+    kSet,        // matches one character of `set`
+    kSequence,   // matches all children, in order
+    kAlternate,  // matches one of the children
+    kRepeat,     // matches the only child, `least` to `most` times
+    kNot,        // matches the empty string if the only child does not match
   };
   static constexpr uint32_t kNoLimit = std::numeric_limits<uint32_t>::max();
 
@@ -26,13 +26,14 @@ struct PatternNode {
   CharSet set;
   uint32_t least = 1;
   uint32_t most = 1;
-  bool possessive = false;  // a repetition that gives nothing back
+  bool possessive = false;  // true if the repetition does not give back characters
 };
 
-// Throws TrainError kBadInput with the offset in bytes for what Pattern does not accept.
+// Parses `pattern`. Throws TrainError kBadInput with the offset in bytes for everything that
+// Pattern does not accept.
 PatternNode ParsePattern(std::string_view pattern);
 
-// Returns whether `node` matches the empty string somewhere.
+// Returns whether `node` can match the empty string.
 bool MayBeEmpty(const PatternNode& node);
 
 }  // namespace dslaunch

@@ -13,7 +13,8 @@ struct Chunk {
   bool is_match = false;
 };
 
-// Adds the chunks of a word, from `begin` to `end`, that `matches` divide it into.
+// Returns the chunks into which `matches` divide a word. Positions of matches count from the
+// beginning of the word.
 std::vector<Chunk> ChunksOf(const std::vector<TextRange>& matches, TextRange word, bool invert) {
   std::vector<Chunk> chunks;
   size_t done = word.begin;
@@ -27,7 +28,7 @@ std::vector<Chunk> ChunksOf(const std::vector<TextRange>& matches, TextRange wor
   return chunks;
 }
 
-// Joins a match with the chunk before it, unless that is a match too.
+// Appends the chunks, each match joined with the chunk before it unless that is a match too.
 void MergeWithPrevious(const std::vector<Chunk>& chunks, std::vector<TextRange>& out) {
   bool after_match = false;
   bool first = true;
@@ -72,7 +73,8 @@ void AddChunks(const std::vector<Chunk>& chunks, SplitBehavior behavior,
   }
 }
 
-// Divides each word at the matches that `find` appends, whose positions count from its begin.
+// Divides each word at the matches that `find` appends. Their positions count from the beginning of
+// the word.
 template <class Find>
 void Divide(const Find& find, SplitBehavior behavior, bool invert, Words& words) {
   std::vector<TextRange> out;
@@ -93,7 +95,7 @@ void FindDigits(std::string_view text, std::vector<TextRange>& matches) {
   }
 }
 
-// Makes the text anew from what `changed` returns for each word.
+// Replaces the text by the concatenation of changed(word) for each word.
 template <class Change>
 void Rewrite(const Change& changed, Words& words) {
   std::string text;

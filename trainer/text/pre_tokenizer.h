@@ -1,4 +1,4 @@
-// The pre-tokenizers of tokenizer.json, which divide a text into words. Pure.
+// Implements the pre-tokenizers of tokenizer.json, which divide a text into words. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,32 @@ enum class SplitBehavior : uint8_t {
 struct SplitStep {
   Search search;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // text between matches counts as a match, and matches as text between
+  bool invert = false;  // if true, text between matches is treated as a match, and matches as text
+                        // between
 };
 struct DigitsStep {
-  bool individual = false;  // each digit is a word; otherwise each run of digits is one
+  bool individual = false;  // if true, each digit is a word, else each run of digits
 };
 enum class PrependScheme : uint8_t { kAlways, kFirst, kNever };
 struct MetaspaceStep {
-  std::string replacement;  // one character, which stands for a space
+  std::string replacement;  // a single character, which represents a space
   PrependScheme prepend = PrependScheme::kAlways;
-  bool split = true;  // also split words before each replacement
+  bool split = true;  // if true, also divide words before each replacement
 };
 struct ByteLevelStep {
   bool add_prefix_space = false;
-  std::optional<Pattern> pattern = std::nullopt;  // divides words if present
+  std::optional<Pattern> pattern = std::nullopt;  // divides words if it has a value
 };
 using PreTokenizerStep = std::variant<SplitStep, DigitsStep, MetaspaceStep, ByteLevelStep>;
 
-// A text and its words.
+// A text and the words into which it is divided.
 struct Words {
-  std::string text;               // UTF-8
-  std::vector<TextRange> ranges;  // in order, none of them empty
+  std::string text;               // UTF-8 text
+  std::vector<TextRange> ranges;  // words in order, none of them empty
 };
 
-// Divides the words by each step in turn. Nothing is prepended to a text that continues another.
+// Applies each step in turn to split the words further. A step that prepends text is skipped if the
+// text continues another text.
 void PreTokenize(const std::vector<PreTokenizerStep>& steps, TextStart start, Words& words);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// A word or a pattern that tokenizer.json searches for in a text.
+// Searches a text for a word or a pattern of tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@
 
 namespace dslaunch {
 
-// The context of a text that is divided into words: the kind of text before it.
+// The kind of text before a text that is divided into words.
 enum class TextStart : uint8_t {
-  kDocument,   // nothing; the text begins a document
+  kDocument,   // nothing: the text begins a document
   kToken,      // a token that was found in the document
-  kContinued,  // the text that was given before it
+  kContinued,  // the text of the previous call
 };
 
 class Search {
  public:
-  // Precondition: `word` is not empty.
+  // Searches for `word`. Precondition: `word` is not empty.
   explicit Search(std::string word) : wanted_(std::move(word)) {}
   explicit Search(Pattern pattern) : wanted_(std::move(pattern)) {}
 
-  // Appends the matches in `text`, without overlaps, as Pattern::FindAll does.
+  // Appends the matches in `text`, leftmost first and without overlaps. Throws the errors of
+  // Pattern::FindAll.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const {
     if (const auto* pattern = std::get_if<Pattern>(&wanted_)) {
       pattern->FindAll(text, matches);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr uintmax_t kMaxFileBytes = 128u << 20;
 
-// Byte-level vocabularies hold bytes in the form of characters. A token with other characters is
-// in no text.
+// Returns the vocabulary with bytes as keys, because byte-level vocabularies represent bytes by
+// characters. A token with other characters is omitted, because no text contains it.
 Bpe::Vocabulary UnitsOf(const TokenizerParts& parts) {
   if (!parts.bpe.bytes) return parts.ids;
   Bpe::Vocabulary units;
@@ -42,7 +42,7 @@ Tokenizer::Tokenizer(TokenizerParts parts)
       raw_tokens_.Add(added.content, added);
       continue;
     }
-    // The package shows such a token in its normalized form too.
+    // The tokenizers package also decodes such a token to its normalized form.
     token.text = Normalize(parts_.normalizer, added.content);
     normalized_tokens_.Add(token.text, added);
   }

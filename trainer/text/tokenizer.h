@@ -1,4 +1,5 @@
-// Tokens of text by the tokenizer.json of a model, with the ids that the tokenizers package gives.
+// Converts between text and tokens with the tokenizer.json of a model. Ids equal those of the
+// tokenizers package.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +13,28 @@
 
 namespace dslaunch {
 
-// Const methods may be called from several threads.
+// The tokens of a tokenizer.json. Const methods may be called from several threads.
 class Tokenizer {
  public:
-  // Reads tokenizer.json in `folder`. Throws as ReadTokenizerJson does, and kBadInput if
-  // the file is missing or has more than 128 MiB.
+  // Reads tokenizer.json in `folder`. Throws the errors of ReadTokenizerJson, and kBadInput if the
+  // file is missing or larger than 128 MiB.
   static Tokenizer Read(const std::string& folder);
 
   explicit Tokenizer(TokenizerParts parts);
 
-  int64_t vocab_size() const { return static_cast<int64_t>(tokens_.size()); }  // largest id + 1
+  int64_t vocab_size() const {
+    return static_cast<int64_t>(tokens_.size());
+  }  // one more than the
+     // largest id
 
-  // Returns the number of a token, given as in the file; nullopt if there is none.
+  // Returns the id of a token, which is written as in the file; nullopt if there is no such token.
   std::optional<int32_t> IdOf(const std::string& token) const;
 
-  // The tokens that the model expects before and after a text, such as bos.
+  // Return the tokens that the model expects before and after a text, such as bos.
   const std::vector<int32_t>& before() const { return parts_.before; }
   const std::vector<int32_t>& after() const { return parts_.after; }
 
-  // Returns the text of tokens. Unknown ids are left out, special tokens too if `skip_special`.
+  // Returns the text of tokens. Omits unknown ids, and special tokens if `skip_special`.
   std::string Decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
  private:
@@ -49,17 +53,18 @@ class Tokenizer {
   std::vector<Token> tokens_;  // indexed by id
 };
 
-// Encodes texts with memory of recent words. `tokenizer` must outlive it. For one thread.
+// Encodes texts, and caches the tokens of recent words. `tokenizer` must outlive this object. Used
+// by one thread.
 class TokenEncoder {
  public:
   explicit TokenEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // Appends the tokens of `text` to `ids`. Some tokenizers put a space before a text that does not
-  // continue another. Precondition: `text` is UTF-8. Throws kBadInput if a pattern of the tokenizer
-  // needs too many steps.
+  // Appends the tokens of `text` to `ids`. Some tokenizers prepend a space unless `start` states
+  // that the text continues another text. Precondition: `text` is UTF-8. Throws kBadInput if a
+  // pattern of the tokenizer needs too many steps.
   void Encode(std::string_view text, std::vector<int32_t>& ids,
               TextStart start = TextStart::kDocument);
-  // Encode() between Tokenizer::before() and after().
+  // Appends Tokenizer::before(), the tokens of `text` and Tokenizer::after() to `ids`.
   void EncodeDocument(std::string_view text, std::vector<int32_t>& ids);
 
  private:

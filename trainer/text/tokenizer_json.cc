@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr int64_t kMaxId = (1 << 24) - 1;
 constexpr size_t kMaxSteps = 64;
 
-// The pattern of the pre-tokenizer ByteLevel.
+// The pattern of the ByteLevel pre-tokenizer.
 constexpr char kByteLevelPattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -28,7 +28,8 @@ std::string RequireString(JsonObject& object, const char* key) {
   return *std::move(text);
 }
 
-// Returns the value of a key that is too large to copy; null if it is missing.
+// Returns a reference to the value of a key, which is too large to copy; null if the key is
+// missing.
 const json& ValueOf(JsonObject& object, const char* key) {
   static const json kNull;
   object.Ignore({key});
@@ -36,7 +37,7 @@ const json& ValueOf(JsonObject& object, const char* key) {
   return found == object.value().end() ? kNull : *found;
 }
 
-// A text that is one character.
+// Returns a text that consists of one character. Throws if it is not.
 std::string RequireCharacter(JsonObject& object, const char* key) {
   std::string text = RequireString(object, key);
   if (text.empty() || text.size() != Utf8Bytes(text[0])) object.Fail(key, "is not one character");
@@ -61,15 +62,15 @@ Search ReadSearch(JsonObject& step) {
 
 PrependScheme ReadPrepend(JsonObject& step) {
   const std::optional<std::string> word = step.Word("prepend_scheme", {"always", "first", "never"});
-  // Used by older versions of tokenizers.
+  // Older versions of the tokenizers package write this key.
   const std::optional<bool> old = step.Bool("add_prefix_space");
   if (!word) return old.value_or(true) ? PrependScheme::kAlways : PrependScheme::kNever;
   if (*word == "first") return PrependScheme::kFirst;
   return *word == "always" ? PrependScheme::kAlways : PrependScheme::kNever;
 }
 
-// Calls `read` for the step under `key`, or for each step of a Sequence there, whose list is under
-// `list_key`.
+// Calls `read` for the step at `key`. If that is a Sequence, calls `read` for each of its steps,
+// which are in the list at `list_key`. Throws if there are more than kMaxSteps steps.
 template <class Read>
 void ReadSteps(JsonObject& parent, const char* key, const char* list_key, const Read& read,
                size_t& count) {
@@ -186,7 +187,7 @@ void ReadDecoderStep(const std::string& type, JsonObject& step, std::vector<Deco
   }
 }
 
-// Returns the ids of a token that a template names.
+// Returns the ids of a token that a template names. Throws if the token or its ids are not valid.
 std::vector<int32_t> TemplateIds(JsonObject& special_tokens, const std::string& name,
                                  int64_t vocab_size) {
   std::optional<JsonObject> token = special_tokens.Object(name.c_str());
@@ -257,7 +258,7 @@ void ReadVocabulary(JsonObject& model, TokenizerParts& parts) {
   }
 }
 
-// Returns both tokens of a merge: "a b", or ["a", "b"].
+// Returns both tokens of a merge, "a b" or ["a", "b"]; nullopt if it has another form.
 std::optional<std::pair<std::string, std::string>> MergedTokens(const json& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return std::pair(merge[0].get<std::string>(), merge[1].get<std::string>());
@@ -293,7 +294,7 @@ void ReadMerges(JsonObject& model, TokenizerParts& parts) {
 void ReadModel(JsonObject& root, TokenizerParts& parts) {
   std::optional<JsonObject> model = root.Object("model");
   if (!model) root.Fail("model", "is missing");
-  const std::string type = model->String("type").value_or("BPE");  // older files have none
+  const std::string type = model->String("type").value_or("BPE");  // older files lack the type
   if (type != "BPE") model->Fail("type", "is " + Quoted(type) + "; only BPE is supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!model->String(key).value_or("").empty()) model->Fail(key, "is not supported");
@@ -333,8 +334,8 @@ AddedToken ReadAddedToken(JsonObject& object) {
   return token;
 }
 
-// The package numbers the tokens that the vocabulary lacks by itself, so other numbers in the file
-// would differ from its ids.
+// Reads the added tokens. Throws if an id differs from the id that the tokenizers package would
+// give, because the package numbers tokens that the vocabulary lacks itself.
 void ReadAddedTokens(JsonObject& root, TokenizerParts& parts) {
   const json& list = ValueOf(root, "added_tokens");
   if (list.is_null() || (list.is_array() && list.empty())) return;
@@ -357,7 +358,8 @@ void ReadAddedTokens(JsonObject& root, TokenizerParts& parts) {
   }
 }
 
-// Sets the size of the vocabulary, by which memory is allocated.
+// Sets the size of the vocabulary. Throws if most ids are unused, because memory is allocated by
+// this size.
 void CountVocabulary(JsonObject& root, TokenizerParts& parts) {
   constexpr int64_t kFreeIds = 1 << 16;
   for (const auto& [token, id] : parts.ids) {

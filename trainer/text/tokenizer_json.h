@@ -20,17 +20,18 @@ struct TokenizerParts {
   std::vector<PreTokenizerStep> pre_tokenizer;
   std::vector<DecoderStep> decoder;
   std::vector<AddedToken> added_tokens;
-  std::vector<int32_t> before;  // the tokens that TemplateProcessing puts before a text
-  std::vector<int32_t> after;   // the tokens that it puts after a text
-  std::unordered_map<std::string, int32_t> ids;  // all tokens, keyed by their text in the file
-  int64_t vocab_size = 0;                        // largest id + 1
+  std::vector<int32_t> before;  // tokens that TemplateProcessing puts before a text
+  std::vector<int32_t> after;   // tokens that TemplateProcessing puts after a text
+  std::unordered_map<std::string, int32_t> ids;  // ids of all tokens, keyed by the token's text in
+                                                 // the file
+  int64_t vocab_size = 0;                        // one more than the largest id
   std::vector<BpeMerge> merges;
   BpeOptions bpe;
 };
 
-// Throws TrainError kBadInput, naming `source` and the key, for a file that is malformed or needs
-// something that dslaunch does not have: models other than BPE, other steps or options; and for ids
-// of which most are unused. Truncation and padding are ignored.
+// Parses tokenizer.json. Ignores truncation and padding. Throws TrainError kBadInput, naming
+// `source` and the key, if the file is malformed, if it needs models other than BPE or unknown
+// steps or options, or if most ids are unused.
 TokenizerParts ReadTokenizerJson(const nlohmann::json& json, const std::string& source);
 
 }  // namespace dslaunch

@@ -33,10 +33,10 @@ std::vector<uint16_t> MakeProperties() {
   return properties;
 }
 
-// The longest beginning of a UTF-8 character at the start of `text`.
+// The longest prefix of `text` that is a character, or the beginning of one.
 struct Utf8Prefix {
-  size_t bytes;   // at least 1
-  bool complete;  // a whole character
+  size_t bytes;   // size of the prefix, at least 1
+  bool complete;  // true if the prefix is a whole character
 };
 
 Utf8Prefix ReadUtf8(std::string_view text) {
@@ -45,7 +45,8 @@ Utf8Prefix ReadUtf8(std::string_view text) {
   if (first < 0x80) return {1, true};
   if (first < 0xC2 || first > 0xF4) return {1, false};
   const size_t size = Utf8Bytes(text[0]);
-  // The second byte excludes overlong forms, surrogates and what is above U+10FFFF.
+  // The limits of the second byte exclude overlong forms, surrogates and code points above
+  // U+10FFFF.
   uint8_t low = 0x80;
   uint8_t high = 0xBF;
   if (first == 0xE0) low = 0xA0;

@@ -1,4 +1,5 @@
-// UTF-8, and the properties of code points as the tokenizers package has them. Pure.
+// Decodes UTF-8, and has the properties of code points as the tokenizers package defines them.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace dslaunch {
 
-// unicode_tables.inc uses the same bits.
+// Property bits of a code point. unicode_tables.inc uses the same bits.
 enum UnicodeProperty : uint16_t {
   kUpperLetter = 1 << 0,     // \p{Lu}
   kLowerLetter = 1 << 1,     // \p{Ll}
@@ -21,23 +22,24 @@ enum UnicodeProperty : uint16_t {
   kPunctuation = 1 << 7,     // \p{P}
   kSymbol = 1 << 8,          // \p{S}
   kWhiteSpace = 1 << 9,      // \s
-  kDigit = 1 << 10,          // a digit for the pre-tokenizer Digits, by a newer Unicode than \p{N}
+  kDigit = 1 << 10,          // digit for the pre-tokenizer Digits, whose Unicode version is newer
+                             // than that of \p{N}
   kLetter = kUpperLetter | kLowerLetter | kTitleLetter | kModifierLetter | kOtherLetter,
 };
 
 // Returns the UnicodeProperty bits of a code point, 0 if it has none.
 uint16_t PropertiesOf(char32_t code_point);
 
-// Returns the position of the first byte that is not part of a UTF-8 character (RFC 3629), or
+// Returns the position of the first byte that is not part of a valid UTF-8 character (RFC 3629);
 // nullopt if all of `text` is UTF-8.
 std::optional<size_t> FindInvalidUtf8(std::string_view text);
 
-// Returns `text` with each maximal invalid part of a character replaced by U+FFFD, as Python and
-// Rust decode.
+// Returns `text` with each maximal invalid part of a character replaced by U+FFFD, as decoders of
+// Python and Rust do.
 std::string ReplaceInvalidUtf8(std::string_view text);
 
-// Returns whether Python's str.strip removes it: white space, and four control characters that \s
-// of the tokenizers package lacks.
+// Returns whether Python's str.strip removes the code point. It removes white space and four
+// control characters that \s of the tokenizers package does not include.
 inline bool IsPythonSpace(char32_t code_point) {
   return (code_point >= 0x1C && code_point <= 0x1F) ||
          (PropertiesOf(code_point) & kWhiteSpace) != 0;
@@ -51,7 +53,8 @@ inline size_t Utf8Bytes(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-// Returns the code point at `text[at]`. Preconditions: `text` is UTF-8, a character begins there.
+// Returns the code point at `text[at]`. Preconditions: `text` is UTF-8, and a character begins at
+// `at`.
 inline char32_t CodePointAt(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
   const uint8_t first = byte(0);
