@@ -22,15 +22,16 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxLineBytes = 64 << 20;
-constexpr int64_t kPadding = 0;  // any token, because it has no target and no token follows it
+constexpr int64_t kPadding = 0;  // any token would do: padding has no target and no token follows
+                                 // it
 
 struct ChatLine {
-  uint64_t offset = 0;  // offset in the file, in bytes
+  uint64_t offset = 0;  // offset of the line in the file, in bytes
   uint32_t bytes = 0;
-  uint32_t positions = 0;  // number of tokens in its sample
+  uint32_t positions = 0;  // number of tokens of the line in its sample
 };
 
-// A file of conversations, and the tokenizer for it. Any thread may use it.
+// A file of conversations with its tokenizer. Thread-safe.
 class ChatFile {
  public:
   ChatFile(const DataConfig& data, const std::string& path, int64_t block, int64_t vocab_size)
@@ -86,7 +87,7 @@ class ChatFile {
     const size_t size = tokens.ids.size();
     const auto last =
         tokens.labels.begin() + static_cast<std::ptrdiff_t>(std::min(size, block_ + 1));
-    // The first token is not predicted, because no token precedes it.
+    // The first token is not a target, because no token precedes it.
     const bool has_target = size > 1 && std::any_of(tokens.labels.begin() + 1, last,
                                                     [](int64_t id) { return id != kNoTarget; });
     if (!has_target) {
@@ -108,11 +109,12 @@ class ChatFile {
   int64_t without_target_ = 0;
 };
 
-// Assigns each line, in order, to the first of the last samples that has room for it.
+// Assigns each line, in order, to the first of the last kOpenSamples samples that has room for it,
+// or to a new sample. Returns the indices of the lines in each sample.
 std::vector<std::vector<uint32_t>> Pack(std::span<const ChatLine> lines, int64_t block) {
   constexpr size_t kOpenSamples = 64;
   std::vector<std::vector<uint32_t>> samples;
-  std::vector<int64_t> room;  // number of tokens that fit into each sample
+  std::vector<int64_t> room;  // number of tokens that still fit into each sample
   for (size_t i = 0; i < lines.size(); ++i) {
     const int64_t positions = lines[i].positions;
     size_t sample = samples.size() > kOpenSamples ? samples.size() - kOpenSamples : 0;
@@ -127,7 +129,7 @@ std::vector<std::vector<uint32_t>> Pack(std::span<const ChatLine> lines, int64_t
   return samples;
 }
 
-// Consecutive lines of a file, one in each sample or packed.
+// Consecutive lines of a file, with one line in each sample, or several if they are packed.
 class ChatDataset : public Dataset {
  public:
   ChatDataset(const DataConfig& data, std::shared_ptr<const ChatFile> file, size_t first,
@@ -184,7 +186,8 @@ class ChatDataset : public Dataset {
   int64_t block_;
   bool packing_;
   bool marks_;
-  std::vector<std::vector<uint32_t>> samples_;  // with packing: the lines of each sample
+  std::vector<std::vector<uint32_t>> samples_;  // indices of the lines in each sample; only with
+                                                // packing
 };
 
 void AddToNotice(const ChatFile& file, const std::string& path, std::string& notice) {

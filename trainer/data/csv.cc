@@ -24,7 +24,8 @@ std::optional<double> Number(std::string_view text) {
   return value;
 }
 
-// Returns text from the file for a message on a terminal.
+// Returns `text` quoted for a message on a terminal: at most 40 characters, with '?' for
+// unprintable ones.
 std::string Shown(std::string_view text) {
   std::string shown(text.substr(0, 40));
   for (char& c : shown) {
@@ -39,7 +40,7 @@ class CsvReader {
     const std::span<const uint8_t> bytes = file_.bytes();
     rest_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     if (rest_.starts_with("\xEF\xBB\xBF"))
-      rest_.remove_prefix(3);  // byte order mark, written by Excel
+      rest_.remove_prefix(3);  // skips the byte order mark that Excel writes
   }
 
   [[noreturn]] void Fail(const std::string& problem) const {
@@ -47,8 +48,8 @@ class CsvReader {
                      file_.path() + ":" + std::to_string(line_number_) + ": " + problem);
   }
 
-  // Returns the fields of the next line that is not empty; false at the end. They are valid until
-  // the next call.
+  // Reads the fields of the next line that is not empty; returns false at the end of the file. The
+  // fields are valid until the next call.
   bool Next(std::vector<Field>& fields) {
     while (!rest_.empty()) {
       const size_t end = std::min(rest_.find('\n'), rest_.size());
@@ -86,7 +87,7 @@ class CsvReader {
     }
   }
 
-  // Takes a quoted field and the blanks after it from the front of `line`.
+  // Removes a quoted field and the blanks after it from the front of `line`, and returns its text.
   std::string Unquote(std::string_view& line) const {
     std::string text;
     for (size_t i = 1; i < line.size(); ++i) {
@@ -107,8 +108,8 @@ class CsvReader {
   size_t line_number_ = 0;
 };
 
-// Returns whether the first line is a header: it has names. A line that has numbers too may be a
-// typing error, unless the names are quoted or samples have text too.
+// Returns whether the first line is a header, which consists of names. Throws for a line that also
+// has numbers, which may be a mistake, unless the names are quoted or samples may have text too.
 bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
               const CsvColumns& columns) {
   size_t numbers = 0;
@@ -125,7 +126,8 @@ bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
   return numbers < first_line.size();
 }
 
-// `key` is the recipe's key for the column.
+// Returns the index of a column that is given by name or index. `key` is the recipe's key for the
+// column, for messages.
 size_t ColumnIndex(const CsvReader& reader, const std::vector<Field>& first_line, bool header,
                    const std::string& column, const std::string& key) {
   if (header) {
@@ -151,7 +153,7 @@ size_t ColumnIndex(const CsvReader& reader, const std::vector<Field>& first_line
   return index;
 }
 
-// Returns the columns of the features, in order.
+// Returns the indices of the feature columns, in the order of the model's inputs.
 std::vector<size_t> FeatureIndexes(const CsvReader& reader, const std::vector<Field>& first_line,
                                    bool header, const CsvColumns& columns, size_t label_index) {
   std::vector<size_t> indexes;
@@ -167,7 +169,7 @@ std::vector<size_t> FeatureIndexes(const CsvReader& reader, const std::vector<Fi
   return indexes;
 }
 
-// `fail` throws an error with the problem of the field.
+// Returns the label in a field. `fail` throws an error about the field.
 template <class Fail>
 int64_t ReadLabel(const Field& field, const CsvColumns& columns, int64_t num_classes, Fail fail) {
   if (!columns.label_names.empty()) {
@@ -177,7 +179,7 @@ int64_t ReadLabel(const Field& field, const CsvColumns& columns, int64_t num_cla
   }
   const std::optional<double> value = Number(field.text);
   if (!value) fail("is not a number; labels that are names need data.label_names: [cat, dog, ...]");
-  // Beyond 2^53 doubles are no longer exact.
+  // Doubles are not exact beyond 2^53, so larger numbers are not accepted.
   if (!(*value >= 0 && *value < 0x1p53) || *value != std::floor(*value))
     fail("is the label, which must be a whole number from 0");
   const auto label = static_cast<int64_t>(*value);

@@ -25,12 +25,12 @@ inline void RefuseFileForFolder(const std::string& path, const std::string& type
                            "--set data.type=csv");
 }
 
-// Throws std::out_of_range if there is no sample `index` among `size`.
+// Throws std::out_of_range unless `index` is from 0 to size - 1.
 inline void CheckSampleIndex(int64_t index, int64_t size) {
   if (index < 0 || index >= size) throw std::out_of_range("no sample " + std::to_string(index));
 }
 
-// Returns the number of samples (or tokens) that val_fraction reserves for the evaluation.
+// Returns the number of samples (or tokens) that val_fraction reserves for evaluation.
 inline int64_t ValidationCount(const DataConfig& data, int64_t count) {
   return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
 }

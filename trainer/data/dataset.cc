@@ -23,21 +23,21 @@
 namespace dslaunch {
 namespace {
 
-// Number of classes or tokens of a model that sets no limit.
+// The number of classes or tokens of a model that sets no limit.
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// Samples are gathered by plain loops. LibTorch's operators would start a second set of threads
-// when a thread of their own reads ahead, which would compete with the first set for the
+// Samples are gathered by plain loops. If a thread that reads ahead called LibTorch's operators,
+// these would start a second set of threads, which would compete with the first set for the
 // processors.
 
-// Maps 0 .. 255 to 0 .. 1.
+// Maps each byte 0 .. 255 to a float 0 .. 1.
 constexpr std::array<float, 256> kToFloat = [] {
   std::array<float, 256> floats = {};
   for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i) / 255;
   return floats;
 }();
 
-// Images with labels, held in memory as bytes.
+// A data set of images with labels, kept in memory as bytes.
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(LabeledImages images)
@@ -66,10 +66,10 @@ class ImageDataset : public Dataset {
 
  private:
   LabeledImages images_;
-  int64_t pixels_;  // pixels of one image
+  int64_t pixels_;  // number of pixels of one image, over all channels
 };
 
-// Images in files, each decoded whenever it is fetched.
+// A data set of image files, each of which is decoded whenever it is fetched.
 class ImageFileDataset : public Dataset {
  public:
   ImageFileDataset(std::vector<ImageFolder::Image> images, int64_t size)
@@ -103,10 +103,10 @@ class ImageFileDataset : public Dataset {
  private:
   static constexpr int64_t kChannels = 3;
   std::vector<ImageFolder::Image> images_;
-  int64_t size_;  // height and width
+  int64_t size_;  // height and width of the images
 };
 
-// Consecutive rows of a table, from `first` on.
+// A data set of `size` consecutive rows of a table, from row `first` on.
 class TableDataset : public Dataset {
  public:
   TableDataset(std::shared_ptr<const CsvTable> table, int64_t first, int64_t size)
@@ -143,7 +143,8 @@ DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
           std::make_unique<ImageDataset>(read(data.path, Split::kTest, num_classes))};
 }
 
-// Reserves the last images of each class, because the last images of all would be of one class.
+// Reserves the last images of each class for evaluation, because the last images of all are of one
+// class.
 ImageFolder TakeValidation(const DataConfig& data, ImageFolder& train) {
   ImageFolder test{train.classes, {}};
   std::vector<ImageFolder::Image> kept;

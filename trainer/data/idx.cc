@@ -18,7 +18,7 @@ constexpr uint64_t kMaxBytes = uint64_t{16} << 30;
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr int kUnsignedByte = 0x08;
 
-// A plain or gzipped file read from front to back.
+// Reads a plain or gzipped file from beginning to end.
 class GzReader {
  public:
   explicit GzReader(const std::string& file)
@@ -29,7 +29,9 @@ class GzReader {
     gzbuffer(gz_.get(), 1 << 17);
   }
 
-  // Reads up to `size` bytes; fewer only at the end of the file.
+  // Reads up to `size` bytes and returns their number, which is less than `size` only at the end of
+  // the file. Throws kIo if the file cannot be read, and kBadInput if its compressed data is
+  // damaged.
   size_t Read(void* out, size_t size) {
     errno = 0;
     const int got = gzread(gz_.get(), out, static_cast<unsigned>(size));

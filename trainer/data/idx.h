@@ -1,5 +1,5 @@
-// IDX files, the format of MNIST and Fashion-MNIST: a big-endian header and unsigned bytes, plain
-// or gzipped.
+// Reads IDX files, the format of MNIST and Fashion-MNIST: a big-endian header and unsigned bytes,
+// plain or gzipped.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 namespace dslaunch {
 
 struct IdxArray {
-  std::vector<int64_t> dims;   // each at least 1
-  std::vector<uint8_t> bytes;  // row-major, product of dims
+  std::vector<int64_t> dims;   // sizes of the dimensions, each at least 1
+  std::vector<uint8_t> bytes;  // elements in row-major order
 };
 
 // Reads a file of unsigned bytes with `num_dims` dimensions. The file is not trusted: memory for
 // the size in its header is allocated only as bytes are read. Throws TrainError, naming the file:
-// kBadInput for wrong content, kIo if it cannot be read.
+// kBadInput for invalid contents, kIo if it cannot be read.
 IdxArray ReadIdx(const std::string& file, size_t num_dims);
 
-// Reads one half of an MNIST-like folder, {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with
-// or without .gz: images of one channel.
+// Reads the training or the test half of a folder like MNIST's:
+// {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. The images have one
+// channel. Throws the errors of ReadIdx.
 LabeledImages ReadIdxImages(const std::string& folder, Split split, int64_t num_classes);
 
 }  // namespace dslaunch

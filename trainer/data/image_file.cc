@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-// This header needs cstdio before it.
+// jpeglib.h must follow cstdio, whose types it uses.
 #include <jerror.h>
 #include <jpeglib.h>
 #include <png.h>
@@ -20,11 +20,13 @@ namespace {
 constexpr int64_t kChannels = 3;
 constexpr int64_t kMaxSide = 65535;
 constexpr int64_t kMaxPixels = int64_t{1} << 27;
-// Deflate produces at most 1032 bytes per byte, and Huffman codes of JPEG at most 8 blocks of 64
-// pixels in half of the positions. A header that claims more is refused.
+// The maximum pixels per byte of a file. Deflate produces at most 1032 bytes per byte, and Huffman
+// codes of JPEG produce at most 8 blocks of 64 pixels in half of the positions. A header that
+// declares more is refused.
 constexpr int64_t kMaxPixelsPerByte = 1032 * 8;
 constexpr int64_t kMaxJpegPixelsPerByte = 1024;
-constexpr int kMaxScans = 500;  // limit for progressive JPEGs: a scan visits the whole image
+constexpr int kMaxScans = 500;  // limit for progressive JPEGs, because each scan visits the whole
+                                // image
 constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr uint8_t kJpegMagic[] = {0xFF, 0xD8, 0xFF};
 
@@ -46,7 +48,7 @@ void CheckSize(const std::string& file, int64_t width, int64_t height, size_t by
   }
 }
 
-// Returns the rest of a message for a library's error about a file.
+// Returns the end of an error message, which quotes the library's message about a damaged file.
 std::string Damage(std::string_view kind, std::string message) {
   for (char& c : message) {
     if (c < ' ' || c > '~') c = '?';
@@ -55,7 +57,7 @@ std::string Damage(std::string_view kind, std::string message) {
          "); fetch it again, or remove it";
 }
 
-// Converts inverted inks as PIL does: (255 - ink) * black / 255 with its rounding.
+// Converts inverted CMYK to RGB as PIL does: (255 - ink) * black / 255, with PIL's rounding.
 void InksToRgb(const uint8_t* inks, size_t pixels, uint8_t* out) {
   for (const uint8_t* ink = inks; ink < inks + pixels * 4; ink += 4) {
     for (int i = 0; i < kChannels; ++i) {
@@ -66,8 +68,8 @@ void InksToRgb(const uint8_t* inks, size_t pixels, uint8_t* out) {
   }
 }
 
-// Errors of both libraries jump out of C code to the last call of setjmp. Functions that call
-// setjmp, and callbacks, have no variables with destructors.
+// Reads a PNG. Errors of libpng and libjpeg jump out of C code to the last call of setjmp, so
+// functions that call setjmp, and callbacks, have no variables with destructors.
 
 class PngReader {
  public:
@@ -94,7 +96,7 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &OnRead);
     png_set_user_limits(png_, kMaxSide, kMaxSide);
-    // Profiles, texts and similar chunks are not parsed.
+    // Skip color profiles, texts and similar chunks, which need not be parsed.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_read_info(png_, info_);
     return true;
@@ -173,7 +175,7 @@ class JpegReader {
 
  private:
   struct Errors {
-    jpeg_error_mgr base;  // first, because it is cast to this struct
+    jpeg_error_mgr base;  // must be first, because a pointer to it is cast to Errors
     std::jmp_buf jump;
     char message[JMSG_LENGTH_MAX];
   };
@@ -198,7 +200,7 @@ class JpegReader {
     return true;
   }
 
-  // `inks` holds a row of the four inks.
+  // Reads the pixels of a CMYK image. `inks` has room for one row of four inks per pixel.
   bool ReadInks(uint8_t* pixels, uint8_t* inks) {
     if (setjmp(errors_.jump) != 0) return false;
     info_.out_color_space = JCS_CMYK;
@@ -219,7 +221,8 @@ class JpegReader {
     std::longjmp(errors->jump, 1);
   }
 
-  // The library replaces missing data and only warns.
+  // Treats warnings about missing image data as errors, because the library replaces the data and
+  // continues.
   static void OnMessage(j_common_ptr info, int level) {
     if (level >= 0) return;
     switch (info->err->msg_code) {
@@ -231,7 +234,7 @@ class JpegReader {
       case JWRN_NOT_SEQUENTIAL:
         OnError(info);
       default:
-        break;  // problems outside of the image data
+        break;  // problems outside of the image data are ignored
     }
   }
 
@@ -250,12 +253,12 @@ class JpegReader {
   jpeg_decompress_struct info_ = {};
 };
 
-// Weights of the image's pixels for each output pixel of an axis: PIL's tables for its bilinear
-// filter.
+// The weights of an image's pixels for each output pixel along an axis, as in PIL's tables for its
+// bilinear filter.
 class Weights {
  public:
-  // Weights for the outputs first .. first + count - 1 of an axis that is scaled from `from` to
-  // `to` pixels.
+  // Computes the weights for the outputs first .. first + count - 1 of an axis that is scaled from
+  // `from` to `to` pixels.
   Weights(int64_t from, int64_t to, int64_t first, int64_t count) {
     const double scale = static_cast<double>(from) / static_cast<double>(to);
     const double reach = std::max(scale, 1.0);
@@ -277,12 +280,12 @@ class Weights {
     }
   }
 
-  // The range of input pixels that have weights.
+  // begin() and end() return the range of input pixels that have weights.
   int64_t begin() const { return spans_.front().begin; }
   int64_t end() const { return spans_.back().begin + spans_.back().count; }
 
-  // Returns one channel of output `i`. `in` is the channel of pixel `begin()`, and `stride` the
-  // distance to the next pixel.
+  // Returns one channel of output `i`. `in` points to the channel in the pixel begin(), and
+  // `stride` is the distance to the next pixel.
   uint8_t Sum(size_t i, const uint8_t* in, int64_t stride) const {
     const Span& span = spans_[i];
     const int32_t* weight = &weights_[span.weights];
@@ -296,7 +299,7 @@ class Weights {
   static constexpr int kBits = 32 - 8 - 2;
   struct Span {
     int64_t begin, count;
-    size_t weights;  // index of the pixel's first weight
+    size_t weights;  // index of the weight of pixel `begin`
   };
   std::vector<Span> spans_;
   std::vector<int32_t> weights_;
@@ -328,7 +331,7 @@ void ResizeAndCrop(const RgbImage& image, int64_t size, std::span<uint8_t> out) 
   const Weights across = CentreOf(image.width, shorter, size);
   const Weights down = CentreOf(image.height, shorter, size);
   const int64_t row_bytes = size * kChannels;
-  std::vector<uint8_t> rows;  // source rows that `down` reads, already scaled across
+  std::vector<uint8_t> rows;  // source rows that `down` reads, already scaled horizontally
   rows.reserve(static_cast<size_t>((down.end() - down.begin()) * row_bytes));
   for (int64_t y = down.begin(); y < down.end(); ++y) {
     const uint8_t* row =

@@ -1,4 +1,4 @@
-// Images from PNG and JPEG files, as 8-bit RGB.
+// Decodes PNG and JPEG files to 8-bit RGB images, and scales them.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,22 @@
 namespace dslaunch {
 
 struct RgbImage {
-  int64_t width = 0, height = 0;  // at least 1
-  std::vector<uint8_t> pixels;    // rows of red, green, blue
+  int64_t width = 0, height = 0;  // at least 1 each
+  std::vector<uint8_t> pixels;    // rows of red, green and blue bytes
 };
 
-// Decodes a PNG or JPEG, recognized by its first bytes, to the values that PIL's convert("RGB")
-// gives: gray is repeated, transparency is dropped, 16 bits are cut to the upper 8, CMYK is Adobe's
-// (inverted). Color profiles, gamma and the orientation in Exif have no effect. The bytes are not
-// trusted: at most 65535 pixels per side and 2^27 in all, and not more pixels than that many bytes
-// can encode. Throws TrainError kBadInput, naming `file`, for anything else, damaged and truncated
-// images included. Any thread.
+// Decodes a PNG or JPEG, which is recognized by its first bytes. The result equals that of PIL's
+// convert("RGB"): gray is repeated, transparency is dropped, 16 bits are cut to the upper 8, and
+// CMYK is Adobe's (inverted). Color profiles, gamma and the orientation in Exif have no effect. The
+// bytes are not trusted: an image has at most 65535 pixels per side and 2^27 pixels in all, and not
+// more pixels than that many bytes can encode. Throws TrainError kBadInput, naming `file`, for
+// everything else, including damaged and truncated images. Thread-safe.
 RgbImage DecodeImage(const std::string& file, std::span<const uint8_t> bytes);
 
-// Scales the shorter side to `size` and keeps the centre, as torchvision's Resize(size) and
-// CenterCrop(size) do with an image of PIL: bilinear with antialiasing, bit by bit the same. Writes
-// `size` rows of `size` pixels of red, green, blue to `out`. Precondition: size >= 1.
+// Scales the shorter side to `size` and keeps the center of the image. The result equals, bit by
+// bit, that of torchvision's Resize(size) and CenterCrop(size) for an image of PIL: bilinear with
+// antialiasing. Writes `size` rows of `size` pixels of red, green and blue to `out`. Precondition:
+// size >= 1.
 void ResizeAndCrop(const RgbImage& image, int64_t size, std::span<uint8_t> out);
 
 }  // namespace dslaunch

@@ -12,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxDepth = 32;  // a link may lead to a parent folder
+constexpr int kMaxDepth = 32;  // limit, because a link may lead back to a parent folder
 const std::set<std::string> kRead = {".jpg", ".jpeg", ".png"};
-// Extensions that torchvision reads but dslaunch does not.
+// Extensions that torchvision supports but dslaunch does not.
 const std::set<std::string> kNotRead = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
 std::string LowerExtension(const fs::path& path) {
@@ -37,7 +37,7 @@ void ForEachEntry(const std::string& folder, Visit visit) {
   }
 }
 
-using Found = std::vector<std::pair<std::string, std::string>>;  // folder and name
+using Found = std::vector<std::pair<std::string, std::string>>;  // folder and name of each file
 
 void Collect(const std::string& folder, int depth, Found& found) {
   if (depth > kMaxDepth) {

@@ -1,4 +1,5 @@
-// Folders of PNG and JPEG files, one for each class, as torchvision's ImageFolder reads them.
+// Lists folders of PNG and JPEG files, one folder for each class, as torchvision's ImageFolder
+// does.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,14 @@ struct ImageFolder {
     int64_t label = 0;
   };
   std::vector<std::string> classes;  // name of each label's class
-  std::vector<Image> images;  // images of class 0 first, in ImageFolder's order; each class has one
+  std::vector<Image> images;  // sorted by class, and in ImageFolder's order within a class; each
+                              // class has an image
 };
 
 // Lists FOLDER/CLASS/**/*.{png,jpg,jpeg} without opening files. Classes are numbered in the order
-// of their names' bytes. Images in other formats are errors; other files are ignored. If `known` is
-// not empty, it has the classes, and folders with other names are errors. Throws TrainError
-// kBadInput, naming the folder or file, or kIo.
+// of their names' bytes. Throws for images in other formats, and ignores other files. If `known` is
+// not empty, it lists the classes, and folders with other names are errors. Throws TrainError
+// kBadInput, naming the folder or file, or kIo if a folder cannot be listed.
 ImageFolder ListImageFolder(const std::string& folder, const std::vector<std::string>& known = {});
 
 }  // namespace dslaunch

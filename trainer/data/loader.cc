@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Reads micro-batches by their number.
+// Reads a rank's micro-batches by index.
 class BatchReader {
  public:
   BatchReader(const Dataset& dataset, const BatchLoader::Options& options)
@@ -36,7 +36,7 @@ class BatchReader {
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
 
-  // Copies a batch to the device, on the thread that trains.
+  // Returns the batch on the device. Call this on the thread that trains.
   Batch Place(const Batch& batch) const {
     if (device_.is_cpu()) return batch;
     return {batch.inputs.to(device_, /*non_blocking=*/true),
@@ -71,11 +71,11 @@ class BatchReader {
   size_t batch_size_;
   int64_t batches_per_epoch_;
   int64_t first_batch_ = 0;
-  int64_t first_sample_ = 0;  // position at which the epoch of first_batch_ continues
+  int64_t first_sample_ = 0;  // number of samples before which the epoch of first_batch_ continues
   c10::Device device_ = c10::kCPU;
   std::optional<DistributedSampler> sampler_;
   int64_t epoch_ = -1;            // epoch of indices_
-  std::vector<int64_t> indices_;  // this rank's samples of epoch_
+  std::vector<int64_t> indices_;  // samples of this rank in epoch_
 };
 
 }  // namespace
@@ -115,7 +115,7 @@ class BatchLoader::Impl {
  private:
   Batch TakeReady() {
     MutexLock lock(mutex_);
-    // The wait ends, because the thread delivers a batch or an error for each request.
+    // The wait ends, because the thread delivers each requested batch or an error.
     changed_.Wait(mutex_, [&]() DSL_REQUIRES(mutex_) { return !ready_.empty() || error_; });
     if (ready_.empty()) std::rethrow_exception(error_);
     Batch batch = std::move(ready_.front());
@@ -125,7 +125,8 @@ class BatchLoader::Impl {
     return batch;
   }
 
-  // Runs on the thread. Until it has delivered its last batch, only this thread uses the reader.
+  // Reads batches on the thread. Until the last of them is delivered, only this thread uses the
+  // reader.
   void ReadAhead(int64_t first_batch) {
     try {
       for (int64_t batch = first_batch; batch < read_ahead_end_; ++batch) {
@@ -148,8 +149,8 @@ class BatchLoader::Impl {
   }
 
   BatchReader reader_;
-  int64_t next_;            // the micro-batch that Next() returns
-  int64_t read_ahead_end_;  // first micro-batch that the caller of Next() reads itself
+  int64_t next_;            // index of the batch that Next() returns next
+  int64_t read_ahead_end_;  // index of the first batch that Next() reads itself
   size_t capacity_;
   double waited_s_ = 0;
 

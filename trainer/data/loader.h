@@ -1,4 +1,4 @@
-// A rank's micro-batches, in order, read ahead so that a step does not wait for the disk.
+// Reads a rank's micro-batches in order, and reads ahead so that steps do not wait for the disk.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,36 +12,38 @@
 
 namespace dslaunch {
 
-// Returns the same batches in the same order, whatever `prefetch` is.
+// Loads the micro-batches of one rank. The batches and their order do not depend on `prefetch`.
 class BatchLoader {
  public:
   struct Options {
     DistributedSampler::Options sampler;
-    int64_t batch_size = 0;         // samples
-    int64_t batches_per_epoch = 0;  // the last one may be smaller
-    int64_t first_batch = 0;        // micro-batches since the first epoch began
-    int64_t first_sample = 0;       // samples of that epoch that all ranks together had read before
-    int64_t last_batch = 0;         // index after the last one that is read ahead
-    int64_t prefetch = 0;  // micro-batches kept ready; 0: read on request, without a thread
-    // Device of the batches. For a GPU they are read into pinned memory, from which the current
-    // stream copies them; Next() does not wait for the copy.
+    int64_t batch_size = 0;         // number of samples
+    int64_t batches_per_epoch = 0;  // micro-batches of an epoch; the last may be smaller
+    int64_t first_batch = 0;        // index of the first micro-batch to load, from the beginning of
+                                    // the first epoch
+    int64_t first_sample = 0;       // samples of the first epoch that all ranks together had read
+                                    // before
+    int64_t last_batch = 0;         // index after the last batch that is read ahead
+    int64_t prefetch = 0;  // number of batches kept ready; 0: Next() reads them, without a thread
+    // Device of the batches. For a GPU, batches are read into pinned memory, from which the current
+    // stream copies them. Next() does not wait for the copy.
     c10::Device device = c10::kCPU;
   };
 
-  // Loads epoch after epoch, without end. `dataset` must outlive this.
+  // Loads one epoch after another without end. `dataset` must outlive this object.
   BatchLoader(const Dataset& dataset, const Options& options);
-  // Loads these samples once, for an evaluation (EvaluationIndices). Next() may be called once per
-  // batch; the last batch may be smaller.
+  // Loads the samples `indices` once, for an evaluation (EvaluationIndices). Next() may be called
+  // once for each batch; the last batch may be smaller.
   BatchLoader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size,
               int64_t prefetch);
-  // Waits no longer than for the batch that is being read.
+  // Waits at most until the batch that is being read has been read.
   ~BatchLoader();
 
-  // Returns the next micro-batch. Throws the error of reading it, and the same error in every later
-  // call. One thread.
+  // Returns the next micro-batch. If reading a batch failed, throws that error, also in every later
+  // call. Used by one thread.
   Batch Next();
 
-  // Returns the seconds that steps have waited for data in Next() so far.
+  // Returns the seconds that Next() has waited for data so far.
   double waited_s() const;
 
  private:

@@ -17,7 +17,7 @@ std::vector<int64_t> SharesOf(std::span<const double> weights) {
     const double exact = weight / largest / sum * static_cast<double>(Mixture::kPeriod);
     shares.push_back(std::max<int64_t>(1, std::llround(exact)));
   }
-  // The largest share absorbs the difference left by rounding, because it changes least.
+  // The largest share absorbs the rounding error, because it changes least in proportion.
   for (int64_t rest = Mixture::kPeriod - std::reduce(shares.begin(), shares.end()); rest != 0;) {
     int64_t& share = *std::ranges::max_element(shares);
     const int64_t change = std::max(rest, 1 - share);

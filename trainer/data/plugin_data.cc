@@ -21,7 +21,7 @@ std::string ShapeText(const at::Tensor& tensor) {
   return text + "]";
 }
 
-// Type and shape of a sample's inputs or targets.
+// The type and shape of a sample's inputs or targets.
 struct SampleForm {
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> shape;
@@ -32,9 +32,9 @@ struct SampleForm {
   bool operator==(const SampleForm&) const = default;
 };
 
-// Returns whether all numbers of an int64 tensor are in 0 .. end - 1, or kNoTarget if
-// `may_be_none`. A plain loop, because LibTorch's operators would start threads in the thread that
-// reads ahead.
+// Returns whether each number of an int64 tensor is in 0 .. end - 1, or is kNoTarget if
+// `may_be_none`. This is a plain loop, because LibTorch's operators would start threads in the
+// thread that reads ahead.
 bool AreBelow(const at::Tensor& numbers, int64_t end, bool may_be_none) {
   const at::Tensor plain = numbers.contiguous();
   const int64_t* number = plain.const_data_ptr<int64_t>();
@@ -48,7 +48,7 @@ bool AreBelow(const at::Tensor& numbers, int64_t end, bool may_be_none) {
 
 class PluginDataset : public Dataset {
  public:
-  // `dataset` is not null.
+  // Reads and checks the first sample. Precondition: `dataset` is not null.
   PluginDataset(PluginPart part, std::shared_ptr<Dataset> dataset, const DataNeeds& needs)
       : part_(std::move(part)), needs_(needs), dataset_(std::move(dataset)) {
     Call("cannot say its size", [&] { size_ = dataset_->size(); });
@@ -93,7 +93,7 @@ class PluginDataset : public Dataset {
     CallPlugin(part_, doing, call);
   }
 
-  // Reads a batch with as many samples as there are indices.
+  // Reads a batch. Throws unless it has as many samples as there are indices.
   Batch Read(std::span<const int64_t> indices) const {
     Batch batch;
     Call("cannot read samples", [&] { batch = dataset_->Fetch(indices); });

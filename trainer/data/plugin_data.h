@@ -1,4 +1,4 @@
-// A data set from a user's shared library (dslaunch/plugin.h).
+// Opens a data set of a user's shared library (dslaunch/plugin.h).
 #pragma once
 
 #include "trainer/config/recipe.h"
@@ -6,10 +6,10 @@
 
 namespace dslaunch {
 
-// Loads the library, which then stays loaded, and makes its data set, once for each split. Batches
+// Loads the library, which is never unloaded, and makes its data set once for each split. Batches
 // are checked when they are fetched: constant shapes and types, the number of samples, and labels
-// and tokens that fit `needs`. Throws TrainError kBadInput, naming library and data set, as does
-// Fetch of the results.
+// and tokens that fit `needs`. Both this function and Fetch of the results throw TrainError
+// kBadInput, naming library and data set.
 DataSplits OpenPluginData(const DataConfig& data, const DataNeeds& needs);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The indices of the samples that a rank trains on and evaluates.
+// Computes the indices of the samples that a rank trains on and evaluates.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace dslaunch {
 
-// Returns the number of samples of a rank in an epoch: with drop_last without the tail that ranks
-// cannot share evenly, otherwise with some samples twice.
+// Returns the number of samples of a rank in an epoch. With drop_last, the samples that the ranks
+// cannot share evenly are left out; otherwise some samples are used twice.
 inline int64_t SamplesPerRank(int64_t num_samples, int64_t ranks, bool drop_last) {
   return drop_last ? num_samples / ranks : (num_samples + ranks - 1) / ranks;
 }
 
-// Returns the same indices as torch.utils.data.DistributedSampler: rank r of N takes positions r,
+// Returns the same indices as torch.utils.data.DistributedSampler. Rank r of N takes positions r,
 // r+N, r+2N ... of a permutation drawn from seed + epoch (of 0, 1, 2 ... without shuffling). Every
 // rank gets the same number: the order wraps around to fill the last round, or with drop_last ends
-// before it. In an epoch of which s samples were read already, by any number of ranks, it continues
-// after them: s+r, s+r+N ...
+// before it. If s samples of an epoch were read already, by any number of ranks, the indices
+// continue after them: s+r, s+r+N ...
 class DistributedSampler {
  public:
   struct Options {
@@ -29,7 +29,8 @@ class DistributedSampler {
   };
   explicit DistributedSampler(const Options& options) : options_(options) {}
 
-  // `read`: samples of this epoch that were read before, over all ranks, 0 to num_samples.
+  // Begins an epoch. `read` is the number of samples of this epoch that all ranks have read before,
+  // from 0 to num_samples.
   void SetEpoch(int64_t epoch, int64_t read = 0) {
     epoch_ = epoch;
     read_ = read;
@@ -43,8 +44,7 @@ class DistributedSampler {
 };
 
 // Returns this rank's share of an evaluation in which every sample counts exactly once: r, r+N,
-// r+2N
-// ... below num_samples. The ranks' numbers of samples may differ by one.
+// r+2N ... below num_samples. The numbers of samples of two ranks may differ by one.
 std::vector<int64_t> EvaluationIndices(int64_t num_samples, int rank, int world_size);
 
 }  // namespace dslaunch

@@ -20,8 +20,8 @@ namespace {
 constexpr char kTrain[] = "train";
 constexpr char kVal[] = "val";
 
-// Consecutive tokens, from `first` on, as disjoint blocks. The last target of a block
-// is the first input of the next.
+// Disjoint blocks of consecutive tokens, from token `first` on. The last target of a block is the
+// first input of the next block.
 class StreamDataset : public TokenDataset {
  public:
   StreamDataset(std::shared_ptr<const TokenShards> shards, int64_t first, int64_t tokens,
@@ -53,9 +53,9 @@ class StreamDataset : public TokenDataset {
   int64_t vocab_size_;
 };
 
-// Samples of several sources in turn, by their weights. Their number is that of all sources
-// together, so sources of large weight are repeated and sources of small weight are not read to the
-// end.
+// Samples of several sources, alternating by weight. There are as many samples as in all sources
+// together, so sources of large weight are repeated, and sources of small weight are not read to
+// the end.
 class MixedDataset : public TokenDataset {
  public:
   MixedDataset(std::vector<std::unique_ptr<TokenDataset>> sources, std::span<const double> weights,
@@ -113,7 +113,7 @@ std::unique_ptr<TokenDataset> Mixed(const Reading& reading) {
   return std::make_unique<MixedDataset>(std::move(sources), weights, reading.block);
 }
 
-// Returns the path of the data to evaluate on; empty if none is known.
+// Returns the path of the data to evaluate on; empty if there is none.
 std::string TestPath(const DataConfig& data) {
   if (!data.val_path.empty() || data.type == DataConfig::Type::kText || !data.sources.empty()) {
     return data.val_path;

@@ -1,4 +1,4 @@
-// Data sets of tokens, cut into blocks.
+// Opens data sets of tokens, which are divided into blocks.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace dslaunch {
 
-// Blocks of tokens.
+// A data set of which each sample is a block of tokens.
 class TokenDataset : public Dataset {
  public:
   explicit TokenDataset(int64_t block) : block_(block) {}
 
   std::vector<int64_t> input_shape() const override { return {block_}; }
   int64_t tokens_per_sample() const override { return block_; }
-  // Reads the inputs of a sample, which must exist, and the target after the last input.
+  // Reads the tokens of sample `index`: its inputs and the target after the last input.
+  // Precondition: the sample exists.
   virtual void ReadSample(int64_t index, std::span<int64_t> tokens) const = 0;
 
   Batch Fetch(std::span<const int64_t> indices) const override;
 
-  // Makes samples of documents, which end at this token: the first token of each document is marked
-  // (trainer/base/document_mark.h), and its last token has no target.
+  // Divides samples into documents, each of which ends at `token`. The first token of each document
+  // is marked (trainer/base/document_mark.h), and the last token has no target.
   void EndDocumentsAt(int64_t token) { end_token_ = token; }
 
  private:
@@ -31,7 +32,8 @@ class TokenDataset : public Dataset {
   std::optional<int64_t> end_token_;
 };
 
-// Opens data.type text or tokens, with `block` tokens in a sample. Throws the errors of OpenData.
+// Opens data of type text or tokens, with `block` tokens in a sample. Throws the errors of
+// OpenData.
 DataSplits OpenTokenData(const DataConfig& data, int64_t block, int64_t vocab_size);
 
 }  // namespace dslaunch

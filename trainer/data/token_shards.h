@@ -1,4 +1,4 @@
-// The tokens of a file, or of all files of a folder, as one sequence.
+// Reads the tokens of a file, or of all files of a folder, as one sequence.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,24 @@
 
 namespace dslaunch {
 
-// Const methods may be called from several threads. Errors are TrainError, kBadInput or kIo, and
-// name the file or folder.
+// The tokens of one file or of several. Const methods may be called from several threads. Throws
+// TrainError kBadInput or kIo, naming the file or folder.
 class TokenShards {
  public:
-  // Opens a file whose bytes are tokens.
+  // Opens a file whose bytes are the tokens.
   static TokenShards OpenText(const std::string& path);
 
-  // Opens a file that TokenStream reads, or a folder: its FOLDER/`alone`.bin if there is one, else
-  // all files whose names end in .bin, in the order of their names' bytes. Refuses folders with no
-  // such file or more than 10000, with a .idx without .bin, and with files both for training and
-  // for the evaluation ("train" and "val" in their names).
+  // Opens a file that TokenStream can read, or a folder. In a folder, opens FOLDER/`alone`.bin if
+  // it exists, else all files whose names end in .bin, in the order of their names' bytes. Refuses
+  // folders that have no such file or more than 10000, that have a .idx without .bin, or that have
+  // files both for training and for evaluation ("train" and "val" in their names).
   static TokenShards OpenTokens(const std::string& path, const std::string& alone);
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
 
-  // Reads the tokens from `begin` on, which must exist. Throws if one is not below vocab_size.
+  // Reads the tokens from `begin` on into `out`. Precondition: these tokens exist. Throws if a
+  // token is not below vocab_size.
   void Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size) const;
 
  private:
@@ -34,7 +35,7 @@ class TokenShards {
   void Add(TokenStream stream);
 
   struct Shard {
-    int64_t begin = 0;  // position of the file's first token
+    int64_t begin = 0;  // position of the file's first token in the sequence
     TokenStream stream;
   };
 

@@ -55,8 +55,8 @@ constexpr Composition kCompositions[] = {
 #undef COMBINING
 #undef DECOMPOSITION
 
-// Code points below these are never moved or composed with the code point before, or never
-// decomposed.
+// Code points below kFirstMark are never moved or composed with the code point before them. Code
+// points below kFirstDecomposed are never decomposed.
 constexpr char32_t kFirstMark = 0x300;
 constexpr char32_t kFirstDecomposed = 0xC0;
 
@@ -165,9 +165,9 @@ void ComposeAll(std::u32string& text) {
 }  // namespace
 
 std::string ToNfc(std::string_view text) {
-  const bool latin = std::ranges::all_of(
-      // All code points are below U+0300, so none changes.
-      text, [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
+  // If all code points are below U+0300, the text is already in form C.
+  const bool latin =
+      std::ranges::all_of(text, [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
   if (latin) return std::string(text);
   std::u32string points;
   points.reserve(text.size());
