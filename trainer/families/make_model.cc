@@ -23,7 +23,7 @@ std::shared_ptr<Model> MakeModel(const ModelConfig& config, const std::vector<in
   if (&config.family() == &Name##Family()) return Make##Name(config, input_shape, tensor);
 #include "trainer/families/families.def"
 #undef FAMILY
-  return nullptr;  // not reached: ModelFamilies has the same lines
+  return nullptr;  // not reached, because families.def lists every family
 }
 
 }  // namespace dslaunch

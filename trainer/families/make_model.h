@@ -1,4 +1,4 @@
-// Models of every family.
+// Makes models of every family.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace dslaunch {
 
 // Makes a model with the settings `config` for samples of `input_shape` (Dataset::input_shape).
-// Draws initial weights from the default generator; modules are registered in the order that draws
-// the same weights as the same model in Python under the same torch.manual_seed. Throws kBadInput
-// for samples that the model cannot take.
+// Draws initial weights from the default generator. Modules are registered in the order that draws
+// the same weights as the same model in Python after the same torch.manual_seed. Throws kBadInput
+// for samples that the model does not accept.
 //
 // If `tensor` divides the model, the result is the part of one rank, and CutsIn(model) tells what
 // it holds. Each parameter is drawn whole and then cut, so the weights do not depend on the number

@@ -1,4 +1,4 @@
-// The half of the registry that needs no LibTorch.
+// Implements the part of the registry that does not need LibTorch.
 #include "trainer/config/model_family.h"
 
 namespace dslaunch {

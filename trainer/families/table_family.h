@@ -1,4 +1,4 @@
-// A family of models whose settings have a table of keys.
+// Implements families of models whose settings are a table of keys.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// `Settings` is the struct of the family; its member function Needs() returns what
-// ModelFamily::Needs does.
+// A family whose settings are the struct `Settings`. Settings::Needs() returns the result of
+// ModelFamily::Needs.
 template <class Settings>
 class TableFamily : public ModelFamily {
  public:
@@ -34,8 +34,8 @@ class TableFamily : public ModelFamily {
   const KeyTable<Settings> keys_;
 };
 
-// For ModelFamily::TensorParallelRefusal: returns a sentence on the first value that is not a
-// multiple of `parts`, else an empty string.
+// Implements ModelFamily::TensorParallelRefusal. Returns a sentence about the first value of `keys`
+// that is not a multiple of `parts`; an empty string if all are.
 inline std::string IndivisibleKey(const std::vector<std::pair<const char*, int64_t>>& keys,
                                   int64_t parts) {
   for (const auto& [key, value] : keys) {

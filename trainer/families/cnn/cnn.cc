@@ -1,4 +1,5 @@
-// Two 3 x 3 convolutions, each halved by max-pooling, and two linear layers.
+// Implements a model of two 3 x 3 convolutions, each followed by max-pooling that halves the sides,
+// and two linear layers.
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
@@ -22,10 +23,12 @@ torch::nn::Conv2d Conv(int64_t in, int64_t out) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, /*kernel_size=*/3));
 }
 
-// Returns the length of a side after a 3 x 3 convolution without padding and a halving.
+// Returns the length of a side after a 3 x 3 convolution without padding and a pooling that halves
+// it.
 int64_t AfterBlock(int64_t side) { return (side - 2) / 2; }
 
-// Returns the inputs of the first linear layer for an image.
+// Returns the number of inputs of the first linear layer. Throws kBadInput if the image is too
+// small.
 int64_t Features(const ImageShape& image) {
   const int64_t height = AfterBlock(AfterBlock(image.height));
   const int64_t width = AfterBlock(AfterBlock(image.width));
@@ -39,9 +42,9 @@ int64_t Features(const ImageShape& image) {
 
 class Cnn : public Model {
  public:
-  // input_shape: {C, H, W}; smaller images than 10 x 10 are kBadInput.
+  // `input_shape` is {C, H, W}. Throws kBadInput for images smaller than 10 x 10.
   Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape);
-  // float [B, C, H, W] -> [B, num_classes]
+  // Maps float [B, C, H, W] to [B, num_classes].
   at::Tensor forward(const at::Tensor& images) override;
   std::vector<ModelLayer> Layers() override;
 

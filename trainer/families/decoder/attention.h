@@ -1,4 +1,5 @@
-// Causal self-attention of a decoder: grouped heads, rotary positions, sliding windows.
+// Implements causal self-attention of a decoder, with grouped heads, rotary positions and sliding
+// windows.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,17 +18,18 @@ namespace dslaunch::decoder {
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // `layer` is the layer's index in the model; `positions` and `documents` are the model's. Heads
-  // are divided over `tensor`.
+  // `layer` is the index of the layer in the model; `positions` and `documents` are shared by the
+  // layers of the model. Heads are divided over `tensor`.
   AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
                 std::shared_ptr<Documents> documents, const TensorParallel& tensor);
-  // [B, T, hidden_size] -> the same, or [B, T / parts, hidden_size] with sequence parallelism
+  // Maps [B, T, hidden_size] to the same shape, or with sequence parallelism [B, T / parts,
+  // hidden_size] to the same shape.
   at::Tensor forward(const at::Tensor& input);
 
  private:
-  // [B, T, heads, head_dim] -> the same as the query
+  // Returns the attention output, of the query's shape [B, T, heads, head_dim].
   at::Tensor Attend(const at::Tensor& query, at::Tensor key, at::Tensor value);
-  // [B, T, hidden_size] -> [B, T, this rank's heads, head_dim]
+  // Maps [B, T, hidden_size] to [B, T, number of this rank's heads, head_dim].
   at::Tensor Heads(Linear& projection, const at::Tensor& x) const;
 
   const TensorParallel tensor_;
@@ -38,7 +40,7 @@ class AttentionImpl : public torch::nn::Module {
   std::shared_ptr<Positions> positions_;
   std::shared_ptr<Documents> documents_;
   Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
-  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null except in qwen3
+  Norm q_norm_{nullptr}, k_norm_{nullptr};  // null unless the model is a qwen3
 };
 TORCH_MODULE(Attention);
 

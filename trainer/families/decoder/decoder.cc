@@ -1,5 +1,5 @@
-// Dense decoders with Hugging Face's names and layout: LlamaForCausalLM, MistralForCausalLM,
-// Qwen2ForCausalLM and Qwen3ForCausalLM.
+// Implements dense decoders with Hugging Face's names and layout: LlamaForCausalLM,
+// MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/pimpl.h>
@@ -26,7 +26,7 @@ namespace dslaunch {
 namespace decoder {
 namespace {
 
-// A norm outside of the divided regions.
+// Returns a norm that is applied outside of the divided regions.
 Norm HiddenNorm(const DecoderConfig& config, const TensorParallel& tensor) {
   return Norm(config, config.hidden_size, tensor, /*is_partial=*/tensor.divides_tokens());
 }
@@ -76,7 +76,7 @@ class BlockImpl : public torch::nn::Module {
   Norm input_layernorm_, post_attention_layernorm_;
 };
 
-// All but the head.
+// The model without its head.
 class BodyImpl : public torch::nn::Module {
  public:
   BodyImpl(const DecoderConfig& config, const TensorParallel& tensor,
@@ -114,7 +114,8 @@ const DecoderConfig& Checked(const DecoderConfig& config, const std::vector<int6
   return config;
 }
 
-// Counts this rank's heads. With sequence parallelism a pass over one token cannot be divided.
+// Returns the cached layers with the sizes of this rank's heads. Empty with sequence parallelism,
+// because a pass over one token cannot be divided.
 std::vector<CachedLayer> LayersToCache(const DecoderConfig& config, const TensorParallel& tensor) {
   std::vector<CachedLayer> layers;
   if (tensor.divides_tokens()) return layers;
@@ -125,11 +126,11 @@ std::vector<CachedLayer> LayersToCache(const DecoderConfig& config, const Tensor
   return layers;
 }
 
-// Each matrix is drawn once, normal(0, initializer_range), in the order of parameters(). Norms and
-// biases draw nothing.
+// The decoder with its head. Each matrix is drawn once from normal(0, initializer_range), in the
+// order of parameters(). Norms and biases draw no random numbers.
 class Decoder : public LanguageModel, public CachingModel {
  public:
-  // input_shape: {T}, at most max_position_embeddings tokens.
+  // `input_shape` is {T}, at most max_position_embeddings tokens.
   Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape,
           const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),
@@ -141,12 +142,12 @@ class Decoder : public LanguageModel, public CachingModel {
                                                  /*bias=*/false, Divided::kOutputs, tensor));
   }
 
-  // int64 [B, T] -> logits [B, T, vocab_size], or this rank's part of the vocabulary
+  // Maps int64 [B, T] to logits [B, T, vocab_size], or to this rank's part of the vocabulary.
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
 
   std::vector<CachedLayer> CachedLayers() const override { return cached_layers_; }
 
-  // The embedding, each block, and the head with the norm before it.
+  // Returns the layers: the embedding, each block, and the head with the norm before it.
   std::vector<ModelLayer> Layers() override {
     std::vector<ModelLayer> layers;
     const auto embedding = model_->embed_tokens.ptr();
@@ -181,7 +182,7 @@ class Decoder : public LanguageModel, public CachingModel {
  private:
   Body model_;
   std::vector<CachedLayer> cached_layers_;
-  Linear lm_head_{nullptr};  // unless it is the embedding
+  Linear lm_head_{nullptr};  // null if the embedding is also the head
 };
 
 }  // namespace

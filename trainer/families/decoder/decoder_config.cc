@@ -14,7 +14,7 @@ using Type = DecoderConfig::Type;
 constexpr char kFullAttention[] = "full_attention";
 constexpr char kSlidingAttention[] = "sliding_attention";
 
-// By Type.
+// Indexed by DecoderConfig::Type.
 constexpr std::array kModelTypes = {"llama", "mistral", "qwen2", "qwen3"};
 constexpr std::array kArchitectures = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
                                        "Qwen3ForCausalLM"};
@@ -64,7 +64,7 @@ struct KeysOfTypes {
   KeyTable<DecoderConfig> keys;
 };
 
-// Keys that only some types have.
+// Returns the keys that only some types have.
 const std::vector<KeysOfTypes>& SpecialKeys() {
   using C = DecoderConfig;
   static const std::vector<KeysOfTypes> kKeys = {
@@ -102,7 +102,7 @@ KeyTable<DecoderConfig> TableOf(Type type) {
   return keys;
 }
 
-// The settings of its type except the rotary embedding.
+// Returns the settings of the model's type, without the rotary embedding.
 nlohmann::ordered_json Shown(const DecoderConfig& config) {
   nlohmann::ordered_json keys = ShowKeys(TableOf(config.model_type), config);
   if (config.layer_types.empty()) keys.erase("layer_types");
@@ -184,8 +184,8 @@ class DecoderModels : public TableFamily<DecoderConfig> {
     return section;
   }
 
-  // In the form that transformers reads, with the keys of its versions 4 and 5 for the rotary
-  // embedding and the dtype, because other programs know only one of them.
+  // Returns config.json in the format of transformers. The rotary embedding and the dtype have the
+  // keys of both version 4 and 5, because other programs read only those of one version.
   nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const override {
     const auto& decoder = config.As<DecoderConfig>();
     nlohmann::json json = nlohmann::json::parse(decoder.other_keys);
@@ -222,8 +222,8 @@ class DecoderModels : public TableFamily<DecoderConfig> {
     return {kModelTypes.begin(), kModelTypes.end()};
   }
 
-  // Files of the model without head have no prefix, old ones have a table of frequencies, and files
-  // of tied models may have the head.
+  // Names without the prefix are accepted for files of the model without its head. Old files also
+  // have a table of frequencies, and files of tied models may have the head.
   WeightNames Names() const override {
     return {.prefix = "model.",
             .copies = {{"lm_head.weight",
@@ -292,7 +292,7 @@ class DecoderModels : public TableFamily<DecoderConfig> {
     RefusePartialRotary(config_json);
   }
 
-  // Requires the keys whose defaults in transformers depend on the type.
+  // Throws unless the file has the keys whose defaults in transformers depend on the type.
   static void RequireKeys(const JsonObject& config_json, Type type) {
     const nlohmann::json& json = config_json.value();
     const auto require = [&](const char* key) {

@@ -1,4 +1,4 @@
-// The layers that a decoder's blocks are made of, with Hugging Face's names of parameters.
+// Implements the layers of a decoder's blocks, with Hugging Face's names of parameters.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,19 +18,19 @@ namespace dslaunch::decoder {
 
 // The dimension of a linear layer that is divided over a tensor-parallel group.
 enum class Divided {
-  kOutputs,  // forward takes what EnterRegion returned
-  kInputs,   // forward returns what LeaveRegion returns
+  kOutputs,  // forward takes the result of EnterRegion
+  kInputs,   // forward returns the result of LeaveRegion
 };
 
-// A linear layer without or with bias. The weight is drawn from normal(0, initializer_range).
+// A linear layer with or without bias. Its weight is drawn from normal(0, initializer_range).
 class LinearImpl : public AdaptableLinear {
  public:
-  // `kv_heads`: number of heads that the outputs consist of; 0 if the outputs may be cut anywhere.
+  // `kv_heads` is the number of heads that form the outputs; 0 if the outputs may be cut anywhere.
   // It is a multiple or a divisor of the number of ranks. If there are fewer heads than ranks,
   // several ranks have the same head.
   LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias, Divided divided,
              const TensorParallel& tensor, int64_t kv_heads = 0);
-  // [..., in] -> [..., out], or of the divided dimension this rank's part
+  // Maps [..., in] to [..., out]. The divided dimension has only this rank's part.
   at::Tensor forward(const at::Tensor& x);
 
  private:
@@ -38,19 +38,19 @@ class LinearImpl : public AdaptableLinear {
              const LinearDivision& division);
 
   at::Tensor weight_;  // [out, in]
-  at::Tensor bias_;    // [out], or undefined
+  at::Tensor bias_;    // [out]; undefined without bias
 };
 TORCH_MODULE(Linear);
 
-// RMS norm over the last dimension.
+// A root mean square norm over the last dimension.
 class NormImpl : public torch::nn::Module {
  public:
-  // With `is_partial` each rank of `tensor` normalizes other vectors, so the weight's gradient is
-  // summed over them.
+  // With `is_partial`, each rank of `tensor` normalizes other vectors, so the weight's gradient is
+  // summed over the ranks.
   NormImpl(const DecoderConfig& config, int64_t width, const TensorParallel& tensor,
            bool is_partial);
   at::Tensor forward(const at::Tensor& x);
-  // See AddAndRmsNorm.
+  // Returns AddAndRmsNorm(x, branch) with this norm's weight and epsilon.
   NormalizedSum Add(const at::Tensor& x, const at::Tensor& branch = {});
 
  private:
@@ -62,11 +62,12 @@ TORCH_MODULE(Norm);
 
 class TokenEmbeddingImpl : public DividedModule {
  public:
-  // `documents`, the model's, get each batch if the config separates documents.
+  // If the config separates documents, each batch is passed to `documents`, which the model shares.
   TokenEmbeddingImpl(const DecoderConfig& config, std::shared_ptr<Documents> documents,
                      const TensorParallel& tensor);
-  // int64 [B, T] -> [B, T, hidden_size], or this rank's tokens of them with sequence parallelism.
-  // Throws kBadInput for other inputs and for more than max_position_embeddings tokens.
+  // Maps int64 [B, T] to [B, T, hidden_size], or with sequence parallelism to this rank's tokens of
+  // it. Throws kBadInput for inputs of another shape or type, and for more than
+  // max_position_embeddings tokens.
   at::Tensor forward(const at::Tensor& tokens);
 
   at::Tensor weight;  // [vocab_size, hidden_size], or this rank's rows
@@ -77,7 +78,7 @@ class TokenEmbeddingImpl : public DividedModule {
   int64_t max_positions_;
   const bool separates_documents_;
   std::shared_ptr<Documents> documents_;
-  int64_t padding_ = -1;  // token whose embedding gets no gradient; -1: none
+  int64_t padding_ = -1;  // token whose embedding gets no gradient; -1 if there is none
 };
 TORCH_MODULE(TokenEmbedding);
 

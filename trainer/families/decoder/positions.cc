@@ -5,8 +5,9 @@
 namespace dslaunch {
 namespace {
 
-// Returns a tensor over `values`, which `owner` has. Made without an operation, so that it has
-// memory also where operations have none (trainer/deferred_init/shape_pass.h).
+// Returns a tensor that shares the memory of `values`, and keeps `owner`, which contains it, alive.
+// No operation is used, because operations have no memory in a ShapePass
+// (trainer/deferred_init/shape_pass.h).
 template <class T, class Owner>
 at::Tensor Over(const std::vector<T>& values, std::shared_ptr<Owner> owner, at::IntArrayRef shape,
                 at::ScalarType type) {

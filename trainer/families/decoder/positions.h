@@ -1,4 +1,4 @@
-// The rotary embedding and the sliding windows of a decoder's attention.
+// Computes the rotary embedding and the masks of sliding windows for a decoder's attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,29 +13,30 @@
 
 namespace dslaunch {
 
-// The tables of one model, for sequences of any length. They are neither parameters nor buffers.
-// One thread at a time.
+// Caches the tables of one model, for sequences of any length. The tables are neither parameters
+// nor buffers. Used by one thread at a time.
 class Positions {
  public:
-  // `cache` points to the cache of the current forward pass, or to null.
+  // `*cache` is the cache of the current forward pass, or null if it has none.
   Positions(const RotaryConfig& config, int64_t head_dim, std::shared_ptr<KeyValueCache*> cache)
       : config_(config), head_dim_(head_dim), cache_(std::move(cache)) {}
 
   KeyValueCache* cache() const { return *cache_; }
 
-  // Returns {cosines, sines} for RotateHeads of `like` [B, T, ...]. Its tokens are at `positions`,
-  // int64 [B, T], each below T; undefined: they count from 0, except in later passes of a cache.
+  // Returns {cosines, sines} for RotateHeads of `like`, [B, T, ...]. `positions`, int64 [B, T], are
+  // the positions of its tokens, each below T. If undefined, positions count from 0, or in later
+  // passes of a cache from the number of cached tokens.
   std::pair<at::Tensor, at::Tensor> Rotation(const at::Tensor& like, const at::Tensor& positions);
-  // Returns bool [T, T], true where position i sees position j: j <= i and i - j < window. `like`
-  // is on the mask's device.
+  // Returns bool [T, T] with T = `length`, true if position i attends to position j: j <= i and i -
+  // j < window. The mask is on the device of `like`.
   at::Tensor Mask(int64_t length, int64_t window, const at::Tensor& like);
 
  private:
   enum class Kind { kCosines, kSines, kMask };
-  using Key = std::pair<Kind, int64_t>;  // and the length
+  using Key = std::pair<Kind, int64_t>;  // kind and length of the tensor
 
-  // Returns `host` as `options` say. Copies to other devices than the CPU are kept, because the
-  // host would wait for each.
+  // Returns `host` with the device and dtype of `options`. Copies on devices other than the CPU are
+  // kept for later calls, because the host would have to wait for each new copy.
   at::Tensor OnDevice(const at::Tensor& host, const Key& key, const at::TensorOptions& options);
 
   const RotaryConfig config_;
@@ -44,9 +45,9 @@ class Positions {
   int64_t positions_ = 0;  // number of positions in table_
   std::shared_ptr<const RotaryTable> table_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const std::vector<char>>>
-      masks_;  // key: length and window
+      masks_;  // keyed by length and window
   std::map<Key, at::Tensor> on_device_;
-  // The result for the last `positions`, which all layers share.
+  // The result for last_positions_, which all layers share.
   at::Tensor last_positions_, last_cosines_, last_sines_;
 };
 

@@ -11,13 +11,15 @@ using Scaling = RotaryConfig::Type;
 
 double ScaledForLlama3(const RotaryConfig& config, double frequency) {
   const auto original = static_cast<double>(config.original_max_position_embeddings);
-  const double rotations = original * frequency / (2 * std::numbers::pi);  // within `original`
+  const double rotations = original * frequency / (2 * std::numbers::pi);  // rotations within the
+                                                                           // original length
   const double low = config.low_freq_factor, high = config.high_freq_factor;
   const double kept = std::clamp((rotations - low) / (high - low), 0.0, 1.0);
   return (1 - kept) * frequency / config.factor + kept * frequency;
 }
 
-// Returns the pair, as a real number, that makes this many rotations within the original length.
+// Returns the index of the pair, as a real number, that makes `rotations` rotations within the
+// original length.
 double PairOfRotations(const RotaryConfig& config, double rotations, double head_dim) {
   const auto original = static_cast<double>(config.original_max_position_embeddings);
   return head_dim * std::log(original / (rotations * 2 * std::numbers::pi)) /

@@ -1,5 +1,5 @@
-// The rotary embedding (Su et al., arXiv 2104.09864), whose wavelengths can be stretched for longer
-// sequences than in the first training. Pure.
+// Computes the rotary embedding (Su et al., arXiv 2104.09864). Its wavelengths can be stretched for
+// longer sequences than in the first training. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace dslaunch {
 // pairs of a head. Without scaling f_k = theta^(-2k / head_dim).
 // - linear: f_k / factor.
 // - llama3: wavelengths 2 pi / f_k above original_max_position_embeddings / low_freq_factor are
-//   multiplied by factor, those below original / high_freq_factor stay, and in between the two are
-//   interpolated in original / wavelength.
+//   multiplied by factor, those below original / high_freq_factor are unchanged, and between the
+//   two they are interpolated in original / wavelength.
 // - yarn (Peng et al., arXiv 2309.00071, section 3.2): pairs that make more than beta_fast
-//   rotations within the original length stay, those that make fewer than beta_slow are divided by
-//   factor, and in between the two are interpolated in k.
+//   rotations within the original length are unchanged, those that make fewer than beta_slow are
+//   divided by factor, and between the two they are interpolated in k.
 std::vector<double> RotaryFrequencies(const RotaryConfig& config, int64_t head_dim);
 
-// Returns the factor of cosines and sines. 1 except for yarn.
+// Returns the factor by which cosines and sines are multiplied: 1 except for yarn.
 double RotaryScale(const RotaryConfig& config);
 
-// Cosines and sines of the angles position * frequency, times RotaryScale. Row-major
+// Cosines and sines of the angles position * frequency, multiplied by RotaryScale. Row-major
 // [positions, head_dim / 2]. Angles are rounded to fp32, as in transformers.
 struct RotaryTable {
   std::vector<float> cosines, sines;

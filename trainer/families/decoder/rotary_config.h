@@ -1,5 +1,6 @@
-// The keys of the rotary embedding, in the three forms of config.json: rope_parameters
-// (transformers 5), rope_theta with rope_scaling and its rope_type (4), or its type (older).
+// Reads and writes the keys of the rotary embedding in the three forms of config.json:
+// rope_parameters (transformers 5), rope_theta with rope_scaling and its rope_type (transformers
+// 4), or rope_scaling with its type (older).
 #pragma once
 
 #include <array>
@@ -13,13 +14,14 @@ namespace dslaunch {
 inline constexpr char kRotaryKey[] = "rope_parameters";
 inline constexpr std::array kRotaryKeys = {kRotaryKey, "rope_theta", "rope_scaling"};
 
-// Reads kRotaryKeys of a model that takes at most `max_position_embeddings` tokens. As in
-// transformers, rope_scaling replaces rope_parameters. Throws ConfigError.
+// Reads kRotaryKeys of a model that accepts at most `max_position_embeddings` tokens. If
+// rope_scaling is present, it replaces rope_parameters, as in transformers. Throws ConfigError if
+// the keys are not valid.
 RotaryConfig ReadRotary(JsonObject& section, int64_t max_position_embeddings);
 
-// Returns rope_parameters, with the keys that have an effect.
+// Returns the value of rope_parameters with the keys that have an effect.
 nlohmann::ordered_json ShowRotary(const RotaryConfig& rotary);
-// Returns the same as rope_theta and rope_scaling, the keys that older versions of transformers
+// Returns the settings as rope_theta and rope_scaling, the keys that older versions of transformers
 // read.
 nlohmann::json ShowOlderRotary(const RotaryConfig& rotary);
 

@@ -1,4 +1,4 @@
-// GPT-2 with Hugging Face's names and layout (GPT2LMHeadModel).
+// Implements GPT-2 with Hugging Face's names and layout (GPT2LMHeadModel).
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/normalization.h>
@@ -37,7 +37,7 @@ double ProjectionStd(const Gpt2Config& config) {
   return config.initializer_range / std::sqrt(2 * static_cast<double>(config.n_layer));
 }
 
-// The rows of an embedding, all or this rank's.
+// The rows of an embedding: all rows, or this rank's rows.
 class EmbeddingImpl : public DividedModule {
  public:
   EmbeddingImpl(int64_t rows, const Gpt2Config& config, const TensorParallel& tensor)
@@ -60,10 +60,12 @@ LayerNormWeights WeightsOf(const torch::nn::LayerNorm& norm, const TensorParalle
   return weights;
 }
 
-// A linear layer whose weight is [in, out], as GPT-2's have been stored since its first release.
+// A linear layer whose weight is [in, out], which is how weights of GPT-2 have been stored since
+// its first release.
 class Conv1DImpl : public AdaptableLinear {
  public:
-  // Divides the outputs: each of `blocks` layers side by side in equal parts.
+  // Divides the outputs, which consist of `blocks` layers side by side. Each block is divided into
+  // equal parts.
   Conv1DImpl(int64_t in, int64_t out, double std, int64_t blocks, const TensorParallel& tensor)
       : AdaptableLinear(
             in, out,
@@ -72,7 +74,8 @@ class Conv1DImpl : public AdaptableLinear {
     bias_ = RegisterPart("bias", at::zeros({out}), EqualCut(tensor, 0, out, blocks));
   }
 
-  // Its GELU; and its columns in three equal parts.
+  // Return the result of the layer: ForwardAndGelu() after a GELU, ForwardInThirds() as three equal
+  // parts of its columns.
   at::Tensor ForwardAndGelu(const at::Tensor& x) {
     if (has_adapter()) return at::gelu(Product(x), "tanh");
     return ApplyConv1DAndGelu(x, weight_, bias_);
@@ -90,7 +93,7 @@ class Conv1DImpl : public AdaptableLinear {
 };
 TORCH_MODULE(Conv1D);
 
-// One whose inputs are divided.
+// A linear layer whose inputs are divided.
 class ProjectionImpl : public AdaptableLinear {
  public:
   ProjectionImpl(int64_t in, int64_t out, double std, const TensorParallel& tensor)
@@ -99,7 +102,7 @@ class ProjectionImpl : public AdaptableLinear {
         weight_(RegisterPart("weight", DrawNormal({in, out}, std), division().inputs)),
         bias_(register_parameter("bias", at::zeros({out}))) {}
 
-  // [B, T, in] -> [B, T, out], as LeaveRegion returns it
+  // Maps [B, T, in] to [B, T, out], like the result of LeaveRegion.
   at::Tensor forward(const at::Tensor& x) {
     if (!division().inputs) return Adapted(ApplyConv1D(x, weight_, bias_), x);
     return LeaveRegionAndAdd(Adapted(ApplyConv1D(x, weight_, {}), x), bias_, division().tensor);
@@ -112,7 +115,7 @@ TORCH_MODULE(Projection);
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // `cache` and `documents` are the model's.
+  // `cache` and `documents` are shared by the layers of the model.
   AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
                 std::shared_ptr<KeyValueCache*> cache, std::shared_ptr<Documents> documents)
       : tensor_(tensor),
@@ -139,7 +142,7 @@ class AttentionImpl : public torch::nn::Module {
   }
 
  private:
-  // [B, T, heads, C / heads], three times -> [B, T, C]
+  // Maps three tensors [B, T, heads, C / heads] to [B, T, C].
   at::Tensor Mix(const at::Tensor& query, at::Tensor key, at::Tensor value) const {
     const double dropout = is_training() ? attn_pdrop_ : 0.0;
     const RegionSeed seed(tensor_, query.device(), dropout > 0);
@@ -232,19 +235,19 @@ const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& 
   return config;
 }
 
-// All of it: the head is wte again.
+// The whole model; the head uses the weight of wte.
 class Gpt2TransformerImpl : public torch::nn::Module {
  public:
   Gpt2TransformerImpl(const Gpt2Config& config, const TensorParallel& tensor,
                       std::shared_ptr<KeyValueCache*> cache);
-  // The embedding, each block, and the head with the norm before it.
+  // Returns the layers: the embedding, each block, and the head with the norm before it.
   std::vector<ModelLayer> Layers();
 
  private:
   at::Tensor Embed(const at::Tensor& tokens);
 
-  // [T, n_embd], or this rank's part of them with sequence parallelism; [B, 1, n_embd] in later
-  // passes of a cache.
+  // Returns the embeddings of the positions: [T, n_embd], or with sequence parallelism this rank's
+  // part of them; [B, 1, n_embd] in later passes of a cache.
   at::Tensor Positions(int64_t length);
 
   const TensorParallel tensor_;
@@ -259,11 +262,12 @@ class Gpt2TransformerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Gpt2Transformer);
 
-// Each matrix is drawn once, in the order of parameters(): normal(0, initializer_range), the two
-// c_proj of each block with 1 / sqrt(2 n_layer) of that. Norms and biases draw nothing.
+// GPT-2 with its head. Each matrix is drawn once, in the order of parameters(), from normal(0,
+// initializer_range). The two c_proj of each block have this standard deviation divided by sqrt(2
+// n_layer). Norms and biases draw no random numbers.
 class Gpt2 : public LanguageModel, public CachingModel {
  public:
-  // input_shape: {T}, at most n_positions tokens.
+  // `input_shape` is {T}, at most n_positions tokens.
   Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape,
        const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),
@@ -271,11 +275,12 @@ class Gpt2 : public LanguageModel, public CachingModel {
             "transformer", Gpt2Transformer(Checked(config, input_shape), tensor, cache_in_use()))),
         n_layer_(config.n_layer),
         n_embd_(config.n_embd) {}
-  // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size], or this rank's part of the
-  // vocabulary
+  // Maps int64 [B, T], with T at most n_positions, to logits [B, T, vocab_size], or to this rank's
+  // part of the vocabulary.
   at::Tensor forward(const at::Tensor& tokens) override { return RunLayers(Layers(), tokens); }
   std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
-  // Counts this rank's heads. With sequence parallelism a pass over one token cannot be divided.
+  // Returns the cached layers with the sizes of this rank's heads. Empty with sequence parallelism,
+  // because a pass over one token cannot be divided.
   std::vector<CachedLayer> CachedLayers() const override {
     if (tensor().divides_tokens()) return {};
     return {static_cast<size_t>(n_layer_),
@@ -304,7 +309,7 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config, const TensorP
   }
 }
 
-// int64 [B, T], T at most n_positions -> [B, T, n_embd], as LeaveRegion returns it
+// Maps int64 [B, T], with T at most n_positions, to [B, T, n_embd], like the result of LeaveRegion.
 at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
   if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
     RefuseInput("model.type gpt2 takes token ids; use data of type tokens or text");

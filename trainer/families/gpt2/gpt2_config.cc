@@ -38,7 +38,7 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
     return config;
   }
 
-  // In the form that AutoModelForCausalLM of transformers reads.
+  // Returns config.json in the format that AutoModelForCausalLM of transformers reads.
   nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const override {
     const auto& gpt2 = config.As<Gpt2Config>();
     const nlohmann::json end_of_text =
@@ -68,8 +68,8 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
 
   std::vector<std::string> ModelTypes() const override { return {type()}; }
 
-  // Files of GPT2Model have no prefix, old ones have masks, and most have the head, which is the
-  // embedding.
+  // Names without the prefix are accepted for files of GPT2Model. Old files also have masks, and
+  // most files have the head, which equals the embedding.
   WeightNames Names() const override {
     return {.prefix = "transformer.",
             .copies = {{"lm_head.weight",
@@ -98,7 +98,8 @@ class Gpt2Models : public TableFamily<Gpt2Config> {
     separating.separates_documents = true;
     return separating;
   }
-  // With another number of heads the same tensors would compute something else.
+  // Returns the keys that shapes of tensors do not determine. With another value, the same tensors
+  // would compute something else.
   std::vector<const char*> KeysNotInShapes() const override {
     return {"n_head", "layer_norm_epsilon"};
   }

@@ -1,4 +1,4 @@
-// Settings of GPT-2, with the names and defaults of Hugging Face's GPT2Config.
+// Defines the settings of GPT-2, with the names and defaults of Hugging Face's GPT2Config.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,8 @@ struct Gpt2Config {
   DataNeeds Needs() const {
     return {.vocabulary = vocab_size, .positions = n_positions, .end_token = end_token()};
   }
-  // The end of a text in GPT-2's own vocabulary, by which transformers begins and ends texts.
+  // Returns the token with which transformers begins and ends texts in GPT-2's own vocabulary;
+  // nullopt if the vocabulary is smaller.
   std::optional<int64_t> end_token() const {
     constexpr int64_t kEndOfText = 50256;
     return vocab_size > kEndOfText ? std::optional(kEndOfText) : std::nullopt;
@@ -33,7 +34,7 @@ struct Gpt2Config {
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
-  bool separates_documents = false;  // data.documents
+  bool separates_documents = false;  // value of data.documents
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// A multilayer perceptron with one hidden layer: 784-128-10 on 28 x 28 images.
+// Implements a multilayer perceptron with one hidden layer, such as 784-128-10 for 28 x 28 images.
 #include <c10/util/accumulate.h>
 #include <torch/nn/modules/linear.h>
 
@@ -16,9 +16,9 @@ namespace {
 
 class Mlp : public Model {
  public:
-  // Accepts any input_shape; samples are flattened.
+  // Accepts any `input_shape`, because samples are flattened.
   Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape);
-  // float [B, ...] -> [B, num_classes]
+  // Maps float [B, ...] to [B, num_classes].
   at::Tensor forward(const at::Tensor& samples) override;
   std::vector<ModelLayer> Layers() override;
 

@@ -1,4 +1,4 @@
-// Settings of a multilayer perceptron with one hidden layer.
+// Defines the settings of a multilayer perceptron with one hidden layer.
 #pragma once
 
 #include "trainer/config/model_family.h"

@@ -1,4 +1,4 @@
-// A model from a user's shared library (dslaunch/plugin.h).
+// Makes a model from a user's shared library (dslaunch/plugin.h).
 #include "dslaunch/plugin.h"
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// Loads the library, which then stays loaded. Throws TrainError kBadInput, naming the library, if
-// it cannot be loaded, is not a plugin, was built for another dslaunch or LibTorch, or makes no
-// model of these parameters.
+// Loads the library, which is never unloaded, and makes its model. Throws TrainError kBadInput,
+// naming the library, if it cannot be loaded, is not a plugin, was built for another version of
+// dslaunch or LibTorch, or cannot make a model from these parameters.
 std::shared_ptr<Model> MakePlugin(const ModelConfig& config,
                                   const std::vector<int64_t>& input_shape, const TensorParallel&) {
   const auto& settings = config.As<PluginConfig>();

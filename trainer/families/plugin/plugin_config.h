@@ -1,4 +1,4 @@
-// A model of the user's own, from a shared library (dslaunch/plugin.h).
+// Defines the settings of a user's own model in a shared library (dslaunch/plugin.h).
 #pragma once
 
 #include "trainer/config/model_family.h"
@@ -12,7 +12,7 @@ struct PluginConfig {
   DataNeeds Needs() const { return {}; }
 
   std::string path;           // path of the shared library
-  std::string params = "{}";  // model.params as JSON text; the plugin reads it
+  std::string params = "{}";  // JSON text of model.params, which the plugin interprets
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// ResNet-18 with torchvision's layout and names (conv1, bn1, layer1.0.conv1 ... fc).
+// Implements ResNet-18 with torchvision's layout and names (conv1, bn1, layer1.0.conv1 ... fc).
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -21,15 +21,15 @@ namespace dslaunch {
 namespace {
 
 constexpr int64_t kStemChannels = 64;
-constexpr int64_t kMaxSmallSide = 64;  // pixels
+constexpr int64_t kMaxSmallSide = 64;  // limit on both sides in pixels
 
 torch::nn::Conv2d Conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   return torch::nn::Conv2d(
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-// Two 3 x 3 convolutions and a shortcut around both; where the shape changes, the shortcut is a
-// 1 x 1 convolution.
+// Two 3 x 3 convolutions and a shortcut around both. If the shape changes, the shortcut is a 1 x 1
+// convolution.
 class BasicBlock : public torch::nn::Module {
  public:
   BasicBlock(int64_t in, int64_t out, int64_t stride) {
@@ -53,7 +53,7 @@ class BasicBlock : public torch::nn::Module {
  private:
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr};
-  torch::nn::Sequential downsample_{nullptr};  // null: the shortcut is the identity
+  torch::nn::Sequential downsample_{nullptr};  // null if the shortcut is the identity
 };
 
 torch::nn::Sequential Stage(int64_t in, int64_t out, int64_t stride) {
@@ -63,15 +63,15 @@ torch::nn::Sequential Stage(int64_t in, int64_t out, int64_t stride) {
   return stage;
 }
 
-// Draws the weights that torchvision's constructor draws under the same seed: layers draw as they
-// are constructed (in a block the shortcut's convolution first), then every convolution again
-// (Kaiming normal, fan out) in the order of modules().
+// ResNet-18. Draws the same weights as torchvision's constructor under the same seed: layers draw
+// when they are constructed (in a block the shortcut's convolution first), then every convolution
+// draws again (Kaiming normal, fan out) in the order of modules().
 class Resnet18 : public Model {
  public:
-  // input_shape: {C, H, W}. With both sides of at most 64 pixels the stem is the one for small
+  // `input_shape` is {C, H, W}. If both sides have at most 64 pixels, the stem is the one for small
   // images (resnet18_config.h).
   Resnet18(const Resnet18Config& config, const std::vector<int64_t>& input_shape);
-  // float [B, C, H, W] -> [B, num_classes]
+  // Maps float [B, C, H, W] to [B, num_classes].
   at::Tensor forward(const at::Tensor& images) override;
   std::vector<ModelLayer> Layers() override;  // the stem, each block, and the classifier
 

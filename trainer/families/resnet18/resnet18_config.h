@@ -1,5 +1,5 @@
-// Settings of torchvision's resnet18. Images of at most 64 pixels get the usual stem for small
-// ones: a 3 x 3 convolution without striding, and no pooling.
+// Defines the settings of torchvision's resnet18. Images whose sides have at most 64 pixels get the
+// usual stem for small images: a 3 x 3 convolution without stride and without pooling.
 #pragma once
 
 #include "trainer/config/model_family.h"
