@@ -1,4 +1,4 @@
-// Shows where the time of a training step went (wall_clock_breakdown). Pure.
+// Formats a report of how the time of a training step is divided (wall_clock_breakdown). Pure.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,20 @@
 
 namespace dslaunch {
 
-// Seconds of optimizer steps on one rank.
+// The seconds that optimizer steps spent in each phase on one rank.
 struct PhaseTimes {
-  double data = 0;      // waiting for the loader
+  double data = 0;      // waiting for the data loader
   double forward = 0;   // including the loss
-  double backward = 0;  // including the part of the gradient exchange that is waited for
+  double backward = 0;  // including the part of the gradient exchange that the step waits for
   double update = 0;
-  double batch = 0;  // pipelines: everything except data, because passes interleave
+  double batch = 0;  // in pipelines: everything except data, because passes interleave
 
   PhaseTimes& operator+=(const PhaseTimes& other);
 };
 
 // Returns "step 20: data 0.1 ms, forward 12.0 ms, backward 31.4 ms, update 2.2 ms; passes without
-// waiting 40.1 ms; mean step 46.0 ms". `times` and `compute_s` (of the passes, without waiting for
-// other ranks; 0 if unknown) are sums over the `steps` that took `seconds` together.
+// waiting 40.1 ms; mean step 46.0 ms". `times`, `compute_s` and `seconds` are sums over `steps`
+// steps. `compute_s` is the time of the passes without waiting for other ranks; 0 if unknown.
 std::string BreakdownLine(int64_t step, const PhaseTimes& times, double compute_s, double seconds,
                           int64_t steps);
 

@@ -10,7 +10,8 @@
 namespace dslaunch {
 namespace {
 
-Mutex current_logger_mutex;  // an exchange may end while the logger is destroyed
+Mutex current_logger_mutex;  // needed because an exchange may end while the logger is being
+                             // destroyed
 CommsLogger* current_logger DSL_GUARDED_BY(current_logger_mutex) = nullptr;
 
 struct Context : at::ObserverContext {
@@ -21,7 +22,8 @@ struct Context : at::ObserverContext {
 
 }  // namespace
 
-// c10d's backends record each exchange as a user function, which ends with its result.
+// Callbacks at the begin and end of an exchange. The backends of c10d record each exchange as a
+// user function, which ends when its result is available.
 struct CommsLogger::Hooks {
   static std::unique_ptr<at::ObserverContext> Begin(const at::RecordFunction& function) {
     const std::optional<std::string> kind = CommunicationKind(function.name());

@@ -1,4 +1,4 @@
-// Logs the exchanges between ranks, by operation and size (comms_logger of an engine
+// Logs the exchanges between ranks, by operation and size (comms_logger in an engine
 // configuration).
 #pragma once
 
@@ -12,20 +12,21 @@
 
 namespace dslaunch {
 
-// All calls of one operation with messages of one size.
+// The calls of one operation with messages of one size.
 struct CommsRow {
   int64_t calls = 0;
   double seconds = 0;
 };
-using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // keyed by kind and bytes
+using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // keyed by operation and
+                                                                        // bytes
 
-// Returns counts, sizes, latencies and bandwidths (profile/communication.h) for people. Pure.
+// Returns a table of counts, sizes, latencies and bandwidths (profile/communication.h). Pure.
 std::string CommsTable(const CommsRows& rows, int ranks);
 // Returns "all_reduce of 4.0 MiB in 1.200 ms: 3.33 GB/s, on the bus 3.33 GB/s".
 std::string CommsLine(const std::string& kind, int64_t bytes, double seconds, int ranks);
 
-// While it exists, records every exchange of this process, from its start until its result is
-// available. At most one at a time.
+// Records every exchange of this process as long as this object exists. An exchange lasts from its
+// start until its result is available. At most one object may exist at a time.
 class CommsLogger {
  public:
   CommsLogger(const CommsLoggerConfig& config, int rank, int ranks);
@@ -42,7 +43,7 @@ class CommsLogger {
   const CommsLoggerConfig config_;
   const int rank_;
   const int ranks_;
-  mutable Mutex mutex_;  // needed because a backend's threads report completed exchanges
+  mutable Mutex mutex_;  // needed because threads of a backend report completed exchanges
   CommsRows rows_ DSL_GUARDED_BY(mutex_);
   uint64_t handle_ = 0;
 };

@@ -12,18 +12,18 @@
 
 namespace dslaunch {
 
-// Returns the operation of a backend's event: "all_reduce" for "gloo:all_reduce", "all_gather" for
-// "nccl:_all_gather_base". Returns nullopt if the event is not an exchange.
+// Returns the operation of a backend's event, such as "all_reduce" for "gloo:all_reduce" and
+// "all_gather" for "nccl:_all_gather_base"; nullopt if the event is not an exchange.
 std::optional<std::string> CommunicationKind(std::string_view event);
 
-// Returns the operation of a kernel of NCCL: "all_reduce" for
-// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)". Returns nullopt for other kernels.
+// Returns the operation of an NCCL kernel, such as "all_reduce" for
+// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)"; nullopt for other kernels.
 std::optional<std::string> KernelCommunicationKind(std::string_view kernel);
 
 struct Exchanged {
   std::string kind;
   int64_t bytes = 0;  // size of this rank's input tensor
-  Interval time;      // time from the start of the exchange until its result was available
+  Interval time;      // from the start of the exchange until its result was available
 };
 
 struct CommunicationSummary {
@@ -31,24 +31,27 @@ struct CommunicationSummary {
     std::string name;
     int64_t calls = 0;
     int64_t bytes = 0;
-    double seconds = 0;  // total of all calls, which may overlap
+    double seconds = 0;  // sum over all calls, which may overlap
   };
-  double total_s = 0;       // time with at least one exchange
+  double total_s = 0;       // time in which at least one exchange ran
   double hidden_s = 0;      // part of total_s in which this rank also computed
-  std::vector<Kind> kinds;  // sorted by name
+  std::vector<Kind> kinds;  // totals by operation, sorted by name
 };
 
-// `compute` holds the times of operators, in any order; they may overlap.
+// Returns the totals of `exchanges`. `compute` has the times of operators, in any order; they may
+// overlap.
 CommunicationSummary Summarize(const std::vector<Exchanged>& exchanges,
                                std::vector<Interval> compute);
 
-// Gigabytes per second as defined by nccl-tests (doc/PERFORMANCE.md): the data of an operation, and
-// its traffic on each rank's link, whatever the number of ranks.
+// Gigabytes per second as defined by nccl-tests (doc/PERFORMANCE.md). `algorithm` counts the data
+// of an operation. `bus` counts its traffic on each rank's link, which can be compared between
+// different numbers of ranks.
 struct Bandwidth {
   double algorithm = 0;
   double bus = 0;
 };
-// `bytes` is as in Exchanged.
+// Returns the bandwidth of an exchange; 0 if `seconds` is not positive. `bytes` is defined as in
+// Exchanged.
 Bandwidth BandwidthOf(const std::string& kind, double bytes, double seconds, int ranks);
 
 }  // namespace dslaunch

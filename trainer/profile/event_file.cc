@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kCastagnoli = 0x82f63b78;  // reflected
+constexpr uint32_t kCastagnoli = 0x82f63b78;  // bit-reversed polynomial
 
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table = {};
@@ -32,7 +32,8 @@ std::string LittleEndian(T value) {
   return bytes;
 }
 
-// Protobuf's wire types: a key consists of the field's number and the encoding of its value.
+// The encodings of values in protobuf's wire format. A key consists of a field's number and the
+// encoding of its value.
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 std::string Varint(uint64_t value) {

@@ -1,5 +1,5 @@
-// TensorBoard's event files: records in TensorFlow's format (length and data, each with a masked
-// CRC-32C) that hold Event protobufs (tensorflow/core/util/event.proto). Only scalars are
+// Writes TensorBoard's event files: records in TensorFlow's format (length and data, each with a
+// masked CRC-32C) that contain Event protobufs (tensorflow/core/util/event.proto). Only scalars are
 // supported.
 #pragma once
 
@@ -9,13 +9,14 @@
 
 namespace dslaunch {
 
-// Returns the CRC-32C (Castagnoli), as in iSCSI (RFC 3720, appendix B.4).
+// Returns the CRC-32C (Castagnoli) of `bytes`, as in iSCSI (RFC 3720, appendix B.4).
 uint32_t Crc32c(std::string_view bytes);
 
-// Returns one record of a file.
+// Returns the record of a file that contains `event`, a serialized event.
 std::string EventRecord(std::string_view event);
 
-// Return serialized events: the first one of a file, and a scalar. `wall_time_s` is Unix time.
+// Return serialized events: VersionEvent() the first event of a file, ScalarEvent() a scalar.
+// `wall_time_s` is Unix time.
 std::string VersionEvent(double wall_time_s);
 std::string ScalarEvent(double wall_time_s, int64_t step, std::string_view tag, float value);
 

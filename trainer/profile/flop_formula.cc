@@ -11,7 +11,7 @@ double Elements(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
 }
 
-// [..., n, k] x [..., k, m]; a vector is a matrix with one column.
+// Returns the operations of [..., n, k] x [..., k, m]. A vector `b` is a matrix with one column.
 double Product(const Shape& a, const Shape& b) {
   if (a.size() < 2 || b.empty()) return 0;
   return 2 * Elements(a) * (b.size() == 1 ? 1 : static_cast<double>(b.back()));
@@ -24,7 +24,7 @@ double Convolution(const OperatorCall& call) {
   return 2 * Elements(pixels) * Elements(weight) / static_cast<double>(weight[0]);
 }
 
-// Query [..., t, d], key [..., s, d], value [..., s, e].
+// Returns the operations for a query [..., t, d], a key [..., s, d] and a value [..., s, e].
 double Attention(const OperatorCall& call) {
   const Shape &query = call.inputs[0], &key = call.inputs[1], &value = call.inputs[2];
   if (query.size() < 2 || key.size() < 2 || value.size() < 2) return 0;
@@ -33,7 +33,7 @@ double Attention(const OperatorCall& call) {
   return 2 * rows * keys * static_cast<double>(query.back() + value.back());
 }
 
-// x [n, k], weight [m, k].
+// Returns the operations for `x`, [n, k], and `weight`, [m, k].
 double Linear(const Shape& x, const Shape& weight) {
   return weight.size() != 2 ? 0 : 2 * Elements(x) * static_cast<double>(weight[0]);
 }

@@ -1,10 +1,10 @@
 // Counts floating-point operations of the significant operators from the shapes of their tensors.
 // Pure.
 //
-// A multiplication and its addition count as two. Matrix products: 2 n k m. Convolutions: each
-// element of the output (of the input, if transposed) is one product with a filter. Attention: the
-// two matrix products, without savings for a causal mask, as counted by PaLM (arXiv:2204.02311,
-// appendix B) and torch.utils.flop_counter. All other operators count as nothing.
+// A multiplication and its addition count as two operations. Matrix products: 2 n k m.
+// Convolutions: each element of the output (of the input, if transposed) is one product with a
+// filter. Attention: the two matrix products, without savings for a causal mask, as counted by PaLM
+// (arXiv:2204.02311, appendix B) and torch.utils.flop_counter. All other operators count as 0.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,24 @@ namespace dslaunch {
 
 using Shape = std::vector<int64_t>;
 
-// The shapes of a call of an operator. Arguments that are not tensors have the shape {};
-// `transposed` is for convolutions only.
+// The shapes of an operator's arguments and result. Arguments that are not tensors have the shape
+// {}. `transposed` is used by convolutions only.
 struct OperatorCall {
   std::vector<Shape> inputs;
   Shape output;
   bool transposed = false;
 };
 
-// Returns whether the operator has a formula. `name` is the dispatcher's: "aten::addmm".
+// Returns whether the operator has a formula. `name` is the dispatcher's name, such as
+// "aten::addmm".
 bool HasFlopFormula(std::string_view name);
 
-// Returns 0 for operators without a formula and for shapes that do not fit it.
+// Returns the operations of a call; 0 for operators without a formula and for shapes that do not
+// fit it.
 double OperatorFlops(std::string_view name, const OperatorCall& call);
 
-// Returns the operations of a training step whose forward pass takes `forward`: the backward pass
-// takes twice as many (PaLM, appendix B), and recomputation does not count.
+// Returns the operations of a training step whose forward pass takes `forward` operations. The
+// backward pass takes twice as many (PaLM, appendix B), and recomputation does not count.
 inline double TrainingFlops(double forward) { return 3 * forward; }
 
 }  // namespace dslaunch

@@ -51,7 +51,7 @@ struct ForwardMeter::Hooks {
       for (const c10::IValue& input : function.inputs()) {
         context->call.inputs.push_back(ShapeOf(input));
       }
-      constexpr size_t kTransposed = 6;  // argument of aten::convolution
+      constexpr size_t kTransposed = 6;  // index of the argument of aten::convolution
       const auto inputs = function.inputs();
       context->call.transposed = inputs.size() > kTransposed && inputs[kTransposed].isBool() &&
                                  inputs[kTransposed].toBool();
@@ -71,7 +71,7 @@ struct ForwardMeter::Hooks {
       if (!function.outputs().empty()) context->call.output = ShapeOf(function.outputs()[0]);
       outermost.flops += OperatorFlops(name, context->call);
     }
-    // A parameter converted to another dtype still belongs to its module.
+    // A parameter that is converted to another dtype still belongs to its module.
     if (context->converted && !function.outputs().empty() && function.outputs()[0].isTensor()) {
       meter.module_of_[PlaceOf(function.outputs()[0].toTensor())] = *context->converted;
     }

@@ -1,4 +1,4 @@
-// Measures a model's forward pass as it runs: counts floating-point operations, and finds the
+// Measures a model's forward pass as it runs: counts floating-point operations and determines the
 // module of each operator.
 #pragma once
 
@@ -13,24 +13,26 @@
 
 namespace dslaunch {
 
-// While it exists, sees the operators run by the thread that created it, except those of backward
-// passes, including recomputed ones. At most one at a time. Costs about a microsecond per operator.
+// Observes the operators of the thread that created it, as long as it exists. Ignores operators of
+// backward passes, including recomputed ones. At most one meter may exist at a time. Costs about a
+// microsecond per operator.
 class ForwardMeter {
  public:
-  // `module` must outlive the meter and keep its parameters.
+  // `module` must outlive the meter and must keep its parameters.
   explicit ForwardMeter(const torch::nn::Module& module);
   ~ForwardMeter();
   ForwardMeter(const ForwardMeter&) = delete;
   ForwardMeter& operator=(const ForwardMeter&) = delete;
 
   double flops() const;
-  // Returns the outermost operators, in order.
+  // Returns the outermost operators, in the order in which they ran.
   const std::vector<ForwardOp>& operators() const { return operators_; }
 
  private:
   struct Hooks;
 
-  // By location of a parameter: its storage and its offset in it.
+  // Name of the module of each parameter, keyed by the parameter's storage and its offset in the
+  // storage.
   std::map<std::pair<const void*, int64_t>, std::string> module_of_;
   std::vector<ForwardOp> operators_;
   int depth_ = 0;          // nesting depth of operators

@@ -23,7 +23,7 @@ std::string CommonAncestor(std::string a, const std::string& b) {
   return a;
 }
 
-// Returns the module of each operator.
+// Returns the name of each operator's module.
 std::vector<std::string> Owners(const std::vector<ForwardOp>& operators) {
   std::vector<std::string> owners(operators.size());
   std::optional<std::string> before;
@@ -39,7 +39,7 @@ std::vector<std::string> Owners(const std::vector<ForwardOp>& operators) {
   return owners;
 }
 
-// Returns "1.23 G".
+// Returns a number with a unit prefix: "1.23 G".
 std::string Scaled(double value) {
   constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P"};
   size_t unit = 0;
@@ -59,7 +59,7 @@ std::string RowText(const ModuleRow& row, const ModuleRow& model) {
                 Share(row.seconds, model.seconds));
 }
 
-// Returns "depth 2, by FLOPs: h.0 33.3%, h.1 33.3%".
+// Returns the most expensive modules at a depth: "depth 2, by FLOPs: h.0 33.3%, h.1 33.3%".
 std::string Costliest(const std::vector<ModuleRow>& rows, int depth, int64_t most,
                       double ModuleRow::*by, const char* name) {
   std::vector<const ModuleRow*> here;
@@ -89,7 +89,7 @@ std::vector<ModuleRow> ModuleRows(std::vector<ModuleRow> modules,
     own.push_back(row.parameters);
     row.parameters = 0;
   }
-  // Applies `add` to a module and all modules that contain it.
+  // Calls `add` for the row of a module and for the rows of all modules that contain it.
   const auto each_outer = [&by_name](std::string name, auto add) {
     for (;; name = ParentOf(name)) {
       if (const auto found = by_name.find(name); found != by_name.end()) add(*found->second);

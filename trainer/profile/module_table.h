@@ -1,4 +1,4 @@
-// The cost of a model's modules in a forward pass (flops_profiler). Pure.
+// Reports the cost of a model's modules in a forward pass (flops_profiler). Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace dslaunch {
 
-// One outermost operator of a forward pass.
+// An outermost operator of a forward pass.
 struct ForwardOp {
-  // The module whose parameter it reads: "h.0.attn.c_attn"; "" for the root.
+  // The module whose parameter the operator reads, such as "h.0.attn.c_attn"; "" for the root;
+  // nullopt if the operator reads no parameter.
   std::optional<std::string> module;
   double flops = 0;
   double seconds = 0;
@@ -21,28 +22,30 @@ struct ForwardOp {
 struct ModuleRow {
   std::string name;  // "" for the whole model
   std::string type;
-  int64_t parameters = 0;  // own elements; in the result including those of inner modules
+  int64_t parameters = 0;  // elements of the module's own parameters; in results also those of
+                           // inner modules
   int depth = 0;           // 0 for the whole model
-  double flops = 0;        // including those of inner modules
+  double flops = 0;        // floating-point operations, including inner modules
   double seconds = 0;
 };
 
-// Fills in the rows of `modules`, whose types and parameters are given. They are in the order of
-// the model, each after its parent. An operator that reads no parameter, such as attention between
-// two projections, is counted for the innermost module that contains the neighbours that do.
+// Fills in the rows of `modules`, whose names, types and parameters are given. Modules are in the
+// order of the model, each after its parent. An operator that reads no parameter, such as attention
+// between two projections, counts for the innermost module that contains its neighbors with
+// parameters.
 std::vector<ModuleRow> ModuleRows(std::vector<ModuleRow> modules,
                                   const std::vector<ForwardOp>& operators);
 
-// One step on one rank.
+// The profile of one step on one rank.
 struct FlopsProfile {
   int64_t step = 0;
-  int64_t micro_batches = 1;  // number in the step; the rows cover all
+  int64_t micro_batches = 1;  // number of micro-batches in the step, all of which the rows include
   int ranks = 1;
   double step_s = 0;
   std::vector<ModuleRow> rows = {};
 };
 
-// Returns text for people: the whole model, the most expensive modules at each depth, and every
+// Returns a report with the whole model, the most expensive modules at each depth, and every
 // module.
 std::string FlopsProfileText(const FlopsProfile& profile, const FlopsProfilerConfig& config);
 

@@ -1,4 +1,4 @@
-// The files of an engine configuration's csv_monitor and tensorboard. Used on rank 0 only.
+// Writes the files of csv_monitor and tensorboard in an engine configuration. Used on rank 0 only.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace dslaunch {
 
-// A value plotted over the number of trained samples. Tags are DeepSpeed's:
-// "Train/Samples/train_loss"; those of evaluations begin with "Eval/Samples/".
+// A value to plot over the number of trained samples. Tags are those of DeepSpeed, such as
+// "Train/Samples/train_loss"; tags of evaluations begin with "Eval/Samples/".
 struct Scalar {
   std::string tag;
   double value = 0;
 };
 
 // Writes each scalar to all files that the configuration names:
-//   csv          FOLDER/Train_Samples_train_loss.csv, appended to; its first line is
-//   "step,Train_Samples_train_loss"
+//   csv          appends to FOLDER/Train_Samples_train_loss.csv, whose first line is
+//                "step,Train_Samples_train_loss"
 //   tensorboard  FOLDER/events.out.tfevents.TIME.HOST.PID
 // Every write is flushed to the file, so that values can be read during training. Throws kIo,
-// naming the key and the file.
+// naming the key and the file, if a file cannot be written.
 class Monitors {
  public:
   explicit Monitors(const MonitorsConfig& config);
@@ -42,7 +42,8 @@ class Monitors {
   std::ofstream events_;
 };
 
-// Returns null if the configuration names none, and on other ranks than 0. Throws kIo.
+// Returns the monitors of rank 0; null if the configuration names none, and on other ranks. Throws
+// kIo if a file cannot be created.
 std::unique_ptr<Monitors> MakeMonitors(const MonitorsConfig& config, int rank);
 
 }  // namespace dslaunch

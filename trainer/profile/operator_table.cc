@@ -13,7 +13,7 @@ namespace {
 constexpr double kNanosecond = 1e-9;
 constexpr size_t kWidestName = 56;
 
-// "ProfilerStep#12" -> "ProfilerStep*"
+// Returns the name of an event's row: "ProfilerStep#12" -> "ProfilerStep*".
 std::string RowName(const std::string& event) {
   const size_t hash = event.find('#');
   if (hash == std::string::npos || !event.starts_with("ProfilerStep")) return event;
@@ -27,7 +27,7 @@ std::string SignedBytesText(int64_t bytes) {
   return (bytes < 0 ? "-" : "") + BytesText(std::abs(bytes));
 }
 
-// Visits a thread's events in the order of their starts, and keeps the open ones.
+// Visits a thread's events in the order of their starts, and keeps a stack of the open events.
 class Nesting {
  public:
   explicit Nesting(std::map<std::string, OperatorRow>& rows) : rows_(rows) {}
@@ -108,7 +108,7 @@ std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
                                       ProfileSort sort,
                                       const std::vector<RecordedKernel>& kernels) {
-  // If two events begin together, the longer one is the outer one.
+  // If two events begin at the same time, the longer one contains the other.
   std::ranges::stable_sort(events, [](const RecordedEvent& a, const RecordedEvent& b) {
     return std::tuple(a.thread, a.begin_ns, -a.end_ns) <
            std::tuple(b.thread, b.begin_ns, -b.end_ns);

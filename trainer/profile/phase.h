@@ -1,4 +1,4 @@
-// Times the phases of a training step as they run.
+// Measures the phases of a training step as they run.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -9,18 +9,18 @@
 
 namespace dslaunch {
 
-// PhaseTimes of a step that a device may not have finished.
+// The PhaseTimes of a step that a device may not have finished.
 struct StepTimes {
   TimeSpans data, forward, backward, update, batch;
 
-  PhaseTimes Seconds() const {  // Waits for the device.
+  PhaseTimes Seconds() const {  // waits for the device
     return {data.Seconds(), forward.Seconds(), backward.Seconds(), update.Seconds(),
             batch.Seconds()};
   }
 };
 
-// While it exists, the thread is in the phase `name`, which a trace shows. Adds its time on
-// `device` to `spans`, which must outlive it.
+// Marks the thread as being in the phase `name`, which a trace shows, as long as this object
+// exists. Adds the phase's time on `device` to `spans`, which must outlive this object.
 class Phase {
  public:
   Phase(const char* name, TimeSpans& spans, c10::Device device)
@@ -32,7 +32,7 @@ class Phase {
     try {
       spans_.End();
     } catch (const c10::Error&) {
-      // The device has failed; the next wait for it reports the error.
+      // The device has failed. The next wait for the device reports the error.
     }
   }
   Phase(const Phase&) = delete;

@@ -14,7 +14,7 @@ struct Category {
   int64_t MemoryBytes::*bytes;
 };
 
-// Categories that add up to the allocated memory.
+// The categories whose sum is the allocated memory.
 constexpr Category kCategories[] = {
     {"parameters", &MemoryBytes::parameters}, {"gradients", &MemoryBytes::gradients},
     {"buckets", &MemoryBytes::buckets},       {"optimizer", &MemoryBytes::optimizer},

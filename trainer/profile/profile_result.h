@@ -1,4 +1,4 @@
-// The result of a rank's profile (profile.json in proto/contract/rank_files.h). Pure.
+// Formats the result of a rank's profile (profile.json in proto/contract/rank_files.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct ProfileResult {
   std::vector<OperatorRow> rows;
   CommunicationSummary communication;
   MemoryBytes memory = {};
-  // Bytes that the allocator had given to this run when the activations were at their maximum; 0 if
+  // Bytes that the allocator had reserved for this run when activations were at their maximum; 0 if
   // not measured.
   int64_t allocated = 0;
 };
 
 std::string ProfileJson(const ProfileResult& result);
 
-// Returns the table, followed by lines about communication and memory.
+// Returns the table of operators, followed by lines about communication and memory.
 std::string ProfileText(const ProfileResult& result, int64_t most_rows);
 
 }  // namespace dslaunch

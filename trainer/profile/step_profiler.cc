@@ -15,7 +15,8 @@
 #include "trainer/base/train_error.h"
 #include "trainer/device/streams.h"
 
-// Declared as in torch/csrc/profiler/kineto_shim.h, which needs a further include folder.
+// Declared here as in torch/csrc/profiler/kineto_shim.h, because that header needs another include
+// folder.
 namespace torch::autograd::profiler {
 TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
 }
@@ -42,8 +43,8 @@ std::set<torch::profiler::impl::ActivityType> Activities(c10::Device device) {
   return {ActivityType::CPU, ActivityType::CUDA};
 }
 
-// Replaces the time of an exchange by the time of its kernels, if there are any, because the call
-// that starts them does not wait. The kernels of one kind share the bytes equally.
+// Replaces the times of exchanges by those of their kernels, if there are any, because the call
+// that starts a kernel does not wait for it. The kernels of one operation share its bytes equally.
 std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
                                 const std::vector<RecordedKernel>& kernels,
                                 std::vector<Interval>& compute) {
@@ -64,7 +65,7 @@ std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
   return timed;
 }
 
-// Returns the size of a dtype, by the profiler's names.
+// Returns the size in bytes of a dtype, which is given by the profiler's name.
 int64_t BytesOfDtype(const std::string& name) {
   if (name == "float" || name == "int") return 4;
   if (name == "c10::BFloat16" || name == "c10::Half" || name == "short" || name == "short int") {
@@ -98,7 +99,7 @@ RecordedEvent ToRecorded(const profiler::KinetoEvent& event) {
 }  // namespace
 
 StepProfiler::StepProfiler(Options options) : options_(std::move(options)) {
-  // The profiler's library reports every machine without a GPU as an error.
+  // The profiler's library would report an error on every machine without a GPU.
   setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
   if (options_.trace_folder.empty()) return;
   std::error_code error;
@@ -124,7 +125,7 @@ void StepProfiler::BeforeStep(int64_t index) {
     recording_ = true;
     start_ = Clock::now();
   }
-  // A step lasts until the next one begins. Tools for PyTorch's traces look for this name.
+  // A step lasts until the next one begins. Tools for PyTorch's traces search for this name.
   step_.reset();
   step_.emplace(at::RecordScope::USER_SCOPE);
   step_->before("ProfilerStep#" + std::to_string(index));
@@ -183,14 +184,14 @@ ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) c
     }
     RecordedEvent one = ToRecorded(event);
     if (event.deviceType() != c10::kCPU) {
-      // An annotation of a phase on the device is not work.
+      // The annotation of a phase on the device is not a kernel.
       if (event.activityType() == kDeviceAnnotation) continue;
       kernels.push_back({one.name, event.linkedCorrelationId(), one.begin_ns, one.end_ns});
       continue;
     }
     if (const std::optional<std::string> kind = CommunicationKind(one.name)) {
       exchanges.push_back({*kind, BytesOfInputs(event), {one.begin_ns, one.end_ns}});
-      one.async = true;  // it may end after events that began later
+      one.async = true;  // the exchange may end after events that began later
     } else if (one.name.starts_with("aten::")) {
       compute.push_back({one.begin_ns, one.end_ns});
     }
@@ -210,7 +211,7 @@ void StepProfiler::SaveTrace(profiler::ProfilerResult& recorded) const {
   const std::string file =
       asked_for ? options_.trace_folder + "/rank_" + std::to_string(options_.rank) + ".json"
                 : in_rank_dir;
-  recorded.save(file);  // works only once, and does not report errors
+  recorded.save(file);  // can be called only once, and does not report errors
   std::error_code error;
   const bool saved = fs::file_size(file, error) > 0 && !error;
   if (asked_for && !saved) throw TrainError(ExitCode::kIo, "run.trace: cannot write " + file);

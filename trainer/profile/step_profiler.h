@@ -21,7 +21,7 @@ struct ProfilerResult;
 
 namespace dslaunch {
 
-// The state of the profiler in a step of this run, counted from 0.
+// The state of the profiler in a step of this run. The index of the step counts from 0.
 enum class ProfilePhase { kOff, kWarmUp, kActive };
 constexpr ProfilePhase ProfilePhaseOf(const ProfileConfig& config, int64_t index) {
   const int64_t first = config.wait + config.warmup;
@@ -35,26 +35,26 @@ class StepProfiler {
  public:
   struct Options {
     ProfileConfig steps;
-    bool table = false;        // rank 0 prints it
-    std::string trace_folder;  // folder for the trace, rank_<rank>.json; empty for none
-    std::string rank_dir;      // folder for profile.json and trace.json; empty for none
+    bool table = false;        // true to print the table on rank 0
+    std::string trace_folder;  // folder for the trace, rank_<rank>.json; empty: no trace
+    std::string rank_dir;      // folder for profile.json and trace.json; empty: neither is written
     int rank = 0;
     int world_size = 1;
-    // Returns the rank's device; called from the first step on.
+    // Returns the rank's device. Called from the first step on.
     std::function<c10::Device()> device;
-    // Called at the end of the recorded steps. Returns the backend of exchanges: "gloo", "nccl" or
-    // "shm".
+    // Returns the backend of exchanges: "gloo", "nccl" or "shm". Called at the end of the recorded
+    // steps.
     std::function<std::string()> backend;
-    // Called at the end of the recorded steps. Fills in the memory of a result.
+    // Fills in the memory of a result. Called at the end of the recorded steps.
     std::function<void(ProfileResult&)> add_memory;
   };
-  // Creates the trace's folder. Throws kIo.
+  // Creates the folder of the trace. Throws kIo if that fails.
   explicit StepProfiler(Options options);
 
   void BeforeStep(int64_t index);
   void AfterStep(int64_t index);
-  // Ends the recording. Rank 0 prints the result. Call it at the end of training, which may precede
-  // the last step to record.
+  // Ends the recording, and prints the result on rank 0. Call this at the end of training, which
+  // may be before the last step to record.
   void Finish();
 
  private:
@@ -63,8 +63,8 @@ class StepProfiler {
   void SaveTrace(torch::autograd::profiler::ProfilerResult& recorded) const;
 
   Options options_;
-  std::optional<ActivationMeter::Pause> no_meter_;  // set while recording
-  std::optional<at::RecordFunction> step_;          // scope of the current recorded step
+  std::optional<ActivationMeter::Pause> no_meter_;  // pauses the meter while recording
+  std::optional<at::RecordFunction> step_;          // scope of the step that is being recorded
   Clock::time_point start_;
   int64_t steps_ = 0;  // number of recorded steps
   bool prepared_ = false;

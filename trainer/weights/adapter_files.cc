@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr uintmax_t kMaxAdapterConfigBytes = 1 << 20;
 
-// Throws if the folder's adapters would compute something else with the settings of `lora`.
+// Throws if the folder's adapters would compute different results with the settings of `lora`.
 void CheckSettings(const LoraConfig& lora, const std::string& folder) {
   const std::string path = folder + "/" + kAdapterConfigFile;
   const nlohmann::json json = ReadJsonFile(path, kMaxAdapterConfigBytes);
@@ -42,7 +42,7 @@ void CheckSettings(const LoraConfig& lora, const std::string& folder) {
   check("use_rslora", saved.use_rslora, "use_rslora", lora.use_rslora);
 }
 
-// Finds the source of each adapter of the model, and makes all checks.
+// Finds the source of each adapter of the model, and makes all checks of InitAdapters.
 WeightSources FindAdapters(const Model& model, const LoraConfig& lora, const std::string& folder) {
   CheckSettings(lora, folder);
   const std::string path = folder + "/" + kAdapterWeightsFile;

@@ -26,7 +26,7 @@ uint32_t SumTensor(const SafetensorsFile& file, const SafetensorsFile::Tensor& t
   return crc32;
 }
 
-// Returns the first name that has another value or none in one of the two. Precondition: they
+// Returns the first name whose value differs, or that only one map has. Precondition: the maps
 // differ.
 std::string FirstDifference(const std::map<std::string, uint32_t>& a,
                             const std::map<std::string, uint32_t>& b) {

@@ -1,5 +1,5 @@
-// The record of adapters in a checkpoint: their settings, and the checksums of the frozen weights,
-// which the checkpoint does not hold.
+// Defines the record of adapters in a checkpoint: their settings, and the checksums of the frozen
+// weights, which the checkpoint does not contain.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,23 @@
 namespace dslaunch {
 
 struct AdapterRecord {
-  LoraConfig lora;   // without init_weights
-  std::string base;  // absolute path of the file or folder of the weights; "": they were drawn
-  std::map<std::string, uint32_t> base_sums;  // CRC-32 of the bytes of each tensor there
+  LoraConfig lora;   // settings without init_weights
+  std::string base;  // absolute path of the file or folder with the base weights; "" if these were
+                     // drawn
+  std::map<std::string, uint32_t> base_sums;  // CRC-32 of the bytes of each base tensor
 };
 
 std::string FormatAdapterRecord(const AdapterRecord& record);
-// Parses text that is not trusted. Throws kBadInput, naming `source`.
+// Parses a record that is not trusted. Throws kBadInput, naming `source`, if it is malformed.
 AdapterRecord ParseAdapterRecord(const std::string& text, const std::string& source);
 
-// Returns the checksums of the weights at `path` (WeightFiles), of every `parts`-th tensor from
-// number `part` on. Reads all of these bytes. Throws the errors of WeightFiles and SafetensorsFile.
+// Returns the checksums of the weights at `path` (WeightFiles): those of every `parts`-th tensor
+// from index `part` on. Reads all bytes of these tensors. Throws the errors of WeightFiles and
+// SafetensorsFile.
 std::map<std::string, uint32_t> SumWeights(const std::string& path, int part, int parts);
 
-// Returns the first difference between what was saved and what a run has, as a sentence with
-// the remedy; "" if the adapters of one fit the other. Pure.
+// Returns the first difference between a saved record and a run's record, as a sentence with a
+// hint; "" if the saved adapters fit the run. Pure.
 std::string AdapterDifference(const AdapterRecord& saved, const AdapterRecord& own);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Writes the weights of a checkpoint as transformers reads them.
+// Writes the weights of a checkpoint in the format of transformers.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,27 +14,28 @@
 
 namespace dslaunch {
 
-// The weights and buffers of a checkpoint, as they are to be written.
+// The weights and buffers of a checkpoint in the form in which they will be written.
 struct ConvertedWeights {
   std::vector<TensorHeader> headers;
-  std::vector<const TensorRecord*> records;  // owned by the checkpoint
-  uint64_t bytes = 0;                        // sum over the tensors
+  std::vector<const TensorRecord*> records;  // record of each tensor, owned by the checkpoint
+  uint64_t bytes = 0;                        // sum over all tensors
 };
 
-// Plans the conversion. Floating-point numbers get `dtype`; without it, and others, keep theirs.
-// Formats that LibTorch does not have here (float8) are kept too. The checkpoint must outlive the
-// result.
+// Plans the conversion. Floating-point tensors get `dtype`. Other tensors, and all tensors if
+// `dtype` is nullopt, keep their dtypes. Formats that LibTorch does not support here (float8) are
+// kept too. The checkpoint must outlive the result.
 ConvertedWeights PlanWeights(const Checkpoint& checkpoint, std::optional<at::ScalarType> dtype);
 
-// Reads the tensors in blocks and writes them with WriteWeights. `on_written` is called with the
-// bytes of each block; may be empty. Throws the errors of WriteWeights and StoredTensors.
+// Reads the tensors in blocks and writes them with WriteWeights. Calls `on_written`, which may be
+// empty, with the number of bytes of each block. Throws the errors of WriteWeights and
+// StoredTensors.
 void ConvertWeights(const Checkpoint& checkpoint, const ConvertedWeights& weights,
                     const WeightOutput& output,
                     const std::function<void(uint64_t bytes)>& on_written);
 
-// Copies config.json, generation_config.json and the tokenizer's files from the first of `folders`
-// that has them to `to`. Returns the names of the copied files. Throws kIo, and kBadInput for a
-// file of more than 1 GiB.
+// Copies config.json, generation_config.json and the tokenizer's files to the folder `to`, each
+// from the first of `folders` that has it. Returns the names of the copied files. Throws kIo if a
+// file cannot be copied, and kBadInput if a file is larger than 1 GiB.
 std::vector<std::string> CopyModelFiles(const std::vector<std::string>& folders,
                                         const std::string& to);
 

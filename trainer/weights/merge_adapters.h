@@ -1,4 +1,4 @@
-// Adds adapters to the weights that they were trained on.
+// Merges adapters into the weights on which they were trained.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,12 +12,12 @@
 
 namespace dslaunch {
 
-// Writes the weights of `record`'s base with the adapters of `checkpoint` added, W + scale * B A
-// computed in fp32, into `out`, under the base's names of tensors and with its files of the model
-// and the tokenizer (CopyModelFiles). Tensors keep the base's dtype unless `dtype` is given. One
-// tensor is in memory at a time, beside the adapters. Throws kBadInput, naming the tensor, if the
-// base has changed since the adapters were trained or lacks one of their layers, and the errors of
-// WriteWeights. Precondition: the checkpoint is complete.
+// Writes the base weights of `record` with the adapters of `checkpoint` added into the folder
+// `out`. The sum W + scale * B A is computed in fp32. The output has the base's names of tensors,
+// and its files of the model and the tokenizer (CopyModelFiles). Tensors keep the base's dtype
+// unless `dtype` is given. Besides the adapters, one tensor is in memory at a time. Throws
+// kBadInput, naming the tensor, if the base has changed since the adapters were trained or lacks
+// one of their layers, and the errors of WriteWeights. Precondition: the checkpoint is complete.
 void MergeAdapters(const Checkpoint& checkpoint, const AdapterRecord& record,
                    const ModelConfig& model, std::optional<at::ScalarType> dtype,
                    const std::string& out);

@@ -1,4 +1,4 @@
-// Loads and exports the weights of a model as safetensors files, also in Hugging Face's format.
+// Loads and exports the weights of a model as safetensors files, including Hugging Face's format.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,22 @@
 
 namespace dslaunch {
 
-// Fills every parameter and buffer of `model` but its adapters, of any device and floating-point
-// type, from a safetensors file, or from a folder as save_pretrained writes it (also in shards).
-// Tensors are named by module path, or otherwise as the family of `config`, the model's settings,
-// says (WeightNames). The folder's config.json must describe this model.
+// Fills every parameter and buffer of `model` except its adapters. They may be on any device and
+// have any floating-point type. `path` is a safetensors file, or a folder as save_pretrained writes
+// it, possibly with shards. Tensors are named by module path, or as WeightNames of the model's
+// family specifies. `config` has the model's settings. The folder's config.json must describe this
+// model.
 //
 // Throws TrainError kBadInput, naming file and tensor, if a tensor is missing, has another shape or
 // does not belong to the model, and for pickles; nothing is filled then. Throws kIo if a file
 // cannot be read; the model may be partly filled then.
 void InitWeights(Model& model, const ModelConfig& config, const std::string& path);
 
-// Fills only `parts` of the model's parameters and buffers, of any device and floating-point type.
-// Reads a few MiB at a time, and besides the bytes of the parts only short gaps between them. The
-// model gives names and shapes; its tensors may have no memory. A tensor may have no part, or
-// several. Every rank makes all of the checks above, so either all ranks throw or none.
+// Fills only `parts` of the model's parameters and buffers, which may be on any device and have any
+// floating-point type. Reads a few MiB at a time, and only the bytes of the parts and short gaps
+// between them. `model` gives names and shapes; its tensors may have no memory. A tensor may have
+// any number of parts. Every rank makes all checks of the function above, so either all ranks throw
+// or none does.
 void InitWeights(const Model& model, const ModelConfig& config,
                  const std::vector<TensorPart>& parts, const std::string& path);
 
@@ -37,18 +39,18 @@ struct ExportedTensor {
   std::vector<int64_t> shape;
 };
 
-// Writes config.json and the weights (weight_shards.h) into `folder`, which is created if it does
-// not exist; existing files are replaced. `whole(i)` is called once for each of `tensors`, in
-// order, and returns its values on any device; only one tensor is held at a time. Without `config`
-// there is no config.json. transformers' from_pretrained can read the folder if the family is
-// InTransformers. Throws the errors of WriteWeights.
+// Writes config.json and the weights (weight_shards.h) into `folder`. Creates the folder if it does
+// not exist, and replaces existing files. Calls whole(i) once for each of `tensors`, in order; it
+// returns the tensor's values on any device. Only one tensor is in memory at a time. Without
+// `config`, no config.json is written. transformers' from_pretrained can read the folder if the
+// family is InTransformers. Throws the errors of WriteWeights.
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder);
-// Writes config.json alone, for weights of these dtypes. kIo.
+// Writes only config.json, for weights of these dtypes. Throws kIo if it cannot be written.
 void WriteConfigJson(const ModelConfig& config, const std::vector<at::ScalarType>& dtypes,
                      const std::string& folder);
-// Exports tensors that are all in memory, as EngineCore::ModelState() returns them.
+// Exports tensors that are all in memory, such as the result of EngineCore::ModelState().
 void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
                        const std::string& folder);
 

@@ -85,7 +85,8 @@ class Writer {
  private:
   std::string PathOf(const FileShard& shard) const { return Temporary(output_.folder, shard.name); }
 
-  // A process that was interrupted while it renamed has given some shards their final names.
+  // Returns whether a complete shard is kept. A process that was interrupted while renaming has
+  // given some shards their final names; these are renamed back.
   bool IsKept(const FileShard& shard) const {
     if (journal_.Completed(shard.name, PathOf(shard))) return true;
     const std::string path = output_.folder + "/" + shard.name;
@@ -98,13 +99,13 @@ class Writer {
     Remove(PathOf(shard));
     std::vector<TensorHeader> headers;
     for (const size_t i : shard.tensors) headers.push_back(tensors_[i]);
-    // transformers requires the format of the framework here.
+    // transformers requires the name of the framework as "format".
     NewSafetensorsFile file(PathOf(shard), headers, {{"format", "pt"}});
     for (const size_t i : shard.tensors) write(i, file);
     journal_.Add(shard.name, file.Finish());
   }
 
-  // Gives the disk back what the next process would not keep.
+  // Removes the files that the next process would not keep, to free their space on the disk.
   void Abandon(const FileShard& unfinished) {
     std::error_code ignored;
     fs::remove(PathOf(unfinished), ignored);
@@ -113,7 +114,8 @@ class Writer {
     fs::remove(output_.folder + "/" + kWriteJournal, ignored);
   }
 
-  // While files of an earlier write are replaced, no index names them.
+  // Renames the files. The index is removed first and written last, so that no index names files of
+  // two writes.
   void Publish() {
     const bool has_index = shards_.size() > 1;
     if (has_index) Remove(output_.folder + "/" + kWeightIndexFile);
@@ -134,7 +136,8 @@ class Writer {
     journal_.Remove();
   }
 
-  // transformers would read a model.safetensors instead of these shards, or an index that is left.
+  // Removes other weight files, because transformers would read a model.safetensors, or an old
+  // index, instead of these shards.
   void RemoveOthers(const std::set<std::string>& own) const {
     static const std::regex kWeights(
         R"((tmp-)?model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
@@ -172,7 +175,7 @@ bool IsInterrupted(const WeightOutput& output) {
 void ReplaceFile(const std::string& folder, const std::string& name,
                  const std::function<void(const std::string& path)>& write) {
   const std::string temporary = Temporary(folder, name);
-  Remove(temporary);  // a killed process may have left it
+  Remove(temporary);  // a killed process may have left the file
   write(temporary);
   Rename(temporary, folder + "/" + name);
 }

@@ -1,4 +1,4 @@
-// Tensors of safetensors files as values of a model's tensors.
+// Reads tensors of safetensors files as values of a model's tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,35 +13,36 @@
 
 namespace dslaunch {
 
-// A tensor of a file.
+// A tensor of a file, from which a model's tensor is filled.
 struct WeightSource {
   std::shared_ptr<const SafetensorsFile> file;
   SafetensorsFile::Tensor tensor;
-  std::string place;  // place in messages: "model.safetensors: tensor fc1.weight"
+  std::string place;  // text for messages: "model.safetensors: tensor fc1.weight"
 };
 
-// The sources of a model's tensors, keyed by their names in the model.
+// The sources of a model's tensors, keyed by the tensors' names in the model.
 using WeightSources = std::map<std::string, WeightSource>;
 
-// Returns the parameters and buffers of `model` by name.
+// Returns the parameters and buffers of `model`, keyed by name.
 std::map<std::string, at::Tensor> TensorsOf(const Model& model);
 
-// Throws kBadInput unless the values of `source` can fill a tensor of the shape and dtype of
+// Throws kBadInput unless the values of `source` can fill a tensor with the shape and dtype of
 // `target`.
 void CheckFits(const WeightSource& source, const at::Tensor& target);
 
-// Returns whether both have the same elements after conversion to `dtype`. Precondition: both have
-// the same shape.
+// Returns whether both tensors have the same elements after conversion to `dtype`. Precondition:
+// both have the same shape.
 bool AreSame(const WeightSource& a, const WeightSource& b, at::ScalarType dtype);
 
-// Fills `part` with its elements of `source`, a few MiB at a time. Throws kIo.
+// Fills `part` with its elements of `source`, a few MiB at a time. Throws kIo if the file cannot be
+// read.
 void Fill(const TensorPart& part, const WeightSource& source);
 
-// Returns the whole tensor in the file's dtype. Throws kIo.
+// Returns the whole tensor in the file's dtype. Throws kIo if the file cannot be read.
 at::Tensor ReadTensor(const WeightSource& source);
 
-// Calls fill(parts) with contiguous tensors for all tensors of `model` of which `wanted` is true,
-// and then copies them to those that are not contiguous.
+// Calls fill(parts) with contiguous tensors for all tensors of `model` for whose names wanted(name)
+// is true. Then copies the values to those tensors that are not contiguous.
 template <class Wanted, class FillAll>
 void FillModel(const Model& model, const Wanted& wanted, const FillAll& fill) {
   const at::NoGradGuard no_grad;
