@@ -20,14 +20,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTries = 5;
-constexpr double kLongEnoughS = 0.005;  // shorter work mostly measures its start
+constexpr double kLongEnoughS = 0.005;  // time below which starting the work would dominate
 constexpr int64_t kLargestSide = 8192;
 constexpr int64_t kCopyBytes = 64 << 20;
 
-// Returns the seconds of the shortest of several runs.
+// Returns the shortest duration of several runs of `work`, in seconds.
 double BestSeconds(c10::Device device, const std::function<void()>& work) {
   double best = 1e9;
-  work();  // warms up
+  work();  // warms up the device
   AwaitStream(device);
   for (int i = 0; i < kTries; ++i) {
     const Clock::time_point begin = Clock::now();
@@ -38,7 +38,8 @@ double BestSeconds(c10::Device device, const std::function<void()>& work) {
   return std::max(best, 1e-9);
 }
 
-// Enlarges the matrices until a product takes long enough.
+// Returns the operations per second of a matrix product. Enlarges the matrices until a product
+// takes long enough to be measured.
 double GemmFlops(c10::Device device) {
   const auto options = at::TensorOptions().device(device).dtype(at::kBFloat16);
   for (int64_t side = 256;; side *= 2) {

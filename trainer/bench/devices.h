@@ -1,4 +1,4 @@
-// The speed of this machine's GPUs, for `dslaunch doctor --bench` and --preflight.
+// Measures the speed of this machine's GPUs, for `dslaunch doctor --bench` and --preflight.
 #pragma once
 
 #include <string>
@@ -6,10 +6,11 @@
 
 namespace dslaunch {
 
-// Runs `dslaunch-train bench devices`, which the agent starts (agent/probe/device_bench.h): prints
+// Runs `dslaunch-train bench devices`, which the agent starts (agent/probe/device_bench.h). Prints
 // a line for each visible GPU, "device NUMBER GEMM TO FROM MEMORY", in whole numbers per second:
-// operations of a product of bfloat16 matrices, bytes copied to the device and from it with pinned
-// memory, and bytes copied within its memory. Prints nothing without a GPU. Throws TrainError.
+// operations of a product of bfloat16 matrices, bytes copied to the device and from the device with
+// pinned memory, and bytes copied within its memory. Prints nothing without a GPU. Returns the exit
+// code. Throws TrainError.
 int RunBenchDevices(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

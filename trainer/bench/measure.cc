@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Returns values whose sums over the ranks are exact in fp32.
+// Returns a rank's values. Their sums over the ranks are exact in fp32.
 at::Tensor ValuesOf(int rank, int64_t elements) {
   return at::arange(elements, at::kFloat).remainder_(7).add_(rank + 1);
 }
@@ -26,13 +26,13 @@ int64_t Wrong(const at::Tensor& result, const at::Tensor& expected) {
   return result.ne(expected).sum().item<int64_t>();
 }
 
-// Repeats one exchange in the same memory.
+// Repeats one exchange with the same buffers.
 class Trial {
  public:
   Trial(const ProcessGroup& group, MeasuredExchange exchange, int64_t bytes)
       : group_(group), exchange_(exchange), n_(group.world_size()) {
     const int64_t unit = 4 * n_;
-    elements_ = std::max<int64_t>(bytes / unit, 1) * n_;  // a multiple of the number of ranks
+    elements_ = std::max<int64_t>(bytes / unit, 1) * n_;  // multiple of the number of ranks
     own_ = ValuesOf(group.rank(), elements_);
     buffer_ = own_.clone();
   }
@@ -86,7 +86,7 @@ class Trial {
     }
   }
 
-  // Returns how many values of this rank are wrong after a Run.
+  // Runs the exchange once, and returns the number of wrong values on this rank.
   int64_t Errors() {
     buffer_.copy_(own_);
     Run();
@@ -181,7 +181,8 @@ MeasuredExchange ReadExchange(const std::string& text) {
   Refuse("there is no exchange " + text + "; there are " + names);
 }
 
-// Reads the numbers of ranks to measure; without `text` the powers of two below all, and all.
+// Returns the numbers of ranks to measure. Without `text`, they are the powers of two below
+// `world_size`, and `world_size`.
 std::vector<int> ReadRanks(const std::optional<std::string>& text, int world_size) {
   std::vector<int> sizes;
   if (!text) {
@@ -201,7 +202,7 @@ std::vector<int> ReadRanks(const std::optional<std::string>& text, int world_siz
 }
 
 // Fits the cost of one link from the send_recv measurements between `ranks` ranks. `bandwidth`, in
-// GB/s, replaces the measured one.
+// GB/s, replaces the measured bandwidth.
 LinearCost FitLinkCost(const std::vector<Measurement>& measurements, int ranks,
                        const std::optional<std::string>& bandwidth) {
   std::vector<Measurement> of_links;

@@ -12,24 +12,26 @@
 namespace dslaunch {
 
 struct MeasureOptions {
-  std::vector<MeasuredExchange> exchanges;  // exchanges in the order of measurement
-  // Numbers of ranks, each at least 2; the first ranks of the group take part.
+  std::vector<MeasuredExchange> exchanges;  // exchanges, in the order in which they are measured
+  // Numbers of ranks to measure, each at least 2. The first ranks of the group take part.
   std::vector<int> ranks;
   int64_t min_bytes = 1024;
   int64_t max_bytes = 64 << 20;
-  int64_t factor = 4;  // ratio of successive sizes
+  int64_t factor = 4;  // ratio of each size to the previous size
   int iterations = 20;
   int warmup = 5;
 };
 
-// Measures with fp32 values, and checks every result once after it was timed. On rank 0, calls
-// `report` with each measurement as it is made; other ranks return an empty list. Collective.
+// Measures exchanges of fp32 values, and checks every result once after it was timed. Rank 0 calls
+// `report` with each measurement as soon as it is made, and returns all; other ranks return an
+// empty list. Collective.
 std::vector<Measurement> MeasureExchanges(const ProcessGroup& group, const MeasureOptions& options,
                                           const std::function<void(const Measurement&)>& report);
 
 // Runs `dslaunch-train bench comm [--exchanges a,b] [--ranks 2,4] [--min_bytes N] [--max_bytes N]
 // [--iterations N] [--json_file FILE] [--svg_file FILE] [--predict PARAMETERS] [--bandwidth GBPS]`
-// in each rank. `words` are the arguments after "comm". Throws TrainError kUsage for invalid ones.
+// on each rank. `words` are the arguments after "comm". Throws TrainError kUsage if they are not
+// valid. Collective.
 void RunBenchComm(const ProcessGroup& group, const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -75,8 +75,9 @@ ChatEncoder::ChatEncoder(DataConfig::ChatTemplate chat_template, const Tokenizer
   if (template_ != DataConfig::ChatTemplate::kNone) CheckEndToken();
 }
 
-// The parts of a conversation are encoded one by one, which gives the tokens of the whole if a part
-// ends with a token that is found before all else.
+// Throws unless the tokenizer has the token that ends an answer. The parts of a conversation are
+// encoded one by one, which gives the tokens of the whole text only if each part ends with an added
+// token.
 void ChatEncoder::CheckEndToken() {
   const std::string end = AnswerEnd(template_, texts_);
   std::vector<int32_t> alone;

@@ -1,4 +1,4 @@
-// Lines of chat data as tokens, and which of them a model learns to give.
+// Encodes lines of chat data as tokens, and marks the tokens that a model learns to generate.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,27 @@ namespace dslaunch {
 
 struct ChatTokens {
   std::vector<int64_t> ids;
-  std::vector<int64_t> labels;  // one for each id: that id, or kNoTarget if it is not learned
+  std::vector<int64_t> labels;  // label of each id: the id itself, or kNoTarget if it is not
+                                // learned
 };
 
-// A line is one of
+// Encodes lines of chat data. A line is one of
 //   {"messages": [{"role", "content"}]}: the answers of the assistant are learned, each with the
 //     token that ends it; apply_chat_template of transformers gives the same tokens;
 //   {"prompt", "completion"}: the completion and the eos token after it are learned;
-//   {"input_ids", "labels"}: ids, and for each itself or -100; any other label is allowed too.
+//   {"input_ids", "labels"}: the label of an id is the id itself, or -100 if it is not learned;
+//     other labels are allowed too.
 // Other keys are ignored. A token that has text of both a prompt and an answer is learned.
 class ChatEncoder {
  public:
-  // `tokenizer` may be null, and is needed for texts; it must outlive this. `vocab_size`: the
-  // model's. Throws TrainError kBadInput if the tokenizer lacks a token of the template, or joins
-  // it with the text after it.
+  // `tokenizer` is needed for texts, may be null otherwise, and must outlive this object.
+  // `vocab_size` is the model's. Throws TrainError kBadInput if the tokenizer lacks a token of the
+  // template, or joins it with the text after it.
   ChatEncoder(DataConfig::ChatTemplate chat_template, const Tokenizer* tokenizer,
               ChatTokenTexts texts, int64_t vocab_size);
 
-  // Reads a line; `place` begins messages. Throws TrainError kBadInput if it is wrong. One thread.
+  // Encodes a line. `place` begins messages. Throws TrainError kBadInput if the line is not valid.
+  // Used by one thread.
   ChatTokens Encode(const std::string& line, const std::string& place);
 
  private:
@@ -46,13 +49,13 @@ class ChatEncoder {
 
   DataConfig::ChatTemplate template_;
   std::optional<TokenEncoder> encoder_;
-  std::vector<int32_t> before_;  // tokens that precede each prompt
+  std::vector<int32_t> before_;  // tokens before each prompt
   ChatTokenTexts texts_;
   int64_t vocab_size_;
 };
 
-// Returns the texts of the special tokens in a tokenizer's folder. Throws as EndTokenOf, and
-// kBadInput if the template begins with a bos token and there is none.
+// Returns the texts of the special tokens in a tokenizer's folder. Throws the errors of EndTokenOf,
+// and kBadInput if the template begins with a bos token and the tokenizer has none.
 ChatTokenTexts ReadChatTokenTexts(const std::string& folder, const Tokenizer& tokenizer,
                                   DataConfig::ChatTemplate chat_template);
 

@@ -1,4 +1,4 @@
-// Conversations as text, by the templates that models are published with. Pure.
+// Renders conversations as text, with the templates of published models. Pure.
 #pragma once
 
 #include <string>
@@ -13,28 +13,28 @@ struct ChatMessage {
   std::string content;
 };
 
-// A part of a conversation's text: what precedes an answer of the assistant, and the answer with
-// the token that ends it. The last part may have no answer.
+// A part of a conversation's text: the text before an answer of the assistant, and the answer with
+// the token that ends it. The answer of the last part may be empty.
 struct ChatPart {
   std::string before;
   std::string answer;
 };
 
-// The special tokens of a tokenizer, as text.
+// The special tokens of a tokenizer, as texts.
 struct ChatTokenTexts {
-  std::string begin;  // bos; empty: none
-  std::string end;    // eos
+  std::string begin;  // text of the bos token; empty if there is none
+  std::string end;    // text of the eos token
 };
 
-// Returns the text of the token that ends an answer. Precondition: not kNone.
+// Returns the text of the token that ends an answer. Precondition: the template is not kNone.
 std::string AnswerEnd(DataConfig::ChatTemplate chat_template, const ChatTokenTexts& tokens);
-// Returns whether texts begin with the bos token.
+// Returns whether texts of the template begin with the bos token.
 bool BeginsWithToken(DataConfig::ChatTemplate chat_template);
 
-// Returns the text that apply_chat_template of transformers makes with the template of that name:
-// mistral is the template of Mistral-7B-Instruct-v0.2, zephyr the one of zephyr-7b-beta.
-// Precondition: not kNone. Throws TrainError kBadInput, beginning with `place`, for roles that the
-// template refuses or leaves out.
+// Returns the text that apply_chat_template of transformers makes with the template of the same
+// name. mistral is the template of Mistral-7B-Instruct-v0.2, and zephyr that of zephyr-7b-beta.
+// Precondition: the template is not kNone. Throws TrainError kBadInput, with a message that begins
+// with `place`, for roles that the template refuses or leaves out.
 std::vector<ChatPart> RenderChat(DataConfig::ChatTemplate chat_template,
                                  const std::vector<ChatMessage>& messages,
                                  const ChatTokenTexts& tokens, const std::string& place);

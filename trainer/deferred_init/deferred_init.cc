@@ -50,14 +50,14 @@ std::string NameOf(const c10::OperatorHandle& op) {
   Refuse("runs " + NameOf(op) + " " + why);
 }
 
-// Returns a tensor with the same elements of the same storage, unaffected by later changes of
-// `tensor`.
+// Returns a tensor with the same elements of the same storage. Later changes of the metadata of
+// `tensor` do not affect it.
 at::Tensor Alias(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       /*version_counter=*/c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
 }
 
-// Returns a tensor of the same shape, strides and offset in `storage`.
+// Returns a tensor in `storage` with the shape, strides and offset of `tensor`.
 at::Tensor In(const c10::Storage& storage, const at::Tensor& tensor) {
   at::Tensor moved = Alias(tensor);
   moved.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
@@ -86,7 +86,8 @@ bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
 class Recorder : public OpHandler {
  public:
   explicit Recorder(uint64_t seed) : seed_(seed) {
-    // Sets a state that no seed gives, so that a constructor that seeds is detected.
+    // Sets a state of the generator that no seed produces, so that a constructor that seeds is
+    // detected.
     at::manual_seed(seed);
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
@@ -94,7 +95,7 @@ class Recorder : public OpHandler {
     untouched_ = generator.get_state();
   }
 
-  // Call it after the last operation.
+  // Checks the generator and seeds it. Call this after the last operation.
   void Finish() {
     CheckGenerator();
     Seed();
@@ -104,7 +105,7 @@ class Recorder : public OpHandler {
     return tensor.defined() && tensor.has_storage() && current_.contains(tensor.storage());
   }
 
-  // Called by the dispatcher instead of `op`.
+  // Records or runs `op`. The dispatcher calls this instead of `op`.
   void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               torch::jit::Stack* stack) override;
 
@@ -114,14 +115,15 @@ class Recorder : public OpHandler {
  private:
   struct Op {
     c10::OperatorHandle op;
-    std::vector<c10::IValue> arguments;  // its tensors are not shared
-    // Storages without memory, and their values.
+    std::vector<c10::IValue> arguments;  // arguments, whose tensors the constructor cannot change
+    // Storages without memory that the operation uses, with the indices of their values.
     std::vector<std::pair<c10::Storage, size_t>> touched;
-    std::vector<at::Tensor> results;  // the new results, without memory
+    std::vector<at::Tensor> results;  // new results, without memory
   };
 
   void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool draws);
-  // Makes the results of `op`, which have `shapes`; arguments that it returns are in `written`.
+  // Returns the results of `op`, whose shapes are those of `shapes`. `written` has the arguments
+  // that `op` returns, in order.
   std::vector<c10::IValue> MakeResults(const c10::OperatorHandle& op,
                                        const std::vector<c10::IValue>& shapes,
                                        const std::vector<c10::IValue>& written, Op& recorded,
@@ -135,17 +137,17 @@ class Recorder : public OpHandler {
   void Seed() const;
 
   uint64_t seed_;
-  at::Tensor untouched_;  // the generator's state while recording
+  at::Tensor untouched_;  // state of the generator while recording
   std::vector<Op> ops_;
-  std::vector<DeferredStep> steps_;  // parallel to ops_
+  std::vector<DeferredStep> steps_;  // one step for each of ops_
   size_t values_ = 0;
-  // The current value of each storage without memory.
+  // Index of the current value of each storage without memory.
   std::unordered_map<c10::Storage, size_t, StorageHash, SameStorage> current_;
 };
 
 void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {
-  if (Decompose(op, stack)) return;  // its parts are dispatched to this function
+  if (Decompose(op, stack)) return;  // the parts of `op` are dispatched to this function
 
   const c10::FunctionSchema& schema = op.schema();
   bool tensors = false, any_deferred = false, writes_real = false;
@@ -165,7 +167,8 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
   }
   const bool view = IsView(op);
-  // Views need no memory, and the layout of a tensor is part of every recorded argument.
+  // Views are run at once, because they need no memory, and every recorded argument includes the
+  // layout of its tensor.
   if (view || (tensors && !any_deferred && !draws)) {
     const c10::impl::ExcludeDispatchKeyGuard below(kNoMemoryKey);
     try {
@@ -227,7 +230,7 @@ void Recorder::Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, b
   Op recorded{op, {}, {}, {}};
   DeferredStep step;
   step.draws = draws;
-  std::vector<c10::IValue> written;  // arguments that the operation returns, in that order
+  std::vector<c10::IValue> written;  // arguments that the operation writes and returns, in order
   std::vector<c10::Storage> read, changed;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
@@ -288,7 +291,7 @@ at::Tensor Recorder::WithoutMemory(const c10::OperatorHandle& op, const at::Tens
 }
 
 // Returns the tensor to pass to a later call of `op`. Real tensors are copied, because the
-// constructor may own their memory and change it before the call.
+// constructor may own their memory and change it before that call.
 at::Tensor Recorder::Kept(const c10::OperatorHandle& op, const at::Tensor& tensor) const {
   if (deferred(tensor)) return Alias(tensor);
   if (!tensor.is_cpu()) {
@@ -314,7 +317,7 @@ void Recorder::Seed() const {
   generator.set_current_seed(seed_);
 }
 
-// `memory` holds the values computed so far.
+// Runs a recorded operation. `memory` holds the storages of the values computed so far.
 void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memory) const {
   const auto value_of = [&](const at::Tensor& tensor) {
     return std::find_if(
@@ -323,7 +326,8 @@ void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memor
         ->second;
   };
   torch::jit::Stack stack;
-  std::vector<at::Tensor> tensors, foreseen;  // corresponding tensors that must be alike
+  std::vector<at::Tensor> tensors, foreseen;  // pairs of computed and recorded tensors, which must
+                                              // have the same layout
   for (const c10::IValue& argument : op.arguments) {
     stack.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {
       if (!deferred(tensor)) return tensor;
@@ -378,7 +382,7 @@ void Recorder::Replay(const std::vector<at::Tensor>& wanted,
   Seed();
   std::unordered_map<size_t, c10::Storage> memory;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const Op op = std::move(ops[i]);  // holds copies of real tensors
+    const Op op = std::move(ops[i]);  // frees the copies of real tensors when it goes out of scope
     if (!plan.runs[i]) continue;
     Run(op, memory);
     for (const auto& [storage, value] : op.touched) {

@@ -1,5 +1,5 @@
-// Tensors without memory, and operations on them, for recording a constructor and for counting the
-// memory of a pass (shape_pass.h).
+// Implements tensors without memory and operations on them, for recording a constructor and for
+// counting the memory of a pass (shape_pass.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,17 +14,17 @@
 
 namespace dslaunch {
 
-// LibTorch reserves this dispatch key for tensors without memory and does not use it itself. Its
+// The dispatch key that LibTorch reserves for tensors without memory and does not use itself. Its
 // kernels run after autograd and the decomposition of composite operations, and before all kernels
 // that access values.
 inline constexpr c10::DispatchKey kNoMemoryKey = c10::DispatchKey::Fake;
 
 inline constexpr char kNoAddress[] = "data_ptr() of a tensor that has no memory yet";
 
-// Returns whether an argument or a result of this type is a tensor or a list of tensors.
+// Returns whether values of this type are tensors or lists of tensors.
 bool IsTensors(const c10::Type& type);
 
-// Returns `value` with every tensor in it replaced by the result of `change`.
+// Returns `value` with every tensor in it replaced by the result of change(tensor).
 template <class Change>
 c10::IValue WithTensors(const c10::IValue& value, const Change& change) {
   if (value.isTensor()) {
@@ -54,18 +54,18 @@ void ForTensors(const c10::IValue& value, const Visit& visit) {
   });
 }
 
-// Marks `copy` as a wrapped number if `tensor` is one. Numbers in an operation such as 2 * x are
-// wrapped as tensors that do not determine the dtype of the result.
+// Returns `copy`, marked as a wrapped number if `tensor` is one. Numbers in an operation such as 2
+// * x are wrapped as tensors that do not determine the dtype of the result.
 at::Tensor CopyKind(const at::Tensor& tensor, at::Tensor copy);
 
-// Returns the number of bytes from its first element to its last.
+// Returns the number of bytes from the tensor's first element to the end of its last.
 size_t BytesOf(const at::Tensor& tensor);
 
 // Returns whether the results of `op` are views of its arguments.
 bool IsView(const c10::OperatorHandle& op);
 
-// Runs a composite `op` as calls of its parts, dispatched one by one. Returns false if `op` is not
-// composite.
+// Runs a composite `op` as calls of its parts, which are dispatched one by one. Returns false if
+// `op` is not composite.
 bool Decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 class NoResults : public std::runtime_error {
@@ -73,11 +73,11 @@ class NoResults : public std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-// Returns tensors like the results of `op`: those from LibTorch's meta device, or, if `op` has no
-// kernel there, from a run on zeros in memory, whose arguments may take at most `most_bytes`
-// together. The default generator is not changed. Throws NoResults with the reason if the results
-// depend on values or the operation fails for zeros, and c10::Error if the arguments do not fit the
-// operation. Call it from an OpHandler.
+// Returns tensors with the layout of the results of `op`. They are from LibTorch's meta device or,
+// if `op` has no kernel there, from a run on zeros in memory, whose arguments may take at most
+// `most_bytes` together. Does not change the default generator. Throws NoResults with the reason if
+// the results depend on values or the operation fails for zeros, and c10::Error if the arguments do
+// not fit the operation. Precondition: called from an OpHandler.
 std::vector<c10::IValue> InferResults(const c10::OperatorHandle& op,
                                       const std::vector<c10::IValue>& arguments, size_t most_bytes);
 
@@ -87,11 +87,12 @@ std::vector<c10::IValue> InferResults(const c10::OperatorHandle& op,
 at::Tensor TensorWithoutMemory(const at::Tensor& like,
                                c10::DataPtr context = {nullptr, c10::Device(c10::kCPU)});
 
-// Receives every operation of a thread after autograd and composite operations were resolved.
+// Receives every operation of a thread after autograd has run and composite operations have been
+// decomposed.
 class OpHandler {
  public:
   virtual ~OpHandler() = default;
-  // Handles `op`. `keys` are the dispatch keys of the call. Takes the arguments from `stack` and
+  // Handles `op`. `keys` are the dispatch keys of the call. Removes the arguments from `stack` and
   // leaves the results there.
   virtual void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) = 0;
@@ -99,7 +100,8 @@ class OpHandler {
   static bool AnyInThisThread();
 };
 
-// While it exists, `handler` receives this thread's operations. At most one per thread.
+// Makes `handler` receive this thread's operations as long as this object exists. At most one
+// object may exist per thread.
 class HandlerScope {
  public:
   explicit HandlerScope(OpHandler& handler);

@@ -7,21 +7,23 @@
 
 namespace dslaunch {
 
-// A value is the content of a piece of memory from an operation that overwrites all of it until the
-// next such operation. Operations that write a part of it both read and write the value.
+// Describes an operation by the values that it uses. A value is the content of a piece of memory
+// from an operation that overwrites all of it until the next such operation. An operation that
+// writes a part of the memory both reads and writes the value.
 struct DeferredStep {
-  std::vector<size_t> reads, writes;  // indices of values
-  bool draws = false;                 // draws random numbers, so its order matters
+  std::vector<size_t> reads, writes;  // indices of the values
+  bool draws = false;                 // true if the operation draws random numbers, so that its
+                                      // order matters
 };
 
 struct ReplayPlan {
-  std::vector<bool> runs;  // whether each step runs
-  // For each value, the last step that runs and uses it.
+  std::vector<bool> runs;  // whether each step must run
+  // For each value, the last executed step that uses it; nullopt if none does.
   std::vector<std::optional<size_t>> last_step;
 };
 
-// Keeps the steps that draw random numbers and those on which a value of `wanted` depends, in
-// order. There are `values` values.
+// Returns a plan that runs, in order, the steps that draw random numbers and the steps on which a
+// value of `wanted` depends. `values` is the number of values.
 ReplayPlan PlanReplay(const std::vector<DeferredStep>& steps, size_t values,
                       const std::vector<size_t>& wanted);
 

@@ -1,4 +1,4 @@
-// Counts the memory that a pass of a model would take, without allocating or computing.
+// Counts the memory that a pass of a model would need, without allocating or computing.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,16 @@
 
 namespace dslaunch {
 
-// While it exists, operations of this thread compute nothing: their results have shape, dtype and
-// autograd state but no memory, so forward and backward passes of a model of any size take
-// milliseconds. The model may be one that was constructed under DeferInit. Counts what LibTorch's
-// CPU allocator would allocate, less what is freed; memory within a kernel is not counted. (For an
-// operation without a shape function in LibTorch, the shapes come from a run on zeros.)
+// Makes operations of this thread compute nothing as long as this object exists. Their results have
+// shape, dtype and autograd state, but no memory, so forward and backward passes of a model of any
+// size take milliseconds. The model may have been constructed under DeferInit. Counts the bytes
+// that LibTorch's CPU allocator would allocate, less those that would be freed; memory within a
+// kernel is not counted. (For an operation without a shape function in LibTorch, the shapes come
+// from a run on zeros.)
 //
-// An operation whose result depends on values (item(), nonzero()) throws TrainError kBadInput,
-// naming it. Must not be used while DeferInit records, or another ShapePass exists, in the same
-// thread.
+// An operation whose result depends on values, such as item() or nonzero(), throws TrainError
+// kBadInput, naming the operation. Precondition: in this thread, DeferInit is not recording and no
+// other ShapePass exists.
 class ShapePass {
  public:
   ShapePass();
@@ -23,7 +24,7 @@ class ShapePass {
   ShapePass& operator=(const ShapePass&) = delete;
 
   int64_t live_bytes() const;  // current number of bytes
-  int64_t peak_bytes() const;  // maximum since construction or ResetPeak
+  int64_t peak_bytes() const;  // maximum of live_bytes() since construction or the last ResetPeak()
   void ResetPeak();
 
  private:

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kMaxCopies = 2;
 constexpr char kVerifiedMark = '!';
 
-// Removes a number from the beginning of `text`.
+// Removes a number that is not negative from the beginning of `text`. Returns false if there is
+// none.
 template <typename T>
 bool TakeDigits(std::string_view& text, T& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -45,7 +46,7 @@ std::string WhyNone(const std::vector<CopyOffer>& offers) {
 
 }  // namespace
 
-// STEP@ATTEMPT for each copy, separated by spaces; the verified one ends with a mark.
+// Returns STEP@ATTEMPT for each copy, separated by spaces. A mark follows the verified copy.
 std::string CopyOffer::ToText() const {
   std::string text;
   for (const CopyId& copy : copies) {

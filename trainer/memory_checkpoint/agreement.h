@@ -1,12 +1,12 @@
-// How the ranks of a job choose the copy that all take. Pure.
+// Chooses the copy that all ranks of a job load. Pure.
 //
-// In each round every rank offers the copies that it may still have, and all choose the newest that
-// every rank offers. Each rank then reads that copy and, in the next round, either names it as
-// verified or does not offer it any more. So no rank reads more than it needs, and a rank has at
-// most two copies, so the rounds end.
+// In each round every rank offers the copies that it may still have, and all ranks choose the
+// newest copy that every rank offers. Each rank then reads that copy. In the next round it either
+// names the copy as verified or does not offer it again. So no rank reads more copies than
+// necessary. The rounds end, because a rank has at most two copies.
 //
-// The ranks decide this and not the launcher, because only they know the layout of their state, and
-// because the proof that a copy is whole is to read it, which they do anyway.
+// The ranks decide this, not the launcher, because only the ranks have the layout of their state,
+// and because a copy is verified by reading it, which the ranks do anyway.
 #pragma once
 
 #include <optional>
@@ -20,23 +20,24 @@ namespace dslaunch {
 
 // The report of one rank in a round.
 struct CopyOffer {
-  std::vector<CopyId> copies = {};      // not known to be damaged; at most two
-  std::optional<CopyId> verified = {};  // the last round's choice, if this rank has it whole
+  std::vector<CopyId> copies = {};      // copies not known to be damaged, at most two
+  std::optional<CopyId> verified = {};  // choice of the last round, if this rank has read it whole
 
   bool operator==(const CopyOffer&) const = default;
 
   std::string ToText() const;
-  // Returns nullopt if `text` is not ToText's.
+  // Parses the result of ToText(); nullopt for any other text.
   static std::optional<CopyOffer> FromText(std::string_view text);
 };
 
 struct CopyChoice {
-  std::optional<CopyId> copy = {};  // the newest that all ranks offer
-  bool is_final = false;            // there is none, or all ranks have verified it
-  std::string why_none = {};        // reason if there is none
+  std::optional<CopyId> copy = {};  // newest copy that all ranks offer; nullopt if there is none
+  bool is_final = false;            // true if there is no copy, or if all ranks have verified it
+  std::string why_none = {};        // reason if there is no copy
 };
 
-// Chooses from the offers of all ranks, by rank. Returns the same on each.
+// Chooses from the offers of all ranks, in the order of the ranks. The result is the same on each
+// rank.
 CopyChoice ChooseCopy(const std::vector<CopyOffer>& offers);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// A rank's two slots, written in turn.
+// Manages the two slots of a rank, which are written alternately.
 #pragma once
 
 #include <array>
@@ -16,49 +16,51 @@ namespace dslaunch {
 
 // The rank that makes and reads copies.
 struct CopyOwner {
-  uint64_t attempt = 1;  // this attempt
+  uint64_t attempt = 1;  // number of this attempt
   uint32_t rank = 0;
   uint32_t world_size = 1;
   uint64_t layout = 0;
 };
 
-// Not thread-safe. A process that is killed between any two instructions leaves at least the copy
-// that Keep() or Commit() named last.
+// The copies of a rank's state. Not thread-safe. A process that is killed between any two
+// instructions leaves at least the copy that Keep() or Commit() named last.
 class Copies {
  public:
   using Slots = std::array<std::unique_ptr<CopySlot>, 2>;
 
   Copies(Slots slots, const CopyOwner& owner);
 
-  // Returns the copies whose headers are whole and have this rank, number of ranks and layout,
+  // Returns the copies whose headers are intact and have this rank, number of ranks and layout,
   // newest first.
   std::vector<CopyId> Stored() const;
-  // Returns a stored copy if its checksum is right. Reads it whole.
+  // Reads a stored copy whole. Returns it if its checksum is correct, else nullopt.
   std::optional<std::span<const std::byte>> Read(const CopyId& id) const;
-  // Names the copy that the next Begin() must not replace.
+  // Sets the copy that the next Begin() must not overwrite.
   void Keep(const CopyId& id);
 
-  // See MemoryCheckpoint (dslaunch/memory_checkpoint.h). Begin() throws TrainError if the memory
-  // cannot be had. Precondition of Commit(): Begin() was called after the last one.
+  // Implement the functions of MemoryCheckpoint (dslaunch/memory_checkpoint.h). Begin() throws
+  // TrainError if the memory cannot be allocated. Precondition of Commit(): Begin() was called
+  // since the last Commit().
   std::span<std::byte> Begin(size_t bytes);
   void Commit(int64_t step);
 
-  // Records a step in the first slot's page; returns the step that is recorded there, by any owner.
+  // NoteStep() records a step in the first slot's page. noted_step() returns the step that is
+  // recorded there, by any owner; nullopt if there is none.
   void NoteStep(int64_t step);
   std::optional<int64_t> noted_step() const;
 
-  // Returns the size of both slots.
+  // Returns the size of both slots in bytes.
   size_t held_bytes() const { return slots_[0]->bytes().size() + slots_[1]->bytes().size(); }
 
  private:
-  // Returns the slot's header if it is of this owner.
+  // Returns the slot's header if its copy belongs to this owner, else nullopt.
   std::optional<SlotHeader> HeaderOf(size_t slot) const;
   std::optional<size_t> SlotOf(const CopyId& id) const;
 
   const Slots slots_;
   const CopyOwner owner_;
   size_t next_ = 0;         // slot of the next copy
-  size_t begun_bytes_ = 0;  // size of the copy that was begun; 0: none
+  size_t begun_bytes_ = 0;  // size of the copy that Begin() began; 0 if none is being made
 };
 
 }  // namespace dslaunch

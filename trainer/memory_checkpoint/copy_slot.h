@@ -1,5 +1,6 @@
-// Where one copy of a rank's state is stored. Today that is memory of the rank's own node; a copy
-// in the memory of a neighbour, which survives the loss of a node, would be another class here.
+// Defines the interface of a place where one copy of a rank's state is stored. Today this is memory
+// of the rank's own node. A copy in the memory of a neighbor, which would survive the loss of a
+// node, would be another implementation.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +8,16 @@
 
 namespace dslaunch {
 
-// Not thread-safe.
+// The memory of one copy. Not thread-safe.
 class CopySlot {
  public:
   virtual ~CopySlot() = default;
 
-  // Returns the slot's bytes, with its header (slot_header.h). Empty if nothing was stored yet, or
-  // it cannot be read.
+  // Returns the slot's bytes, with its header (slot_header.h). Empty if nothing is stored yet or
+  // the slot cannot be read.
   virtual std::span<std::byte> bytes() = 0;
-  // Makes the slot at least this large; its bytes move only if it grows. Throws TrainError kIo.
+  // Enlarges the slot to at least `bytes`. The bytes move only if it grows. Throws TrainError kIo
+  // if the memory cannot be allocated.
   virtual void Grow(size_t bytes) = 0;
 };
 

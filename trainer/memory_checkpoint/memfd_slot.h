@@ -1,4 +1,5 @@
-// A slot in a memory file (memfd_create) that the rank's supervisor made and keeps.
+// Implements a slot in a memory file (memfd_create) that the rank's supervisor created and keeps
+// open.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,9 @@ namespace dslaunch {
 
 class MemfdSlot final : public CopySlot {
  public:
-  // Uses a copy of `fd`, which the process inherited, and closes that on exec, so that programs
-  // started by the rank do not keep the memory. Throws TrainError kUsage unless `fd` is a memory
-  // file that cannot shrink: if it could, reading it might end the process with SIGBUS.
+  // Uses a duplicate of `fd`, which the process inherited. Sets close-on-exec for `fd`, so that
+  // programs that the rank starts do not keep the memory. Throws TrainError kUsage unless `fd` is a
+  // memory file that cannot shrink: if it could, reading it might end the process with SIGBUS.
   static std::unique_ptr<MemfdSlot> Open(int fd);
   ~MemfdSlot() override;
   MemfdSlot(const MemfdSlot&) = delete;

@@ -23,8 +23,8 @@ namespace dslaunch {
 
 struct MemoryCheckpointParts {
   WorkerEnv env;
-  std::optional<Copies> copies;  // nullopt: not available
-  size_t largest_bytes = 0;      // size for which there is room
+  std::optional<Copies> copies;  // nullopt if no copies can be made
+  size_t largest_bytes = 0;      // size of a copy for which the node is known to have room
   std::optional<int64_t> reached_step;
   std::string why_none;
   StatusWriter status;
@@ -34,9 +34,9 @@ namespace {
 
 std::string StepText(const CopyId& copy) { return "step " + std::to_string(copy.step); }
 
-// Returns why this machine has no memory for two copies of `bytes` of each of its ranks, or an
-// empty string. `held` is what this rank's copies take already. Every rank of the machine asks at
-// about the same time.
+// Returns why this machine has too little memory for two copies of `bytes` bytes of each of its
+// ranks; an empty string if it has enough. `held` is the bytes that this rank's copies already
+// take. Assumes that every rank of the machine calls this at about the same time.
 std::string WhyNoRoom(const WorkerEnv& env, size_t bytes, size_t held) {
   const auto ranks =
       static_cast<uint64_t>(env.nodes_share_machine() ? env.world_size : env.local_world_size);
@@ -99,7 +99,8 @@ void MemoryCheckpoint::Commit(int64_t step) {
 std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup& group,
                                                              int64_t after_step) {
   parts_->why_none.clear();
-  // Whether there may be copies is the same on all ranks, unlike whether this rank has any.
+  // This condition is the same on all ranks, unlike available(), so either all ranks exchange
+  // offers or none does.
   if (parts_->env.memory_checkpoint == 0 || parts_->env.attempt == 1) return std::nullopt;
   CopyOffer own;
   if (available()) own.copies = parts_->copies->Stored();
@@ -125,7 +126,7 @@ std::optional<MemoryCheckpoint::Copy> MemoryCheckpoint::Load(const ProcessGroup&
       }
       return Copy{copy.step, bytes};
     }
-    if (own.verified == copy) continue;  // another rank is not done
+    if (own.verified == copy) continue;  // another rank has not verified the copy yet
     if (const auto read = parts_->copies->Read(copy)) {
       bytes = *read;
       own.verified = copy;

@@ -7,19 +7,19 @@
 namespace dslaunch {
 
 struct PluginPart {
-  std::string path;  // path of the library
-  std::string key;   // key of the recipe that gives the path, for messages: "model.path"
+  std::string path;  // path of the shared library
+  std::string key;   // recipe's key of the path, such as "model.path", for messages
   std::string kind;  // "model", "dataset" or "metric"
-  std::string name;  // empty for the model
+  std::string name;  // name of the part; empty for the model
 };
 
-// Returns the symbol of the part. The library stays loaded. Throws TrainError kBadInput, naming the
-// library, if it cannot be loaded, was built for another dslaunch or LibTorch, or has no such part;
-// the error then suggests a name.
+// Returns the symbol of the part. The library is never unloaded. Throws TrainError kBadInput,
+// naming the library, if it cannot be loaded, was built for another version of dslaunch or
+// LibTorch, or does not have the part; the error then suggests a name.
 const void* FindPluginPart(const PluginPart& part);
 
-// Calls `call`, which runs code of the library, and converts what it throws to a TrainError
-// kBadInput: FailPlugin's with "<doing>: <message>".
+// Calls `call`, which runs code of the library. Converts exceptions to the TrainError of FailPlugin
+// with the problem "<doing>: <message>".
 void CallPlugin(const PluginPart& part, const std::string& doing,
                 const std::function<void()>& call);
 

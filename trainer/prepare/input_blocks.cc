@@ -21,8 +21,8 @@ bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 }  // namespace
 
 size_t EndOfTextBlock(const std::string& text) {
-  // Patterns of tokenizers join white space with its neighbours. None of them joins a newline after
-  // an ASCII character that is not blank with such a character after it.
+  // Patterns of tokenizers join white space with its neighbors. No pattern joins a newline between
+  // two ASCII characters that are not blank with the character after it.
   const auto is_plain = [](char c) { return static_cast<uint8_t>(c) < 0x80 && !IsBlank(c); };
   const size_t half = text.size() / 2;
   for (size_t at = text.size() - 2; at > half; --at) {
@@ -32,7 +32,8 @@ size_t EndOfTextBlock(const std::string& text) {
   if (line != std::string::npos && line + 1 > half) return line + 1;
   size_t end = text.size();
   while (end > half && IsContinuation(text[end - 1])) --end;
-  return end > half ? end - 1 : text.size();  // without the last character, which may be cut
+  return end > half ? end - 1 : text.size();  // excludes the last character, which may be
+                                              // incomplete
 }
 
 InputBlocks::InputBlocks(std::vector<std::string> files) : files_(std::move(files)) {
@@ -65,7 +66,8 @@ void InputBlocks::Fill(size_t bytes) {
   ended_ = stream_.eof();
 }
 
-// Returns the end of the last whole line in `rest_`, and reads more until there is one.
+// Returns the end of the last whole line in `rest_`. Reads more until there is one. Throws
+// kBadInput if a line is too long.
 size_t InputBlocks::EndOfJsonBlock() {
   for (;;) {
     const size_t newline = rest_.rfind('\n');

@@ -1,4 +1,4 @@
-// Reads files of text and of JSON lines in blocks of bounded size.
+// Reads files of text or of JSON lines in blocks of bounded size.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,33 @@
 
 namespace dslaunch {
 
-// A part of a file: lines of JSON, or a part of a text, which is one document.
+// A part of a file: either whole lines of JSON, or a part of a text. A text file is one document.
 struct InputBlock {
   std::string file;
   bool is_json = false;
-  std::string content;  // whole lines of JSON; text ends at the end of a character
-  int64_t offset = 0;   // bytes of the file before this block
-  int64_t line = 1;     // number of the first line
+  std::string content;  // whole lines of JSON; or text that ends at the end of a character
+  int64_t offset = 0;   // number of bytes of the file before this block
+  int64_t line = 1;     // number of the block's first line, from 1
   bool first = false;   // the block begins the file
   bool last = false;    // the block ends the file
 };
 
 // Reads the blocks of files in order. Files whose names end in .json, .jsonl or .ndjson have a JSON
-// object in each line. The end of a block depends only on the content.
+// object in each line. The end of a block depends only on the file's contents.
 class InputBlocks {
  public:
   static constexpr size_t kBlockBytes = 1 << 20;
-  static constexpr size_t kMaxLineBytes = 64 << 20;  // JSON only
+  static constexpr size_t kMaxLineBytes = 64 << 20;  // limit for lines of JSON
 
   // Throws TrainError kBadInput if a file is missing or is a folder.
   explicit InputBlocks(std::vector<std::string> files);
 
-  // Returns the next block, or nullopt after the last. Throws kIo if a file cannot be read, and
-  // kBadInput, naming file and line, for a line of JSON that is too long.
+  // Returns the next block; nullopt after the last. Throws kIo if a file cannot be read, and
+  // kBadInput, naming file and line, if a line of JSON is too long.
   std::optional<InputBlock> Next();
 
  private:
-  // Reads until `rest_` has `bytes` bytes, or the file ends.
+  // Reads until `rest_` has `bytes` bytes or the file ends.
   void Fill(size_t bytes);
   size_t EndOfJsonBlock();
   void Open();
@@ -44,13 +44,14 @@ class InputBlocks {
   size_t next_file_ = 0;
   std::ifstream stream_;
   bool open_ = false;
-  bool ended_ = false;   // the file has no more bytes than `rest_`
-  std::string rest_;     // read, but not yet in a block
-  InputBlock position_;  // the next block, without content
+  bool ended_ = false;   // true if all bytes of the file that are left are in `rest_`
+  std::string rest_;     // bytes that were read, but are not yet in a block
+  InputBlock position_;  // next block, without its content
 };
 
-// Returns where to end a block within `text`, which more text follows: in its second half, where
-// words of a language model end too; else after its last line, or its last character.
+// Returns the index in `text` at which to end a block; more text follows `text`. It is in the
+// second half, at the end of a line where words of a tokenizer end too; else after the last line,
+// or before the last character.
 size_t EndOfTextBlock(const std::string& text);
 
 }  // namespace dslaunch

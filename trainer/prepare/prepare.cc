@@ -25,10 +25,11 @@
 namespace dslaunch {
 namespace {
 
-// The tokens of a block.
+// The tokens of a block, divided into documents.
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<size_t> ends;  // ends of documents in `ids`; the rest continues in the next block
+  std::vector<size_t> ends;  // end of each document in `ids`; the tokens after the last end
+                             // continue in the next block
   int64_t empty_documents = 0;
 };
 
@@ -88,7 +89,7 @@ class BlockEncoder {
     }
   }
 
-  // Returns the text in a line of JSON; `place` is its file and line number.
+  // Returns the text in a line of JSON. `place` is its file and line number, for messages.
   std::string TextOf(std::string_view line, const std::string& place) const {
     const nlohmann::json json = ParseJson(std::string(line), place, JsonComments::kRefuse);
     const auto found = json.is_object() ? json.find(key_) : json.end();
@@ -116,7 +117,7 @@ class BlockEncoder {
   const std::string& key_;
 };
 
-// Encodes blocks on several threads. The results are in the blocks' order.
+// Encodes blocks on several threads. Results are returned in the order of the blocks.
 class ParallelEncoder {
  public:
   ParallelEncoder(size_t threads, const Tokenizer& tokenizer, int32_t end_token,
@@ -129,16 +130,17 @@ class ParallelEncoder {
   bool full() const { return pending_.size() == encoders_.size(); }
   bool empty() const { return pending_.empty(); }
 
-  // Precondition: not full().
+  // Starts to encode a block. Precondition: not full().
   void Start(InputBlock block) {
-    // Results are taken in order, so the encoder that started longest ago is idle.
+    // Results are taken in order, so the encoder that was started first is idle.
     BlockEncoder& encoder = *encoders_[started_++ % encoders_.size()];
     pending_.push_back(std::async(std::launch::async, [&encoder, block = std::move(block)] {
       return encoder.Encode(block);
     }));
   }
 
-  // Waits for the oldest block, whose length bounds the wait. Throws what its encoder threw.
+  // Returns the result of the oldest block, after waiting for it; its length bounds the wait.
+  // Throws the error of its encoder. Precondition: not empty().
   Encoded Take() {
     std::future<Encoded> oldest = std::move(pending_.front());
     pending_.pop_front();
@@ -148,7 +150,7 @@ class ParallelEncoder {
  private:
   std::vector<std::unique_ptr<BlockEncoder>> encoders_;
   size_t started_ = 0;
-  std::deque<std::future<Encoded>> pending_;  // a destructor waits for its thread
+  std::deque<std::future<Encoded>> pending_;  // the destructor of each future waits for its thread
 };
 
 void Write(const Encoded& encoded, TokenFiles& files) {

@@ -26,7 +26,7 @@ constexpr char kDataPart[] = ".bin.partial";
 constexpr char kIndexPart[] = ".idx.partial";
 constexpr char kLengthsPart[] = ".lengths.partial";
 
-// Buffers small writes.
+// Combines small writes to a file.
 class Buffered {
  public:
   explicit Buffered(NewFile& file) : file_(file) {}
@@ -46,7 +46,7 @@ class Buffered {
   std::string buffer_;
 };
 
-// Replaces a file that an earlier run has left.
+// Creates a temporary file. Replaces one that an earlier run has left.
 NewFile MakePart(const std::string& path) {
   std::remove(path.c_str());
   return NewFile(path);
@@ -102,8 +102,8 @@ void TokenFiles::WriteIndex() {
   Buffered out(file);
   out.Add(kVersion);
   out.Add(short_ ? kUint16Code : kInt32Code);
-  out.Add(static_cast<uint64_t>(documents_));      // sequences
-  out.Add(static_cast<uint64_t>(documents_) + 1);  // boundaries of documents
+  out.Add(static_cast<uint64_t>(documents_));      // number of sequences
+  out.Add(static_cast<uint64_t>(documents_) + 1);  // number of document boundaries
   out.Flush();
   if (documents_ > 0) {
     const MappedFile lengths(prefix_ + kLengthsPart);
@@ -124,8 +124,8 @@ void TokenFiles::WriteIndex() {
 void TokenFiles::Finish() {
   data_->Finish();
   WriteIndex();
-  // Renamed first, so that a reader who finds an index finds its tokens, unless a file is being
-  // replaced.
+  // The data is renamed first, so that a reader that finds an index also finds its tokens, unless
+  // existing files are being replaced.
   Rename(prefix_ + kDataPart, DataPath(prefix_));
   Rename(prefix_ + kIndexPart, IndexPath(prefix_));
   const std::string folder = std::filesystem::path(prefix_).parent_path();

@@ -1,4 +1,4 @@
-// Writes tokens in Megatron's format, which TokenStream reads: PREFIX.bin has the tokens,
+// Writes tokens in Megatron's format, which TokenStream can read. PREFIX.bin has the tokens, and
 // PREFIX.idx the position of each document (Megatron-LM, core/datasets/indexed_dataset.py).
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace dslaunch {
 
-// Both files appear under their names only when complete; until then, and after an error, nothing
-// under these names changes. Memory does not grow with the number of documents. Errors are
-// TrainError kIo and name the file.
+// Writes the data and the index. Both get their names only when they are complete; until then, and
+// after an error, existing files of these names do not change. The memory does not grow with the
+// number of documents. Throws TrainError kIo, naming the file.
 class TokenFiles {
  public:
-  // Tokens are uint16 if `vocab_size` is below 65500, as in Megatron, else int32.
+  // Writes tokens as uint16 if `vocab_size` is below 65500, as Megatron does, else as int32.
   TokenFiles(std::string prefix, int64_t vocab_size);
   ~TokenFiles();  // removes incomplete files
   TokenFiles(const TokenFiles&) = delete;
@@ -27,9 +27,9 @@ class TokenFiles {
 
   // Adds tokens to the current document.
   void Append(std::span<const int32_t> ids);
-  // Ends the current document. Throws kBadInput if it has more than 2^31 - 1 tokens.
+  // Ends the current document. Throws kBadInput if the document has more than 2^31 - 1 tokens.
   void EndDocument();
-  // Writes the index and gives both files their names, replacing existing files.
+  // Writes the index and gives both files their names. Replaces existing files.
   void Finish();
 
   int64_t documents() const { return documents_; }
@@ -42,11 +42,12 @@ class TokenFiles {
   std::string prefix_;
   bool short_;
   std::optional<NewFile> data_;
-  std::optional<NewFile> lengths_;  // an int32 for each document, until the index is written
+  std::optional<NewFile> lengths_;  // number of tokens of each document as int32, until the index
+                                    // is written
   std::string length_buffer_;
   int64_t documents_ = 0;
   int64_t tokens_ = 0;
-  int64_t document_begin_ = 0;  // tokens before the current document
+  int64_t document_begin_ = 0;  // number of tokens before the current document
 };
 
 }  // namespace dslaunch

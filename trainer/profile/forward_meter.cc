@@ -27,8 +27,8 @@ std::pair<const void*, int64_t> PlaceOf(const at::Tensor& tensor) {
 struct ForwardMeter::Hooks {
   struct Context : at::ObserverContext {
     OperatorCall call;
-    bool counts = false;                   // its formula counts, so operators that it calls do not
-    std::optional<std::string> converted;  // module of the parameter that it converts
+    bool counts = false;  // true if the operations of this call count, not those of nested calls
+    std::optional<std::string> converted;  // module of the parameter that the call converts
     Clock::time_point start;
   };
 

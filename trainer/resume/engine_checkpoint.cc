@@ -1,5 +1,5 @@
-// Saves and loads checkpoints of the engine for users' programs. `dslaunch train` uses
-// Checkpointer.
+// Saves and loads checkpoints of the engine for users' programs. (`dslaunch train` uses
+// Checkpointer instead.)
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -29,7 +29,8 @@ namespace {
 
 constexpr int64_t kKeepAll = std::numeric_limits<int64_t>::max();
 
-// Returns rank 0's tag.
+// Returns rank 0's tag on every rank. If the tags differ, throws kUsage or prints a warning, as
+// checkpoint.tag_validation specifies. Collective.
 std::string AgreedTag(const EngineCore& engine, const std::string& own) {
   const std::vector<std::string> tags = GatherTexts(engine.group(), own);
   const TagValidation validation = engine.config().tag_validation;
@@ -45,7 +46,8 @@ std::string AgreedTag(const EngineCore& engine, const std::string& own) {
   return tags[0];
 }
 
-// "; not in the checkpoint: head.weight; not in the model: old.weight, old.bias"
+// Returns a clause about skipped tensors: "; not in the checkpoint: head.weight; not in the model:
+// old.weight, old.bias". "" if there are none.
 std::string Summary(const SkippedTensors& skipped) {
   std::string text;
   for (const auto& [where, names] :
@@ -57,7 +59,7 @@ std::string Summary(const SkippedTensors& skipped) {
   return text;
 }
 
-// The manifest is JSON, so texts must be UTF-8. Throws kUsage.
+// Throws kUsage unless all texts are UTF-8, because the manifest is JSON.
 void CheckIsText(const ClientState& state) {
   try {
     nlohmann::json(state).dump();
@@ -67,16 +69,18 @@ void CheckIsText(const ClientState& state) {
   }
 }
 
-// Returns the job and the attempt of this process; no job without a launcher.
+// Returns the job and the attempt of this process. Without a launcher, the job is empty.
 WorkerEnv JobOfThisProcess() {
   const Result<WorkerEnv> env = WorkerEnv::FromEnviron(std::getenv);
   return env ? *env : WorkerEnv{};
 }
 
-// Takes the folder's lease, on rank 0. A program keeps it from its first save there until it ends.
+// Acquires the folder's lease; call this on rank 0. A program keeps the lease from its first save
+// in the folder until it ends.
 void TakeFolder(CheckpointFolder& folder) {
   static Mutex mutex;
-  static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // key: real path
+  static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // keyed by the folder's real
+                                                                      // path
   folder.Make();
   const std::string path = std::filesystem::canonical(folder.path());
   const MutexLock lock(mutex);
@@ -89,7 +93,7 @@ void TakeFolder(CheckpointFolder& folder) {
   folder.RemoveLeftovers();
 }
 
-// Collective. Loads a checkpoint of another program.
+// Loads a checkpoint of another program. Collective.
 LoadedCheckpoint LoadForeign(const std::string& path, const LoadCheckpointOptions& options,
                              EngineCore& engine) {
   ResumeSource source = OpenResumeSource(path, engine.group());

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module"};
 
-// Returns `name` without the parts in kWrappers, and adds these to `dropped`.
+// Returns `name` without the parts in kWrappers, and adds the removed parts to `dropped`.
 std::string WithoutWrappers(const std::string& name, std::set<std::string>& dropped) {
   std::string rest;
   for (size_t start = 0; start <= name.size();) {
@@ -30,12 +30,12 @@ std::string WithoutWrappers(const std::string& name, std::set<std::string>& drop
   return rest;
 }
 
-// Returns the name of a model's tensor as it may be in files of its family.
+// Returns `name` without the prefix that files of the model's family may omit.
 std::string ShortName(const std::string& name, const WeightNames& names) {
   return name.starts_with(names.prefix) ? name.substr(names.prefix.size()) : name;
 }
 
-// Returns the prefix with which most names match the model's; of several, the shortest.
+// Returns the prefix without which most names match the model's; of several, the shortest.
 std::string FindPrefix(const std::vector<std::string>& model,
                        const std::map<std::string, std::string>& tensors,
                        const WeightNames& names) {
@@ -66,7 +66,8 @@ MatchedNames MatchNames(const std::vector<std::string>& model,
                         const WeightNames& names) {
   MatchedNames matched;
   std::set<std::string> dropped;
-  std::map<std::string, std::string> tensors;  // key: name without wrappers; value: in `checkpoint`
+  std::map<std::string, std::string> tensors;  // name in `checkpoint`, keyed by the name without
+                                               // wrappers
   for (const std::string& name : checkpoint) {
     if (!tensors.emplace(WithoutWrappers(name, dropped), name).second) {
       matched.extra.push_back(name);

@@ -1,4 +1,4 @@
-// Finds the tensors of a model in another program's checkpoint. Pure.
+// Matches the tensors of a model with those in another program's checkpoint. Pure.
 #pragma once
 
 #include <map>
@@ -10,28 +10,30 @@
 namespace dslaunch {
 
 struct MatchedNames {
-  std::map<std::string, std::string> in_checkpoint;  // key: the model's name
-  // Tensors that the model has once but the checkpoint twice. Key: the second name in the
-  // checkpoint; value: the key of WeightNames::copies.
+  std::map<std::string, std::string> in_checkpoint;  // name in the checkpoint, keyed by the model's
+                                                     // name
+  // Tensors that the checkpoint has twice and the model once. The key is the second name in the
+  // checkpoint, the value is a key of WeightNames::copies.
   std::map<std::string, std::string> copies;
-  std::vector<std::string> missing;  // names in the model only, sorted
-  std::vector<std::string> extra;    // names in the checkpoint only, sorted
-  std::string prefix;  // beginning of all names in the checkpoint that the model's names lack
-  std::vector<std::string> wrappers;  // parts of names that wrappers of modules add ("_orig_mod")
+  std::vector<std::string> missing;  // sorted names that only the model has
+  std::vector<std::string> extra;    // sorted names that only the checkpoint has
+  std::string prefix;  // prefix that all names in the checkpoint have and the model's names lack
+  std::vector<std::string> wrappers;  // parts of names that wrappers of modules added, such as
+                                      // "_orig_mod"
 };
 
-// Matches `model` with `checkpoint`, both without optimizer state. A prefix that the model's names
-// lack ("module.") and the names of torch.compile's, FSDP's and activation checkpoints' wrappers
-// are dropped from the checkpoint's names. `names` are the model's family's. `aliases` has further
-// names of the checkpoint's tensors, each with the name in `checkpoint`. Tensors with
-// WeightNames::ignored_endings are left out.
+// Matches the names in `model` with those in `checkpoint`, both without optimizer state. From the
+// checkpoint's names, removes a prefix that the model's names lack ("module.") and the parts that
+// wrappers of torch.compile, FSDP and activation checkpoints add. `names` are those of the model's
+// family. `aliases` maps further names of the checkpoint's tensors to their names in `checkpoint`.
+// Tensors with WeightNames::ignored_endings are left out.
 MatchedNames MatchNames(const std::vector<std::string>& model,
                         const std::vector<std::string>& checkpoint,
                         const std::map<std::string, std::string>& aliases,
                         const WeightNames& names);
 
-// Returns a clause about everything that was dropped: "names are read without "module."". "" if
-// nothing was.
+// Returns a clause about the removed parts of names, such as: names are read without "module."; ""
+// if nothing was removed.
 std::string DescribeDropped(const MatchedNames& matched);
 
 }  // namespace dslaunch

@@ -32,9 +32,10 @@ std::string Names(const std::vector<std::string>& names) {
   return SanitizeForTerminal(NameList(names, ", ", 5));
 }
 
-// Returns a checkpoint of this program, the same on all ranks.
+// Opens a checkpoint of dslaunch, the same on all ranks. Collective.
 ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
-  const fs::path folder = fs::path(path) / "";  // so that a path with and without / are the same
+  const fs::path folder = fs::path(path) / "";  // makes a path with and without a trailing slash
+                                                // equal
   std::error_code error;
   const bool is_one = fs::exists(folder / kManifestFile, error);
   const fs::path parent = is_one ? folder.parent_path().parent_path() : folder.parent_path();
@@ -50,9 +51,9 @@ ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
   return {.checkpoint = *decision.checkpoint, .program = {}, .aliases = {}, .notes = {}};
 }
 
-// Makes a source from a plan. Derives values that the plan lacks from others: steps from updates
-// and the reverse, and the optimizer from the names of its state. Precondition: no file of the plan
-// is missing.
+// Makes a source from a plan. Derives values that the plan lacks from other values: steps from
+// updates and the reverse, and the optimizer from the names of its state. Precondition: no file of
+// the plan is missing.
 ResumeSource FromForeign(ForeignCheckpoint plan) {
   ResumeSource source{.checkpoint = {},
                       .program = plan.program,
@@ -60,7 +61,7 @@ ResumeSource FromForeign(ForeignCheckpoint plan) {
                       .notes = std::move(plan.notes)};
   source.checkpoint = WithReader(std::move(plan));
   Manifest& manifest = source.checkpoint.manifest;
-  // The rates come from the recipe or the program.
+  // The learning rates are those of the recipe or the program.
   manifest.learning_rates.clear();
   int64_t& updates = manifest.optimizer_updates;
   int64_t& step = manifest.position.step;
@@ -82,7 +83,7 @@ ResumeSource OpenOther(const std::string& path) {
   RequireWhole(path, plan);
   ResumeSource source = FromForeign(std::move(plan));
   std::error_code error;
-  // Messages name the file instead of its folder.
+  // Messages then name the file instead of its folder.
   if (fs::is_regular_file(path, error)) source.checkpoint.folder = path;
   return source;
 }
@@ -96,7 +97,7 @@ void CheckSameSource(const std::vector<std::string>& seen, const std::string& pa
               "writing it");
 }
 
-// Collective. Returns the names of the model's tensors on all ranks.
+// Returns the names of the model's tensors on all ranks. Collective.
 std::vector<std::string> ModelNames(const EngineCore& engine) {
   std::string own;
   for (const TensorPart& part : engine.ModelState()) own += part.name + "\n";
@@ -104,9 +105,8 @@ std::vector<std::string> ModelNames(const EngineCore& engine) {
   return {names.begin(), names.end()};
 }
 
-// Renames the manifest's tensors, with their optimizer state, to the names in `to` (key: the name
-// in the checkpoint). A tensor that `to` lacks keeps its name if `keeps_others`, else it is
-// removed.
+// Renames the manifest's tensors and their optimizer state. `to` maps names in the checkpoint to
+// new names. A tensor that `to` lacks keeps its name if `keeps_others`, else it is removed.
 void Rename(const std::map<std::string, std::string>& to, bool keeps_others, Manifest& manifest) {
   std::vector<TensorRecord> renamed;
   for (TensorRecord& tensor : manifest.tensors) {
@@ -121,8 +121,8 @@ void Rename(const std::map<std::string, std::string>& to, bool keeps_others, Man
   manifest.tensors = std::move(renamed);
 }
 
-// Collective. Throws kBadInput if a second copy of a tensor differs from the first. The ranks
-// divide the blocks among themselves.
+// Throws kBadInput if a second copy of a tensor differs from the first. The ranks divide the blocks
+// among themselves. Collective.
 void CheckCopies(const Checkpoint& checkpoint, const MatchedNames& matched,
                  const WeightNames& names, const ProcessGroup& group) {
   constexpr int64_t kBlockElements = 1 << 20;
@@ -156,7 +156,7 @@ void CheckCopies(const Checkpoint& checkpoint, const MatchedNames& matched,
                                 })));
 }
 
-// Collective. Gives the tensors of a foreign checkpoint the model's names.
+// Gives the tensors of another program's checkpoint the model's names. Collective.
 void UseModelNames(const WeightNames& names, bool strict, const EngineCore& engine,
                    ResumeSource& source, std::vector<std::string>& notes) {
   Manifest& manifest = source.checkpoint.manifest;
@@ -186,7 +186,7 @@ void UseModelNames(const WeightNames& names, bool strict, const EngineCore& engi
   if (!dropped.empty()) notes.push_back(dropped);
 }
 
-// Whether two types of optimizer, as texts, keep the same state.
+// Returns whether two types of optimizers, given by name, keep the same state.
 bool KeepSameState(const std::string& a, const std::string& b) {
   const auto is = [](const std::string& type, const char* name) {
     return strcasecmp(type.c_str(), name) == 0;

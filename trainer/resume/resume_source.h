@@ -1,4 +1,5 @@
-// A checkpoint from which a run or a program starts, written by this program or another.
+// Opens and loads a checkpoint from which a run or a program starts, written by dslaunch or another
+// program.
 #pragma once
 
 #include <map>
@@ -16,35 +17,36 @@ namespace dslaunch {
 
 struct ResumeSource {
   Checkpoint checkpoint;
-  std::string program;                         // "DeepSpeed 0.19.8"; empty if this program wrote it
-  std::map<std::string, std::string> aliases;  // ForeignCheckpoint::aliases
-  std::vector<std::string> notes;              // ForeignCheckpoint::notes
+  std::string program;                         // such as "DeepSpeed 0.19.8"; empty if dslaunch
+                                               // wrote the checkpoint
+  std::map<std::string, std::string> aliases;  // see ForeignCheckpoint::aliases
+  std::vector<std::string> notes;              // see ForeignCheckpoint::notes
 
   bool is_foreign() const { return !program.empty(); }
-  bool has_optimizer() const;  // whether it holds state of an optimizer
+  bool has_optimizer() const;  // returns whether the checkpoint has optimizer state
 };
 
-// Whether a folder is a checkpoint of this program, or contains checkpoints.
+// Returns whether a folder is a checkpoint of dslaunch or contains such checkpoints.
 bool HoldsOwnCheckpoint(const std::string& path);
 
-// Returns "; NOTE" for each note; notes may be sentences.
+// Returns "; NOTE" for each note. A note may be a sentence.
 std::string JoinedNotes(const std::vector<std::string>& notes);
 
-// Collective. Opens the checkpoint at `path`: a checkpoint of this program, of which the ranks
-// verify every byte together, a folder of such checkpoints, or anything that PlanForeign reads.
-// Throws on every rank: kBadInput if it is something else, incomplete or damaged, or if the
-// ranks see different ones; kIo.
+// Opens the checkpoint at `path`: a checkpoint of dslaunch, of which the ranks together verify
+// every byte, a folder of such checkpoints, or anything that PlanForeign can read. Throws on every
+// rank: kBadInput if it is something else, incomplete or damaged, or if the ranks see different
+// checkpoints, and kIo if it cannot be read. Collective.
 ResumeSource OpenResumeSource(const std::string& path, const ProcessGroup& group);
 
 // Throws kBadInput, naming `source`, if the engine's optimizer does not keep the same state.
-// Precondition: has_optimizer().
+// `way_out` is the hint of the message. Precondition: source.has_optimizer().
 void CheckSameOptimizer(const ResumeSource& source, const EngineCore& engine,
                         const std::string& way_out);
 
-// Collective. Brings the engine to the state of the source. Its names are matched with the model's
-// (match_names.h); parts that were dropped from names are added to `notes`, on every rank. Throws
-// the errors of RestoreState, and kBadInput, naming the tensors, if the model lacks some or has
-// others. With `options.strict` false these are skipped and returned.
+// Loads the source into the engine. Matches its names with the model's (match_names.h), and adds a
+// note about removed parts of names to `notes`, on every rank. Throws the errors of RestoreState.
+// Throws kBadInput, naming the tensors, if the model and the checkpoint do not have the same
+// tensors; if `options.strict` is false, such tensors are skipped and returned instead. Collective.
 SkippedTensors LoadSource(ResumeSource source, const WeightNames& names,
                           const RestoreOptions& options, EngineCore& engine,
                           std::vector<std::string>& notes);

@@ -1,4 +1,4 @@
-// The checkpoint of run.resume_from, from which a run of `dslaunch train` starts.
+// Loads the checkpoint of run.resume_from, from which a run of `dslaunch train` starts.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,24 @@
 
 namespace dslaunch {
 
-// One for each rank. Errors are TrainError, on every rank.
+// The checkpoint from which the run starts. Each rank has one object. Throws TrainError on every
+// rank.
 class RunStart {
  public:
-  // Collective. Opens the checkpoint and decides what is loaded from it: everything, or only the
-  // weights if run.load_module_only is set or there is no optimizer state. `train_samples` is the
-  // size of the data set; 0 to take only the weights, for a program that does not train. Leaves the
-  // group before it throws. `recipe` must outlive this.
+  // Opens the checkpoint and decides what to load from it: everything, or only the weights if
+  // run.load_module_only is set or there is no optimizer state. `train_samples` is the size of the
+  // data set; 0 to load only the weights, for a program that does not train. Leaves the group
+  // before it throws. `recipe` must outlive this object. Collective.
   RunStart(const Recipe& recipe, ProcessGroup& group, int64_t train_samples);
 
-  // The position from which the run starts after Load.
+  // Returns the position from which the run starts after Load().
   const Position& position() const { return position_; }
   int64_t samples_seen() const { return samples_seen_; }
   const Manifest& manifest() const { return source_.checkpoint.manifest; }
-  // Collective. Brings the engine to the checkpoint's state.
+  // Loads the checkpoint's state into the engine. Collective.
   void Load(EngineCore& engine);
-  // Returns one line that names the checkpoint and what is resumed from it. Complete after Load.
+  // Returns one line that names the checkpoint and what is resumed from it. The line is complete
+  // after Load().
   std::string reason() const;
 
  private:
@@ -40,7 +42,7 @@ class RunStart {
   bool weights_only_ = false;
   Position position_;
   int64_t samples_seen_ = 0;
-  std::string data_;  // clause about where the data continues; empty with weights only
+  std::string data_;  // clause about the position in the data; empty if only weights are loaded
   std::vector<std::string> notes_;
 };
 

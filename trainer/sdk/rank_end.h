@@ -1,4 +1,4 @@
-// How the ranks of Spawn ended, and which of them caused a failure.
+// Describes how the ranks of Spawn ended, and which of them caused a failure.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@ namespace dslaunch {
 
 struct RankEnd {
   int rank = 0;
-  int wait_status = 0;   // status from waitpid
-  bool stopped = false;  // stopped by Spawn, because another rank had failed
-  bool victim = false;   // its error reports that another rank failed
+  int wait_status = 0;   // status returned by waitpid
+  bool stopped = false;  // true if Spawn stopped the rank because another rank had failed
+  bool victim = false;   // true if the rank's error reports that another rank failed
 
-  // False if the program was started again and ended before its Spawn call.
+  // False if the program was started again and ended before it called Spawn.
   bool reached_spawn = true;
 };
 
 bool Failed(const RankEnd& end);
 
-// Returns the error to throw for `ends`, which are in the order in which they were seen. Names a
-// rank that was stopped, or that lost or waited for another rank, only if no rank has a cause of
-// its own. Precondition: at least one rank has failed.
+// Returns the error to throw for `ends`, which are in the order in which they were observed. Names
+// a rank that was stopped, or that lost or waited for another rank, only if no rank has another
+// cause of failure. Precondition: at least one rank has failed.
 TrainError SpawnError(const std::vector<RankEnd>& ends);
 
 }  // namespace dslaunch

@@ -36,19 +36,19 @@ namespace dslaunch {
 namespace {
 
 constexpr char kPlaceVariable[] = "DSLAUNCH_SPAWN";
-constexpr milliseconds kLookAgain{60'000};  // polling interval while all ranks run
+constexpr milliseconds kLookAgain{60'000};  // interval of polling while all ranks run
 constexpr milliseconds kGrace{5'000};
 constexpr milliseconds kKillLimit{10'000};
 
-// The rank that a process is to become. Passed in kPlaceVariable to a program that is started
+// Identifies the rank that a process becomes. Passed in kPlaceVariable to a program that is started
 // again.
 struct Place {
-  int call = 0;  // number of this Spawn call in the program, from 1
+  int call = 0;  // index of this call of Spawn in the program, from 1
   int rank = 0;
   int ranks = 0;
   int port = 0;
-  int report_fd = -1;  // a pipe that takes Reports
-  int store_fd = -1;   // rank 0's listening socket; -1 on other ranks
+  int report_fd = -1;  // write end of a pipe for Reports
+  int store_fd = -1;   // listening socket of rank 0; -1 on other ranks
 
   std::string ToText() const {
     std::string text;
@@ -84,7 +84,7 @@ bool IsSingleThreaded() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) == 1;
 }
 
-// Returns the arguments of this program, argv[0] included.
+// Returns the arguments of this program, including argv[0].
 std::vector<std::string> OwnArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
@@ -99,8 +99,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Makes this process the rank, runs fn and ends the process. Exit handlers and static objects of
-// the caller's main() are not destroyed a second time.
+// Turns this process into the rank, runs fn, and exits. Uses _exit, so that exit handlers and
+// static objects of the caller's main() do not run twice.
 [[noreturn]] void RunRank(const Place& place, const std::function<void(int)>& fn) {
   WorkerEnv env;
   env.rank = env.local_rank = place.rank;
@@ -121,7 +121,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 
   int code = 0;
   try {
-    // OpenMP has already read this variable.
+    // The number of threads is set here, because OpenMP has already read the variable.
     if (const int threads = std::atoi(std::getenv("OMP_NUM_THREADS")); threads > 0)
       at::set_num_threads(threads);
     fn(place.rank);
@@ -138,11 +138,14 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   _exit(code);
 }
 
-// In a program that Spawn has started again: ends in RunRank if this is the call for it.
+// Ends in RunRank if Spawn has started this program again for this call. Returns if it is an
+// earlier call.
 void RunIfPlaced(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
-  if (call < place.call) return;  // ranks of earlier calls ended well before this one was started
+  if (call < place.call)
+    return;  // ranks of earlier calls ended successfully before this process
+             // was started
   unsetenv(kPlaceVariable);
-  prctl(PR_SET_NAME, program_invocation_short_name);  // otherwise "exe"
+  prctl(PR_SET_NAME, program_invocation_short_name);  // the name would be "exe" otherwise
   fcntl(place.report_fd, F_SETFD, FD_CLOEXEC);
   if (ranks != place.ranks) {
     throw TrainError(ExitCode::kUsage, "Spawn is called for " + std::to_string(ranks) +
@@ -155,7 +158,7 @@ void RunIfPlaced(const Place& place, int call, int ranks, const std::function<vo
   RunRank(place, fn);
 }
 
-// The processes of one Spawn call. Processes that are left at its end are killed.
+// The processes of one Spawn call. The destructor kills those that still run.
 class Ranks {
  public:
   Ranks(int call, int ranks)
@@ -175,7 +178,7 @@ class Ranks {
     if (!port) throw TrainError(port.error().code, "Spawn: " + port.error().message);
     port_ = std::move(*port);
     std::cout.flush();
-    std::fflush(nullptr);  // otherwise each forked rank would write it too
+    std::fflush(nullptr);  // otherwise each forked rank would write the buffered output too
     const bool fork_only = IsSingleThreaded();
     reached_spawn_.assign(reached_spawn_.size(), fork_only);
     OpenReportPipe();
@@ -192,9 +195,11 @@ class Ranks {
     }
   }
 
-  // Returns the ranks in the order they end. As soon as one has failed, the others are stopped.
+  // Returns the ranks in the order in which they end. As soon as one rank has failed, the others
+  // are stopped.
   std::vector<RankEnd> Wait() {
-    int sent = 0;                                 // the last signal that was sent to end ranks
+    int sent = 0;                                 // last signal that was sent to end the ranks; 0
+                                                  // if none was
     Deadline deadline = Deadline::After(kGrace);  // valid once a signal was sent
     while (!alive_.empty()) {
       std::vector<pollfd> polls;
@@ -240,7 +245,7 @@ class Ranks {
     report_write_.Reset(fds[1]);
   }
 
-  // Returns -1 with errno set if no process could be created.
+  // Forks a rank. Returns -1 with errno set if no process could be created.
   static pid_t Fork(const Place& place, const std::function<void(int)>& fn) {
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -257,7 +262,8 @@ class Ranks {
     const pid_t parent = getpid();
     const pid_t pid = _Fork();
     if (pid != 0) return pid;
-    // Only async-signal-safe calls, because other threads may have held any lock.
+    // Only async-signal-safe functions may be called here, because other threads may have held any
+    // lock when the process forked.
     DieWith(parent);
     fcntl(place.report_fd, F_SETFD, 0);
     if (place.store_fd >= 0) fcntl(place.store_fd, F_SETFD, 0);
@@ -291,10 +297,14 @@ class Ranks {
   }
 
   void Signal(int signal) const {
-    for (const Process& process : alive_) kill(process.pid, signal);  // not reaped yet
+    for (const Process& process : alive_)
+      kill(process.pid, signal);  // safe, because these
+                                  // processes have not been
+                                  // reaped
   }
 
-  // Ranks write before they end, so all reports of a rank that has ended are in the pipe.
+  // Reads all available reports. Ranks write before they end, so all reports of an ended rank are
+  // in the pipe.
   void ReadReports() {
     Report report;
     while (read(report_read_.get(), &report, sizeof report) == sizeof report) {
@@ -306,7 +316,7 @@ class Ranks {
 
   const int call_;
   const int ranks_;
-  // Held until the end, because rank 0 may use it after other ranks try to connect.
+  // Kept until the end, because rank 0 may use the port after other ranks try to connect.
   PortReservation port_;
   UniqueFd report_read_, report_write_;
   std::vector<bool> reached_spawn_, victims_;  // indexed by rank
