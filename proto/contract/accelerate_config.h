@@ -1,4 +1,4 @@
-// How --accelerate_config reaches the ranks: dslaunch's own program
+// Defines how --accelerate_config is passed to the ranks: dslaunch's own program
 // (python/dslaunch/accelerate_env.py) reads these two variables, removes them, and executes the
 // user's program.
 #pragma once

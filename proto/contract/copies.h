@@ -1,15 +1,17 @@
-// Limits of --copy and --copy_dir, and the variable that names the copies' folder.
+// Defines the limits of --copy and --copy_dir, and the variable that names the folder of the
+// copies.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch {
 
-// Set for ranks: the folder on the node that contains the copies.
+// The variable that ranks get. Its value is the folder on the node that contains the copies.
 inline constexpr char kCopyDirVariable[] = "DSLAUNCH_COPY_DIR";
 
-inline constexpr uint64_t kMaxCopyEntries = 1'000'000;  // number of files, folders and links
-// Permissions that are copied; excludes set-user-ID and the like.
+inline constexpr uint64_t kMaxCopyEntries = 1'000'000;  // limit on the number of files, folders and
+                                                        // links
+// The permissions that are copied. They exclude set-user-ID and similar bits.
 inline constexpr uint32_t kCopyModeBits = 0777;
 
 }  // namespace dslaunch

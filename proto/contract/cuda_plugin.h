@@ -1,4 +1,4 @@
-// The path of the trainer's CUDA library. It is a separate shared library, so that one
+// Finds the trainer's CUDA library. It is a separate shared library, so that the same
 // dslaunch-train runs on machines with and without GPUs.
 #pragma once
 
@@ -9,8 +9,8 @@ namespace dslaunch {
 
 inline constexpr char kCudaPluginFile[] = "libdslaunch_cuda.so";
 
-// Returns the library's path, or an empty string if this dslaunch was built without CUDA. `bin` is
-// the folder of dslaunch and dslaunch-train in a build tree or an installed tree.
+// Returns the path of the library, or an empty string if this dslaunch was built without CUDA.
+// `bin` is the folder of dslaunch and dslaunch-train in a build tree or an installed tree.
 inline std::string FindCudaPlugin(const std::filesystem::path& bin) {
   std::error_code ignored;
   const std::filesystem::path path = (bin / "../lib/dslaunch" / kCudaPluginFile).lexically_normal();

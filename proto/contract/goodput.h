@@ -1,4 +1,4 @@
-// Names for the uses of a rank's time.
+// Defines names for the uses of a rank's time.
 #pragma once
 
 #include <array>
@@ -7,28 +7,29 @@
 
 namespace dslaunch {
 
-// Every moment of a rank is in one bucket. The values are indexes into RankGoodput.us.
+// The use of a rank's time. Every moment of a rank is in exactly one bucket. The values are indices
+// of RankGoodput.us.
 enum class GoodputBucket : uint8_t {
-  kConnect,     // its node is being reached and prepared
-  kRendezvous,  // its node has no rank: it waits for the other nodes, or for the next attempt
-  kStart,       // from the assignment of the rank until its program reports that it is ready
-  kFirstStep,   // from ready to the first step: the first batch, compilation
-  kProductive,  // steps that are new; a program that reports no steps: it runs
-  kRecomputed,  // steps that an earlier attempt had made
-  kSave,        // the program reports that it saves a checkpoint
-  kWaiting,     // waits for a slower rank, or has ended before the others
-  kHang,        // no rank makes a step or gives a sign of life
-  kTeardown,    // is being ended, or has failed
-  kLost,        // its node was lost, or the rank had no node
+  kConnect,     // the rank's node is being reached and prepared
+  kRendezvous,  // the node has no ranks and waits for the other nodes or for the next attempt
+  kStart,       // time from the assignment of the rank until its program reports that it is ready
+  kFirstStep,   // time from ready to the first step: the first batch, compilation
+  kProductive,  // new steps; or all running time of a program that reports no steps
+  kRecomputed,  // steps that an earlier attempt had already made
+  kSave,        // the program has reported that it is saving a checkpoint
+  kWaiting,     // the rank waits for a slower rank, or has ended before the others
+  kHang,        // no rank makes a step or shows a sign of life
+  kTeardown,    // the rank is being ended, or has failed
+  kLost,        // the rank's node was lost, or the rank had no node
 };
 inline constexpr size_t kGoodputBuckets = 11;
 
-// Names for users and programs, by bucket.
+// The names of the buckets for users and programs, indexed by bucket.
 inline constexpr std::array<const char*, kGoodputBuckets> kGoodputNames = {
     "connect", "rendezvous", "start", "first_step", "productive", "recomputed",
     "save",    "waiting",    "hang",  "teardown",   "lost"};
 
-// Microseconds, by bucket.
+// Times in microseconds, indexed by bucket.
 struct GoodputTimes {
   std::array<uint64_t, kGoodputBuckets> us = {};
 

@@ -1,12 +1,12 @@
-// The form of a job id.
+// Defines the format of job ids.
 #pragma once
 
 #include <string_view>
 
 namespace dslaunch {
 
-// Returns whether the text consists only of digits, a to f and '-', as in ids made by dslaunch:
-// safe in paths and commands.
+// Returns whether `text` has only digits, a to f and '-', like the ids that dslaunch makes, and at
+// most 64 bytes. Such a text is safe in paths and commands.
 inline bool IsJobId(std::string_view text) {
   constexpr size_t kMaxBytes = 64;
   return !text.empty() && text.size() <= kMaxBytes &&

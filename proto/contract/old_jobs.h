@@ -1,4 +1,4 @@
-// Removal of old jobs' folders.
+// Removes the folders of old jobs.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@ namespace dslaunch {
 
 inline constexpr int kJobsKeptDays = 90;
 
-// Returns whether a folder name belongs to a job started longer ago than jobs are kept. Names begin
-// with "YYYYMMDD-HHMMSS-" in UTC. Pure.
+// Returns whether a folder name belongs to a job that was started more than kJobsKeptDays days ago.
+// Names begin with "YYYYMMDD-HHMMSS-" in UTC. Pure.
 bool IsOldJob(std::string_view name, std::time_t now);
 
 // Removes up to `most` folders of jobs, oldest first, in which nothing has changed for
-// kJobsKeptDays and for whose id `may_go` returns true. Returns the number removed; skips folders
-// that cannot be removed. Precondition: `jobs_folder` belongs to the user (OpenOwnFolder).
+// kJobsKeptDays days and for whose ids `may_go` returns true. Returns the number of removed
+// folders. Skips folders that cannot be removed. Precondition: `jobs_folder` belongs to the user
+// (OpenOwnFolder).
 size_t RemoveOldJobs(const std::string& jobs_folder, std::time_t now, size_t most,
                      const std::function<bool(const std::string& job_id)>& may_go);
 

@@ -1,6 +1,7 @@
-// Texts in a rank's error which show that another rank is the cause. The trainer writes them; the
-// agent and the parent process of Spawn then look for the cause elsewhere. Exit codes are not
-// enough: 69 may also mean a GPU out of memory, and 75 a lock that was taken.
+// Defines texts in a rank's error that indicate that another rank is the cause. The trainer writes
+// them; the agent and the parent process of Spawn then look for the cause in another rank. Exit
+// codes are not sufficient: 69 may also mean that a GPU is out of memory, and 75 that a lock was
+// taken.
 #pragma once
 
 #include <string_view>

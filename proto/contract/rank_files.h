@@ -1,8 +1,8 @@
-// The files of a training run for `dslaunch report`. Each start of each rank writes them to a
-// folder on its node, JOBDIR/nodes/NODE/attempt_K/rank_R. The trainer writes them (trainer/train,
+// Defines the files of a training run for `dslaunch report`. Each start of each rank writes them to
+// a folder on its node, JOBDIR/nodes/NODE/attempt_K/rank_R. The trainer writes them (trainer/train,
 // trainer/profile); the front end collects and draws them (cli/report*). Other programs may write
-// them too. All are UTF-8 JSON, with times in seconds and memory in bytes. A reader ignores unknown
-// keys and accepts missing files and keys.
+// them too. All files are UTF-8 JSON, with times in seconds and memory in bytes. A reader ignores
+// unknown keys and accepts missing files and keys.
 //
 // metrics.jsonl   each rank, appended; one object per window of steps:
 //   {"step": 120, "steps": 10, "attempt": 1, "step_s": 0.51, "compute_s": 0.38}
@@ -27,23 +27,25 @@
 //    "memory": {category: bytes, ..., "allocated": 125829120}}
 //       "hidden_s" is the part of the communication during which this rank also computed;
 //       "memory" is taken at the backward pass that began with the largest activations, and
-//       "allocated" is what the allocator had handed out at that moment
+//       "allocated" is the memory that the allocator had reserved at that moment
 // trace.json      each profiled rank, once: Chrome's trace format
 //
-// Beside the folders of attempts, for later attempts rather than for the report:
+// A folder beside those of attempts is for later attempts, not for the report:
 // elastic/        commits of Horovod's elastic::State (trainer/compat/horovod/commit_folder.h)
 #pragma once
 
 namespace dslaunch {
 
-// Names the folder of this start of this rank. The folder exists and is private to the user.
+// The variable that names the folder of this start of this rank. The folder exists and is private
+// to the user.
 inline constexpr char kRankDirVariable[] = "DSLAUNCH_RANK_DIR";
 
 inline constexpr char kMetricsFileName[] = "metrics.jsonl";
 inline constexpr char kRunInfoName[] = "run.json";
 inline constexpr char kProfileFileName[] = "profile.json";
 inline constexpr char kTraceFileName[] = "trace.json";
-// PyTorch's Flight Recorder: its dump is this and the rank, its pipe that and ".pipe".
+// Prefix of the names of PyTorch's Flight Recorder: a dump's name is this prefix and the rank, and
+// a pipe's name has ".pipe" appended.
 inline constexpr char kFlightPrefix[] = "flight_";
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
 // Numbers the ranks: each node with ranks, in hostfile order, gets one block of consecutive ranks.
-// The plan, the dry run and the rendezvous share this.
+// The plan, the dry run and the rendezvous use the same numbering.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,31 @@
 namespace dslaunch {
 
 struct NodeSlots {
-  uint32_t node_index = 0;  // in hostfile order
-  uint32_t slots = 0;       // ranks to start there
+  uint32_t node_index = 0;  // index in hostfile order
+  uint32_t slots = 0;       // number of ranks to start on the node
 };
 
 // The ranks first_rank .. first_rank + slots - 1, which are on one node.
 struct RankBlock {
-  uint32_t node_index = 0;  // in hostfile order
-  uint32_t node_rank = 0;   // index among the nodes with ranks
+  uint32_t node_index = 0;  // index in hostfile order
+  uint32_t node_rank = 0;   // index of the node among the nodes with ranks
   uint32_t first_rank = 0;
   uint32_t slots = 0;
 };
 
 struct RankNumbering {
-  std::vector<RankBlock> blocks;  // in hostfile order
+  std::vector<RankBlock> blocks;  // blocks in hostfile order
   uint32_t world_size = 0;
 
-  // Returns nullptr if the node has no ranks. Logarithmic in the number of blocks.
+  // Returns the block of a node; nullptr if the node has no ranks. Takes logarithmic time in the
+  // number of blocks.
   const RankBlock* BlockOf(uint32_t node_index) const;
-  // Returns the block that contains this rank, or nullptr if there is no such rank. Logarithmic in
-  // the number of blocks.
+  // Returns the block that contains this rank; nullptr if there is no such rank. Takes logarithmic
+  // time in the number of blocks.
   const RankBlock* BlockOfRank(uint32_t rank) const;
 };
 
-// Numbers the ranks of `nodes`: all nodes with ranks, each once, in any order.
+// Numbers the ranks of `nodes`. Precondition: `nodes` has each node with ranks once, in any order.
 RankNumbering NumberRanks(std::vector<NodeSlots> nodes);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The variables that give a program its place in a Slurm step.
+// Lists the variables that give a program its place in a Slurm step.
 #pragma once
 
 #include <array>
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Variables of the agent's own step. They are removed from the ranks' environment, or ranks would
-// take the agent's place for theirs.
+// The variables of the agent's own step. They are removed from the ranks' environment, because
+// otherwise programs would use the agent's place as their own.
 inline constexpr std::array<std::string_view, 15> kSlurmStepVariables = {
     "SLURM_PROCID",         "SLURM_LOCALID",
     "SLURM_NODEID",         "SLURM_NTASKS",

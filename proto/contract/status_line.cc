@@ -13,7 +13,7 @@ constexpr char kMemorySource[] = "memory";
 constexpr char kDiskSource[] = "disk";
 
 // Reads one flat JSON object with string, number, true, false and null values. Nested values and
-// escapes in strings are not allowed in a status line and make Parse return nullopt.
+// escapes in strings are not allowed in a status line, so Parse returns nullopt for them.
 class FlatJson {
  public:
   explicit FlatJson(std::string_view text) : rest_(text) {}
@@ -34,7 +34,7 @@ class FlatJson {
     return true;
   }
 
-  // Reads a number, true, false or null as text.
+  // Removes a number, true, false or null and returns it as text in `out`.
   bool TakeScalar(std::string_view& out) {
     SkipSpace();
     const size_t end = rest_.find_first_of(",} \t");
@@ -77,8 +77,8 @@ bool ReadCount(std::string_view text, int64_t& out) {
   return status == std::errc() && end == text.data() + text.size() && out >= 0;
 }
 
-// Returns whether this is a result of an evaluation: any number with a plain name. The trainer
-// writes null for values that are not finite.
+// Returns whether this is a result of an evaluation: a number, or null, with a plain name. The
+// trainer writes null for values that are not finite.
 bool IsResult(std::string_view name, std::string_view value) {
   constexpr size_t kMaxNameBytes = 64;
   const auto is_plain = [](char c) {
@@ -97,7 +97,8 @@ std::string FormatDouble(double value, int digits = 9) {
   return text;
 }
 
-// Removes what a string of a status line cannot contain.
+// Returns `text` without characters that a string of a status line cannot contain, cut to 256
+// bytes.
 std::string PlainText(std::string text) {
   constexpr size_t kMaxBytes = 256;
   std::erase_if(text, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
@@ -118,7 +119,7 @@ std::optional<StatusLine::Event> ReadEvent(std::string_view name) {
   return std::nullopt;
 }
 
-// Reads a number of a status line into its field. Returns false if `value` is not a valid count.
+// Reads the value of a key into its field of `status`. Returns false if `value` is not valid.
 bool ReadField(std::string_view key, std::string_view value, StatusLine& status) {
   if (key == "total_steps") return ReadCount(value, status.total_steps);
   if (key == "loss_tolerated") {
@@ -213,7 +214,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
       if (key == "step") {
         if (!ReadCount(value, status.step)) return std::nullopt;
         has_step = true;
-      } else if (key == "rank") {  // field of kLost; other kinds may have a user field of this name
+      } else if (key == "rank") {  // field of kLost; other kinds may have a user's field of this
+                                   // name
         if (!ReadCount(value, rank.emplace())) rank.reset();
       } else if (!ReadField(key, value, status)) {
         return std::nullopt;

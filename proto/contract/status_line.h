@@ -34,31 +34,35 @@
 
 namespace dslaunch {
 
-// Lines of which a reader that lags needs only the newest.
+// The kinds of lines. Of each kind, a slow reader needs only the newest line.
 enum class StatusKind { kProgress, kEvaluation, kCopy };
 
-inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored entirely
+inline constexpr size_t kMaxStatusLineBytes = 4096;  // limit on a line; longer lines are ignored
 
-// Names and values in their original order; NaN for values that are not finite.
+// Names and values in their original order. Values that are not finite are NaN.
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
 struct StatusLine {
   enum class Event { kReady, kStep, kEval, kLost, kWait, kCopied, kRestored, kSave, kSaved };
   Event event = Event::kReady;
-  // kReady only: the rank declares that the other ranks continue if a signal ends it.
+  // kReady: true if the other ranks continue when a signal ends this rank.
   bool loss_tolerated = false;
-  int64_t step = 0;         // optimizer steps completed; kSave and kSaved: those in the checkpoint
-  int64_t total_steps = 0;  // 0: unknown
+  int64_t step = 0;         // number of completed optimizer steps; kSave and kSaved: the number in
+                            // the checkpoint
+  int64_t total_steps = 0;  // 0 if unknown
   std::optional<double> loss = {};
   std::optional<double> samples_per_s = {};  // over all ranks
   std::optional<double> tokens_per_s = {};   // over all ranks
-  std::optional<double> compute_s = {};      // this rank's own work in the step, without waiting
-  EvaluationResults results = {};            // kEval only
-  uint32_t lost_rank = 0;                    // kLost only
-  std::string exchange = {};                 // kWait only; without quotes, backslashes and controls
-  double waits_s = 0;                        // kWait only
-  bool from_memory = false;                  // kRestored only; false: from a disk
-  std::optional<int64_t> reached_step = {};  // kRestored only
+  std::optional<double> compute_s = {};      // time of this rank's own work in the step, without
+                                             // waiting
+  EvaluationResults results = {};            // kEval: the results
+  uint32_t lost_rank = 0;                    // kLost: the lost rank
+  std::string exchange = {};                 // kWait: the exchange, without quotes, backslashes and
+                                             // control characters
+  double waits_s = 0;                        // kWait: how long the rank has waited
+  bool from_memory = false;                  // kRestored: true from memory, false from a disk
+  std::optional<int64_t> reached_step = {};  // kRestored: the last step that an earlier attempt
+                                             // completed, if known
 
   StatusKind kind() const {
     return event == Event::kEval     ? StatusKind::kEvaluation
@@ -70,7 +74,7 @@ struct StatusLine {
   std::string Format() const;
 
   // Parses a line. Returns nullopt if it is malformed, has an unknown event or source, is too long,
-  // or has a negative step, rank or wait.
+  // or has a negative step, rank or waiting time.
   static std::optional<StatusLine> Parse(std::string_view line);
 };
 

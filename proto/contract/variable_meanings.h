@@ -1,14 +1,15 @@
-// The environment variables that dslaunch sets and reads, described for docs/reference.
+// Describes the environment variables that dslaunch sets and reads, for docs/reference.
 #pragma once
 
 namespace dslaunch {
 
 struct VariableMeaning {
   const char* name;
-  const char* meaning;  // without a full stop
+  const char* meaning;  // description without a full stop
 };
 
-// Set for every rank (WorkerEnv). A "default" does not override a value from the node or the user.
+// Variables that are set for every rank (WorkerEnv). A "default" does not override a value from the
+// node or the user.
 inline constexpr VariableMeaning kRankVariables[] = {
     {"RANK", "the rank, from 0"},
     {"WORLD_SIZE", "ranks of the job"},
@@ -70,7 +71,7 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"PWD", "the rank's folder"},
 };
 
-// Read by the front end.
+// Variables that the front end reads.
 inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"PET_*", "an option of torchrun, if neither the command line nor the launch file has it"},
     {"DS_ENV_FILE", "name of the file with variables for the ranks; default .deepspeed_env"},
@@ -113,7 +114,7 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"LESS", "options of less; default FRX"},
 };
 
-// Read by the front end and by agents, each for the devices of its own machine.
+// Variables that the front end and agents read, each for the devices of its own machine.
 inline constexpr VariableMeaning kDeviceVariables[] = {
     {"CUDA_VISIBLE_DEVICES", "the devices of the machine that dslaunch may use"},
     {"ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ZE_AFFINITY_MASK, ASCEND_RT_VISIBLE_DEVICES, "
@@ -124,7 +125,7 @@ inline constexpr VariableMeaning kDeviceVariables[] = {
      "if set: numbers of --include count the devices that the batch system gave"},
 };
 
-// Read by a node's agent, besides kDeviceVariables, PATH, HOME and XDG_STATE_HOME.
+// Variables that a node's agent reads, besides kDeviceVariables, PATH, HOME and XDG_STATE_HOME.
 inline constexpr VariableMeaning kNodeVariables[] = {
     {"PYTHON_EXEC", "the Python that runs scripts"},
     {"VIRTUAL_ENV", "without PYTHON_EXEC: the environment whose Python runs scripts"},
@@ -133,7 +134,7 @@ inline constexpr VariableMeaning kNodeVariables[] = {
      "--bind_cores_to_rank warns about it, because it binds threads to other cores"},
 };
 
-// Read by the trainer and by programs that use the SDK, besides the variables of every rank.
+// Variables that the trainer and programs with the SDK read, besides the variables of every rank.
 inline constexpr VariableMeaning kTrainerVariables[] = {
     {"DSLAUNCH_RECIPE", "the recipe as JSON; dslaunch sets it"},
     {"DSLAUNCH_STORE_FD",

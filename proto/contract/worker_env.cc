@@ -36,7 +36,7 @@ Result<int> ReadInt(const WorkerEnv::Getenv& getenv, const char* name, int min, 
   return value;
 }
 
-// Reads "A,B".
+// Parses two descriptors, "A,B". Fails unless both are at least 3.
 Result<std::pair<int, int>> ReadFds(const char* name, std::string_view text) {
   std::pair<int, int> fds;
   const char* const end = text.data() + text.size();
@@ -102,7 +102,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
   if (!flight_prefix.empty()) {
     env.emplace_back("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", flight_prefix);
     env.emplace_back("TORCH_FR_DUMP_TEMP_FILE", flight_prefix);
-    env.emplace_back("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", flight_prefix);  // PyTorch before 2.9
+    env.emplace_back("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", flight_prefix);  // name of the variable in
+                                                                         // PyTorch before 2.9
   }
   if (socket_ifname) {
     for (const std::string& name : ifname_variables) env.emplace_back(name, *socket_ifname);
@@ -143,7 +144,7 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   DSL_TRY_ASSIGN(env.rank, ReadInt(getenv, "RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_rank, ReadInt(getenv, "LOCAL_RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_world_size, ReadInt(getenv, "LOCAL_WORLD_SIZE", 1, env.world_size));
-  // Not every launcher sets it.
+  // These variables are optional, because not every launcher sets them.
   if (getenv(kNumNodesVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.num_nodes, ReadInt(getenv, kNumNodesVariable, 1, env.world_size));
   }

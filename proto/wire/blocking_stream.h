@@ -1,4 +1,4 @@
-// A bidirectional gRPC stream for a thread that blocks on it, always with a deadline.
+// Implements a bidirectional gRPC stream for a thread that blocks on it, always with a deadline.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,15 +12,15 @@
 
 namespace dslaunch {
 
-// `Reactor` is grpc::ClientBidiReactor or grpc::ServerBidiReactor. The object lives until both gRPC
-// and its user have released it. One thread uses it, and no longer after it has ended the call;
-// gRPC's threads only deliver events.
+// A stream that one thread reads and writes. `Reactor` is grpc::ClientBidiReactor or
+// grpc::ServerBidiReactor. The object lives until both gRPC and its user have released it. The
+// thread must not use the object after it has ended the call. Threads of gRPC only deliver events.
 template <class Reactor, class Incoming, class Outgoing>
 class BlockingStream
     : public Reactor,
       public std::enable_shared_from_this<BlockingStream<Reactor, Incoming, Outgoing>> {
  public:
-  // Returns the next message, or nullopt if the stream has ended or the deadline has passed.
+  // Returns the next message; nullopt if the stream has ended or the deadline has passed.
   std::optional<Incoming> Read(Deadline deadline) {
     std::optional<Incoming> message;
     {
@@ -32,7 +32,7 @@ class BlockingStream
       message.emplace(std::move(incoming_));
       incoming_.Clear();
     }
-    // Called without the mutex, because gRPC may call back before it returns.
+    // Called without the mutex, because gRPC may call back before StartRead() returns.
     this->StartRead(&incoming_);
     return message;
   }
@@ -41,13 +41,14 @@ class BlockingStream
     const MutexLock lock(mutex_);
     return has_message_;
   }
-  // Returns whether writing is no longer possible. Messages may still be left to read.
+  // Returns whether writing is no longer possible. Messages may still be available to read.
   bool HasEnded() const {
     const MutexLock lock(mutex_);
     return has_ended_;
   }
 
-  // Returns false if the stream has ended or does not accept the message before the deadline.
+  // Sends a message. Returns false if the stream has ended, or if it does not accept the message
+  // before the deadline.
   bool Write(Outgoing message, Deadline deadline) {
     {
       const MutexLock lock(mutex_);
@@ -58,8 +59,8 @@ class BlockingStream
     this->StartWrite(&outgoing_);
     return true;
   }
-  // Waits until everything written has been sent. Returns false if the stream ends or the deadline
-  // passes.
+  // Waits until all written messages have been sent. Returns false if the stream ends or the
+  // deadline passes.
   bool Flush(Deadline deadline) {
     const MutexLock lock(mutex_);
     return AwaitWritten(deadline);
@@ -88,7 +89,7 @@ class BlockingStream
     has_ended_ = true;
     changed_.NotifyAll();
   }
-  // Handles gRPC's last callback.
+  // Releases gRPC's reference to the object. Call this in gRPC's last callback.
   void SetDone() {
     const auto self = std::move(self_);
     const MutexLock lock(mutex_);
@@ -103,7 +104,7 @@ class BlockingStream
     return !is_writing_ && !has_ended_;
   }
 
-  std::shared_ptr<BlockingStream> self_;  // keeps the object alive until gRPC is done
+  std::shared_ptr<BlockingStream> self_;  // keeps the object alive until gRPC's last callback
   mutable Mutex mutex_;
   CondVar changed_;
   Incoming incoming_;

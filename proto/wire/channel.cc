@@ -13,20 +13,20 @@ namespace {
 
 constexpr int kMaxMessageBytes = 16 << 20;
 
-// How often to ping an idle node on its control connection, because TCP alone does not detect its
-// silence. The front end's silence is detected by its lease (NodeAgent::Renew).
+// The interval of pings to an idle node on its control connection, because TCP alone does not
+// detect its silence. The front end's silence is detected by its lease (NodeAgent::Renew).
 constexpr int kPingEveryMs = 10'000;
 
-// Flow-control windows per call, towards a front end and towards a node. Otherwise gRPC would
-// estimate the bandwidth by a ping for each burst of data, which doubles the messages at the start
-// and end of a job.
+// The flow-control windows of a call, towards a front end and towards a node. Without them, gRPC
+// would estimate the bandwidth by a ping for each burst of data, which doubles the messages at the
+// start and end of a job.
 constexpr int kFrontEndWindowBytes = 256 << 10;
 constexpr int kNodeWindowBytes = 4 << 20;
 
-// Makes the descriptor non-blocking; gRPC hangs otherwise.
+// Makes the descriptor non-blocking, because gRPC hangs otherwise.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// Keeps gRPC initialized until the process exits. Otherwise it shuts down with its last channel,
+// Keeps gRPC initialized until the process exits. Otherwise gRPC shuts down with its last channel,
 // and sometimes waits ten seconds for one of its threads.
 void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
@@ -38,7 +38,8 @@ grpc::ChannelArguments CommonChannelArguments() {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kFrontEndWindowBytes);
-  // Unused features take memory for each channel and call.
+  // These features are disabled, because they take memory for each channel and call and are not
+  // used.
   arguments.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

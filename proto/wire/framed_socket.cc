@@ -98,8 +98,8 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
         return asio::post(socket_.get_executor(),
                           [self = shared_from_this()] { self->AwaitRoom(); });
       } else if (errno != EINTR) {
-        // The peer has closed the socket, but its last messages are still to be read; the end of
-        // file after them closes this end.
+        // The peer has closed the socket, but its last messages must still be read. The end of file
+        // after them closes this end.
         write_failed_ = true;
         written_ = queue_.size();
       }
@@ -108,8 +108,8 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     written_ = 0;
   }
 
-  // Drops written bytes even if the queue never becomes empty. Each byte is moved at most once on
-  // average.
+  // Removes written bytes from the queue even if it never becomes empty. Each byte is moved at most
+  // once on average.
   void DropWritten() DSL_REQUIRES(mutex_) {
     if (written_ <= queue_.size() / 2) return;
     queue_.erase(0, written_);
@@ -167,14 +167,15 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   OnClosed on_closed_;
   std::array<char, kReadBytes> chunk_;
   std::string partial_;  // received beginning of the next message
-  // Written only by the loop's thread, with mutex_ held, so that thread reads it without the mutex.
+  // Written only by the loop's thread while it holds mutex_, so that thread may read it without
+  // mutex_.
   bool closed_ = false;
 
   mutable Mutex mutex_;
-  // Bytes to write; the first `written_` of them are written already.
+  // The bytes to write. The first `written_` of them have been written.
   std::string queue_ DSL_GUARDED_BY(mutex_);
   size_t written_ DSL_GUARDED_BY(mutex_) = 0;
-  // Write() runs again when the socket accepts more.
+  // True if Write() runs again when the socket accepts more bytes.
   bool awaits_room_ DSL_GUARDED_BY(mutex_) = false;
   bool close_posted_ DSL_GUARDED_BY(mutex_) = false;
   bool write_failed_ DSL_GUARDED_BY(mutex_) = false;

@@ -1,4 +1,5 @@
-// Protobuf messages over a stream socket: a 4-byte little-endian length, then the bytes.
+// Sends Protobuf messages over a stream socket, each as a 4-byte little-endian length and the
+// bytes.
 #pragma once
 
 #include <google/protobuf/message_lite.h>
@@ -14,34 +15,36 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;  // a longer message is a protocol error
+inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;  // limit on a message; a longer one is a
+                                                            // protocol error
 inline constexpr size_t kMaxQueuedBytes =
-    size_t{64} << 20;  // a peer whose queue is longer than this is closed
+    size_t{64} << 20;  // limit on the queue for a peer; the socket is closed beyond it
 
 // One end of a connected SOCK_STREAM socket on an io_context that a single thread runs. That thread
 // calls all members except Send(). The object may be destroyed inside its own callbacks.
 class FramedSocket {
  public:
-  // Receives the bytes of one message, valid during the call.
+  // Receives the bytes of one message, which are valid during the call.
   using OnMessage = std::function<void(std::string_view)>;
-  // Called once, never from inside Send() or the constructor; no message follows. `reason` is for
-  // people.
+  // Called once, after the last message, and never inside Send() or the constructor. `reason` is a
+  // text for users.
   using OnClosed = std::function<void(const std::string& reason)>;
 
-  // `max_frame_bytes` limits incoming messages.
+  // `max_frame_bytes` limits the size of incoming messages.
   FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed,
                size_t max_frame_bytes = kMaxFrameBytes);
-  // Closes the socket; no callback runs afterwards.
+  // Closes the socket. No callback runs afterwards.
   ~FramedSocket();
   FramedSocket(const FramedSocket&) = delete;
   FramedSocket& operator=(const FramedSocket&) = delete;
 
-  // Sends a message: writes at once what the socket accepts, even while the io_context is blocked,
-  // and queues the rest. Returns false if the socket is closed, the message exceeds kMaxFrameBytes,
-  // or the queue exceeds kMaxQueuedBytes; the last two close it. Thread-safe.
+  // Sends a message: immediately writes the bytes that the socket accepts, even while the
+  // io_context is blocked, and queues the rest. Returns false if the socket is closed, the message
+  // exceeds kMaxFrameBytes, or the queue exceeds kMaxQueuedBytes; the socket is closed in the last
+  // two cases. Thread-safe.
   bool Send(const google::protobuf::MessageLite& message);
 
-  // Returns the number of bytes not yet written.
+  // Returns the number of bytes that have not been written yet.
   size_t queued_bytes() const;
 
  private:

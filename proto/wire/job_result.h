@@ -1,4 +1,4 @@
-// The end of a job: result.json in a node's job folder.
+// Reads and writes result.json, the result of a job in its folder on a node.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,22 @@
 
 namespace dslaunch {
 
-// Returns the result that this node records. `outcome` is the first cause that reached it; the
-// rendezvous' final cause replaces it. Success requires that all ranks succeeded *and* every node
-// confirmed its teardown. The exit code is 85 if every rank saved and stopped on request. Pure.
+// Returns the result that this node records. `outcome` is the first cause that reached this node;
+// the final cause of the rendezvous replaces it. The job succeeds only if all ranks succeeded *and*
+// every node confirmed its teardown. The exit code is 85 if every rank saved and stopped on
+// request. Pure.
 pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
                             const pb::NodeDone& done);
 
-// Returns whether every rank saved and stopped because it was asked to, which is not a failure.
+// Returns whether every rank saved a checkpoint and stopped on request, which is not a failure.
 bool SavedOnRequest(const pb::JobResult& result);
 
-// Writes FOLDER/result.json (0600) and syncs it to disk before renaming it into place.
+// Writes FOLDER/result.json (mode 0600). Syncs the file to the disk before it is renamed into
+// place.
 Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& result);
 
-// Returns nullopt if the file is missing, invalid, or not owned by this user.
+// Returns the result in FOLDER/result.json; nullopt if the file is missing, invalid, or not owned
+// by this user.
 std::optional<pb::JobResult> ReadJobResult(const std::string& folder);
 
 }  // namespace dslaunch

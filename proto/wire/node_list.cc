@@ -11,7 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kMostNumberDigits = 18;  // surely fits in 64 bits, with any count added
+constexpr uint32_t kMostNumberDigits = 18;  // limit, so that the number fits into 64 bits after any
+                                            // count is added
 constexpr uint64_t kEndOfNumbers = 1'000'000'000'000'000'000;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -22,7 +23,8 @@ struct Split {
   uint64_t number = 0;
 };
 
-// Splits `name` at the number that begins at or contains position `at`.
+// Splits `name` at the number that begins at or contains position `at`. Returns nullopt if there is
+// none, or if it has too many digits.
 std::optional<Split> SplitAt(std::string_view name, size_t at) {
   Split split{at, at};
   while (split.begin > 0 && IsDigit(name[split.begin - 1])) --split.begin;
@@ -37,7 +39,8 @@ uint32_t Clamped(uint64_t sum) {
   return static_cast<uint32_t>(std::min<uint64_t>(sum, UINT32_MAX));
 }
 
-// Removes and returns the next text; nullopt if it is not ended by a zero byte.
+// Removes the next text from `texts` and returns it; nullopt if it is not terminated by a zero
+// byte.
 std::optional<std::string> TakeText(std::string_view& texts) {
   const size_t end = texts.find('\0');
   if (end == std::string_view::npos) return std::nullopt;
@@ -58,8 +61,8 @@ std::string NodeTable::Run::NameOf(uint32_t place) const {
   return name + text + after;
 }
 
-// Appends the name to the run if it is the next one. The first two names of a run decide which
-// number counts.
+// Appends the name to the run if it is the next name, else returns false. The first two names of a
+// run determine which number is counted.
 bool NodeTable::AppendName(const std::string& name, Run& run) {
   if (run.digits > 0) {
     if (run.NameOf(run.count) != name) return false;

@@ -1,5 +1,5 @@
-// The nodes of a job on the wire. Each node gets the whole list, so nodes whose names differ only
-// in a number are compressed into one run.
+// Encodes the nodes of a job for messages. Each node gets the whole list, so nodes whose names
+// differ only in a number are compressed into one run.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +12,32 @@
 
 namespace dslaunch {
 
-// A list of nodes in hostfile order; a node's index is its position. Copying costs time
+// A list of nodes in hostfile order. A node's index is its position in the list. Copying takes time
 // proportional to the number of runs.
 class NodeTable {
  public:
   NodeTable() = default;
-  // Fails with kInternal for lists that PackNodes does not produce, and for more than
-  // kMaxNodesInSet nodes.
+  // Decodes a list. Fails with kInternal for lists that PackNodes does not produce, and for more
+  // than kMaxNodesInSet nodes.
   static Result<NodeTable> Read(const pb::NodeList& list);
 
   uint32_t size() const { return size_; }
-  // Precondition: `index` < size().
+  // Returns a node. Precondition: `index` < size().
   pb::Node At(uint32_t index) const;
   uint32_t SlotsOf(uint32_t index) const { return RunOf(index).slots; }
-  // The number of slots of all nodes, and of those that are not spares; at most UINT32_MAX.
+  // Return the number of slots of all nodes, and of all nodes that are not spares; at most
+  // UINT32_MAX.
   uint32_t num_slots() const { return num_slots_; }
   uint32_t num_regular_slots() const { return num_regular_slots_; }
   std::vector<pb::Node> All() const;
 
  private:
   struct Run {
-    uint32_t first = 0;  // index
+    uint32_t first = 0;  // index of the run's first node
     uint32_t count = 0;
-    std::string before = {};  // text before the number
+    std::string before = {};  // text of the name before the number
     uint64_t number = 0;
-    uint32_t digits = 0;  // 0: the name has no number
+    uint32_t digits = 0;  // minimum number of digits; 0 if the name has no number
     std::string after = {};
     uint32_t slots = 0;
     bool spare = false;
@@ -55,7 +56,7 @@ class NodeTable {
   uint32_t num_regular_slots_ = 0;
 };
 
-// Precondition: no name contains a zero byte.
+// Encodes the list. Precondition: no name contains a zero byte.
 pb::NodeList PackNodes(const std::vector<pb::Node>& nodes);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Sets of node indexes on the wire.
+// Encodes sets of node indices for messages.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-// Limit of a job's nodes. Larger indexes from a peer are ignored.
+// The maximum number of a job's nodes. Larger indices from a peer are ignored.
 inline constexpr uint32_t kMaxNodesInSet = 1u << 20;
 
-// Precondition: `indexes` is ascending without duplicates.
+// Encodes a set of indices. Precondition: `indexes` is ascending without duplicates.
 inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
   pb::NodeSet set;
   for (size_t i = 0; i < indexes.size(); ++i) {
@@ -27,7 +27,8 @@ inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
   return set;
 }
 
-// Returns the indexes in `set` that are below `num_nodes`, the number of nodes of the job.
+// Returns the indices in `set` that are below `num_nodes`, the number of nodes of the job, in
+// ascending order.
 inline std::vector<uint32_t> IndexesOf(const pb::NodeSet& set, size_t num_nodes = kMaxNodesInSet) {
   const auto end = static_cast<uint32_t>(std::min<size_t>(num_nodes, kMaxNodesInSet));
   std::vector<uint32_t> indexes;

@@ -1,4 +1,4 @@
-// Counts the calls in progress on one connection.
+// Counts the calls in progress on a connection.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// gRPC must not drop the last reference to a channel on one of its own threads, such as one that
-// ends a call. So the owner of a channel waits here for its calls before it releases the channel.
+// Lets the owner of a channel wait for its calls before it releases the channel. gRPC must not drop
+// the last reference to a channel on one of its own threads, such as a thread that ends a call.
 // Thread-safe.
 class OpenCalls {
  public:
-  // Begins a call, which is in progress until the last copy of the returned value is destroyed.
+  // Begins a call. The call is in progress until the last copy of the returned value is destroyed.
   std::shared_ptr<const void> Begin() {
     const MutexLock lock(state_->mutex);
     ++state_->count;
@@ -23,7 +23,7 @@ class OpenCalls {
     });
   }
 
-  // Waits until no call is in progress. Returns false at the deadline.
+  // Waits until no call is in progress. Returns false if the deadline passes first.
   bool AwaitNone(Deadline deadline) {
     State& state = *state_;
     const MutexLock lock(state.mutex);

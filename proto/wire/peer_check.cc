@@ -20,7 +20,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-constexpr std::string_view kMark = "...";  // replaces the part that was cut
+constexpr std::string_view kMark = "...";  // replaces the part of a text that was cut
 constexpr size_t kMaxAddressBytes = 128;
 constexpr uint32_t kMaxPort = 65'535;
 constexpr int kMaxSignal = 64;
@@ -31,9 +31,9 @@ constexpr uint32_t kMaxDelayMs = 24 * 3'600 * 1'000;
 
 // --- Texts ---
 
-// A message of at most this many bytes contains neither a text nor a list above the limit (an entry
-// takes two bytes). This spares most messages the reflection, before whose first use Protobuf
-// builds its descriptors.
+// The size of a message up to which it cannot contain a text or a list above the limit (an entry
+// takes at least two bytes). Most messages are that small and need no reflection, before whose
+// first use Protobuf builds its descriptors.
 constexpr size_t kNothingToCutBytes = std::min(kMaxPeerTextBytes, kMaxLastLinesBytes);
 static_assert(kNothingToCutBytes < size_t{2} * kMaxPeerEntries);
 
@@ -42,7 +42,7 @@ size_t TextLimit(const FieldDescriptor& field) {
   return field.name() == "last_lines" ? kMaxLastLinesBytes : kMaxPeerTextBytes;
 }
 
-// Keeps the beginning of the text, up to a whole UTF-8 character.
+// Keeps the beginning of the text, up to the end of a whole UTF-8 character, and appends kMark.
 void CutEnd(std::string& text, size_t max_bytes) {
   size_t end = max_bytes - kMark.size();
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
@@ -84,7 +84,7 @@ void CutField(Message& message, const FieldDescriptor& field) {
 
 // --- Numbers ---
 
-// Collects checks; the first violation is reported.
+// Collects the results of checks. The first violation is reported.
 class Rules {
  public:
   void InRange(std::string_view what, int64_t value, int64_t low, int64_t high) {
@@ -118,7 +118,8 @@ class Rules {
   Result<void> result_;
 };
 
-// Returns whether the text has only characters of numeric addresses, host names and interfaces.
+// Returns whether the text has only characters of numeric addresses, host names and interface
+// names.
 bool IsAddress(std::string_view text) {
   return text.size() <= kMaxAddressBytes && std::ranges::all_of(text, [](unsigned char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -126,7 +127,7 @@ bool IsAddress(std::string_view text) {
          });
 }
 
-// Returns whether the text is "address:port".
+// Returns whether the text has the form "address:port".
 bool IsEndpoint(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (!IsAddress(text) || colon == std::string_view::npos || colon == 0) return false;
@@ -277,7 +278,7 @@ Result<void> CheckFailoverReply(pb::FailoverReply& reply) {
   return rules.result();
 }
 
-// Ranks and devices must ascend, so that none is sent twice.
+// Ranks and devices must be in ascending order, so that none is sent twice.
 void CheckSample(Rules& rules, const pb::NodeSample& sample, const PeerLimits& limits) {
   rules.AtMost("attempt", sample.attempt(), limits.attempts);
   rules.AtMost("number of ranks", static_cast<uint64_t>(sample.ranks_size()), limits.slots);

@@ -1,9 +1,9 @@
-// Checks the messages of other processes of a job before anything else uses them: from agents to
-// the front end and to the rendezvous, and from the rendezvous to agents. Pure.
+// Checks messages of other processes of a job before they are used: from agents to the front end
+// and to the rendezvous, and from the rendezvous to agents. Pure.
 //
-// Texts are cut to their limit, ending with "...". A number, address or count that no agent sends
-// is an error. Its message is one sentence that names the field and follows "its agent sent" or "it
-// sent". The caller stops trusting such a peer.
+// Texts are cut to their limits and then end with "...". A number, address or count that no agent
+// sends is an error. The error message is one sentence that names the field; it follows "its agent
+// sent" or "it sent". The caller must stop trusting such a peer.
 #pragma once
 
 #include <cstddef>
@@ -17,27 +17,27 @@
 
 namespace dslaunch {
 
-inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // ranks of a job
+inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // limit on the number of ranks of a job
 inline constexpr uint64_t kMaxAttempts = 1u << 30;
 inline constexpr uint64_t kMaxTerms = 1u << 30;
 
-// Bytes of a text, except for the next two kinds.
+// The maximum bytes of a text, except for the next two kinds.
 inline constexpr size_t kMaxPeerTextBytes = 8 << 10;
-// Bytes of the last lines of a rank, of which the end is kept.
+// The maximum bytes of the last lines of a rank. The end of longer texts is kept.
 inline constexpr size_t kMaxLastLinesBytes = 64 << 10;
 
-// Entries of a list of texts or messages; the rest is dropped.
+// The maximum entries of a list of texts or messages. Further entries are dropped.
 inline constexpr int kMaxPeerEntries = 10'000;
 
-// Limits of the job as known to this side.
+// The limits of the job as known to this side.
 struct PeerLimits {
   uint32_t nodes = kMaxNodesInSet;
   uint32_t ranks = kMaxJobRanks;  // number of slots of the job
-  uint32_t slots = kMaxJobRanks;  // slots of the sending node
+  uint32_t slots = kMaxJobRanks;  // number of slots of the sending node
   uint64_t attempts = kMaxAttempts;
 };
 
-// Messages from agents to the front end.
+// Check messages from agents to the front end.
 Result<void> CheckPrepareReply(pb::PrepareReply& reply);
 Result<void> CheckCopyOutput(pb::CopyOutput& output);
 Result<void> CheckFailoverReply(pb::FailoverReply& reply);
@@ -45,11 +45,11 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits);
 Result<void> CheckJobSight(pb::JobSight& sight);
 Result<void> CheckStacksReply(pb::StacksReply& reply, const PeerLimits& limits);
 
-// Messages between agents and the rendezvous, in both directions.
+// Check messages between agents and the rendezvous, in both directions.
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits);
 Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLimits& limits);
 
-// Messages between agents that elect another rendezvous.
+// Check messages between agents that elect another rendezvous.
 Result<void> CheckVote(pb::Vote& vote, const PeerLimits& limits);
 Result<void> CheckVoteAnswer(pb::VoteAnswer& answer);
 
