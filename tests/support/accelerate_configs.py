@@ -1,4 +1,5 @@
-"""Configurations of accelerate, by name: rewritten from accelerate's and TRL's examples, with the same keys."""
+"""Contains configurations of accelerate, by name. They are rewritten from accelerate's and TRL's examples, with the
+same keys."""
 
 _HEAD = "compute_environment: LOCAL_MACHINE\ndebug: false\nmachine_rank: 0\nmain_training_function: main\nrdzv_backend: static\n"
 _TAIL = "same_network: true\ntpu_env: []\ntpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n"

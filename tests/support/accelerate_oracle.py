@@ -1,10 +1,10 @@
-"""Run by accelerate's Python: records what ranks get under `accelerate launch`, and what dslaunch's module changes.
+"""Records the environment of ranks under `accelerate launch`, and the changes that dslaunch's module makes to it.
 
-    python3 accelerate_oracle.py MODULE_FOLDER OUT     runs each CONFIG.yaml of this folder: 2 ranks, 1 machine
+  python3 accelerate_oracle.py MODULE_FOLDER OUT     runs each CONFIG.yaml of this folder: 2 ranks, 1 machine
 
-Writes OUT/NAME.launched.RANK.json, the environment of each rank of `accelerate launch`, and OUT/NAME.changes.json, what
-python/dslaunch/accelerate_env.py changes in this process's environment. accelerate is imported once, and each
-configuration runs in a fork.
+Run it with a Python that has accelerate. It writes OUT/NAME.launched.RANK.json, the environment of each rank of
+`accelerate launch`, and OUT/NAME.changes.json, the changes that python/dslaunch/accelerate_env.py makes to this
+process's environment. accelerate is imported once, and each configuration runs in a fork.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Strings that shells, text codecs and parsers tend to change in transit."""
+"""Generates strings that shells, text codecs and parsers tend to change in transit."""
 
 FIXED = [b"", b" ", b"  two  words ", b"'single'", b'"double"', b"it's", b"\\", b"a\\nb", b"$HOME", b"${HOME}", b"$(id)",
          b"$(x)", b"`id`", b"64(x2)", b"a;b", b"a&&b|c>d<e", b"*", b"?[a-z]", b"~", b"#x", b"!", b"%h%n%%", b"{a,b}",
@@ -11,7 +11,7 @@ def awkward_strings(chance, count):
     def one():
         if chance.random() < 0.4:
             return chance.choice(FIXED)
-        # Sometimes longer than one packet or pipe.
+        # Some strings are longer than one network packet or the buffer of a pipe.
         length = chance.choice([1, 2, 7, 40, 300]) if chance.random() < 0.95 else 70000
         return bytes(chance.randrange(1, 256) for _ in range(length))
     return [one() for _ in range(count)]

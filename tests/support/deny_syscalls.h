@@ -1,4 +1,4 @@
-// A seccomp filter that denies system calls in a process, as a container's profile does.
+// Installs a seccomp filter that denies system calls in a process, as a container's profile does.
 #pragma once
 
 #include <linux/filter.h>
@@ -14,8 +14,8 @@
 
 namespace dslaunch {
 
-// Makes these calls fail with `error_number` from now on, in this process and its children. Returns
-// false if the kernel does not allow filters.
+// Makes the system calls `numbers` fail with `error_number` from now on, in this process and its
+// children. Returns false if the kernel does not allow filters.
 inline bool DenySyscalls(const std::vector<int>& numbers, int error_number) {
   std::vector<sock_filter> filter = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -30,7 +30,8 @@ inline bool DenySyscalls(const std::vector<int>& numbers, int error_number) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Returns whether `holds` is true in a child process in which these calls fail.
+// Returns whether `holds` returns true in a child process in which the system calls `numbers` fail
+// with `error_number`; false also if the child cannot be started or filtered.
 inline bool HoldsWithout(const std::vector<int>& numbers, int error_number,
                          const std::function<bool()>& holds) {
   const pid_t child = fork();

@@ -1,6 +1,6 @@
-// Plays the other ranks of a group: each has the same data and makes the same calls as this rank.
-// So sums are this rank's values times the number of ranks, and a message received from another
-// rank is the one that this rank sent it. Nothing leaves the process.
+// Simulates the other ranks of a group: each has the same data and makes the same calls as this
+// rank. So sums are this rank's values times the number of ranks, and a message received from
+// another rank is the message that this rank sent to that rank. No data leaves the process.
 #pragma once
 
 #include <map>
@@ -35,7 +35,7 @@ class EchoBackend : public c10d::Backend {
   void shutdown() override {}
 
  private:
-  // By peer and tag; not yet received back.
+  // messages not yet received back, by peer and tag
   std::map<std::pair<int, int>, std::vector<at::Tensor>> sent_;
   int64_t sent_bytes_ = 0;
 };

@@ -18,7 +18,7 @@
 
 namespace {
 
-// Echoes until `in` ends or `out` accepts no more.
+// Copies `in` to `out` until `in` ends or `out` accepts no more.
 void Echo(int in, int out) {
   std::string bytes(64 * 1024, '\0');
   while (true) {
@@ -32,7 +32,7 @@ void Echo(int in, int out) {
   }
 }
 
-// Echoes in the frames of a resumable stream; this one is never resumed.
+// Echoes in the frames of a resumable stream. The stream is never resumed.
 int EchoResumable() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 1;
@@ -83,8 +83,8 @@ int main(int argc, char** argv) {
     char bytes[3] = "";
     if (::write(1, "out", 3) != 3) return 1;
     ::shutdown(1, SHUT_WR);  // if sshd passed a socket
-    ::close(1);              // if sshd passed a pipe
-    ::close(2);              // because sshd waits for this descriptor too
+    ::close(1);              // if sshd passed a pipe instead
+    ::close(2);              // because sshd also waits until stderr is closed
     return ::read(0, bytes, sizeof bytes) == 2 && std::string(bytes) == "in" &&
                    ::read(0, bytes, 1) == 0
                ? 5

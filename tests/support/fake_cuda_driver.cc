@@ -1,5 +1,5 @@
-// Stands in for libcuda.so.1: reports FAKE_CUDA_DEVICES devices (2 by default), or fewer if
-// CUDA_VISIBLE_DEVICES shows fewer; or fails at start with the error FAKE_CUDA_ERROR.
+// Stands in for libcuda.so.1. Reports FAKE_CUDA_DEVICES devices (2 by default), or fewer if
+// CUDA_VISIBLE_DEVICES hides some. If FAKE_CUDA_ERROR is set, initialization fails with that error.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// An agent for ranks that are threads of a test: connects them to each other within this process
-// (proto/contract/rank_link.h).
+// Implements an agent for ranks that are threads of a test: connects them to each other within this
+// process (proto/contract/rank_link.h).
 #pragma once
 
 #include <poll.h>
@@ -36,7 +36,7 @@ class FakeRankAgent {
     thread_.join();
   }
 
-  // Returns the socket of a rank. Precondition: called once per rank.
+  // Returns the socket of `rank`. Precondition: called at most once per rank.
   UniqueFd Take(size_t rank) { return std::move(ranks_.at(rank)); }
 
  private:
@@ -55,7 +55,7 @@ class FakeRankAgent {
     }
   }
 
-  // Returns false if the rank has closed its socket.
+  // Answers one message of `rank`. Returns false if the rank has closed its socket.
   bool Serve(uint32_t rank) {
     std::string bytes(kRankLinkMessageBytes, '\0');
     UniqueFd none;
@@ -86,11 +86,11 @@ class FakeRankAgent {
     return SendWithFd(agents_[rank].get(), link, pair.ours.get());
   }
 
-  // Used by the thread only.
+  // These three members are used only by thread_.
   std::vector<UniqueFd> agents_;  // the agent's ends of the ranks' sockets
   std::set<uint32_t> welcomed_;
   std::map<uint32_t, std::vector<std::pair<std::string, UniqueFd>>>
-      waiting_;  // waiting connections by rank
+      waiting_;  // connections to ranks that have not sent their hello yet, by rank
   std::vector<UniqueFd> ranks_;
   Mutex mutex_;
   bool stop_ DSL_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,6 @@
-// A worker that does what its command line requests: tests launch it instead of a training program.
-// It reads its rank and node from RANK and GROUP_RANK. Order: grandchild, pid file, printing,
-// status steps, wait, end.
+// A worker for tests, which launch it instead of a training program. It does what its command line
+// requests, always in this order: grandchild, pid file, printing, status steps, wait, end. It reads
+// its rank and node from RANK and GROUP_RANK.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -131,7 +131,8 @@ void SleepMs(long ms) {
   }
 }
 
-// Renames a complete file into place, so a test that sees it can read it.
+// Writes the pid file under another name and renames it, so that a test never reads an incomplete
+// file.
 void WritePid(const std::string& dir, const std::string& name) {
   if (dir.empty()) return;
   const std::string path = dir + "/" + name + "_" + Env("RANK", "0") + ".pid";
@@ -164,7 +165,7 @@ void Print(const Options& options) {
   std::fflush(stdout);
 }
 
-// Returns once the grandchild is in its own session and, if requested, ignores SIGTERM.
+// Starts a grandchild and returns once it is in its own session and, if requested, ignores SIGTERM.
 void SpawnGrandchild(const Options& options) {
   int ready[2];
   if (pipe(ready) != 0) return;

@@ -1,14 +1,14 @@
-// Preloaded (LD_PRELOAD) into a process: counts its calls that change files below one folder, and
-// at one of them kills the process or makes the disk fail. Calls inside the C library (stdio's) are
-// not counted; checkpoints are written without stdio.
+// Preloaded (LD_PRELOAD) into a process: counts the calls that change files below one folder, and
+// at the chosen call kills the process or simulates a disk failure. Calls inside the C library (by
+// stdio) are not counted; checkpoints are written without stdio.
 //   FILE_FAULTS_FOLDER  the folder, an absolute path without symbolic links
 //   FILE_FAULTS_TRACE   a file that gets a line for each completed call, in order over all
 //                       processes that share it: {"rank", "number", "call", "path", "to", "result"}
-//   FILE_FAULTS_AT      the number of the call that fails, from 1; 0: none
+//   FILE_FAULTS_AT      the number of the call that fails, from 1; 0 if no call fails
 //   FILE_FAULTS_KIND    before | after: SIGKILL before or after the call; half: SIGKILL when
-//                       half of a write is written; ENOSPC | EIO: the call and every later one
-//                       fail, but a full disk still removes files. A disk fills up within a write:
-//                       half of its bytes are still written.
+//                       half of a write is written; ENOSPC | EIO: the call and every later call
+//                       fail. A full disk (ENOSPC) still writes half of the bytes of the first
+//                       failing write and still removes files.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -72,7 +72,8 @@ Plan& ThePlan() {
   return plan;
 }
 
-// A process that start_once.cc forks has its own variables.
+// start_once.cc forks processes that have their own variables, so the plan is read again after a
+// fork.
 __attribute__((constructor)) void FollowForks() {
   pthread_atfork(nullptr, nullptr, [] {
     calls = 0;
@@ -102,7 +103,7 @@ bool Removes(const char* call) {
   return std::strcmp(call, "unlink") == 0 || std::strcmp(call, "rmdir") == 0;
 }
 
-// Counts the call and runs it as planned. run() makes the real call, half() writes half of the
+// Counts the call and runs it as planned. `run` makes the real call; `half` writes half of the
 // bytes.
 template <class Run, class Half>
 long Faulty(const char* call, const std::string& path, const std::string& to, Run run, Half half) {

@@ -1,4 +1,4 @@
-// A libdslaunch_cuda.so of a different build.
+// Stands in for a libdslaunch_cuda.so from a different build.
 namespace {
 struct Symbol {
   const char* stamp;

@@ -1,5 +1,5 @@
-"""Ports for the servers of tests, below the range that the kernel uses for connections. So a port is still free when
-its server begins to listen."""
+"""Reserves ports for the servers of tests. The ports are below the range that the kernel uses for connections, so
+that a port is still free when its server begins to listen."""
 
 import random
 import socket
@@ -10,7 +10,7 @@ def held_port():
     for port in random.sample(range(12000, 30000), 100):
         holder = socket.socket()
         try:
-            holder.bind(("127.0.0.1", port))  # without SO_REUSEADDR, so it fails if another test reserves the port
+            holder.bind(("127.0.0.1", port))  # without SO_REUSEADDR, so that bind() fails if another test reserves the port
         except OSError:
             holder.close()
             continue

@@ -1,7 +1,8 @@
 // Stands in for the dslaunch-agent of a compromised node: sends the hello line, accepts any job,
-// and then sends invalid reports. HOSTILE_AGENT in the environment selects them: "failure-0" and
-// "failure-256" (a failed rank with that exit code), "prepare-0" (a failure to prepare with exit
-// code 0), "success" (of ranks that it never started), "notices" and "events" (8 GB of them).
+// and then sends invalid reports. HOSTILE_AGENT in the environment selects the reports: "failure-0"
+// and "failure-256" (a failed rank with that exit code), "prepare-0" (a failure to prepare with
+// exit code 0), "success" (success of ranks that were never started), "notices" and "events" (8 GB
+// of notices or events).
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-"""Tests with dslaunch on the front test host and its nodes behind real sshds."""
+"""Base of the tests that run dslaunch on the front test host, with its nodes behind real sshds."""
 
 import os
 import subprocess
@@ -9,14 +9,16 @@ from launcher_case import main as launcher_main
 from test_hosts import STATE, TestHosts, wait_until, why_not
 
 ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
-AGENT = BUILD / "bin" / "dslaunch-agent"  # agent of hosts that need no copy of it
+AGENT = BUILD / "bin" / "dslaunch-agent"  # agent of hosts that need no copy of the agent
 
-# An ordinary user: nothing may require root's privileges (cgroups, reading other users' processes).
+# Runs jobs as an ordinary user, because nothing may require root's privileges (cgroups, reading other users'
+# processes).
 AS_USER = {"user": "tester", "binds": {f"{STATE}/bin": BUILD / "bin"}}
 
 
 class HostsCase(LauncherCase):
-    """The hosts run for a whole class, from their first use on; a test that breaks them uses `fresh_hosts`."""
+    """Base of tests on test hosts. The hosts start at their first use and run until the class ends. A test that
+    breaks hosts must use `fresh_hosts`."""
 
     host_options = {}
 
@@ -38,7 +40,7 @@ class HostsCase(LauncherCase):
         return cls._shared_hosts
 
     def fresh_hosts(self, **options):
-        """Starts hosts for this test only, which it may break. Their nodes have the agent."""
+        """Starts hosts for this test only, so the test may break them. Their nodes have the agent."""
         self._fresh_hosts = TestHosts(**{"count": 2, "agent": AGENT, **options}).__enter__()
         self.addCleanup(self._fresh_hosts.close)
         return self._fresh_hosts
@@ -68,7 +70,7 @@ class HostsCase(LauncherCase):
         return ["--hostfile", self.hosts.hostfile(slots=2, text=text), "--num_nodes", "2", "--num_gpus", "2"]
 
     def supervisor_and_agent(self, node):
-        """Returns the only supervisor and the only agent of a node."""
+        """Returns the only supervisor and the only agent of a node, within 5 s."""
         def both():
             supervisors, agents = supervisors_and_agents(node.processes())
             return (supervisors[0], agents[0]) if (len(supervisors), len(agents)) == (1, 1) else None
@@ -85,8 +87,8 @@ class HostsCase(LauncherCase):
 
 
 class OutsideCase(HostsCase):
-    """dslaunch runs outside of the hosts' namespaces; the program self.enter runs a command in a host, like kubectl
-    exec."""
+    """Base of tests in which dslaunch runs outside of the hosts' namespaces. The program self.enter runs a command
+    in a host, like kubectl exec."""
 
     def setUp(self):
         super().setUp()
@@ -112,6 +114,6 @@ class OutsideCase(HostsCase):
 def main():
     reason = why_not()
     if reason:
-        # Exits with a failure, never a pass: ./run-tests skips these tests and reports that.
+        # Exits with a failure, never a pass. ./run-tests skips these tests and reports the reason instead.
         sys.exit(f"NOT RUN: {reason}")
     launcher_main()

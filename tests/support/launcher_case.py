@@ -1,4 +1,4 @@
-"""Base of the end-to-end tests: starts dslaunch, watches its output, and proves that no process of a job is left.
+"""Base of the end-to-end tests: starts dslaunch, reads its output, and checks that no process of a job is left.
 
 The binaries are in $DSLAUNCH_BUILD_DIR (default: build/ of this checkout).
 """
@@ -26,22 +26,23 @@ TEST_DATA = BUILD / "tests" / "fashion-mnist-part"  # a tenth of the data, unpac
 FASHION_MNIST = ["fashion_mnist", "--data", TEST_DATA]  # the recipe's name and its data
 TWO_BY_TWO = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
 
-# Every process of a test carries this variable with the test's own value, unless it deliberately removes it.
+# Every process of a test has this variable with the test's own value, unless the process deliberately removes it.
 MARK = "DSLAUNCH_TEST_MARK"
 
-# A test run in the background may ignore these signals; the jobs that it starts must not.
+# A test that runs in the background may inherit these signals as ignored, and its jobs would inherit that, so the
+# handler is restored.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler)
 
-# Text that a user must never see.
+# Matches text that a user must never see.
 STACK_TRACE = re.compile(r"terminate called|Traceback|what\(\):|Segmentation fault|#[0-9]+ 0x|"
                          r"Assertion|AddressSanitizer")
 
 
 def bash(script):
-    """Returns the argv of a rank that runs `script`. To report that it is up, a rank uses `: > FILE`, because bash
-    survives a SIGINT while it waits for `touch`."""
+    """Returns the argv of a rank that runs `script`. To report that the rank is up, a script uses `: > FILE` instead
+    of `touch`, because bash survives a SIGINT that arrives while it waits for `touch`."""
     return ["bash", "-c", script]
 
 
@@ -50,8 +51,8 @@ def is_agent_binary(process):
 
 
 def supervisors_and_agents(processes):
-    """Returns (supervisors, agents). A supervisor is the parent of its node's agent (and watchdog); all run the same
-    binary."""
+    """Returns (supervisors, agents) among `processes`. A supervisor is the parent of its node's agent and watchdog;
+    all of them run the same binary."""
     ours = {process.pid: process for process in processes
             if is_agent_binary(process) and process.comm not in ("dslaunch-watch", "dslaunch-call")}
     agents = [process for process in ours.values() if process.ppid in ours]
@@ -60,10 +61,12 @@ def supervisors_and_agents(processes):
 
 
 class Job:
-    """A running dslaunch. Its stdout and stderr go to files, so the test never blocks it."""
+    """A running dslaunch. Its stdout and stderr go to files, so that dslaunch never blocks on a test that does not
+    read."""
 
     def __init__(self, popen, folder):
-        """Starts dslaunch by popen(stdout=, stderr=), whose Popen may have `inner_pid`, dslaunch's own pid."""
+        """Starts dslaunch by calling popen(stdout=, stderr=). The Popen that it returns may have `inner_pid`,
+        dslaunch's own pid."""
         self._out = pathlib.Path(folder) / f"dslaunch.{uuid.uuid4().hex}.stdout"
         self._err = self._out.with_suffix(".stderr")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
@@ -91,18 +94,19 @@ class Job:
         return self.process.poll() is None
 
     def has_failed(self):
-        """Whether dslaunch has failed. (A front end that exits with 0 may have left a detached job.)"""
+        """Returns whether dslaunch has failed. A front end that exited with 0 may have left a detached job, which
+        counts as no failure."""
         return self.process.poll() not in (None, 0)
 
     def wait(self, timeout_s=60):
-        """Returns the exit code as a shell does: 128 + signal if a signal killed dslaunch."""
+        """Waits for dslaunch and returns its exit code as a shell does: 128 + signal if a signal killed dslaunch."""
         code = self.process.wait(timeout=timeout_s)
         self.ended_at = time.time()
         return code if code >= 0 else 128 - code
 
 
 class LauncherCase(unittest.TestCase):
-    """Each test has a temporary folder (self.folder) and a mark. Runs dslaunch on this machine."""
+    """Base of tests that run dslaunch on this machine. Each test has a temporary folder (self.folder) and a mark."""
 
     def setUp(self):
         for binary in ("dslaunch", "dslaunch-agent"):
@@ -113,7 +117,7 @@ class LauncherCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.addCleanup(self.end_leftovers)
 
-    # Where dslaunch runs; the tests on test hosts override these three.
+    # These three methods define where dslaunch runs; the tests on test hosts override them.
 
     def popen(self, argv, env, cwd, **options):
         return subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, **options)
@@ -130,7 +134,7 @@ class LauncherCase(unittest.TestCase):
     # Starting.
 
     def start(self, *arguments, env=None, cwd=None):
-        """Starts dslaunch; arguments may be str, bytes, Path or lists of them."""
+        """Starts dslaunch and returns the Job. Arguments may be str, bytes, Path or lists of them."""
         argv = [DSLAUNCH]
         for argument in arguments:
             argv += argument if isinstance(argument, list) else [argument]
@@ -141,7 +145,7 @@ class LauncherCase(unittest.TestCase):
         return job
 
     def start_ignoring(self, signal_name, *arguments, **options):
-        """Starts dslaunch with the signal ignored, like nohup."""
+        """Starts dslaunch with the signal ignored, as nohup does."""
         popen = self.popen
         self.popen = lambda argv, *rest, **files: popen(["env", "--ignore-signal=" + signal_name, *argv], *rest, **files)
         try:
@@ -150,7 +154,7 @@ class LauncherCase(unittest.TestCase):
             self.popen = popen
 
     def run_job(self, *arguments, timeout_s=60, **options):
-        """Runs dslaunch to its end; returns (exit code, Job)."""
+        """Runs dslaunch until it exits; returns (exit code, Job)."""
         job = self.start(*arguments, **options)
         return self.wait(job, timeout_s), job
 
@@ -162,7 +166,8 @@ class LauncherCase(unittest.TestCase):
                       "and these processes:\n" + "\n".join(map(str, self.leftovers())))
 
     def wait_for_output(self, job, pattern, count=1, timeout_s=20):
-        """Waits until `pattern` occurs in dslaunch's output `count` times."""
+        """Waits until `pattern` occurs in dslaunch's output `count` times. Fails the test on timeout or if dslaunch
+        exits first."""
         def enough():
             return len(re.findall(pattern, job.output)) >= count or not job.running()
         try:
@@ -173,8 +178,8 @@ class LauncherCase(unittest.TestCase):
         self.assertGreaterEqual(found, count, f"'{pattern}' was not seen {count} times; the output:\n{job.output}")
 
     def wait_for_files(self, job, pattern, count, timeout_s=20):
-        """Waits until self.folder has `count` files that match `pattern`; ranks create them to report their
-        progress."""
+        """Waits until self.folder has `count` files that match `pattern`; ranks create such files to report
+        progress. Fails the test on timeout or if dslaunch fails first."""
         def enough():
             return len(list(self.folder.glob(pattern))) >= count or job.has_failed()
         try:
@@ -198,7 +203,7 @@ class LauncherCase(unittest.TestCase):
         self.assertNotRegex(job.output, STACK_TRACE)
 
     def assert_nothing_left(self, within_s=5, since=None):
-        """Checks that no process of the job lives `within_s` seconds after `since` (time.time(); default: now)."""
+        """Checks that no process of the job is alive `within_s` seconds after `since` (time.time(); default: now)."""
         left_s = within_s - (time.time() - since if since else 0)
         try:
             wait_until(lambda: not self.leftovers(), max(left_s, 0.05))
@@ -207,8 +212,8 @@ class LauncherCase(unittest.TestCase):
                       f"\nthe output:\n{self.last_job.output}")
 
     def assert_secret_nowhere(self, *secrets, but=None):
-        """Checks that no process has a secret in its arguments or environment, and no file in self.folder except
-        `but`."""
+        """Checks that no process has a secret in its arguments or environment, and that no file in self.folder
+        except `but` contains a secret."""
         def check(where, content):
             for secret in secrets:
                 self.assertNotIn(secret, content, f"{where} has a secret")
@@ -234,17 +239,17 @@ REPORT_DATA = re.compile(r'(?<=<script type="application/json" id="data">).*?(?=
 
 
 def report_document(page):
-    """Returns the JSON document in a page of dslaunch report."""
+    """Returns the JSON document in a page of `dslaunch report`."""
     return json.loads(REPORT_DATA.search(pathlib.Path(page).read_text())[0])
 
 
 def seconds_since_written(path, ended_at):
-    """Returns the seconds from the writing of `path` to `ended_at`."""
+    """Returns the seconds between the last write to `path` and `ended_at` (time.time())."""
     return ended_at - os.stat(path).st_mtime
 
 
 def main():
-    """Runs the tests. Exits with 77 if every test was skipped, which ctest does not count as passed."""
+    """Runs the tests. Exits with 77 if every test was skipped, so that ctest does not count the file as passed."""
     result = unittest.main(module="__main__", verbosity=2, argv=[sys.argv[0], *sys.argv[1:]], exit=False).result
     if not result.wasSuccessful():
         sys.exit(1)

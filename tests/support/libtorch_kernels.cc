@@ -40,7 +40,7 @@ class LibtorchKernels : public FusedKernels {
     return {all, SumRows(all)};
   }
 
-  // Only some widths, so that tests cover both paths.
+  // Supports only some widths, so that tests cover both fused and separate operators.
   bool HasLayerNorm(const at::Tensor& rows) const override { return rows.size(1) % 8 == 0; }
 
   Normalized LayerNorm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight,
@@ -64,7 +64,7 @@ class LibtorchKernels : public FusedKernels {
     return {all.to(type), of_weight.to(type), of_bias.to(type)};
   }
 
-  // Only some widths, so that tests cover both paths.
+  // Supports only some widths, so that tests cover both fused and separate operators.
   bool HasRmsNorm(const at::Tensor& rows) const override { return rows.size(1) % 8 == 0; }
 
   RmsNormalized RmsNorm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight,

@@ -1,4 +1,5 @@
-// Fused kernels for tests, from LibTorch's operators: code that uses kernels can run without a GPU.
+// Implements fused kernels with LibTorch's operators, so that tests of code that uses kernels run
+// without a GPU.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A program for mpirun: mpi_program [abort CODE | exit | kill | leave | pairs | ping BYTES | wait FILE]. Each rank
-// prints one line with what it got from the others.
+// Runs one MPI scenario under mpirun: mpi_program [abort CODE | exit | kill | leave | pairs | ping
+// BYTES | wait FILE]. Each rank prints one line with the values that it received from the others.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The first and the last rank send BYTES back and forth, like micro benchmarks.
+// Sends BYTES back and forth between the first and the last rank, like micro benchmarks.
 static void Ping(int rank, int size, int bytes) {
   const int kTimes = 100;
   const int last = size - 1;
@@ -27,7 +27,7 @@ static void Ping(int rank, int size, int bytes) {
   free(buffer);
 }
 
-// Each pair of ranks exchanges its numbers.
+// Exchanges rank numbers between each pair of ranks; aborts the job on a wrong number.
 static void Pairs(int rank, int size) {
   for (int other = 0; other < size; ++other) {
     int theirs = other;
@@ -38,7 +38,8 @@ static void Pairs(int rank, int size) {
   }
 }
 
-// Ends without MPI_Finalize, but sends its goodbye to the PMI server as MPI_Finalize would.
+// Exits without MPI_Finalize, but first sends the goodbye that MPI_Finalize would send to the PMI
+// server.
 static void Leave(void) {
   char reply[64];
   const char* pmi = getenv("PMI_FD");

@@ -1,6 +1,6 @@
 """Runs a program as on Linux 4.18: newer system calls fail with ENOSYS, also in its child processes.
 
-    python3 old_kernel.py PROGRAM ARGUMENT...
+  python3 old_kernel.py PROGRAM ARGUMENT...
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 
-FIRST_NEWER = 424  # pidfd_send_signal of 5.1; from there on numbers are the same on all architectures
+FIRST_NEWER = 424  # pidfd_send_signal of Linux 5.1; later calls have the same number on all architectures
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 22, 38
 SECCOMP_MODE_FILTER = 2
 SECCOMP_RET_ERRNO, SECCOMP_RET_ALLOW = 0x00050000, 0x7FFF0000
@@ -17,7 +17,7 @@ LOAD, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x35, 0x06
 
 
 def main():
-    instructions = [(LOAD, 0, 0, 0),  # loads the number of the call
+    instructions = [(LOAD, 0, 0, 0),  # loads the number of the system call
                     (JUMP_IF_AT_LEAST, 0, 1, FIRST_NEWER),
                     (RETURN, 0, 0, SECCOMP_RET_ERRNO | errno.ENOSYS),
                     (RETURN, 0, 0, SECCOMP_RET_ALLOW)]

@@ -1,4 +1,4 @@
-// This process's memory according to the kernel.
+// Reads this process's memory use from the kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Returns a field of /proc/self/status, such as "VmRSS" or "VmPeak", in KiB. Fails the test if it
-// is missing.
+// Returns a field of /proc/self/status, such as "VmRSS" or "VmPeak", in KiB. Fails the test and
+// returns 0 if the field is missing.
 inline int64_t OwnMemoryKib(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

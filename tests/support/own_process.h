@@ -1,4 +1,4 @@
-// Threads and descriptors of this process, so that a test can check for leaks.
+// Counts threads and descriptors of this process, so that a test can check for leaks.
 #pragma once
 
 #include <dirent.h>
@@ -21,8 +21,8 @@ inline size_t OpenDescriptors() {
   return count;
 }
 
-// Counts our own threads, including the main one: gRPC's threads have their own names, ours have
-// the program's.
+// Counts dslaunch's own threads, including the main thread. gRPC's threads have their own names;
+// dslaunch's threads have the program's name.
 inline size_t OwnThreads() {
   const auto name_of = [](const std::filesystem::path& task) {
     std::ifstream file(task / "comm");
@@ -43,8 +43,8 @@ struct HeldResources {
   static HeldResources Now() { return {OwnThreads(), OpenDescriptors()}; }
 };
 
-// Waits up to 10 s until no more is held than `before`, because threads that have ended may take a
-// moment to disappear.
+// Waits up to 10 s until the process has no more threads and descriptors than `before`, because
+// ended threads may take a moment to disappear. Returns the last counts.
 inline HeldResources AwaitNoMoreThan(const HeldResources& before) {
   const Deadline deadline = Deadline::After(milliseconds(10'000));
   HeldResources now = HeldResources::Now();

@@ -1,4 +1,4 @@
-// Makes a job in the form that the MPI servers of its nodes accept (agent/pmix).
+// Makes jobs in the form that the MPI servers of the nodes accept (agent/pmix).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// `ranks`: the number of ranks on each node; the nodes are node0 and so on.
+// Returns a job whose nodes are node0, node1 and so on. `ranks`: the number of ranks on each node;
+// `node_rank`: the index of the node that the job is for.
 inline pb::PmixJob PmixJobOf(const std::vector<uint32_t>& ranks, uint32_t node_rank) {
   pb::PmixJob job;
   job.set_nspace("job.1");

@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns the fields of /proc/PID/stat after the name; empty if there is no such process.
+// Returns the fields of /proc/PID/stat after the name; empty if the process does not exist.
 std::vector<std::string> StatFields(pid_t pid) {
   const std::string stat = ReadFile("/proc/" + std::to_string(pid) + "/stat");
   const size_t name_end = stat.rfind(')');

@@ -12,28 +12,28 @@
 
 namespace dslaunch {
 
-// Polls every 2 ms; returns false if the condition did not become true in time.
+// Polls `condition` every 2 ms; returns false if the condition did not become true within `limit`.
 bool WaitFor(milliseconds limit, const std::function<bool()>& condition);
 
 std::string ReadFile(const std::string& path);
 
-// Returns the pid from a file that fake_worker writes, and waits for the file. 0 if it did not
-// appear.
+// Waits for a pid file that fake_worker writes and returns the pid in it; 0 if the file did not
+// appear in time.
 pid_t AwaitPidFile(const std::string& path);
 
-// Returns true if there is no such process, or it is a zombie.
+// Returns true if the process does not exist or is a zombie.
 bool IsGone(pid_t pid);
 
-// Returns the letter from /proc/PID/stat; '-' if there is no such process.
+// Returns the state letter from /proc/PID/stat; '-' if the process does not exist.
 char StateOf(pid_t pid);
 
-// Returns a job id that no other test and no other run uses.
+// Returns a job id that no other test and no other test run uses.
 std::string NewJobId();
 
-// Returns the living processes whose environment has DSLAUNCH_JOB_ID=`job_id`, from all of /proc.
+// Returns the living processes, from all of /proc, whose environment has DSLAUNCH_JOB_ID=`job_id`.
 std::vector<pid_t> PidsOfJob(const std::string& job_id);
 
-// Returns the processor time that a process has used.
+// Returns the processor time that process `pid` has used so far.
 milliseconds CpuTime(pid_t pid);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The seed of a randomized test: DSLAUNCH_TEST_SEED repeats a failed one.
+// Provides the seed of a randomized test. Set DSLAUNCH_TEST_SEED to repeat a failed run.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ inline uint64_t TestSeed() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
 }
 
-// Gives the same numbers from the same seed everywhere, which the standard distributions do not
-// guarantee.
+// Generates the same numbers from the same seed with every standard library, which the standard
+// distributions do not guarantee.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}

@@ -45,8 +45,8 @@ class Recording {
     calls_.push_back(std::move(call));
   }
 
-  // Undoes the step, because recording must not execute it: restores memory that existed before,
-  // and fills new tensors with invalid values.
+  // Undoes the step, because recording must not execute it: restores memory that existed before the
+  // step, and fills tensors made by the step with invalid values.
   void Undo() {
     for (auto& [memory, kept] : before_) {
       if (kept.bytes.empty()) continue;
@@ -98,7 +98,7 @@ class Recording {
 thread_local Recording* recording = nullptr;
 
 void Record(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  // A composite operation is recorded by its parts, which arrive here separately.
+  // A composite operation is recorded as its parts, each of which arrives here in its own call.
   constexpr auto kComposite = c10::DispatchKey::CompositeImplicitAutograd;
   if (op.hasKernelForDispatchKey(kComposite) &&
       !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
@@ -128,7 +128,7 @@ class RecordedGraph : public StepGraph {
       throw;
     }
     recording = nullptr;
-    generator.set_state(drawn);  // recording draws no random numbers
+    generator.set_state(drawn);  // so that recording uses up no random numbers
     recording_.Undo();
   }
   void Replay() override {

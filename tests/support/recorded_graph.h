@@ -1,7 +1,7 @@
-// CUDA graphs without CUDA: an accelerator whose device is the CPU. It records the operations of a
-// step with their tensors, and runs them again on the same memory. So a number that a step passed
-// to an operation by value keeps its value from the recording, and waiting for the device (item())
-// is refused while recording, as with CUDA.
+// Simulates CUDA graphs on the CPU: an accelerator that records the operations of a step with their
+// tensors, and runs them again on the same memory. So a number that a step passed to an operation
+// by value keeps its value from the recording. Waiting for the device (item()) is refused while
+// recording, as with CUDA.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class RecordingAccelerator : public Accelerator {
   void Use(int) override {}
   std::string Name(int) const override { return "a CPU that records"; }
   DeviceTraits Traits(int) const override { return {}; }
-  // Not called, because on a CPU the group's own backend is used.
+  // Never called, because on a CPU the group's own backend is used.
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>&, int, int,
                                                 std::chrono::milliseconds) override {
     return nullptr;

@@ -1,4 +1,4 @@
-// Reads the JSON document in a report's page.
+// Reads the JSON document in the HTML page of a report.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Returns the document; a null value if the page is not one document and one script between the
-// usual elements, so that a text of the job has added or ended an element.
+// Returns the document. Returns null if the page does not consist of exactly one document and one
+// script between the usual elements, for example if a text of the job added or closed an element.
 inline nlohmann::json DocumentIn(std::string_view page) {
   constexpr std::string_view kBegin = "<script type=\"application/json\" id=\"data\">";
   const size_t begin = page.find(kBegin);
@@ -20,7 +20,7 @@ inline nlohmann::json DocumentIn(std::string_view page) {
   return nlohmann::json::parse(rest.substr(0, end), nullptr, /*allow_exceptions=*/false);
 }
 
-// Returns the card or the entry of not_recorded with this id; a null value if there is none.
+// Returns the card or the not_recorded entry whose id is `id`; null if there is none.
 inline nlohmann::json SectionOf(const nlohmann::json& document, const std::string& id) {
   for (const char* list : {"cards", "not_recorded"}) {
     if (!document.contains(list)) continue;
@@ -31,7 +31,8 @@ inline nlohmann::json SectionOf(const nlohmann::json& document, const std::strin
   return nullptr;
 }
 
-// Returns the first part of this kind ("plot", "table") of the card with this id; or null.
+// Returns the first part of `kind` ("plot", "table") in the card whose id is `id`; null if there is
+// none.
 inline nlohmann::json PartOf(const nlohmann::json& document, const std::string& id,
                              const std::string& kind) {
   const nlohmann::json card = SectionOf(document, id);

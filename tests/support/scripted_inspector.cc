@@ -1,7 +1,7 @@
 // Stands in for dslaunch-agent where a command inspects a running job: serves a job of one node in
 // the roles attach and read. The job's id selects its behaviour: "ends" succeeds once a viewer has
-// attached, "stops" ends when it is stopped, "breaks" breaks the first connection and has ended at
-// the next look, "endless" runs until the viewer disconnects.
+// attached, "stops" ends when it is stopped, "breaks" breaks the first connection and has ended
+// when the viewer connects again, "endless" runs until the viewer disconnects.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Nodes whose agents follow a script, behind the front end's Transport interface: gRPC is real, the
-// rest is scripted by the test.
+// Implements nodes whose agents follow a script, behind the front end's Transport interface. gRPC
+// is real; the agents' behaviour is scripted by the test.
 #pragma once
 
 #include <sys/socket.h>
@@ -22,7 +22,7 @@
 
 namespace dslaunch {
 
-// An event for which another script can wait.
+// A flag that one script sets and another can wait for. Thread-safe.
 class Signpost {
  public:
   void Set() { set_ = true; }
@@ -32,7 +32,7 @@ class Signpost {
   std::atomic<bool> set_ = false;
 };
 
-// The operations of a script while Run is served. Thread-safe.
+// The operations that a script can use while it serves Run. Thread-safe.
 class AgentScript {
  public:
   AgentScript(grpc::ServerContext& context, grpc::ServerWriter<pb::NodeEvent>& writer,
@@ -42,15 +42,15 @@ class AgentScript {
   uint32_t node_index() const { return node_index_; }
 
   void Send(const pb::NodeEvent& event) { writer_.Write(event); }
-  // Returns false if the reader has disconnected.
+  // Returns false if the front end has disconnected.
   bool TrySend(const pb::NodeEvent& event) { return writer_.Write(event); }
 
-  // These two functions send heartbeats while they wait.
+  // Sends heartbeats for `duration`.
   void LiveFor(milliseconds duration) {
     const Deadline deadline = Deadline::After(duration);
     Live([&] { return deadline.Expired(); });
   }
-  // Returns false if the event was not set within 20 s.
+  // Sends heartbeats until `signpost` is set. Returns false if this took more than 20 s.
   bool LiveUntil(const Signpost& signpost) {
     const Deadline deadline = Deadline::After(milliseconds(20'000));
     Live([&] { return signpost.is_set() || deadline.Expired(); });
@@ -63,9 +63,10 @@ class AgentScript {
     while (!context_.IsCancelled() && !deadline.Expired()) usleep(20'000);
   }
 
-  // Breaks the connection.
+  // Breaks the connection in both directions.
   void BreakOff() { ::shutdown(connection_, SHUT_RDWR); }
-  // The connection's socket while the session lasts, for breaking it after the script's end.
+  // Returns the connection's socket, valid as long as the session, so that a test can break the
+  // connection after the script's end.
   int connection() const { return connection_; }
 
  private:
@@ -84,16 +85,16 @@ class AgentScript {
   const int connection_;
 };
 
-// One node, to which several connection attempts may be made.
+// One scripted node, to which several connection attempts may be made. Thread-safe.
 class ScriptedNode : public pb::Agent::Service {
  public:
   using Script = std::function<void(AgentScript&)>;
 
-  // `scripts`: one per connection attempt; nullptr makes that attempt fail. After the last script
-  // every attempt fails.
+  // `scripts`: one script per connection attempt; a null script makes its attempt fail. After the
+  // last script, every attempt fails.
   explicit ScriptedNode(std::vector<Script> scripts) : scripts_(std::move(scripts)) {}
 
-  // Advances to the next attempt's script; returns false if the attempt fails.
+  // Advances to the next attempt's script; returns false if the attempt must fail.
   bool NextAttempt() {
     const std::lock_guard lock(mutex_);
     if (attempts_ < scripts_.size()) current_ = scripts_[attempts_];
@@ -165,7 +166,7 @@ class ScriptedNode : public pb::Agent::Service {
   std::vector<Script> scripts_;
   size_t attempts_ = 0;
   Script current_;
-  int connection_ = -1;  // socket of the last attempt; owned by the link
+  int connection_ = -1;  // socket of the latest attempt; owned by its link
   std::optional<pb::PrepareReply> prepare_reply_;
   std::vector<pb::PrepareRequest> prepared_;
   std::vector<pb::RunRequest> ran_;
@@ -205,12 +206,12 @@ class ScriptedTransport : public Transport {
   void Add(const std::string& name, std::vector<ScriptedNode::Script> scripts) {
     nodes_.emplace(name, std::make_unique<ScriptedNode>(std::move(scripts)));
   }
-  // Sets the node's reply to Prepare from now on.
+  // Sets the node's reply to every later Prepare.
   void SetPrepareReply(const std::string& name, const pb::PrepareReply& reply) {
     nodes_.at(name)->SetPrepareReply(reply);
   }
   const ScriptedNode& node(const std::string& name) const { return *nodes_.at(name); }
-  // Makes connections to the node end without a report of its supervisor's end.
+  // Makes connections to the node end without a report that its supervisor has ended.
   void HideEndsOf(const std::string& name) { hidden_.insert(name); }
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline) override {

@@ -1,8 +1,8 @@
-"""30 small scripts, as users write them, and their results under torchrun, deepspeed, mpirun and dslaunch: exit code,
-what the ranks saw, whose output is shown, and which processes are left.
+"""Runs 30 small scripts, as users write them, under torchrun, deepspeed, mpirun and dslaunch, and records the results:
+exit code, values that the ranks received, ranks whose output is shown, and processes that are left.
 
-tests/bench/launchers runs all and writes docs/side-by-side.md; tests/multiproc/side_by_side_test.py compares dslaunch's
-column with the page.
+tests/bench/launchers runs all and writes docs/side-by-side.md. tests/multiproc/side_by_side_test.py compares
+dslaunch's column with the page.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import time
 RANKS = 2
 LIMIT_S = 120
 
-# note(...) writes a line of this rank for the comparison.
+# note(...) writes a line of this rank, which becomes part of the comparison.
 HEAD = """import os, signal, subprocess, sys, time
 rank = int(os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
 def note(*words):
@@ -52,14 +52,14 @@ dist.init_process_group("gloo")
 class Script:
     name: str
     source: str
-    why: str = ""               # why dslaunch differs from the others; empty: no relevant difference
+    why: str = ""  # why dslaunch differs from the others; empty if there is no relevant difference
     signal: str = ""            # sent to the launcher once all ranks are up
-    stdin: bytes = None         # None: stdin is /dev/null
+    stdin: bytes = None  # bytes for stdin; None: stdin is /dev/null
     arguments: tuple = ()       # the script's arguments
-    options: dict = dataclasses.field(default_factory=dict)  # {launcher: its options}; a missing one has none
-    nohup: bool = False         # SIGHUP is ignored at the start
-    module: bool = False        # run with -m
-    torch: bool = False         # needs torch.distributed's variables
+    options: dict = dataclasses.field(default_factory=dict)  # {launcher: its options}; a launcher without an entry gets no options
+    nohup: bool = False  # whether SIGHUP is ignored at the start
+    module: bool = False  # whether the script is run with -m
+    torch: bool = False  # whether the script needs torch.distributed's variables
 
 
 SCRIPTS = (
@@ -140,7 +140,7 @@ class Launchers:
         return [*argv, *script.arguments]
 
     def run(self, launcher, script):
-        """Runs the script and returns what a user notices, in a few words."""
+        """Runs the script under the launcher and returns, in a few words, what a user observes."""
         with tempfile.TemporaryDirectory() as folder:
             return self._run(launcher, script, pathlib.Path(folder))
 
@@ -154,7 +154,7 @@ class Launchers:
         env.update(NOTES=str(notes), PYTHONPATH=str(folder), DS_ACCELERATOR="cpu", PYTHON_EXEC=self._python,
                    XDG_STATE_HOME=str(folder / "state"))
         begin = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if script.nohup else None
-        # Output goes to a file, because a pipe would end only with the processes that are left.
+        # Output goes to a file, because a pipe would stay open until processes that are left have exited.
         with open(folder / "output", "wb") as output:
             child = subprocess.Popen(self.command(launcher, script, path), cwd=folder, env=env, preexec_fn=begin,
                                      stdin=subprocess.DEVNULL if script.stdin is None else subprocess.PIPE,
@@ -195,7 +195,7 @@ class Launchers:
             texts = ["; ".join(lines) or "-" for lines in told]
             words.append(texts[0] if len(set(texts)) == 1 else ", ".join(f"{i}: {t}" for i, t in enumerate(texts)))
         shown = [str(rank) for rank in range(RANKS) if f"rank {rank} speaks" in output]
-        if code == 0:  # the last lines of a failed rank, or what has arrived of them, are shown too
+        if code == 0:  # the output of a failed job is not compared, because it includes the failed rank's last lines
             words.append("shows " + (" and ".join(shown) if shown else "none"))
         if left:
             words.append("processes left")
@@ -250,14 +250,14 @@ def escaped(text):
 
 
 def page(cells):
-    """Returns the page. `cells`: {script's name: {launcher: text}}."""
+    """Returns the text of docs/side-by-side.md. `cells`: {script's name: {launcher: text}}."""
     rows = "".join("| " + " | ".join([script.name, *(escaped(cells[script.name][one]) for one in LAUNCHERS), script.why])
                    + " |\n" for script in SCRIPTS)
     return PAGE_HEAD + rows
 
 
 def cells_of(text):
-    """Returns the cells of a page."""
+    """Returns the cells of a page, as {script's name: {launcher: text}}. The inverse of page()."""
     found = {}
     for line in text.splitlines():
         words = [word.strip() for word in line.split(" | ")]

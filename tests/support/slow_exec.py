@@ -1,4 +1,5 @@
-"""Makes a program slow to start, as on a cold network file system: the kernel asks this process before each execve."""
+"""Makes a program slow to start, as on a cold network file system: the kernel asks this process for permission
+before each execve."""
 
 import ctypes
 import os
@@ -23,7 +24,7 @@ class SlowExec:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self):
-        """Ends the delay; processes that still wait continue."""
+        """Ends the delay; an execve that is still waiting continues."""
         events, self._events = self._events, -1
         if events >= 0:
             os.close(events)

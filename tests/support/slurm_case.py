@@ -1,4 +1,4 @@
-"""Tests with their own Slurm cluster (slurm_cluster.py), which runs for a whole class."""
+"""Base of tests with their own Slurm cluster (slurm_cluster.py), which runs for a whole class."""
 
 import shlex
 import subprocess
@@ -26,7 +26,7 @@ class BatchJob:
         return self._cluster.state_of(self.number)[0] in set(ENDED) - {"COMPLETED"}
 
     def wait(self):
-        """Waits for the end; returns the state and exit code, such as ("FAILED", 7)."""
+        """Waits until the job has ended; returns its state and exit code, such as ("FAILED", 7)."""
         return self._cluster.wait_for_end(self.number)
 
 
@@ -46,7 +46,7 @@ class SlurmCase(LauncherCase):
         return {**super().base_environment(), **self.cluster.environment}
 
     def submit(self, text, *options):
-        """Submits a script that runs on all four nodes; returns the BatchJob."""
+        """Submits a batch script, by default on all four nodes with one task each; returns the BatchJob."""
         script = self.folder / "batch.sh"
         script.write_text(text)
         output = self.folder / "batch.out"
@@ -59,9 +59,9 @@ class SlurmCase(LauncherCase):
         return self.last_job
 
     def batch_script(self, command, *options):
-        """Submits a script that execs this command."""
+        """Submits a batch script that only execs `command`; returns the BatchJob."""
         return self.submit(f"#!/bin/bash\nexec {shlex.join(map(str, command))}\n", *options)
 
     def batch(self, *command):
-        """Submits a script that execs dslaunch."""
+        """Submits a batch script that execs dslaunch; returns the BatchJob."""
         return self.batch_script([DSLAUNCH, *command])

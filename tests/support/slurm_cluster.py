@@ -1,7 +1,7 @@
-"""A Slurm cluster for a test: munged, slurmctld and one slurmd per node, all on this machine.
+"""Runs a Slurm cluster for a test: munged, slurmctld and one slurmd per node, all on this machine.
 
-Needs root and Debian's slurm-wlm and munge. Nothing of it is in /etc. Its daemons and what they start are in a PID
-namespace, so that all of it ends with the test, however that ends.
+Needs root and Debian's slurm-wlm and munge. The cluster uses no file in /etc. Its daemons and their child processes are
+in a PID namespace, so that all of them end with the test, even if the test is killed.
 """
 
 import os
@@ -16,12 +16,12 @@ import tempfile
 from free_ports import free_ports
 from test_hosts import processes_where, wait_until
 
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")  # in every other state a job is not over
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")  # a job in any other state has not ended
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scontrol")
 
 
 def why_not():
-    """Returns the reason why there can be no cluster here; None if there can."""
+    """Returns the reason why no cluster can run on this machine; None if one can."""
     if os.geteuid() != 0:
         return "a Slurm cluster needs root"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -29,10 +29,11 @@ def why_not():
 
 
 class SlurmCluster:
-    """Nodes n1, n2, ... with `cores` each; a context manager. Slurm's commands need the variables in `environment`.
+    """A cluster with nodes n1, n2, ... of `cores` cores each; a context manager. Slurm's commands need the variables in
+    `environment`.
 
-    `gpus`: number on each node, according to Slurm; their devices are terminals, of which 4 always exist.
-    `gres_flags`: flags of gres.conf for each node, such as "amd_gpu_env"."""
+    `gpus`: number of GPUs on each node, according to Slurm. Their devices are terminals, of which 4 always exist.
+    `gres_flags`: flags in gres.conf for each node, such as "amd_gpu_env"."""
 
     def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20, gpus=0, gres_flags=None):
         self._gpus = gpus
@@ -81,7 +82,7 @@ class SlurmCluster:
             f"SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/slurmd.%n.log\n"
             "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n"
             "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
-            # Otherwise a job that cannot start at once is reconsidered only after 30 or 60 s.
+            # Without these settings, a job that cannot start at once is reconsidered only after 30 or 60 s.
             "SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0\n"
             f"ReturnToService=2\nKillWait=5\nSlurmdTimeout={self._slurmd_timeout_s}\n"
             f"{nodes}"
@@ -89,7 +90,7 @@ class SlurmCluster:
         daemons = [["munged", f"--key-file={key}", f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
                     f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed", "--num-threads=2", "--force"],
                    ["slurmctld", "-c"], *(["slurmd", "-N", name] for name in self.names)]
-        hosts = folder / "hosts"  # so that nodes find each other by Slurm's names; in the daemons' mount namespace only
+        hosts = folder / "hosts"  # lets nodes find each other by Slurm's names; mounted only in the daemons' namespace
         hosts.write_text(" ".join(["127.0.0.1", "localhost", socket.gethostname(), *self.names]) + "\n")
         daemons.insert(0, ["mount", "--bind", str(hosts), "/etc/hosts"])
         script = "".join(shlex.join(words) + " || exit 1\n" for words in daemons)
@@ -105,11 +106,11 @@ class SlurmCluster:
         wait_until(all_idle, 30, "all nodes of the Slurm cluster are idle", poll_s=0.1)
 
     def show(self, job):
-        """Returns scontrol's fields of a Slurm job, by name."""
+        """Returns the fields that `scontrol show job` prints for a Slurm job, by name."""
         return dict(word.split("=", 1) for word in self.run("scontrol", "show", "job", str(job)).stdout.split() if "=" in word)
 
     def run(self, *argv, timeout_s=60):
-        """Runs a Slurm command."""
+        """Runs a Slurm command; returns a subprocess.CompletedProcess with text output."""
         return subprocess.run(argv, env={**os.environ, **self.environment}, capture_output=True, text=True,
                               timeout=timeout_s, stdin=subprocess.DEVNULL)
 
@@ -126,24 +127,25 @@ class SlurmCluster:
         return self.state_of(job)
 
     def words_on(self, job):
-        """Returns scontrol's output about a job and the last lines of the daemons' logs, for a test's message."""
+        """Returns scontrol's output about a job and the last lines of the daemons' logs, for a test's failure
+        message."""
         logs = "".join(f"{path.name}:\n" + "".join(path.read_text(errors="replace").splitlines(keepends=True)[-15:])
                        for path in sorted(self.folder.glob("slurm*.log")))
         return self.run("scontrol", "show", "job", str(job)).stdout + logs
 
     def kill_slurmd(self, name):
-        """Kills a node's daemon, as if it had crashed; processes that it has started continue."""
+        """Kills a node's slurmd as if it had crashed. Processes that it has started continue."""
         config = self.environment["SLURM_CONF"]
         daemon, = processes_where(lambda process: process.argv == ("slurmd", "-N", name) and
                                   process.environ.get("SLURM_CONF") == config)
         os.kill(daemon.pid, signal.SIGKILL)
 
     def close(self):
-        """Ends the cluster. Can be called twice."""
+        """Ends the cluster. May be called twice."""
         init, self._init = self._init, None
         if init is None:
             return
-        init.kill()  # unshare; its child, the namespace's first process, dies with it, and so do all others
+        init.kill()  # kills unshare; its child, the namespace's first process, then dies, and with it the whole namespace
         init.wait(timeout=10)
         init.stdin.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A file system that can be filled, and frozen like a file server that hangs."""
+"""Provides a file system that can be filled, and frozen like a file server that hangs."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ SIZE_MB = 32
 
 
 class SmallDisk:
-    """An ext4 of 32 MB in a file, mounted at `path`. Needs root and loop devices (else OSError). Hosts whose mounts
-    were made after it see it."""
+    """An ext4 file system of 32 MB in a file, mounted at `path`. Needs root and loop devices; raises OSError without
+    them. Only hosts that are created after the mount can access it."""
 
     def __init__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="dslaunch-disk-")
@@ -30,7 +30,7 @@ class SmallDisk:
         os.chmod(self.path, 0o1777)
 
     def freeze(self):
-        """Freezes it: a process that writes to it waits until thaw(), and cannot be killed meanwhile."""
+        """Freezes the file system: a process that writes to it blocks until thaw() and cannot be killed meanwhile."""
         self._run("fsfreeze", "--freeze", str(self.path))
 
     def thaw(self):
@@ -47,7 +47,7 @@ class SmallDisk:
                 subprocess.run(["rm", "-rf", str(path)], check=True)
 
     def close(self):
-        self._run("umount", "--lazy", str(self.path))  # lazy, because hosts' processes may have files open there
+        self._run("umount", "--lazy", str(self.path))  # lazy, because processes on the hosts may have files open there
         self._folder.cleanup()
 
     @staticmethod

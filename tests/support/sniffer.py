@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Records what clients send over TCP on this network's interfaces; needs root. Writes {"port": [hex, ...]} to
-the file that is its argument, about once a second: for each port the first bytes of connections to it. Ends with its stdin.
+"""Records the data that clients send over TCP on this network's interfaces. Needs root.
+
+Writes {"port": [hex, ...]} to the file that is its argument, about once a second: for each port the first bytes of
+connections to it. Exits when its stdin ends.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""Base of SSH tests: ssh_config on the front host, jobs with a rank on each node, silent hosts."""
+"""Base of SSH tests: writes ssh_config on the front host, runs jobs with a rank on each node, and simulates silent
+hosts."""
 
 import os
 import signal
@@ -11,7 +12,7 @@ from launcher_case import bash
 UNAVAILABLE, NO_PERMISSION = 69, 77
 RANKS = [*bash('touch "$1/rank.$RANK"'), "-"]
 
-# Accepts connections on these ports and never sends anything.
+# Program that accepts connections on the given ports and never sends anything.
 SILENT = """
 import select, socket, sys
 listeners = [socket.create_server(("", int(port)), backlog=64) for port in sys.argv[1:]]
@@ -25,7 +26,7 @@ while True:
 
 class SshCase(HostsCase):
     def configure(self, text):
-        """Sets the front host's ssh_config for this test."""
+        """Sets the front host's ssh_config until the end of this test."""
         self.front.write_file(".ssh/config", text)
         self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink(missing_ok=True))
 
@@ -43,7 +44,7 @@ class SshCase(HostsCase):
         return code, job, time.monotonic() - began
 
     def bring_agents(self):
-        """Copies the agents, so that no job of the test has to, which may take longer than the test waits."""
+        """Copies the agents to all nodes, because a copy in a job of the test may take longer than the test waits."""
         names = [node.name for node in self.hosts.nodes]
         code, job, _ = self.job_on(names, "--connect_timeout", "60", program=["true"], timeout_s=120)
         self.assert_code(0, code, job)

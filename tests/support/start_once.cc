@@ -1,12 +1,13 @@
-// Preloaded (LD_PRELOAD) into a program that tests start often: it starts once, up to main, and
-// then forks a process for each request, which continues with main. A LibTorch program's work
-// before main takes 0.25 s of a core, more than most tests' steps. start_once.py is the other side.
+// Preloaded (LD_PRELOAD) into a program that tests start often. The program starts once, up to
+// main, and then forks a process for each request; the new process continues with main. This saves
+// time, because a LibTorch program's work before main takes 0.25 s of a core, more than most tests'
+// steps. start_once.py sends the requests.
 //   START_ONCE_FD  a stream socket, on which start_once.py sends its requests
 // A request begins with its length (8 bytes), with the new process's file descriptors attached.
 // Then come strings, each ended by NUL: the working folder, the numbers that the descriptors get
 // (separated by spaces), the number of arguments, the arguments, the environment. The answer is the
-// process ID (8 bytes). The new process's parent has exited, so its parent is the subreaper.
-// Without START_ONCE_FD the program starts as usual.
+// process ID (8 bytes). The intermediate parent of the new process has exited, so its parent is the
+// subreaper. Without START_ONCE_FD the program starts as usual.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -31,16 +32,17 @@ using dslaunch::UniqueFd;
 using Main = int (*)(int, char**, char**);
 
 constexpr size_t kMostFds = 16;
-constexpr int kFreeFd = 1000;  // requests use no descriptor numbers from here on
+constexpr int kFreeFd = 1000;  // lowest descriptor number that requests cannot use
 
 Main program_main;
 
 struct Request {
-  std::vector<char> bytes;  // the memory that the pointers point into
+  std::vector<char> bytes;  // memory that the pointers below point to
   const char* folder = nullptr;
   std::vector<int> numbers;
-  std::vector<UniqueFd> fds;                  // descriptors for the numbers at the same index
-  std::vector<char*> arguments, environment;  // each ended by a null pointer
+  std::vector<UniqueFd> fds;  // descriptors to be installed under `numbers`, by index
+  std::vector<char*> arguments,
+      environment;  // arguments and environment, each ended by a null pointer
 };
 
 [[noreturn]] void Die(const char* what) {
@@ -48,7 +50,7 @@ struct Request {
   _exit(127);
 }
 
-// Closes `fd` and returns the same descriptor with a number above those of requests.
+// Closes `fd` and returns a duplicate whose number is above the numbers of requests.
 UniqueFd AboveOthers(int fd) {
   const UniqueFd low(fd);
   UniqueFd high(fcntl(fd, F_DUPFD_CLOEXEC, kFreeFd));
@@ -65,7 +67,7 @@ bool ReadAll(int fd, void* data, size_t size) {
   return true;
 }
 
-// Receives a request's length and its descriptors. Returns false if there are no more requests.
+// Receives a request's length and its descriptors. Returns false at the end of requests.
 bool ReceiveHeader(int socket, uint64_t& size, std::vector<UniqueFd>& fds) {
   iovec part = {&size, sizeof size};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))];
@@ -122,13 +124,14 @@ void AdoptRequest(Request& request) {
   environ = request.environment.data();
 }
 
-// Returns twice, like fork: 0 in the new process, whose parent has exited by then.
+// Returns twice, like fork: 0 in the new process, whose direct parent has exited by then, and the
+// process ID in the caller.
 pid_t ForkWithoutParent(Request& request) {
   Pipe told, gone;
   const pid_t between = fork();
   if (between < 0) Die("start_once: fork");
   if (between == 0) {
-    AdoptRequest(request);  // before other preloaded libraries see the fork
+    AdoptRequest(request);  // must precede the fork that other preloaded libraries see
     const pid_t process = fork();
     if (process < 0) Die("start_once: fork");
     if (process > 0)
@@ -156,7 +159,9 @@ int Serve(int argc, char** argv, char** envp) {
     const int64_t process = ForkWithoutParent(*request);
     if (process == 0) {
       socket.Reset();
-      Request& own = *request.release();  // never freed, because what main leaves behind uses it
+      Request& own =
+          *request
+               .release();  // never freed, because threads and exit handlers of main still use it
       return program_main(static_cast<int>(own.arguments.size()) - 1, own.arguments.data(),
                           environ);
     }
@@ -166,7 +171,8 @@ int Serve(int argc, char** argv, char** envp) {
 
 }  // namespace
 
-// Overrides the C library's function, which _start calls with the program's main.
+// Overrides the C library's function, which _start calls with the program's main, so that Serve
+// runs instead.
 extern "C" int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(),
                                  void (*rtld_fini)(), void* stack_end) {
   program_main = main;

@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 import threading
 
-LIBRARY = os.environ.get("DSLAUNCH_START_ONCE", "")  # if empty, each process loads the program
+LIBRARY = os.environ.get("DSLAUNCH_START_ONCE", "")  # path of the preloaded library; if empty, each process loads the program
 PR_SET_CHILD_SUBREAPER = 36
-# Variables that a program reads before main: a process with different values is forked from another parent.
+# Variables that a program reads before main. A process with other values of them is forked from another loaded program.
 READ_AT_START = ("LD_", "OMP_", "GOMP_", "KMP_", "MKL_")
 
 
@@ -22,7 +22,7 @@ def read_at_start(env):
 
 
 class Process:
-    """The part of subprocess.Popen that tests use."""
+    """Implements the part of subprocess.Popen that tests use."""
 
     def __init__(self, pid):
         self.pid, self.returncode = pid, None
@@ -50,7 +50,7 @@ class Process:
 
 
 class Forked:
-    """A program that has been loaded and waits before its main."""
+    """A program that has been loaded and waits before its main for requests to fork."""
 
     def __init__(self, program, env):
         own, others = socket.socketpair()
@@ -82,7 +82,7 @@ _forked = {}
 
 
 def start(arguments, env, stdout, stderr, stdin=subprocess.DEVNULL, pass_fds=()):
-    """Like subprocess.Popen, with files for `stdout`, `stderr` and, if any, `stdin`."""
+    """Starts a process like subprocess.Popen. `stdout`, `stderr` and `stdin` must be files; stdin may be DEVNULL."""
     if not LIBRARY:
         return subprocess.Popen(arguments, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds)
     key = (arguments[0], *read_at_start(env))
@@ -97,7 +97,7 @@ def start(arguments, env, stdout, stderr, stdin=subprocess.DEVNULL, pass_fds=())
 
 
 def run(arguments, env=None, input="", timeout=60):
-    """Like subprocess.run, with text input and output."""
+    """Runs a process like subprocess.run, with text input and output."""
     files = [tempfile.TemporaryFile("w+") for _ in range(3)]
     with files[0] as stdin, files[1] as stdout, files[2] as stderr:
         stdin.write(input)

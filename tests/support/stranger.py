@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A process that is not part of a job and probes the job's listening sockets, until its stdin ends.
+"""Probes a job's listening sockets from a process that is not part of the job, until its stdin ends.
 
-Reads lines of JSON: {"host": "10.66.0.1", "port": 4711, "recorded": ["hex of what a client sent there", ...]}, and
-keeps probing each; without a host the port is the path of a Unix socket, with "@" first if it is abstract. At the end
-prints a line for each port: {"host", "port", "connected": N, "received": N bytes}.
+Reads lines of JSON: {"host": "10.66.0.1", "port": 4711, "recorded": ["hex of data that a client sent there", ...]},
+and keeps probing each port. Without a host, the port is the path of a Unix socket, with "@" first if it is abstract.
+At the end it prints a line for each port: {"host", "port", "connected": N, "received": N bytes}.
 """
 
 import json
@@ -15,11 +15,11 @@ import struct
 import sys
 
 PATIENCE_S = 0.1
-HELD = 40  # connections per port that are opened and left idle
+HELD = 40  # idle connections that are held open per port
 
 
 def rank_link(kind, to, attempt=1):
-    """Returns a message about connections of ranks (proto/contract/rank_link.h)."""
+    """Returns a message of the protocol that connects ranks (proto/contract/rank_link.h)."""
     label = b"job.0"
     return (struct.pack("<8IQ", 0x314C5244, kind, 0, to, 0, len(label), 0, 0, attempt) + label).ljust(1024, b"\0")
 
@@ -45,7 +45,7 @@ GREETINGS = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     os.urandom(4096),
     rank_link(1, 0), *(rank_link(3, to) for to in range(4)),
-    *(struct.pack("<Q", number) for number in range(8)),  # Gloo's numbers of connections
+    *(struct.pack("<Q", number) for number in range(8)),  # Gloo's connection numbers
     *(struct.pack("<Q", number) + bytes(4096) for number in range(4)),
     store_set(b"/shm/segment", b"1 1"),
     store_set(b"stop", b"1"),

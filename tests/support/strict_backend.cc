@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kFirstTag = 1 << 28;  // above all other tags
+constexpr int kFirstTag = 1 << 28;  // greater than all other tags
 
 std::string ToText(const StrictBackend::Operation& operation) {
   return operation.name + " " + std::to_string(operation.bytes) + " " + operation.dtype;
@@ -36,8 +36,8 @@ void ExpectSame(const std::vector<std::string>& one, const std::vector<std::stri
 
 }  // namespace
 
-// The messages between two ranks. The n-th operation of one rank matches the n-th of the other by
-// its number; if both send, or both receive, neither ever completes.
+// The sequence of messages between two ranks. The n-th operation of one rank matches the n-th
+// operation of the other. If both send, or both receive, neither operation completes.
 struct StrictBackend::Row {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   size_t over = 0;  // number of completed works
@@ -64,8 +64,8 @@ class StrictBackend::RowWork : public c10d::Work {
 c10::intrusive_ptr<StrictBackend> StrictBackend::Install(const ProcessGroup& group) {
   c10d::ProcessGroup& c10d_group = *group.c10d_group();
   auto strict = c10::make_intrusive<StrictBackend>(c10d_group.getBackend(c10::DeviceType::CPU));
-  // A type for which the group has no backend, because otherwise it would keep using the existing
-  // one.
+  // Uses a type for which the group has no backend, because otherwise the group would keep using
+  // the existing backend.
   c10d_group.setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::UCC, strict);
   return strict;
 }
@@ -89,7 +89,7 @@ void StrictBackend::Compare(const ProcessGroup& group) const {
     const std::vector<uint8_t> value = group.store()->get(name(rank, peer));
     return Lines(std::string(value.begin(), value.end()));
   };
-  for (int peer = -1; peer < getSize(); ++peer) {  // -1: collectives
+  for (int peer = -1; peer < getSize(); ++peer) {  // -1 compares the collectives
     std::string text;
     for (const Operation& operation : operations_) {
       if (operation.peer == peer) text += ToText(operation) + "\n";

@@ -1,6 +1,7 @@
-// A network that is stricter than Gloo, for ranks of a test: all messages between two ranks, in
-// both directions, are one sequence, in which a message begins when the last one is complete. A
-// send completes when it is matched, as with NCCL. The operations are recorded for comparison.
+// Simulates a network that is stricter than Gloo, for ranks of a test. All messages between two
+// ranks, in both directions, are one sequence, in which a message begins only when the previous
+// message is complete. A send completes when it is matched, as with NCCL. The operations are
+// recorded for comparison.
 #pragma once
 
 #include <chrono>
@@ -15,7 +16,7 @@ namespace dslaunch {
 
 class StrictBackend : public c10d::Backend {
  public:
-  // A wait of this length is a deadlock.
+  // Time after which a wait counts as a deadlock.
   static constexpr std::chrono::seconds kPatience{20};
 
   struct Operation {
@@ -26,15 +27,16 @@ class StrictBackend : public c10d::Backend {
     bool operator==(const Operation&) const = default;
   };
 
-  // Makes `group` exchange everything through it from now on; collectives are passed on to the
-  // group's former backend. Call it on all ranks.
+  // Makes `group` exchange everything through the returned backend from now on. Collectives are
+  // passed on to the group's former backend. Call this function on all ranks.
   static c10::intrusive_ptr<StrictBackend> Install(const ProcessGroup& group);
 
   explicit StrictBackend(c10::intrusive_ptr<c10d::Backend> inner);
 
   const std::vector<Operation>& operations() const { return operations_; }
   // Throws std::runtime_error if the ranks of the group have not run the same collectives, or if
-  // two ranks' sends and receives do not match in this order. Collective; uses the store.
+  // the sends and receives of two ranks do not match in order. All ranks must call it; it uses the
+  // group's store.
   void Compare(const ProcessGroup& group) const;
 
   const std::string getBackendName() const override { return "strict"; }
@@ -65,7 +67,7 @@ class StrictBackend : public c10d::Backend {
                                         std::vector<at::Tensor>& tensors);
 
   c10::intrusive_ptr<c10d::Backend> inner_;
-  std::vector<std::shared_ptr<Row>> rows_;  // indexed by peer
+  std::vector<std::shared_ptr<Row>> rows_;  // messages by peer
   std::vector<Operation> operations_;
 };
 

@@ -1,4 +1,4 @@
-// A temporary folder that is removed with the object.
+// Creates a temporary folder that is removed with the object.
 #pragma once
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ class TempDir {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  // Writes a file and returns its path.
+  // Writes a file in the folder and returns its path.
   std::string Write(const std::string& name, std::string_view content,
                     bool executable = false) const {
     const std::string file = path_ + "/" + name;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Test hosts: several "machines" on this one, each with its own network, name, process table, HOME and sshd.
+"""Runs test hosts: several "machines" on one, each with its own network, name, process table, HOME and sshd.
 
     with TestHosts(2) as hosts:
         front, (node1, node2) = hosts.front, hosts.nodes
         done = front.run([DSLAUNCH, "--hostfile", hosts.hostfile(slots=2), "hostname"])
 
-or by hand, until Ctrl-C:  sudo tests/support/test_hosts.py up 2
+or manually, until Ctrl-C:  sudo tests/support/test_hosts.py up 2
 
 A host is a set of Linux namespaces below one "switch" (a network namespace with a bridge, itself below this process).
 Nothing has a name outside of them, so parallel runs cannot clash, and nothing can be left behind:
@@ -35,13 +35,13 @@ SUBNET6 = "fd66::"
 FRONT_ADDRESS = 250
 BASTION_ADDRESS = 249
 MOST_NODES = 512
-STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
-USER_ID = 54321  # id of the ordinary user, and of its group
-CGROUP_PREFIX = "dslaunch-test-hosts-"  # followed by the pid of the process that made it
+STATE = "/run/hosts"  # on a tmpfs that is mounted only in the switch and its hosts
+USER_ID = 54321  # id of the ordinary user and of its group
+CGROUP_PREFIX = "dslaunch-test-hosts-"  # followed by the pid of the process that made the cgroup
 START_TIMEOUT_S = 30
 LISTENS = "Server listening on"  # in sshd's log, once per address
 TOOLS = ["ip", "nft", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
-OWN_PROGRAM = [sys.executable, "-I", "-S", os.path.abspath(__file__)]  # starts in half the time
+OWN_PROGRAM = [sys.executable, "-I", "-S", os.path.abspath(__file__)]  # -I -S halves Python's start time
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -50,13 +50,13 @@ def address_of(number):
 
 
 def number_of_node(index):
-    """Returns the number of a node's address. It never equals the front's or the bastion's, and never ends with 0 or
-    255."""
+    """Returns the last part of a node's address as a number. It never equals the number of the front or the bastion,
+    and its low byte is never 0 or 255."""
     return 256 * (index // 248) + index % 248 + 1
 
 
 def why_not():
-    """Returns the reason why test hosts cannot run here, with a hint; None if they can."""
+    """Returns the reason why test hosts cannot run on this machine, with a hint; None if they can."""
     if sys.platform != "linux":
         return "test hosts are Linux namespaces; run this on Linux"
     if os.geteuid() != 0:
@@ -84,10 +84,10 @@ def find_sshd():
 class Process:
     pid: int        # in this process's PID namespace, so it can be signalled
     ppid: int
-    comm: str       # its own name, 15 bytes
-    state: str      # R, S, D, T, Z
-    argv: tuple     # items: str; empty for a zombie
-    environ: dict   # values: str
+    comm: str  # name of the process itself, at most 15 bytes
+    state: str  # R, S, D, T or Z, as in /proc/PID/stat
+    argv: tuple  # arguments as str; empty for a zombie
+    environ: dict  # variables as str
 
     @property
     def name(self):
@@ -102,14 +102,14 @@ def _text(data):
 
 
 def _read(pid, name):
-    """Returns the content of /proc/PID/NAME. Tests poll hundreds of these, so this avoids the cost of pathlib and
-    buffers."""
+    """Returns the content of /proc/PID/NAME. Does not use pathlib or buffers, because tests poll hundreds of these
+    files."""
     with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
         return file.read()
 
 
 def read_process(pid):
-    """Returns the Process, or None if it has ended."""
+    """Returns the Process with this pid, or None if it has ended."""
     try:
         head, _, tail = _text(_read(pid, "stat")).rpartition(")")
         argv = tuple(_text(_read(pid, "cmdline")).split("\0")[:-1])
@@ -126,7 +126,7 @@ def all_pids():
 
 
 def namespace_of(pid):
-    """Returns the PID namespace of a process; None if it has ended."""
+    """Returns the PID namespace of a process; None if the process has ended."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
@@ -134,14 +134,14 @@ def namespace_of(pid):
 
 
 def processes_of(pids):
-    """Returns the processes of `pids` that are alive, without zombies."""
+    """Returns the processes of `pids` that are alive and not zombies."""
     found = (read_process(pid) for pid in pids)
     return [process for process in found if process and process.state != "Z"]
 
 
 def processes_where(condition):
-    """Returns the processes for which condition(Process) holds. Reads all of them; the functions below cost far
-    less."""
+    """Returns the processes for which condition(Process) is true, except this process. Reads the whole environment
+    of all processes; the functions below cost far less."""
     return [process for process in processes_of(pid for pid in all_pids() if pid != os.getpid()) if condition(process)]
 
 
@@ -161,7 +161,7 @@ def processes_with(variable, value):
 
 
 def children_of(pid):
-    """Returns the pids of a process's children."""
+    """Returns the pids of the children of `pid` that are alive."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         pids = [int(child) for thread in threads for child in _read(pid, f"task/{thread}/children").split()]
@@ -171,12 +171,12 @@ def children_of(pid):
 
 
 def sockets_of(pid):
-    """Returns the inodes of a process's open sockets, as in /proc/net/tcp."""
+    """Returns the inodes of a process's open sockets, in the form of /proc/net/tcp."""
     found = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             target = os.readlink(f"/proc/{pid}/fd/{name}")
-        except FileNotFoundError:  # closed meanwhile
+        except FileNotFoundError:  # closed since listdir()
             continue
         if target.startswith("socket:["):
             found.add(target[len("socket:["):-1])
@@ -184,8 +184,8 @@ def sockets_of(pid):
 
 
 def tcp_sockets(pid, state):
-    """Returns {(local port, inode)} of the TCP sockets in a process's network; `state` as in /proc/net/tcp: "01"
-    connected, "0A" listening."""
+    """Returns {(local port, inode)} of the TCP sockets in a process's network namespace. `state` as in
+    /proc/net/tcp: "01" connected, "0A" listening."""
     found = set()
     for name in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
@@ -196,7 +196,7 @@ def tcp_sockets(pid, state):
 
 
 def wait_until(condition, timeout_s, what="", poll_s=0.02):
-    """Polls until condition() is truthy and returns its value; raises TimeoutError after timeout_s."""
+    """Polls until condition() is truthy and returns its value; raises TimeoutError after timeout_s seconds."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -211,7 +211,7 @@ def wait_until(condition, timeout_s, what="", poll_s=0.02):
 
 
 def find_cgroup_root():
-    """Returns the mount point of cgroup v2; None if there is none, or it is not writable."""
+    """Returns the mount point of cgroup v2; None if it is not mounted or not writable."""
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         _, folder, kind, *_ = line.split()
         if kind == "cgroup2" and os.access(folder, os.W_OK):
@@ -220,7 +220,7 @@ def find_cgroup_root():
 
 
 def remove_cgroup(folder):
-    """Removes an empty cgroup and the cgroups below it."""
+    """Removes an empty cgroup and all cgroups below it."""
     for path, _, _ in os.walk(folder, topdown=False):
         try:
             os.rmdir(path)
@@ -229,20 +229,20 @@ def remove_cgroup(folder):
 
 
 def remove_stale_cgroups(root):
-    """Removes the cgroups of processes that were killed before they could remove them."""
+    """Removes the cgroups that killed processes left behind."""
     for folder in root.glob(CGROUP_PREFIX + "*"):
         if not os.path.exists(f"/proc/{folder.name.split('-')[-2]}"):
             try:
                 remove_cgroup(folder)
             except OSError:
-                pass  # its hosts are just ending
+                pass  # the hosts of the cgroup are just ending
 
 
 # --- what a test uses --------------------------------------------------------------------------------------------
 
 
 class Host:
-    """One host. Processes are addressed by this machine's pids."""
+    """One test host. Its processes are addressed by this machine's pids."""
 
     def __init__(self, hosts, name, number, init_pid):
         self._hosts = hosts
@@ -254,34 +254,35 @@ class Host:
         self.pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
 
     def command(self, argv, cwd="/"):
-        """Returns the argv that runs `argv` in this host when started from outside."""
+        """Returns the argv that runs `argv` in this host when it is started from outside."""
         identity = [f"--setuid={USER_ID}", f"--setgid={USER_ID}"] if self._hosts.user != "root" else []
         return ["nsenter", f"--target={self.init_pid}", "--net", "--uts", "--pid", "--mount", "--root", *identity,
                 f"--wdns={cwd}", "--", *argv]
 
     def environment(self, extra=None):
-        """Returns the environment of a login shell of the user."""
+        """Returns the environment of a login shell of the user, with `extra` added."""
         user = self._hosts.user
         return {"PATH": SYSTEM_PATH, "HOME": self.home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash",
                 "LANG": "C.UTF-8", **(extra or {})}
 
     def popen(self, argv, env=None, cwd="/", **options):
-        """Starts argv in this host. The Popen's `inner_pid` is argv's own pid: signal that one, not nsenter's."""
+        """Starts `argv` in this host. The `inner_pid` of the Popen is the pid of `argv` itself; signal that process,
+        not nsenter."""
         child = subprocess.Popen(self.command(argv, cwd), env=self.environment(env), **options)
         child.inner_pid = None
         try:
             child.inner_pid = wait_until(lambda: children_of(child.pid) or child.poll() is not None, 10)[0]
         except (TimeoutError, TypeError):
-            pass  # the process has ended already
+            pass  # the process has already ended
         return child
 
     def run(self, argv, env=None, cwd="/", timeout_s=60, **options):
-        """Runs argv in this host; returns a subprocess.CompletedProcess with text output."""
+        """Runs `argv` in this host; returns a subprocess.CompletedProcess with text output."""
         options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", **options}
         return subprocess.run(self.command(argv, cwd), env=self.environment(env), timeout=timeout_s, **options)
 
     def sent_bytes(self):
-        """Returns the bytes that its network interface has ever sent, from the kernel's counter."""
+        """Returns the number of bytes that this host's network interface has sent, from the kernel's counter."""
         line, = (line for line in self.run(["cat", "/proc/net/dev"]).stdout.splitlines() if "eth0:" in line)
         return int(line.split(":")[1].split()[8])
 
@@ -300,14 +301,14 @@ class Host:
         return [process for process in self.processes() if process.name == name]
 
     def outside_path(self, path):
-        """Returns `path` of this host as a path of this machine; relative paths start at the home folder."""
+        """Converts `path` in this host to a path of this machine. Relative paths start at the home folder."""
         return pathlib.Path(f"/proc/{self.init_pid}/root{os.path.join(self.home, path)}")
 
     def read_file(self, path):
         return self.outside_path(path).read_text(errors="replace")
 
     def write_file(self, path, text, mode=0o644):
-        """Writes a file and returns its absolute path inside the host."""
+        """Writes a file and returns its absolute path inside the host. Relative paths start at the home folder."""
         outside = self.outside_path(path)
         outside.parent.mkdir(parents=True, exist_ok=True)
         outside.write_text(text)
@@ -317,14 +318,15 @@ class Host:
         return os.path.join(self.home, path)
 
     def link_down(self):
-        """Pulls the cable: peers get nothing, not even an end of file."""
+        """Disconnects the host from the network: peers receive nothing, not even an end of file."""
         self._hosts.in_switch(["ip", "link", "set", self._port, "down"])
 
     def link_up(self):
         self._hosts.in_switch(["ip", "link", "set", self._port, "up"])
 
     def cut_one_way(self, direction, others=()):
-        """Silently drops packets to ("in") or from ("out") this host, exchanged with `others`, or with all hosts."""
+        """Silently drops packets from ("in") or to ("out") the hosts `others`, or all hosts if empty. heal() reverts
+        this."""
         hook, match, side = {"in": ("input", "iifname", "saddr"), "out": ("output", "oifname", "daddr")}[direction]
         rules = [f"{family} {side} {address}" for other in others
                  for family, address in (("ip", other.address), ("ip6", other.address6))] or [f"{match} eth0"]
@@ -332,28 +334,28 @@ class Host:
                   + "; ".join(f"add rule inet cut {hook} {rule} drop" for rule in rules))
 
     def forbid_connecting(self):
-        """Silently drops packets that would begin a TCP connection from this host."""
+        """Silently drops packets that would open a TCP connection from this host. heal() reverts this."""
         self._nft("add table inet cut; add chain inet cut output { type filter hook output priority 0; }; "
                   "add rule inet cut output oifname eth0 tcp flags & (syn | ack) == syn drop")
 
     def heal(self):
-        """Reverts cut_one_way or forbid_connecting."""
+        """Reverts cut_one_way() or forbid_connecting()."""
         self._nft("delete table inet cut")
 
     def reset_connections(self, match):
-        """Resets this host's TCP connections that `ss` finds by `match`, like a firewall that has lost their state."""
+        """Resets this host's TCP connections that match the `ss` filter, like a firewall that has lost their state."""
         subprocess.run(["nsenter", f"--target={self.init_pid}", "--net", "--", "ss", "--kill", "--no-header", "--tcp",
                         "state", "established", match], check=True, timeout=10, stdout=subprocess.DEVNULL)
 
     def refuse_ssh_from(self, host):
-        """Silently drops packets from `host` to this host's sshd."""
+        """Silently drops packets from `host` to this host's sshd. forget_refusals() reverts this."""
         self._nft("add table inet refuse; "
                   "add chain inet refuse input { type filter hook input priority 0; }; "
                   f"add rule inet refuse input ip saddr {host.address} tcp dport 22 drop; "
                   f"add rule inet refuse input ip6 saddr {host.address6} tcp dport 22 drop")
 
     def forget_refusals(self):
-        """Reverts refuse_ssh_from."""
+        """Reverts refuse_ssh_from()."""
         self._nft("delete table inet refuse")
 
     def _nft(self, rules):
@@ -364,18 +366,18 @@ class Host:
         return f"p-{self.name}"
 
     def power_cut(self):
-        """Cuts the power. Pulls the cable first, because otherwise sockets of killed processes would be closed towards
-        peers."""
+        """Simulates a power cut. Disconnects the network first, because otherwise the sockets of killed processes
+        would be closed towards their peers."""
         self.link_down()
         os.kill(self.init_pid, signal.SIGKILL)
 
     def stop_sshd(self):
-        """Prevents new logins; running sessions continue."""
+        """Kills the listening sshd, which prevents new logins. Running sessions continue."""
         for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGKILL)
 
     def hold_sshd(self):
-        """Makes new logins get a connection without any answer."""
+        """Suspends the listening sshd, so that new logins get a connection without any answer."""
         for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGSTOP)
 
@@ -384,7 +386,7 @@ class Host:
             os.kill(process.pid, signal.SIGCONT)
 
     def reload_sshd(self):
-        """Makes sshd read its changed sshd_config."""
+        """Makes sshd read its changed sshd_config, and waits until it listens again."""
         before = self.sshd_log()
         addresses = before.count(LISTENS) // (before.count("Received SIGHUP") + 1)
         listening, = self._listening_sshds()
@@ -403,7 +405,7 @@ class TestHosts:
       sshd_options  {"RekeyLimit": "16M"}: overrides for sshd_config
       bashrc        text of .bashrc on the nodes
       user          account that logs in and runs programs; a name other than root becomes an ordinary account
-      bastion       overrides for sshd_config of one more host, `bastion`, which is not part of jobs; None: no such host
+      bastion       overrides for sshd_config of an additional host `bastion`, which is not part of jobs; None: no bastion
       password      of the user's account, on every host
       nodes_log_in  the nodes can log in to each other, like the front
       binds         {path below /run/hosts: folder of this machine}: visible there too, for a user who may not enter
@@ -429,7 +431,7 @@ class TestHosts:
         reason = why_not()
         if reason:
             raise RuntimeError(reason)
-        # Two mechanisms end the switch: the parent-death signal, and end of file on stdin.
+        # The switch ends by the parent-death signal, or by end of file on its stdin.
         self._switch = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
              "--mount-proc", *OWN_PROGRAM, "_switch", json.dumps(self._spec)],
@@ -452,7 +454,7 @@ class TestHosts:
         return self
 
     def _make_cgroups(self, everyone):
-        """Makes a cgroup for each host, so that no host sees or ends processes of another."""
+        """Makes a cgroup for each host, so that no host can find or end the processes of another host."""
         root = find_cgroup_root()
         if not root:
             return
@@ -461,7 +463,7 @@ class TestHosts:
         for host in everyone:
             folder = self._cgroup / host.name
             folder.mkdir(parents=True)
-            for pid in [host.init_pid, *children_of(host.init_pid)]:  # sshd is the only child
+            for pid in [host.init_pid, *children_of(host.init_pid)]:  # the first process and its only child, sshd
                 (folder / "cgroup.procs").write_text(str(pid))
 
     def _read_line(self):
@@ -475,7 +477,7 @@ class TestHosts:
         return line
 
     def _find_inits(self):
-        """Returns {host name: pid of its first process}: grandchildren of the switch, below one `unshare` each."""
+        """Returns {host name: pid of the host's first process}, which is a grandchild of the switch, below an `unshare`."""
         inits = {}
         for unshare in children_of(self.switch_pid):
             for process in processes_of(children_of(unshare)):
@@ -487,12 +489,12 @@ class TestHosts:
         self.close()
 
     def close(self):
-        """Ends everything in the hosts. Can be called twice."""
+        """Ends all hosts and all processes in them. May be called twice."""
         atexit.unregister(self.close)
         if not self._switch:
             return
         switch, self._switch = self._switch, None
-        switch.kill()  # unshare; its child, the switch's first process, dies with it, and so do all hosts
+        switch.kill()  # kills unshare; its child, the switch's first process, then dies, and with it all hosts
         switch.wait(timeout=10)
         switch.stdin.close()
         switch.stdout.close()
@@ -518,7 +520,7 @@ class TestHosts:
         self.set_known_hosts(self.known_hosts.values())
 
     def other_key_line(self, name):
-        """Returns a known_hosts line for host `name` with a key that it does not have."""
+        """Returns a known_hosts line for host `name` with a key that is not the host's."""
         key = self.front.outside_path(f"{STATE}/other_key")
         if not key.exists():
             _keygen(key, "other")
@@ -544,7 +546,7 @@ def _write(path, text, mode=0o644):
 
 
 def _reap_forever():
-    """Reaps orphans, as a namespace's first process must. Ends at end of file on stdin."""
+    """Reaps orphans, as the first process of a namespace must. Returns at end of file on stdin."""
     import select
     signal.signal(signal.SIGCHLD, lambda *_: None)
     read_end, write_end = os.pipe()
@@ -564,7 +566,7 @@ def _reap_forever():
 
 
 def _etc_hosts(name, numbers):
-    # As on a Debian host in a network with DNS: a host's own name is 127.0.1.1, and all other names have real
+    # Matches a Debian host in a network with DNS: a host's own name is 127.0.1.1, and all other names have real
     # addresses.
     lines = ["127.0.0.1 localhost", f"127.0.1.1 {name}", "::1 localhost ip6-localhost ip6-loopback"]
     for other, number in numbers.items():
@@ -574,8 +576,8 @@ def _etc_hosts(name, numbers):
 
 
 def _sshd_config(name, options):
-    # The key exchange is libssh's for all clients, because OpenSSH's own first choice, sntrup761, takes a client up to
-    # 0.2 s of a core.
+    # All clients use libssh's key exchange, because OpenSSH's own first choice, sntrup761, costs a client up to 0.2 s
+    # of a core.
     settings = {
         "KexAlgorithms": "curve25519-sha256,curve25519-sha256@libssh.org",
         "Port": "22", "HostKey": f"{STATE}/{name}/host_key", "PidFile": "none", "UsePAM": "no",
@@ -609,7 +611,7 @@ def _give_agent(home, agent):
 
 
 def _account_files(folder, home, user, password):
-    """Writes passwd and shadow with the user's home in `home`, such that sshd does not consider the account locked."""
+    """Writes passwd and shadow for the user. `home`: the user's home folder. sshd does not treat the account as locked."""
     number = 0 if user == "root" else USER_ID
     secret = "*"
     if password:
@@ -671,7 +673,7 @@ def run_switch(spec):
 
 
 def _start_host(name, number, root):
-    with open(f"{STATE}/{name}/start.log", "w") as log:  # unshare reports a power cut there, for example
+    with open(f"{STATE}/{name}/start.log", "w") as log:  # receives unshare's messages, for example after a power cut
         guest = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child",
              "--mount-proc", *OWN_PROGRAM, "_host", root, name],
@@ -707,7 +709,7 @@ def run_host(root, name):
     os.chdir("/")
     if name != "front":
         with open(f"{own}/sshd.log", "w") as log:
-            # In its own session, so that no terminal of ours signals it.
+            # sshd gets its own session, so that it receives no signals from this process's terminal.
             subprocess.Popen([find_sshd(), "-D", "-e", "-f", f"{own}/sshd_config"], stdin=subprocess.DEVNULL,
                              stdout=log, stderr=log, start_new_session=True)
         wait_until(lambda: _listens(22), 10, f"sshd of {name}; see {own}/sshd.log")

@@ -1,4 +1,4 @@
-// Reads with a time limit.
+// Reads from a descriptor with a time limit.
 #pragma once
 
 #include <poll.h>
@@ -10,7 +10,8 @@
 
 namespace dslaunch {
 
-// Reads up to `size` bytes; returns what arrived before end of file or the limit.
+// Reads up to `size` bytes from `fd`. Returns the bytes that arrived before `size` was reached, end
+// of file, or `limit`.
 inline std::string TimedRead(int fd, size_t size, milliseconds limit = milliseconds(5'000)) {
   const Deadline deadline = Deadline::After(limit);
   std::string text;

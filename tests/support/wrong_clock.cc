@@ -1,4 +1,5 @@
-// Linked into an agent with --wrap=clock_gettime: its wall clock is WRONG_CLOCK_S seconds ahead.
+// Shifts the clock of an agent that is linked with --wrap=clock_gettime: its wall clock is
+// WRONG_CLOCK_S seconds ahead.
 #include <time.h>
 
 #include <cstdlib>

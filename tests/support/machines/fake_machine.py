@@ -1,10 +1,10 @@
-"""Machines with accelerators of each vendor: their files below /sys and /dev, in a mount namespace of a test's own.
+"""Simulates machines with accelerators of each vendor: their files below /sys and /dev, in a private mount namespace.
 
-The trees are written from the public descriptions of the drivers' files and listings of such machines; each has only
-what programs read to find devices. Two NUMA nodes share this machine's CPUs. Needs root.
+The trees are written from public descriptions of the drivers' files and from listings of such machines. Each has only
+the files that programs read to find devices. Two NUMA nodes share this machine's CPUs. Needs root.
 
-    machine = FakeMachine("rocm", folder)
-    subprocess.run([*machine.enter, "dslaunch", "--dry_run", "env"])
+  machine = FakeMachine("rocm", folder)
+  subprocess.run([*machine.enter, "dslaunch", "--dry_run", "env"])
 """
 
 import os
@@ -14,11 +14,12 @@ import shutil
 import subprocess
 
 KINDS = ("cuda", "rocm", "xpu", "npu", "hpu", "mlu")
-# Variables that name devices to the programs of each kind, and those that dslaunch sets.
+# Variables by which programs of each kind select devices; dslaunch sets them.
 VARIABLES = {"cuda": ["CUDA_VISIBLE_DEVICES"], "rocm": ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"],
              "xpu": ["ZE_AFFINITY_MASK"], "npu": ["ASCEND_RT_VISIBLE_DEVICES"], "hpu": ["HABANA_VISIBLE_MODULES"],
              "mlu": ["MLU_VISIBLE_DEVICES"]}
-# The kinds of which the kernel shows the NUMA node of each device; of the others, only what all devices share.
+# Kinds for which the kernel shows the NUMA node of each device. For the other kinds it shows only a node that all
+# devices share.
 SHOWS_NUMA_NODES = ("rocm", "xpu", "hpu")
 NOUNS = {"npu": "NPU", "hpu": "HPU", "mlu": "MLU"}
 
@@ -28,7 +29,7 @@ def noun(kind):
 
 
 def why_not():
-    """Returns the reason why such machines cannot be made here; None if they can."""
+    """Returns the reason why fake machines cannot be made on this machine; None if they can."""
     if os.geteuid() != 0:
         return "fake machines need root, to mount"
     missing = [name for name in ("unshare", "mount") if shutil.which(name) is None]
@@ -76,7 +77,7 @@ class FakeMachine:
         return number // 2 if self.numa_node is None else self.numa_node
 
     def _pci(self, number, address, vendor, device, pci_class):
-        """Writes a PCI device; returns its folder."""
+        """Writes the files of a PCI device; returns its folder."""
         folder = f"sys/devices/pci-test/{address}"
         self._write(f"{folder}/vendor", vendor)
         self._write(f"{folder}/device", device)
@@ -92,13 +93,13 @@ class FakeMachine:
         for node, own in enumerate(self.cpus):
             self._write(f"sys/devices/system/node/node{node}/cpulist", ",".join(map(str, own)))
 
-    # An HGX machine. The driver's list is in /proc, where nothing can be mounted that the kernel lacks, so this is a
-    # sandbox that shows the device files alone.
+    # Simulates an HGX machine. The driver's list is in /proc, where no file that the kernel lacks can be mounted, so
+    # this machine shows only device files, as in a sandbox.
     def cuda(self, number):
         self._pci(number, f"0000:{(0x19, 0x3b, 0x9b, 0xdb)[number]:02x}:00.0", "0x10de", "0x2330", "0x030200")
         self._device_file(number, f"nvidia{number}", "nvidiactl", "nvidia-uvm")
 
-    # Half of a node with four MI250X, of which each is two devices.
+    # Simulates half of a node with four MI250X, each of which is two devices.
     def rocm(self, number):
         nodes = "sys/class/kfd/kfd/topology/nodes"
         bus = (0xc1, 0xc6, 0xc9, 0xce)[number]
@@ -117,7 +118,7 @@ class FakeMachine:
                     f"drm_render_minor {render}", f"unique_id {0x1f2e3d4c5b6a7900 + number}", "num_xcc 1")
         self._device_file(number, "kfd", f"dri/renderD{render}", f"dri/card{number}")
 
-    # Two Data Center GPU Max with two tiles each, besides the graphics of the machine's management controller.
+    # Simulates two Data Center GPU Max with two tiles each, beside the graphics of the machine's management controller.
     def xpu(self, number):
         card, tile = divmod(number, 2)
         if tile == 0:
@@ -131,12 +132,12 @@ class FakeMachine:
         self._write(f"sys/class/drm/card{card + 1}/gt/gt{tile}/id", tile)
         self._device_file(number, f"dri/renderD{129 + card}", f"dri/card{card + 1}")
 
-    # Half of an Atlas 800T A2, with its order of PCI addresses.
+    # Simulates half of an Atlas 800T A2, with its order of PCI addresses.
     def npu(self, number):
         self._pci(number, f"0000:{(0xc1, 0x01, 0xc2, 0x02)[number]:02x}:00.0", "0x19e5", "0xd802", "0x120000")
         self._device_file(number, f"davinci{number}", "davinci_manager", "devmm_svm", "hisi_hdc")
 
-    # Half of a Gaudi 2 machine. The module numbers are not in the order of the devices.
+    # Simulates half of a Gaudi 2 machine. The module numbers are not in the order of the devices.
     def hpu(self, number):
         device = self._pci(number, f"0000:{(0x33, 0x34, 0x9a, 0x9b)[number]:02x}:00.0", "0x1da3", "0x1020", "0x120000")
         self._write(f"{device}/module_id", self.module_of(number))
@@ -144,7 +145,7 @@ class FakeMachine:
         self._link(device, f"sys/class/accel/accel{number}/device")
         self._device_file(number, f"accel/accel{number}", f"accel/accel_controlD{number}")
 
-    # Half of a machine with eight MLU370.
+    # Simulates half of a machine with eight MLU370.
     def mlu(self, number):
         self._pci(number, f"0000:{(0x1a, 0x1d, 0x9a, 0x9d)[number]:02x}:00.0", "0xcabc", "0x0370", "0x120000")
         self._device_file(number, f"cambricon_dev{number}", "cambricon_ctl", f"cambricon_ipcm{number}")
@@ -154,21 +155,22 @@ class FakeMachine:
         return number ^ 1
 
     def names(self, numbers):
-        """Returns the value of the kind's variable for these devices, which are given by their order."""
+        """Returns the value of the kind's variable for the devices at the positions `numbers`."""
         if self.kind != "hpu":
             return ",".join(map(str, numbers))
         modules = sorted(self.module_of(file) for file in self.files)
         return ",".join(str(modules[number]) for number in numbers)
 
     def numa_node_of(self, number):
-        """Returns the NUMA node of the device of this number, by the order of the devices."""
+        """Returns the NUMA node of the device at the position `number`."""
         if self.kind == "hpu":
             modules = sorted(self.module_of(file) for file in self.files)
             return self.node_of(self.module_of(modules[number]))
         return self.node_of(sorted(self.files)[number])
 
     def _mounts(self):
-        """Returns a script that puts the tree over this machine's, except for what has nothing to do with devices."""
+        """Returns a script that mounts the tree over this machine's /sys and /dev, but keeps files unrelated to
+        devices."""
         return f"""set -e
 tree={shlex.quote(str(self.folder))}
 real=$tree/real

@@ -33,7 +33,7 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kCollectives = -1;  // instead of a peer: the stream of collectives
+constexpr int kCollectives = -1;  // in place of a peer: the stream of collectives
 constexpr std::chrono::seconds kHeedPatience{10};
 enum Tag : int { kDescription = 1, kData, kGroupedDescription, kGroupedData };
 
@@ -43,7 +43,7 @@ Tensors KernelAliases(const Tensors& tensors) {
   return aliases;
 }
 
-// Describes a rank's operation for comparison with its peers.
+// Describes a rank's operation, for comparison with the peers' operations.
 struct Description {
   std::array<char, 128> text{};
 
@@ -66,14 +66,14 @@ struct Mismatch : std::runtime_error {
 };
 
 // Holds the tensors of a collective whose Work the program has dropped, until the collective is
-// done, like NCCL's watchdog.
+// done, as NCCL's watchdog does.
 struct Abandoned {
   std::shared_ptr<EventMark> until;
   Tensors tensors;
   c10::intrusive_ptr<c10::ivalue::Future> future;
 };
 
-// Precondition: DeviceMutex is held.
+// Returns the process's abandoned collectives. Precondition: DeviceMutex is held.
 std::vector<Abandoned>& TheAbandoned() {
   static auto* const abandoned = new std::vector<Abandoned>;
   return *abandoned;
@@ -84,7 +84,7 @@ void FreeAbandoned() {
   std::erase_if(TheAbandoned(), [](const Abandoned& item) { return QueryEvent(*item.until); });
 }
 
-// An enqueued collective. Its state is that of the stream, not of the peers.
+// An enqueued collective. It counts as done when its stream is, whatever the state of the peers.
 class StreamWork final : public c10d::Work {
  public:
   StreamWork(int rank, OpType type, const char* title, const Tensors& held, const Tensors& results,
@@ -113,7 +113,7 @@ class StreamWork final : public c10d::Work {
     if (TheSettings().ignored != "wait") {
       LetStreamWait(CurrentStream(stream_.device_index()), end_);
     }
-    held_.clear();  // NCCL's backend too keeps its tensors until wait()
+    held_.clear();  // until here, as NCCL's backend also keeps its tensors until wait()
   }
   void abort() override {}
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
@@ -125,13 +125,13 @@ class StreamWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// An operation that is to be enqueued.
+// An operation to be enqueued.
 struct Operation {
   OpType type;
   const char* title;
   Tensors inputs, outputs;
-  Tensors results;          // results of the collective's future
-  Tensors described;        // one tensor, whose size and dtype the peers compare
+  Tensors results;          // results of the Work's future
+  Tensors described;        // one tensor, whose size and dtype are compared with the peers'
   int peer = kCollectives;  // the peer of a message
   std::function<WorkPtr(c10d::Backend&)> run;
 };
@@ -186,18 +186,19 @@ class StandinBackend final : public c10d::Backend {
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override {
-    return Begin({OpType::_ALLGATHER_BASE,
-                  "standin:_all_gather_base",
-                  {input},
-                  {output},
-                  {output},
-                  {input},
-                  kCollectives,
-                  [to = KernelAlias(output), from = KernelAlias(input),
-                   options](c10d::Backend& inner) mutable {
-                    from = from.clone();  // `from` may be the part of the output that it goes to
-                    return inner._allgather_base(to, from, options);
-                  }});
+    return Begin(
+        {OpType::_ALLGATHER_BASE,
+         "standin:_all_gather_base",
+         {input},
+         {output},
+         {output},
+         {input},
+         kCollectives,
+         [to = KernelAlias(output), from = KernelAlias(input),
+          options](c10d::Backend& inner) mutable {
+           from = from.clone();  // because `from` may be the part of `output` that it is copied to
+           return inner._allgather_base(to, from, options);
+         }});
   }
 
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -214,8 +215,8 @@ class StandinBackend final : public c10d::Backend {
                   kCollectives,
                   [to = KernelAlias(output).view(-1), from = KernelAlias(input), inner_options,
                    average, size = getSize()](c10d::Backend& inner) mutable {
-                    // A copy, because the output may be a part of it; flat, because Gloo compares
-                    // shapes where NCCL compares numbers of elements.
+                    // `input` is copied because `output` may be a part of it. It is flattened
+                    // because Gloo compares shapes, while NCCL compares numbers of elements.
                     from = from.flatten().clone();
                     WorkPtr work = inner._reduce_scatter_base(to, from, inner_options);
                     if (!average) return work;
@@ -228,7 +229,7 @@ class StandinBackend final : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes,
                         const c10d::AllToAllOptions& options) override {
-    // Ranks may contribute different amounts if sizes are given.
+    // If sizes are given, ranks may contribute different amounts, so an empty tensor is compared.
     const Tensors described = {input_sizes.empty() ? input : input.new_empty({0})};
     return Begin({OpType::ALLTOALL_BASE,
                   "standin:all_to_all",
@@ -317,7 +318,7 @@ class StandinBackend final : public c10d::Backend {
                 "one tensor goes to one other rank");
   }
 
-  // Runs in the threads of streams, as does everything from here on to Begin.
+  // All functions from here to Begin run in the threads of streams.
 
   c10d::Backend& Inner() {
     const std::lock_guard lock(mutex_);
@@ -325,15 +326,16 @@ class StandinBackend final : public c10d::Backend {
       auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
       options->threads = 4;
-      // Its own store, because the thread of another stream may wait in the same store for another
-      // group.
+      // Each group has its own store client, because the thread of another stream may be waiting in
+      // the same store for another group.
       inner_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_->clone(), getRank(), getSize(),
                                                            options);
     }
     return *inner_;
   }
 
-  // Exchanges the descriptions of what all ranks run, always by the same operation.
+  // Exchanges the descriptions of the operation that each rank runs. The exchange is always the
+  // same operation, so it also works when the described operations differ.
   void CompareAll(c10d::Backend& inner, Description own) const {
     std::vector<Description> all(static_cast<size_t>(getSize()));
     std::vector<Tensors> outputs(1);
@@ -346,7 +348,8 @@ class StandinBackend final : public c10d::Backend {
     }
   }
 
-  // The n-th message of one rank must match the n-th of the other, and one of them must send.
+  // Checks that the n-th message of one rank matches the n-th of the other: one rank sends, the
+  // other receives, and the sizes agree.
   void ComparePair(c10d::Backend& inner, const Operation& operation) const {
     const bool sends = operation.type == OpType::SEND;
     Description own = Description::Of(sends ? "send" : "recv", operation.described.at(0));
@@ -359,7 +362,8 @@ class StandinBackend final : public c10d::Backend {
     if (!(other == expected)) throw Mismatch(getRank(), own, operation.peer, other);
   }
 
-  // Runs all at the same time; what two ranks send each other is matched in the order of the group.
+  // Runs all operations of `group` at the same time. Messages between two ranks are matched in the
+  // order of the group.
   void RunGroup(c10d::Backend& inner, std::vector<Operation> group) const {
     std::vector<Description> descriptions(group.size());
     std::vector<WorkPtr> works;
@@ -405,10 +409,11 @@ class StandinBackend final : public c10d::Backend {
     }
   }
 
-  // Stops the stream. Like NCCL's watchdog, ends the process if getError() is not heeded.
+  // Stops the stream. Ends the process, as NCCL's watchdog does, if the program does not react to
+  // getError() within kHeedPatience.
   [[noreturn]] void Fail(c10d::ErrorType error, SteadyClock::time_point begun,
                          const std::string& what) {
-    // Over NVLink a lost peer is noticed only by the timeout.
+    // Over NVLink, only the timeout detects a lost peer, so the simulation waits for the timeout.
     if (TheSettings().peers_hang) std::this_thread::sleep_until(begun + timeout_);
     error_ = error;
     std::this_thread::sleep_for(kHeedPatience);
@@ -449,7 +454,7 @@ class StandinBackend final : public c10d::Backend {
     LetStreamWait(stream, MarkStream(CurrentStream(stream.device_index())));
     const Tensors results = operation.results;
     const OpType type = operation.type;
-    // A kernel must not own a tensor of the device.
+    // A kernel must not own a tensor of the device, so it gets aliases.
     Description description;
     if (!operation.described.empty()) {
       description = Description::Of(operation.title, operation.described[0]);

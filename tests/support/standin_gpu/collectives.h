@@ -1,4 +1,4 @@
-// Collectives with NCCL's behaviour, over Gloo.
+// Makes collectives that behave like NCCL's, over Gloo.
 #pragma once
 
 #include <chrono>
@@ -7,17 +7,18 @@
 
 namespace dslaunch::standin {
 
-// - They run in the backend's own stream, after the work that the caller's stream has so far, and
+// Makes a backend of a group with these properties:
+// - Collectives run in the backend's own stream, after the earlier work of the caller's stream.
 //   wait() makes the caller's current stream wait, not the host.
-// - Messages between two ranks use one stream per pair, in order for both directions, and a
-//   send completes only when its receive has begun. Those between startCoalescing and endCoalescing
+// - Messages between two ranks use one stream per pair, in order for both directions. A send
+//   completes only when its receive has begun. Messages between startCoalescing and endCoalescing
 //   run at the same time.
 // - Connections are made by the first operation.
-// - If the ranks of a group do not run the same operations in the same order, both ranks are named,
-//   and the process ends with kExitCollective.
-// - If a peer is lost, the stream stops and getError() reports it. A process that still runs 10 s
-//   later ends with kExitCollective.
-// - With STANDIN_HANG=1 neither is noticed before `timeout`.
+// - If the ranks of a group do not run the same operations in the same order, the error names both
+//   ranks, and the process ends with kExitCollective.
+// - If a peer is lost, the stream stops and getError() reports the loss. A process that still runs
+//   10 s later ends with kExitCollective.
+// - With STANDIN_HANG=1, a lost peer or a mismatch is not detected before `timeout`.
 c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size,
                                               std::chrono::milliseconds timeout);

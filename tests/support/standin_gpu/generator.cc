@@ -13,7 +13,7 @@
 namespace dslaunch::standin {
 namespace {
 
-constexpr uint64_t kDrawn = 4;  // numbers per operation, the least that CUDA counts
+constexpr uint64_t kDrawn = 4;  // numbers drawn per operation; the smallest amount that CUDA counts
 
 class DeviceGenerator final : public c10::GeneratorImpl {
  public:
@@ -47,8 +47,8 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   }
 
   uint64_t Draw() {
-    // The finalizer of SplitMix64, because it turns seeds that differ in one bit into unrelated
-    // values.
+    // Uses the finalizer of SplitMix64, because it turns seeds that differ in one bit into
+    // unrelated values.
     uint64_t x = seed_ + 0x9e3779b97f4a7c15ull * (offset_.fetch_add(kDrawn) + 1);
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;

@@ -14,7 +14,7 @@
 namespace dslaunch::standin {
 namespace {
 
-Graph* recording = nullptr;  // DeviceMutex must be held
+Graph* recording = nullptr;  // guarded by DeviceMutex
 thread_local bool enqueues = false;
 
 }  // namespace
@@ -53,7 +53,8 @@ void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& 
 
 bool QueryEvent(const EventMark& event) {
   if (!event.IsSet()) return false;
-  // A thread that has never enqueued anything orders no other thread's launches by its query.
+  // A thread that has never enqueued an operation has no later launches to order, so its query
+  // changes no clock.
   if (enqueues) HostWaitedFor(event.clock());
   return true;
 }

@@ -1,4 +1,4 @@
-// Puts operations into streams, or into a graph that is being recorded.
+// Enqueues operations in streams, or in a graph that is being recorded.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -15,36 +15,40 @@ namespace dslaunch::standin {
 struct Launch {
   const char* name;  // valid for the life of the process
   std::vector<Touch> touches;
-  // Runs in the stream's thread. Gets memory by KernelAddress, and owns no tensor of the device.
+  // Runs in the stream's thread. Must get addresses from KernelAddress and must not own a tensor of
+  // the device.
   std::function<void(uint64_t seed)> kernel;
-  // Returns the seed for `kernel` when it is enqueued, also for each replay of a graph. May be
-  // empty.
+  // Returns the seed for `kernel`; called when the operation is enqueued and again for each replay
+  // of a graph. May be empty.
   std::function<uint64_t()> draw = {};
 };
 
-// Throws c10::Error for an earlier kernel's error. Ends the process if a touch is not ordered after
-// other streams' use of the same memory.
+// Appends `launch` to the stream, or to the graph that is being recorded. Throws c10::Error for an
+// earlier kernel's error. Ends the process if a touch is not ordered after other streams' use of
+// the same memory.
 void Enqueue(const c10::Stream& stream, Launch launch);
 
-// An event after the work that `stream` has so far, and a wait of `stream` for an event. A graph is
-// one sequence, so neither does anything while a graph is recorded.
+// MarkStream returns an event after the work that `stream` has so far. LetStreamWait makes `stream`
+// wait for an event. Neither has an effect while a graph is recorded, because a graph is one
+// sequence.
 std::shared_ptr<EventMark> MarkStream(const c10::Stream& stream);
 void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& event);
-// Returns whether the event is done; then the host's later work is ordered after it.
+// Returns whether the event is done. If it is, the host's later work is ordered after the event.
 bool QueryEvent(const EventMark& event);
 
-// Makes the host wait. `hidden`: the wait is part of an operation that computes or copies, not of
-// an explicit synchronization. Throws c10::Error if a graph is being recorded, or STANDIN_NO_SYNC
-// forbids the wait.
+// Makes the host wait for `stream`. `hidden`: the wait is part of an operation that computes or
+// copies, not of an explicit synchronization. Throws c10::Error if a graph is being recorded, or if
+// STANDIN_NO_SYNC forbids the wait.
 void SynchronizeStream(const c10::Stream& stream, const char* why, bool hidden);
-// Checks that both kinds of waits share.
+// Throws c10::Error if a graph is being recorded, or if STANDIN_NO_SYNC forbids the wait. Used by
+// all waits of the host.
 void CheckMayWait(const char* why, bool hidden);
 
-// Operations that are recorded when they are enqueued, and run later as a whole.
+// Records operations when they are enqueued, and runs them later as a whole.
 class Graph {
  public:
   // Records all operations that any thread enqueues in any stream until EndRecording. Only one
-  // graph at a time can be recorded.
+  // graph can be recorded at a time.
   void BeginRecording();
   void EndRecording();
   void Clear() { launches_.clear(); }

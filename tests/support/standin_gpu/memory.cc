@@ -22,20 +22,20 @@ namespace dslaunch::standin {
 namespace {
 
 constexpr size_t kAlignment = 512, kPage = 4096;
-constexpr int kPinned = -1;  // instead of a stream
+constexpr int kPinned = -1;  // in place of a stream
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 struct Block {
   uintptr_t begin = 0;
   size_t bytes = 0;
-  int stream = kPinned;  // the stream that it was allocated for
+  int stream = kPinned;  // stream for which the block was allocated
   bool live = false;
   GraphMemory* graph = nullptr;
   AccessLog log;
   std::set<int> recorded;  // streams of record_stream() calls
 };
 
-// The same bytes at two addresses: one for tensors and one for kernels.
+// Maps the same bytes at two addresses: one for tensors and one for kernels.
 struct Region {
   uintptr_t tensors = 0, kernels = 0;
   uint64_t used = 0;
@@ -43,7 +43,7 @@ struct Region {
   bool Has(const void* p) const { return reinterpret_cast<uintptr_t>(p) - tensors < kRegionBytes; }
 };
 
-// A freed block that streams may still use.
+// A freed block that other streams may still use.
 struct Lingering {
   uintptr_t block;
   std::vector<std::shared_ptr<EventMark>> until;
@@ -85,7 +85,7 @@ void OnFault(int signal, siginfo_t* info, void*) {
 
 }  // namespace
 
-// Precondition: DeviceMutex is held.
+// All memory of all devices. Precondition: DeviceMutex is held.
 struct MemoryState {
   std::vector<Region> devices;
   Region pinned;
@@ -122,7 +122,8 @@ struct MemoryState {
     return address < block.begin + block.bytes ? &block : nullptr;
   }
 
-  // Allows the host's accesses to a pinned block that no stream's work conflicts with.
+  // Allows the host to access a pinned block as far as no stream's work conflicts with it. Returns
+  // whether some access is still forbidden.
   static bool Guard(const Block& block) {
     bool read = false, written = false;
     for (const Access& access : block.log.accesses()) {
@@ -142,7 +143,7 @@ struct MemoryState {
       guarded.erase(block.begin);
       Protect(block, PROT_READ | PROT_WRITE);
     } else {
-      // In the stream's order, so that a mistaken later read in that stream gets NaN.
+      // The fill runs in the stream's order, so that a wrong later read in that stream gets NaN.
       Submit(block.stream, [address = KernelAddress(reinterpret_cast<void*>(block.begin)),
                             bytes = block.bytes] { std::memset(address, 0xff, bytes); });
     }
@@ -229,7 +230,8 @@ struct MemoryState {
     if (block.graph == nullptr) Release(block);
   }
 
-  // A new use of the memory may begin in its own stream at once, without any wait.
+  // Ends the process if another stream may still use the freed block, because its own stream may
+  // reuse the memory at once, without any wait.
   void CheckFree(const Block& block) const {
     for (const Access& access : block.log.accesses()) {
       if (access.stream == block.stream || access.IsBefore(HostClock()) ||
@@ -242,7 +244,7 @@ struct MemoryState {
     }
   }
 
-  // Makes the block reusable once other streams are done with it, like CUDA's caching allocators.
+  // Makes the block reusable once other streams are done with it, as CUDA's caching allocators do.
   void Release(Block& block) {
     Lingering item{block.begin, {}};
     for (const Access& access : block.log.accesses()) {
@@ -300,7 +302,8 @@ class DeviceMemory final : public c10::DeviceAllocator {
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get() == nullptr || data.get_deleter() != &FreeBlock) return;  // like CUDA's allocator
+    if (data.get() == nullptr || data.get_deleter() != &FreeBlock)
+      return;  // foreign memory is ignored, as in CUDA's allocator
     const std::lock_guard lock(DeviceMutex());
     if (Block* const block = Memory().Find(data.get())) block->recorded.insert(NumberOf(stream));
   }

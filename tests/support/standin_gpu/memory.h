@@ -1,6 +1,6 @@
-// The memory of the stand-in device. Tensors have addresses that the host cannot access; kernels
-// find the same bytes at other addresses. The host cannot access its pinned memory while a stream
-// may use it. A forbidden access ends the process with kExitTouched.
+// Manages the memory of the stand-in device. Tensors have addresses that the host cannot access;
+// kernels access the same bytes at other addresses. The host cannot access pinned memory while a
+// stream may use it. A forbidden access ends the process with kExitTouched.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -18,13 +18,12 @@ inline constexpr uint64_t kRegionBytes = uint64_t{16} << 30;  // address space p
 
 bool IsDevicePointer(const void* p);
 bool IsPinnedPointer(const void* p);
-c10::DeviceIndex DeviceOf(const void* p);  // -1 if on no device
-// Returns the address of `p` for kernels; `p` itself if it is neither on a device nor pinned.
+c10::DeviceIndex DeviceOf(const void* p);  // -1 if `p` is not on a device
+// Returns the address of `p` for kernels; `p` itself if `p` is neither on a device nor pinned.
 void* KernelAddress(const void* p);
 
-// Checks the accesses of the operation that StreamClock(stream) counts as the last one. A race ends
-// the process with kExitRace and names both operations on stderr. Precondition: DeviceMutex is
-// held.
+// Checks the accesses of the last operation that StreamClock(stream) counts. A race ends the
+// process with kExitRace and names both operations on stderr. Precondition: DeviceMutex is held.
 void CheckTouches(int stream, const char* what, const std::vector<Touch>& touches);
 
 // Keeps the memory that a recorded graph allocates in place until the graph is destroyed.
@@ -39,7 +38,7 @@ class GraphMemory {
   friend struct MemoryState;
   std::vector<uintptr_t> blocks_;
 };
-// Assigns later allocations to `graph`; null ends this.
+// Assigns later allocations to `graph`, until the next call; null assigns them to no graph.
 void AllocateFor(GraphMemory* graph);
 
 c10::DeviceAllocator& TheDeviceAllocator();

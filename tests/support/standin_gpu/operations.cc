@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// Calls `f` for each tensor in `value`, and returns the value with f's results.
+// Returns `value` with each tensor in it replaced by f(tensor).
 template <class F>
 c10::IValue MapTensors(const c10::IValue& value, const F& f) {
   if (value.isTensor()) return f(value.toTensor());
@@ -38,7 +38,8 @@ c10::IValue MapTensors(const c10::IValue& value, const F& f) {
   return value;
 }
 
-// Does this for a whole stack, and replaces our devices by `device`.
+// Applies MapTensors to each value of a stack, and replaces devices of the stand-in type by
+// `device`.
 template <class F>
 Stack MapStack(const Stack& stack, c10::Device device, const F& f) {
   Stack mapped;
@@ -51,14 +52,14 @@ Stack MapStack(const Stack& stack, c10::Device device, const F& f) {
 
 // Properties of an operation from its schema.
 struct Traits {
-  bool waits = false;        // its result depends on values that only the device has
+  bool waits = false;        // the result depends on values that only the device has
   bool new_results = false;  // all results are new tensors
-  bool out = false;          // it writes to arguments, and may resize them
-  bool same_device = true;   // CPU tensors with one element are refused, and so are indexes
+  bool out = false;          // the operation writes to arguments, and may resize them
+  bool same_device = true;   // CPU tensors with one element, and CPU indexes, are refused
   std::optional<size_t> generator;
-  std::vector<bool> writes;  // whether the operation writes each argument
+  std::vector<bool> writes;  // for each argument, whether the operation writes it
   std::vector<std::optional<size_t>>
-      is_argument;  // argument that each result is; nullopt: a new tensor
+      is_argument;  // for each result, the argument that it is; nullopt if it is a new tensor
 };
 
 bool IsWrite(const c10::AliasInfo* alias) { return alias != nullptr && alias->isWrite(); }
@@ -90,7 +91,7 @@ Traits ReadTraits(const c10::OperatorHandle& op) {
     }
     traits.is_argument.push_back(place);
   }
-  // CUDA's fused optimizers read their state in one kernel.
+  // CUDA's fused optimizers read their state in one kernel, so that state must be on the device.
   traits.same_device = schema.name().starts_with("aten::_fused_");
   return traits;
 }
@@ -111,7 +112,7 @@ bool TakesCpuIndexes(const std::string& name) {
          name == "aten::_unsafe_index_put";
 }
 
-// Returns the only device of all arguments.
+// Returns the device that all arguments share. Throws c10::Error if they are on several devices.
 c10::Device CommonDevice(const c10::OperatorHandle& op, const Traits& traits,
                          const Stack& arguments) {
   const std::string& name = op.schema().name();
@@ -145,8 +146,8 @@ Tensor LikeOn(const Tensor& tensor, c10::Device device) {
   return like;
 }
 
-// Returns the operation's results for tensors like the arguments, on `device`. Stores those
-// arguments in `given`.
+// Runs the operation on tensors like the arguments, on `device`, and returns its results. Stores
+// the substituted arguments in `given`.
 Stack RunOnLikes(const c10::OperatorHandle& op, const Stack& arguments, c10::Device device,
                  Stack* given) {
   const PlainDispatch plain;
@@ -161,8 +162,8 @@ Stack RunOnLikes(const c10::OperatorHandle& op, const Stack& arguments, c10::Dev
   return stack;
 }
 
-// Returns tensors with the shapes and dtypes of the results: from the operation's meta kernel, or,
-// if LibTorch has none, from a run on zeros.
+// Returns tensors with the shapes and dtypes of the results: from the operation's meta kernel, or
+// from a run on zeros if LibTorch has no meta kernel.
 Stack ShapesOfResults(const c10::OperatorHandle& op, const Stack& arguments, Stack* given) {
   static std::mutex mutex;
   static auto* const without_meta = new std::unordered_set<const c10::FunctionSchema*>;
@@ -186,7 +187,7 @@ Stack ShapesOfResults(const c10::OperatorHandle& op, const Stack& arguments, Sta
   return results;
 }
 
-// A call of an operation.
+// One call of an operation: its arguments, its device and its results.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Stack* stack)
@@ -248,7 +249,7 @@ class Call {
     if (traits_.out) ResizeOutputs(given);
     Stack cpu = MapStack(arguments_, c10::kCPU, [](const Tensor& tensor) {
       if (IsOnDevice(tensor) || !tensor.defined()) return KernelAlias(tensor);
-      Tensor copy = tensor.clone();  // because a launch keeps the value
+      Tensor copy = tensor.clone();  // because the launch must keep the value of this moment
       KeepWrappedNumber(tensor, copy);
       return copy;
     });
@@ -294,8 +295,8 @@ class Call {
     }
   }
 
-  // Puts the results on the caller's stack. Returns, for each result, the memory of new tensors as
-  // kernels see it.
+  // Stores the results for the caller's stack. Returns, for each result, the memory of its new
+  // tensors as kernels access it.
   std::vector<std::vector<Tensor>> MakeResults(const Stack& shapes, std::vector<Touch>* touches) {
     std::vector<std::vector<Tensor>> into(traits_.is_argument.size());
     for (size_t i = 0; i < into.size(); ++i) {
@@ -338,8 +339,8 @@ bool ReturnsView(const c10::FunctionSchema& schema) {
   static auto* const all =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   const std::set<std::string> own = RegisterOwnKernels(*aten);
-  // Operations for which the CPU has its own kernel are not composed of others, so that values
-  // equal the CPU's to the last bit.
+  // Operations with their own CPU kernel are not decomposed, so that values equal the CPU's to the
+  // last bit.
   const auto& dispatcher = c10::Dispatcher::singleton();
   auto names = dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CPU);
   names.push_back({"aten::convolution", ""});

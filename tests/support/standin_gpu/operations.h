@@ -1,5 +1,5 @@
-// The operations of the stand-in device: each is the CPU's kernel, run later, in the order of a
-// stream, on the device's memory. The exceptions are in own_kernels.cc.
+// Implements the operations of the stand-in device. Each is the CPU's kernel, run later, in the
+// order of a stream, on the device's memory. The exceptions are in own_kernels.cc.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -14,7 +14,7 @@ namespace dslaunch::standin {
 // arguments are on several devices, or their shapes are wrong.
 void RunOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// Registers the kernels that read no values, the copies and dropout, and returns their names.
+// Registers the kernels that read no values, the copies, and dropout. Returns their names.
 std::set<std::string> RegisterOwnKernels(torch::Library& aten);
 
 }  // namespace dslaunch::standin

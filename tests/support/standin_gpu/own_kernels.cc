@@ -1,5 +1,5 @@
-// The kernels that are not the CPU's. Their signatures match the schemas of LibTorch 2.11: with
-// another version's schemas, loading the library fails.
+// Implements the kernels that differ from the CPU's. Their signatures match the schemas of LibTorch
+// 2.11. With another version's schemas, loading the library fails.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -39,7 +39,7 @@ Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
                                            c10::dtype_or_default(dtype));
 }
 
-// Copies at once, to memory of the host that is not pinned, or if the caller asks to wait.
+// Copies to the host and waits. Used if the target is not pinned, or if the caller asks to wait.
 void CopyToHost(const Tensor& to, const Tensor& from) {
   const c10::Stream stream = CurrentStream(from.device().index());
   CheckMayWait("copy_ to the host", /*hidden=*/true);
@@ -70,7 +70,7 @@ Tensor& Copy(Tensor& self, const Tensor& source, bool non_blocking) {
   if (on_device && self.device() != source.device()) {
     WaitForEvent(NumberOf(stream), RecordEvent(NumberOf(CurrentStream(self.device().index()))));
   }
-  // Pageable memory is staged, so that the caller may change it at once.
+  // Pageable memory is copied first, so that the caller may change it at once.
   const Tensor from = later ? source : source.clone();
   Enqueue(stream, {.name = "aten::copy_",
                    .touches = {TouchOf(from, false), TouchOf(self, true)},
@@ -146,13 +146,15 @@ void RecordStream(Tensor& self, c10::Stream stream) {
   TheDeviceAllocator().recordStream(self.storage().data_ptr(), stream);
 }
 
-// The CPU's flash attention kernel has another signature than CUDA's.
+// Selects the plain implementation, because the CPU's flash attention kernel has another signature
+// than CUDA's.
 int64_t FusedSdpChoice(const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&,
                        double, bool, std::optional<double>, bool) {
   return static_cast<int64_t>(at::SDPBackend::math);
 }
 
-// The CPU's own dropout would not draw its mask through a generator argument.
+// Implements dropout, because the CPU's own dropout does not draw its mask through a generator
+// argument.
 std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
   const at::TensorOptions bools = input.options().dtype(at::kBool);
   if (p == 0 || !train.value_or(true)) return {input.clone(), at::ones_like(input, bools)};

@@ -1,4 +1,5 @@
-// libdslaunch_cuda.so of the tests, with the same interface as trainer/cuda/cuda_accelerator.cc.
+// Implements libdslaunch_cuda.so for tests, with the same interface as
+// trainer/cuda/cuda_accelerator.cc.
 #include "dslaunch/plugin.h"
 
 #include <ATen/Context.h>

@@ -8,7 +8,8 @@ std::vector<Access> AccessLog::Add(const Access& access, const Clock& before) {
     const bool overlaps = earlier.begin < access.end && access.begin < earlier.end;
     if (!overlaps || !(access.write || earlier.write)) return false;
     if (!earlier.IsBefore(before)) conflicts.push_back(earlier);
-    // Accesses after this write are also after the accesses that it replaces.
+    // Later accesses that are ordered after this write are also ordered after the accesses that it
+    // covers, so those can be dropped.
     return access.write && access.begin <= earlier.begin && earlier.end <= access.end;
   });
   const auto same = std::ranges::find_if(accesses_, [&](const Access& earlier) {

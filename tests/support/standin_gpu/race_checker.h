@@ -1,5 +1,6 @@
-// Decides by vector clocks which accesses to memory are ordered. It is pure and sees operations
-// when they are enqueued, so its results do not depend on how the streams' threads happen to run.
+// Decides by vector clocks which accesses to memory are ordered. The checker has no side effects
+// and checks operations when they are enqueued, so its results do not depend on the timing of the
+// streams' threads.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ inline constexpr int kMaxDevices = 8;
 inline constexpr int kStreamsPerDevice = 64;
 inline constexpr int kMaxStreams = kMaxDevices * kStreamsPerDevice;
 
-// For each stream, the number of its operations that are ordered before some point.
+// Counts, for each stream, the operations that are ordered before some point.
 class Clock {
  public:
   uint32_t operator[](int stream) const { return counts_[static_cast<size_t>(stream)]; }
@@ -28,7 +29,7 @@ class Clock {
   std::array<uint32_t, kMaxStreams> counts_{};
 };
 
-// An operation's access to memory.
+// A range of memory that an operation reads or writes.
 struct Touch {
   const void* begin = nullptr;
   size_t bytes = 0;
@@ -39,18 +40,18 @@ struct Access {
   uintptr_t begin = 0, end = 0;
   bool write = false;
   int stream = 0;
-  uint32_t count = 0;  // the operation's number in its stream, from 1
-  std::string what;    // such as "aten::mul"
+  uint32_t count = 0;  // number of the operation in its stream, from 1
+  std::string what;    // name of the operation, such as "aten::mul"
 
   bool IsBefore(const Clock& clock) const { return clock[stream] >= count; }
 };
 
-// The accesses to one block of memory that later accesses must be ordered after.
+// Keeps those accesses to one block of memory after which later accesses must be ordered.
 class AccessLog {
  public:
   // Adds `access` of an operation that is ordered after all operations in `before`. Returns the
-  // accesses that conflict with it: at least one of the two writes, and they may run at the same
-  // time.
+  // earlier accesses that conflict with `access`: at least one of the two writes, and the two may
+  // run at the same time.
   std::vector<Access> Add(const Access& access, const Clock& before);
   const std::vector<Access>& accesses() const { return accesses_; }
   void Clear() { accesses_.clear(); }
@@ -59,9 +60,9 @@ class AccessLog {
   std::vector<Access> accesses_;
 };
 
-// Returns a text such as "stream 2 of device 1".
+// Returns a name such as "stream 2 of device 1".
 std::string StreamName(int stream);
-// Describes the race between `later` and `earlier`.
+// Returns a message that describes the race between `later` and `earlier`.
 std::string DescribeRace(const Access& later, const Access& earlier);
 
 }  // namespace dslaunch::standin

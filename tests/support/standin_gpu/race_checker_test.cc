@@ -12,7 +12,7 @@ using ::testing::SizeIs;
 
 constexpr bool kRead = false, kWrite = true;
 
-// Two streams that share one block of 100 bytes.
+// Simulates streams that share one block of 100 bytes.
 class AccessLogTest : public ::testing::Test {
  protected:
   std::vector<Access> Do(int stream, bool write, uintptr_t begin = 0, uintptr_t end = 100) {

@@ -15,7 +15,7 @@ uint64_t Number(const char* name, uint64_t otherwise) {
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
-// Returns the number of devices that CUDA_VISIBLE_DEVICES leaves.
+// Returns how many of `devices` devices CUDA_VISIBLE_DEVICES allows.
 int Visible(int devices) {
   const char* const text = std::getenv("CUDA_VISIBLE_DEVICES");
   if (text == nullptr) return devices;

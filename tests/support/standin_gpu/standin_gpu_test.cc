@@ -1,4 +1,4 @@
-// One test for each mistake that a GPU usually tolerates, and one for each correct use.
+// Tests each mistake that a real GPU usually tolerates, and the correct use beside each.
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Event.h>
@@ -28,7 +28,8 @@ constexpr std::chrono::seconds kTimeout{20};
 
 class StandinGpuTest : public ::testing::Test {
  protected:
-  // The child of a death test must be a new process, because this one has threads.
+  // The child of a death test must be started anew instead of forked, because this process has
+  // threads.
   StandinGpuTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
   static void Begin(c10::DeviceIndex device = 1) {
@@ -53,7 +54,7 @@ class StandinGpuTest : public ::testing::Test {
 };
 using StandinGpuDeathTest = StandinGpuTest;
 
-// Runs `rank` in a thread for each rank of a group, each on its own device.
+// Runs `rank` in one thread for each rank of a group, each on its own device.
 void RunRanks(int size, const std::function<void(int rank, c10d::Backend& group)>& rank) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
@@ -431,7 +432,7 @@ TEST_F(StandinGpuTest, CollectivesAndMessagesGiveTheirResults) {
     std::vector<at::Tensor> message = {at::full({3}, rank * 5.0f, OnDevice())};
     (rank == 1 ? group.send(message, 0, 0) : group.recv(message, 1, 0))->wait();
     EXPECT_EQ(message[0].max().item<float>(), 5);
-    // Both ranks send first, which deadlocks unless grouped.
+    // Both ranks send first, which deadlocks unless the messages are grouped.
     std::vector<at::Tensor> out = {at::full({2}, rank + 1.0f, OnDevice())},
                             in = {at::zeros({2}, OnDevice())};
     group.startCoalescing();
@@ -536,7 +537,7 @@ TEST_F(StandinGpuDeathTest, RefusesHiddenWait) {
         setenv("STANDIN_NO_SYNC", "1-1", 1);
         Begin();
         const at::Tensor a = Ones();
-        (void)a.max().item<float>();  // before the first step
+        (void)a.max().item<float>();  // allowed, because it comes before the first step
         const at::Tensor b = a.exp();
         try {
           (void)b.max().item<float>();

@@ -37,7 +37,7 @@ struct State {
   std::exception_ptr error;
 };
 
-// Never destroyed, because its threads outlive the process's statics.
+// The state is never destroyed, because its threads outlive the process's statics.
 State& TheState() {
   static auto* const state = new State;
   return *state;

@@ -1,5 +1,5 @@
-// The streams of the stand-in device: each is a thread that runs its work in order. Events are
-// marks in streams.
+// Implements the streams of the stand-in device: each stream is a thread that runs its work in
+// order. Events are marks in streams.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -17,24 +17,24 @@ namespace dslaunch::standin {
 
 inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::CUDA;
 
-// Guards clocks, memory and recordings; locked before any other mutex. Recursive, because an
-// operation may allocate and free.
+// Returns the mutex that guards clocks, memory and recordings. It is locked before any other mutex.
+// It is recursive, because an operation may allocate and free memory.
 std::recursive_mutex& DeviceMutex();
 
-// Returns FAKE_CUDA_DEVICES (2 by default), or fewer if CUDA_VISIBLE_DEVICES shows fewer.
+// Returns FAKE_CUDA_DEVICES (2 by default), or fewer if CUDA_VISIBLE_DEVICES hides some.
 int DeviceCount();
 
-// State of the calling thread.
+// The current device and its current streams are state of the calling thread.
 c10::DeviceIndex CurrentDevice();
-void SetCurrentDevice(c10::DeviceIndex device);  // throws c10::Error if there is no such device
+void SetCurrentDevice(c10::DeviceIndex device);  // throws c10::Error if `device` does not exist
 c10::Stream CurrentStream(c10::DeviceIndex device);
 void SetCurrentStream(const c10::Stream& stream);
 
 c10::Stream DefaultStream(c10::DeviceIndex device);
-c10::Stream PoolStream(c10::DeviceIndex device);  // streams of the pool in turn, so the same stream
-                                                  // may be returned again
-c10::Stream NewStream(c10::DeviceIndex device);   // returns each stream once
-int NumberOf(const c10::Stream& stream);          // its index in clocks
+c10::Stream PoolStream(c10::DeviceIndex device);  // returns the streams of the pool in turn, so the
+                                                  // same stream may be returned again
+c10::Stream NewStream(c10::DeviceIndex device);   // returns each stream only once
+int NumberOf(const c10::Stream& stream);          // index of the stream in clocks
 c10::Stream StreamOfNumber(int number);
 
 class EventMark {
@@ -44,8 +44,10 @@ class EventMark {
   void Set();
   void Wait();
   bool IsSet() const;
-  std::chrono::steady_clock::time_point time() const { return time_; }  // once the event is set
-  const Clock& clock() const { return clock_; }  // the operations that are ordered before it
+  std::chrono::steady_clock::time_point time() const {
+    return time_;
+  }                                              // valid once the event is set
+  const Clock& clock() const { return clock_; }  // operations that are ordered before the event
 
  private:
   const Clock clock_;
@@ -55,22 +57,23 @@ class EventMark {
   std::chrono::steady_clock::time_point time_;
 };
 
-// Precondition of all below: DeviceMutex is held, or no other thread runs.
+// Precondition of all functions below: DeviceMutex is held, or no other thread runs.
 
-// Appends `work` to the stream. What it throws is thrown by the next wait and by all later ones,
-// like an error of a CUDA kernel.
+// Appends `work` to the stream. An exception of `work` is thrown by the next wait and by all later
+// waits, like an error of a CUDA kernel.
 void Submit(int stream, std::function<void()> work);
 std::shared_ptr<EventMark> RecordEvent(int stream);
 void WaitForEvent(int stream, const std::shared_ptr<EventMark>& event);
 bool IsIdle(int stream);
 // Counts an operation in the stream that is ordered after everything that the host has waited for.
-// Returns the operations ordered before its end, itself included.
+// Returns the operations ordered before the end of this operation, including this operation.
 const Clock& TickStream(int stream);
 const Clock& StreamClock(int stream);
-const Clock& HostClock();  // one for all threads of the host
-// Records a wait of the host: the operations in `clock` are ordered before all its later work.
+const Clock& HostClock();  // shared by all threads of the host
+// Records a wait of the host: the operations in `clock` are ordered before all later work of the
+// host.
 void HostWaitedFor(const Clock& clock);
-// `listener` is called by HostWaitedFor.
+// Sets the function that HostWaitedFor calls.
 void SetHostListener(std::function<void()> listener);
 void ThrowKernelError();
 

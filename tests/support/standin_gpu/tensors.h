@@ -1,4 +1,4 @@
-// The device's tensors as kernels see them.
+// Converts the device's tensors for use by kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,21 +9,22 @@
 namespace dslaunch::standin {
 
 bool IsOnDevice(const at::Tensor& tensor);
-// Whether kernels use another address for its memory: on the device, or pinned.
+// Returns whether kernels use another address for the tensor's memory: on the device, or pinned.
 bool IsOurs(const at::Tensor& tensor);
-// Returns a CPU tensor over the memory of `tensor`, for kernels; it owns nothing. A tensor that is
-// not ours is returned unchanged.
+// Returns a CPU tensor over the memory of `tensor`, for kernels; it does not own the memory.
+// Returns `tensor` unchanged if IsOurs(tensor) is false.
 at::Tensor KernelAlias(const at::Tensor& tensor);
-// Covers the first to the last element. Empty for a tensor that is not ours.
+// Returns the memory from the first to the last element; empty if IsOurs(tensor) is false.
 Touch TouchOf(const at::Tensor& tensor, bool write);
-// Copies the mark of a number in C++ code, which takes part in type promotion differently from a
-// tensor.
+// Copies the mark of a tensor that wraps a C++ number, because such a tensor takes part in type
+// promotion differently.
 void KeepWrappedNumber(const at::Tensor& from, const at::Tensor& to);
-// Grows the storage if needed, like resize_.
+// Resizes a tensor and grows its storage if needed, like resize_.
 void ResizeTensor(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides);
 std::vector<int64_t> ContiguousStrides(at::IntArrayRef sizes);
 
-// In the threads of streams, the caller's autograd and autocast must not apply.
+// Disables autograd and autocast in the threads of streams, where the caller's settings must not
+// apply.
 struct PlainDispatch {
   c10::impl::ForceDispatchKeyGuard guard{c10::default_included_set,
                                          c10::default_excluded_set |
