@@ -20,10 +20,11 @@ class Faults {
  public:
   explicit Faults(World& world) : world_(world), random_(world.random) {}
 
-  // One, now.
+  // Makes one random fault happen now.
   void Happen() {
     const auto node = static_cast<uint32_t>(random_.Between(0, world_.job.size() - 1));
-    // The host of the rendezvous is hit more often than other nodes.
+    // The rendezvous' host is hit more often than other nodes, because most recovery code depends
+    // on the host.
     const uint32_t target = random_.OneIn(3) ? Decider().value_or(node) : node;
     switch (random_.Between(0, 16)) {
       case 0:
@@ -62,7 +63,8 @@ class Faults {
     }
   }
 
-  // In one direction, for ever.
+  // Cuts node 0 off from all other nodes in one direction, for ever. The front end is included
+  // unless the job exempts it.
   void CutHost() {
     const Job& job = world_.job;
     Log(world_.NameOf(0), job.host_hears ? "reaches no other node" : "hears no other node");
@@ -88,7 +90,7 @@ class Faults {
                [&] { return party + ": " + what + " for " + std::to_string(duration) + " ms"; });
   }
 
-  // The newest on a node; nullptr: none yet.
+  // Returns the newest incarnation on `node`; nullptr if the node has none yet.
   NodeIncarnation* IncarnationOf(uint32_t node) {
     for (auto incarnation = world_.incarnations.rbegin(); incarnation != world_.incarnations.rend();
          ++incarnation) {
@@ -118,7 +120,7 @@ class Faults {
     if (NodeIncarnation* incarnation = IncarnationOf(node)) incarnation->KillBoth();
   }
 
-  // The effect of SIGTERM to its own command, which then ends.
+  // Stops the agent as after SIGTERM to the node's own command; the command exits soon after.
   void Leave(uint32_t node) {
     Log(world_.NameOf(node), "leaves");
     NodeIncarnation* const incarnation = IncarnationOf(node);
@@ -158,8 +160,8 @@ class Faults {
     world_.timeline.Stop(incarnation->threads(), world_.timeline.now() + duration);
   }
 
-  // The loop waits for its disk, the heart beats: what only the loop does, as looking at the lease,
-  // is not done meanwhile.
+  // Makes the agent's loop wait for its disk while its other threads, such as the heart, continue.
+  // So tasks of the loop, such as checking the lease, are delayed.
   void StallDisk(uint32_t node) {
     const int64_t duration = random_.Between(500, 40'000);
     LogFor(world_.NameOf(node), "its agent's loop waits for the disk", duration);
@@ -167,8 +169,9 @@ class Faults {
       world_.timeline.Stop(incarnation->loop(), world_.timeline.now() + duration);
   }
 
-  // A loop that waits for its disk reads no decision of the rendezvous beside it. Then
-  // only the lease ends the ranks of a detached job's node, and only the fence waits for that.
+  // Sometimes stalls the disk too, in a detached job. A stalled loop reads no decisions of the
+  // rendezvous, so only the lease ends the node's ranks, and only the fence of the next rendezvous
+  // waits for that.
   void MaybeStallDiskToo(uint32_t node) {
     if (world_.job.detached && random_.OneIn(3)) StallDisk(node);
   }
@@ -212,12 +215,13 @@ class Faults {
     if (incarnation != nullptr) link ? incarnation->ResetLink() : incarnation->ResetRendezvous();
   }
 
-  // Mostly short ones: longer ones end what was cut off.
+  // Returns a random duration. Half of the cuts are short, because a long cut always makes the job
+  // give up the nodes.
   int64_t CutDuration() {
     return random_.OneIn(2) ? random_.Between(500, 12'000) : random_.Between(12'000, 90'000);
   }
 
-  // From all others, in one direction or both.
+  // Cuts `node` off from all other nodes and the front end, in one direction or both.
   void CutOff(uint32_t node) {
     const int64_t duration = CutDuration();
     const int64_t until = world_.timeline.now() + duration;
@@ -243,8 +247,8 @@ class Faults {
     if (!random_.OneIn(3)) world_.network.Cut(b, a, until);
   }
 
-  // Two halves: the rendezvous with some nodes, and the others; the front end is on either side, or
-  // sees both.
+  // Splits the network into two halves: the rendezvous with some nodes, and the other nodes. The
+  // front end is in either half, or is connected to both.
   void CutFromRendezvous() {
     const std::optional<uint32_t> decider = Decider();
     if (!decider) return;

@@ -1,12 +1,13 @@
-// Faults of a history besides those that ranks and networks have anyway; drawn from the seed.
+// Plans the faults of a history, in addition to the failures of ranks and the delays of the
+// network. All are drawn from the seed.
 #pragma once
 
 #include "tests/sim/world.h"
 
 namespace dslaunch::sim {
 
-// Plans the job's faults: processes and machines that die, stall or lose their network, and
-// clocks that jump.
+// Plans the job's faults: processes and machines that die, stall or lose their network, and clocks
+// that jump.
 void PlanFaults(World& world);
 
 }  // namespace dslaunch::sim

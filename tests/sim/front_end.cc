@@ -188,7 +188,7 @@ void FrontEnd::Do(const action::Renew& renew) {
              Carry(core_.OnRenewed(incarnation.node(), clock_us, Now()));
            });
          });
-  if (!client.is_preparing) return;  // then the answer has no effect
+  if (!client.is_preparing) return;  // otherwise the core does not wait for the answer
   world_.timeline.After(renew.timeout.count(), &process_, [this, &incarnation, number] {
     const Client* const newest = ClientOf(incarnation);
     if (newest != nullptr && newest->answered < number)
@@ -263,7 +263,8 @@ void FrontEnd::Do(const action::Detach& detach) {
 
 // --- Connections ---
 
-// For the supervisor a goodbye and an abort are end of file.
+// Ends the front end's side of a connection. The supervisor reads end of file, after a goodbye as
+// after an abort.
 void FrontEnd::EndOurSide(Client& client, bool abort) {
   if (client.incarnation == nullptr || std::exchange(client.is_over, true)) return;
   NodeIncarnation& incarnation = *client.incarnation;
@@ -346,7 +347,8 @@ void FrontEnd::Do(const action::SetTimer& set) {
   });
 }
 
-// gRPC's pings are not answered (proto/wire/channel.cc).
+// Ends streams that have been silent for too long, as gRPC does when its pings are not answered
+// (proto/wire/channel.cc).
 void FrontEnd::EndSilentLinks() {
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = clients_[i];
@@ -376,7 +378,7 @@ void FrontEnd::Finish() {
   Crash();
 }
 
-// Its descriptors are closed, whatever ends it.
+// Ends the process for any reason: its descriptors are closed.
 void FrontEnd::Crash() {
   if (world_.per_node) world_.per_node->OnFrontEndEnd(exit_code_);
   for (Client& client : clients_) EndOurSide(client);

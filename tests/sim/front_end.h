@@ -1,6 +1,6 @@
-// The front end: the product's own SessionCore behind a model of its edge. What the core wants done
-// happens on the virtual network and clock, and its results are passed to the core; nothing is
-// decided here.
+// Simulates the front end: the product's own SessionCore behind a model of its input and output.
+// Actions of the core happen on the virtual network and clock, and their results are passed to the
+// core. This model decides nothing itself.
 #pragma once
 
 #include <array>
@@ -26,7 +26,9 @@ class FrontEnd {
 
   Process& process() { return process_; }
   bool is_over() const { return process_.gone; }
-  std::optional<int> exit_code() const { return exit_code_; }  // none: it was killed, or still runs
+  std::optional<int> exit_code() const {
+    return exit_code_;
+  }  // nullopt if the front end still runs, or was killed
   int failovers() const { return failovers_; }
   bool has_detached() const { return has_detached_; }
   // The job continues, and its nodes may come back.
@@ -34,31 +36,31 @@ class FrontEnd {
 
   void Start();
 
-  // Results from a node, on this process.
+  // Results from a node, called on this process.
   void OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event);
   void OnAlive(NodeIncarnation& incarnation);
   void OnStreamEnd(NodeIncarnation& incarnation);
   void OnLinkClosed(NodeIncarnation& incarnation, bool supervisor_ended);
 
-  // Faults.
+  // Faults of the front end's process and machine.
   void Crash();
   void LosePower();
   void Interrupt();
 
  private:
-  // The newest connection to a node; as NodeClient and its link.
+  // The newest connection to a node, in place of NodeClient and its link.
   struct Client {
     NodeIncarnation* incarnation = nullptr;
     bool is_preparing = false;
-    bool runs = false;  // its stream was begun
+    bool runs = false;  // whether the stream of events was begun
     bool stream_ended = false;
-    bool is_over = false;           // our end of it
-    bool link_closed = false;       // from the other side
-    bool supervisor_ended = false;  // the link ended because the supervisor ended
+    bool is_over = false;           // whether the front end has ended its side
+    bool link_closed = false;       // whether the node's side has ended
+    bool supervisor_ended = false;  // whether the link ended because the supervisor ended
     bool end_is_awaited = false;
     uint64_t renewals = 0;
-    uint64_t answered = 0;                      // the newest of them
-    std::vector<std::function<void()>> unread;  // events that the agent keeps for its stream
+    uint64_t answered = 0;                      // number of the newest answered renewal
+    std::vector<std::function<void()>> unread;  // events kept until its stream begins
   };
 
   static SessionOptions OptionsFor(const World& world);
@@ -85,7 +87,7 @@ class FrontEnd {
   void Do(const action::Finish&) { finished_ = true; }
 
   void OnConnected(uint32_t index, bool reached);
-  // Reaches a node, and answers by OnConnected.
+  // Connects to a node and reports the result to OnConnected.
   void Reach(uint32_t index, bool again);
   void OnPrepared(NodeIncarnation& incarnation, Result<pb::PreparedNode> info);
   void OnFailoverAnswered(NodeIncarnation& incarnation, uint64_t number, uint32_t host,
@@ -94,9 +96,9 @@ class FrontEnd {
   void EndOurSide(Client& client, bool abort = false);
   void Finish();
 
-  // Returns nullptr if the node was reached again since.
+  // Returns the client of `incarnation`; nullptr if the node has been connected again since.
   Client* ClientOf(const NodeIncarnation& incarnation);
-  // A rendezvous by its endpoint, and the other way round.
+  // Converts the endpoint of a rendezvous to its object, and back.
   Rendezvous* RendezvousAt(const std::string& endpoint) const;
   std::string EndpointOf(const Rendezvous& rendezvous) const;
 
@@ -104,7 +106,8 @@ class FrontEnd {
   void Log(MakeText make_text) const {
     world_.Log("front end", make_text);
   }
-  // Does `act` on `who` of the agent, once the message has arrived there.
+  // Runs `act` on process `who` of the agent once a message from the front end has arrived at the
+  // node.
   template <class Act>
   void Notify(NodeIncarnation& incarnation, Process& who, Act act) {
     const Place self = world_.network.front_end();
@@ -113,7 +116,7 @@ class FrontEnd {
         arrival, &incarnation.supervisor(),
         [this, &who, act = std::move(act)]() mutable { world_.timeline.Do(who, std::move(act)); });
   }
-  // Does `act` on this process, once the answer has arrived.
+  // Runs `act` on the front end's process once an answer from the node has arrived.
   template <class Act>
   void Answer(NodeIncarnation& incarnation, Act act) {
     const int64_t arrival =
@@ -132,7 +135,7 @@ class FrontEnd {
   bool has_detached_ = false;
   bool finished_ = false;
   uint64_t failovers_sent_ = 0;
-  std::vector<bool> failovers_answered_;  // indexed by number of the failover
+  std::vector<bool> failovers_answered_;  // by number of the failover
   int reconnects_ = 0;
   int failovers_ = 0;
   std::optional<int> exit_code_;

@@ -1,6 +1,7 @@
-// Healthy jobs with the usual limits (setup=1800,600) in virtual time: in each, ranks are silent
-// for a reason, as long as in practice, and none may be reported.
-//   DSLAUNCH_TEST_SEED=N  job N of each kind alone
+// Runs healthy jobs with the usual limits (setup=1800,600) in virtual time. In each job, ranks are
+// silent for a legitimate reason, for as long as occurs in practice. No job may be reported as
+// hanging.
+//   DSLAUNCH_TEST_SEED=N  runs only job N of each kind
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,12 +24,13 @@ constexpr milliseconds kSetup = seconds(1'800);
 constexpr milliseconds kHang = seconds(600);
 constexpr int kIntervalS = 50;
 constexpr int kHoursS = 2 * 3'600;
-constexpr uint64_t kJobsOfEachKind = 15;  // 105 of all kinds
+constexpr uint64_t kJobsOfEachKind = 15;  // 105 jobs of all kinds
 
-// The activity of a rank in a second.
+// Activity of a rank during one second.
 enum class Act { kWaits, kSleeps, kComputes, kReads, kWrites, kExchanges, kCompiles, kPrints };
 
-// Returns the stacks of a rank: in an exchange, or in the program's own code.
+// Returns the stacks of a rank that does `act`: in a collective operation, or in the program's own
+// code.
 pb::RankStacks StacksOf(Act act) {
   pb::RankStacks stacks;
   pb::ProcessStacks& process = *stacks.add_processes();
@@ -47,14 +49,14 @@ pb::RankStacks StacksOf(Act act) {
   return stacks;
 }
 
-// The act of each rank of a kind of job at a time.
+// A kind of job: its name, its number of ranks, and the activity of each rank in each second.
 struct Kind {
   const char* name;
   uint32_t ranks;
   Act (*act)(uint32_t rank, int second);
 };
 
-// What a rank does while rank 0 does `act` and the others wait for it.
+// Returns `act` for rank 0 and kWaits for all other ranks.
 constexpr Act OnlyRank0(uint32_t rank, Act act) { return rank == 0 ? act : Act::kWaits; }
 
 constexpr Kind kKinds[] = {
@@ -108,7 +110,7 @@ void Do(Act act, RankSigns& signs) {
   }
 }
 
-// Returns what is reported of a job; empty: nothing.
+// Returns the report about a job; empty if no hang was reported.
 std::string ReportOf(const Kind& kind, uint64_t seed) {
   struct Rank {
     RankSigns signs;

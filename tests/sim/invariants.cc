@@ -71,7 +71,8 @@ void Invariants::OnFormed(uint64_t attempt,
 
 void Invariants::OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node) {
   for (const Owner& owner : owners_) {
-    // This rendezvous does not know of a newer attempt that another one has begun meanwhile.
+    // Newer attempts are not checked, because another rendezvous may have begun one in the
+    // meantime, which this rendezvous cannot detect.
     if (owner.runs && !owner.left && owner.node == lost_node && owner.attempt < attempt) {
       Fail("attempt " + std::to_string(attempt) + " begins without " + Name(lost_node) +
            ", which decided before and still runs ranks of attempt " +
@@ -96,7 +97,7 @@ void Invariants::OnCause(const pb::Cause& cause) {
 }
 
 void Invariants::OnDecidedSuccess(uint64_t attempt) {
-  if (std::exchange(decided_, attempt) == attempt) return;  // every node gets the decision
+  if (std::exchange(decided_, attempt) == attempt) return;  // every node receives the decision
   for (const Owner& owner : owners_) {
     if (owner.attempt != attempt) continue;
     if (!finished_.contains({attempt, owner.node}))

@@ -1,5 +1,5 @@
-// The invariants of every history, whatever fails. They see the true state of the nodes; the first
-// sentence that does not hold is kept.
+// Checks the invariants of every history, whatever fails. The checks use the true state of the
+// nodes; the first violation is kept. Each quotation below is one invariant.
 #pragma once
 
 #include <cstdint>
@@ -27,35 +27,36 @@ class Invariants {
   void OnRanksFinished(uint64_t attempt, uint32_t node);
   // "a node without contact to its front end ends its ranks": by `lease_ends_by` at the latest.
   void OnGracefulKill(uint32_t node, int64_t lease_ends_by);
-  // The node's supervisor has ended or lost all that it started; `left`: except for processes
-  // that cannot be ended, which the node reports.
+  // Records that the supervisor of `incarnation` has ended or lost all processes that it started.
+  // `left`: except for processes that cannot be killed, which the node reports.
   void OnEmpty(size_t incarnation, bool left);
 
-  // "a node reports that it has drained, or is torn down, only when no rank of its runs": up to
-  // that attempt, and but for what cannot be ended.
+  // "a node reports that it has drained, or is torn down, only when no rank of its runs": counts
+  // ranks up to `attempt`, except processes that cannot be killed.
   void OnSaidEmpty(uint64_t attempt, uint32_t node, size_t incarnation);
 
   // "ranks of an attempt follow hostfile order and have an address to meet at".
   void OnFormed(uint64_t attempt,
                 const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments);
-  // "a rendezvous gives ranks once its lost predecessor's node has none": two halves of a job would
-  // write over each other.
+  // "a rendezvous gives ranks once its lost predecessor's node has none": otherwise two halves of a
+  // job would overwrite each other's files.
   void OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node);
-  // "an elected rendezvous gives ranks once no node has any", and from then on no older attempt
-  // begins: two halves of a cut network never both continue.
+  // "an elected rendezvous gives ranks once no node has any". From then on, no older attempt may
+  // begin, so that two halves of a cut network never both continue.
   void OnFormedAfterElection(uint64_t attempt);
-  // "whatever ends an attempt or a job has a sentence for the user".
+  // "whatever ends an attempt or a job has a message for the user".
   void OnCause(const pb::Cause& cause);
 
-  // "the rendezvous decides success only when every node with ranks has finished": the front end
-  // checks that too, so it would not show in the exit code.
+  // "the rendezvous decides success only when every node with ranks has finished". The front end
+  // checks the same, so a violation would not change the exit code.
   void OnDecidedSuccess(uint64_t attempt);
 
   // "exit code 0 means that every rank of the final attempt succeeded and its nodes are empty".
   void OnExit(const JobEnd& end);
-  // "when all is over nothing runs".
+  // "after the end of a job, none of its processes runs".
   void OnQuiet();
-  // "every job ends in a bounded time", and what has no better place.
+  // Records a violation of "every job ends in a bounded time", or of a rule that is checked
+  // elsewhere.
   void Fail(const std::string& what);
 
   uint64_t attempts() const { return newest_; }
@@ -71,7 +72,7 @@ class Invariants {
     bool runs;
     bool left;
   };
-  struct Part {  // a node's, in an attempt
+  struct Part {  // the ranks of one node in one attempt
     uint64_t attempt;
     uint32_t node;
     auto operator<=>(const Part&) const = default;
@@ -85,9 +86,9 @@ class Invariants {
   std::vector<Owner> owners_;
   std::set<Part> failed_;
   std::set<Part> finished_;
-  uint64_t decided_ = 0;  // attempt of the last success
+  uint64_t decided_ = 0;  // latest attempt for which success was decided
   uint64_t newest_ = 0;
-  uint64_t elected_from_ = 0;  // the newest attempt that began with an elected rendezvous
+  uint64_t elected_from_ = 0;  // newest attempt that began with an elected rendezvous
   std::string error_;
 };
 

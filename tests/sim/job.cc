@@ -9,11 +9,12 @@
 namespace dslaunch::sim {
 namespace {
 
-// A fault lasts no longer (tests/sim/faults.cc), but for cuts and machines that stay away.
+// No fault lasts longer (tests/sim/faults.cc), except cuts of the network and machines that do not
+// come back.
 constexpr int64_t kLongestFaultMs = 60'000;
 
-// Like the command line's, some shorter, with the same relations: a lease outlives several
-// silences.
+// Returns timeouts like those of the command line. Some are shorter, but with the same relations:
+// for example, a lease is longer than several silences.
 pb::Timeouts DrawTimeouts(Random& random) {
   pb::Timeouts timeouts;
   timeouts.set_grace_ms(2'000);
@@ -65,7 +66,8 @@ Job DrawJob(Random& random) {
   *job.prepare.mutable_job()->mutable_nodes() = PackNodes(job.nodes);
   *job.prepare.mutable_job()->mutable_timeouts() = DrawTimeouts(random);
   if (job.prepare.job().timeouts().check_ms() > 0) job.prepare.mutable_job()->mutable_node_check();
-  // Where the first failure ends the job there is little else to see.
+  // Mostly sets a policy with restarts, because a job that ends at its first failure exercises
+  // little code.
   if (!random.OneIn(6)) *job.prepare.mutable_job()->mutable_policy() = DrawPolicy(random, regular);
   const NodeBounds bounds = BoundsOf(job.nodes, job.policy().min_nodes(), job.policy().max_nodes());
   job.plan.ranks = NumberRanksOf(job.plan.nodes);
@@ -123,7 +125,8 @@ Job DrawHalfCutJob(Random& random, bool detached) {
 int64_t Job::EmptyWithinMs() const {
   const pb::Timeouts& times = timeouts();
   const int64_t emptying = times.grace_ms() + times.teardown_ms();
-  // The lease runs out, or the wait for another rendezvous; the rest is for all to learn of it.
+  // Covers the end of the lease or the wait for another rendezvous; the rest is the time until
+  // every node has received the decision.
   return 3 * int64_t{times.lease_ms()} + 4 * (emptying + times.dead_ms()) + times.join_ms() +
          2 * kLongestFaultMs;
 }

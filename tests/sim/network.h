@@ -1,5 +1,5 @@
-// The network between the nodes and the front end: it delays, and is cut for a while in one
-// direction or both. What was sent while it is cut arrives afterwards, for that is what TCP does.
+// Simulates the network between the nodes and the front end. It delays messages and can be cut in
+// one direction or both. A message that is sent during a cut arrives after the cut, as with TCP.
 // Between the front end and a node there may be a relay, which is another node.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace dslaunch::sim {
 
-// A node's index, or the number of nodes: the front end.
+// A node's index, or the number of nodes for the front end.
 using Place = uint32_t;
 
-// One direction of a connection: nothing overtakes.
+// One direction of a connection. Messages arrive in the order in which they were sent.
 struct Wire {
   int64_t last_arrival = 0;
-  bool is_lost = false;  // messages do not arrive, and neither end notices
+  bool is_lost = false;  // whether messages are lost without either end noticing
 };
 
 class Network {
@@ -29,22 +29,22 @@ class Network {
 
   Place front_end() const { return front_end_; }
 
-  // A calm network loses no packet.
+  // Makes the network lose no packets from now on.
   void SetCalm() { is_calm_ = true; }
-  // By node; its own relay is reached directly.
+  // Sets the relay of each node, by node. A node that is its own relay is reached directly.
   void SetRelays(std::vector<Place> relays) { relays_ = std::move(relays); }
   Place RelayOf(Place node) const { return relays_.empty() ? node : relays_[node]; }
   void SetRelay(Place node, Place relay) { relays_[node] = relay; }
-  // That were sent between two places, a relay among them.
+  // Returns the number of messages sent between two places. A message through a relay counts twice.
   int64_t messages() const { return messages_; }
 
-  // A cut that is there already stays as long as it was to be: what waits for its end would arrive
-  // in the midst of a longer one.
+  // Cuts one direction until `until`. An existing cut is not extended, because the arrival of
+  // messages that wait for its end is already planned, and would fall into the longer cut.
   void Cut(Place from, Place to, int64_t until) {
     if (!IsCut(from, to)) cuts_.push_back({from, to, until});
   }
   bool IsCut(Place from, Place to) const { return timeline_.now() < CutUntil(from, to); }
-  // When what is sent now arrives.
+  // Returns the time at which a message that is sent now arrives; kNever if the wire is lost.
   int64_t Send(Wire& wire, Place from, Place to) {
     if (wire.is_lost) return Timeline::kNever;
     int64_t arrival = timeline_.now();
@@ -64,7 +64,8 @@ class Network {
     int64_t until;
   };
 
-  // The latest cut counts; there are few.
+  // Returns the end of the latest cut of this direction; 0 if there was none. A linear search
+  // suffices, because there are few cuts.
   int64_t CutUntil(Place from, Place to) const {
     for (auto cut = cuts_.rbegin(); cut != cuts_.rend(); ++cut) {
       if (cut->from == from && cut->to == to) return cut->until;
@@ -73,7 +74,7 @@ class Network {
   }
   int64_t Hop(int64_t sent, Place from, Place to) {
     ++messages_;
-    // Now and then a packet is lost and sent again.
+    // Now and then a packet is lost and retransmitted, which delays the message.
     const bool is_lost = !is_calm_ && random_.OneIn(200);
     const int64_t arrival = sent + (is_lost ? random_.Between(200, 3'000) : random_.Between(1, 50));
     return std::max(arrival, CutUntil(from, to));

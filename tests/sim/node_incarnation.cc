@@ -97,13 +97,13 @@ void NodeIncarnation::OnSupervisorGone() {
   Feed([this](Clock::time_point now) { core_.OnSupervisorGone(now); });
 }
 
-// The processes that its workers had started end at once.
+// Processes that the workers had started end at once in the simulation.
 void NodeIncarnation::Do(agent_action::SweepOrphans&) {
   Feed([this](Clock::time_point now) { core_.OnAllReaped({}, now); });
 }
 
 void NodeIncarnation::Do(agent_action::PlanWorkers& action) {
-  // The folder of a rank cannot be made.
+  // On a full disk, the log folder of a rank sometimes cannot be created.
   if (world_.IsDiskFull(node_) && world_.random.OneIn(2)) {
     return Feed([&](Clock::time_point) {
       core_.workers().OnPlanned(
@@ -117,7 +117,7 @@ void NodeIncarnation::Do(agent_action::PlanWorkers& action) {
   Feed([&](Clock::time_point) { core_.workers().OnPlanned(action.attempt, std::move(specs)); });
 }
 
-// It takes a while to read what the rank wrote.
+// Reading the last output of an ended rank takes a while.
 void NodeIncarnation::Do(agent_action::DescribeWorker& action) {
   const AttemptWorker* worker = core_.workers().ranks().Find(action.exited.local_rank());
   if (worker == nullptr) return;
@@ -138,7 +138,7 @@ void NodeIncarnation::Do(agent_action::DescribeWorker& action) {
   });
 }
 
-// A check takes up to its limit.
+// The node's check takes up to its limit.
 void NodeIncarnation::Do(agent_action::ReservePort& action) {
   const auto answer = [this, number = ++reservations_](const std::string& unfit) {
     if (number != reservations_) return;
@@ -232,7 +232,7 @@ void NodeIncarnation::Do(agent_action::EndEvents& action) {
   if (detached_events_ || ended_events_) return;
   Emit(std::move(event));
   ended_events_ = true;
-  // The stream ends well.
+  // The stream ends without an error.
   const int64_t arrival = world_.network.Send(up_, node_, world_.network.front_end());
   world_.timeline.At(arrival, &world_.front_end->process(),
                      [this] { world_.front_end->OnStreamEnd(*this); });

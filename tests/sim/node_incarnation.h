@@ -1,6 +1,7 @@
-// One start of supervisor and agent on a node, and the ranks that they run. The agent is the
-// product's AgentCore; here is what carries its actions out in virtual time. The supervisor is the
-// product's too (tests/sim/supervisor.h). The disk and the log files are left out.
+// Simulates one start of supervisor and agent on a node, and the ranks that they run. The agent is
+// the product's AgentCore, and the supervisor is the product's too (tests/sim/supervisor.h). This
+// class carries out the agent's actions in virtual time. The disk and the log files are not
+// simulated.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,15 @@ class Rendezvous;
 
 class NodeIncarnation {
  public:
-  // `own`: what this node's own command decides; nullopt: it has none.
+  // `own`: the decisions of this node's own command; nullopt if the node has no command.
   NodeIncarnation(World& world, size_t index, uint32_t node,
                   const std::optional<pb::OwnPart>& own = std::nullopt);
   NodeIncarnation(const NodeIncarnation&) = delete;
 
   uint32_t node() const { return node_; }
   size_t index() const { return index_; }
-  // The agent's loop; its other threads (the heart, a rendezvous' server); the supervisor.
+  // Three processes that can stall separately: the agent's loop, the agent's other threads (the
+  // heart and the server of a rendezvous), and the supervisor.
   Process& loop() { return loop_; }
   Process& threads() { return threads_; }
   Process& supervisor() { return supervisor_.process(); }
@@ -42,57 +44,61 @@ class NodeIncarnation {
   bool is_over() const { return supervisor_.gone() && loop_.gone; }
   Rendezvous* server() const { return server_; }
 
-  // The front end's calls, on the loop.
-  bool Prepare(const pb::PrepareRequest& request);  // false: the disk is full
+  // Calls of the front end, on the loop.
+  bool Prepare(const pb::PrepareRequest& request);  // false if the disk is full
   void Run(Rendezvous* rendezvous);
   void Stop(const pb::Cause& cause, bool kill_now);
-  // False: this node does not wait for another rendezvous. `rendezvous`: the one to go to; nullptr:
-  // this node opens it.
+  // Returns false if this node does not wait for another rendezvous. `rendezvous`: the rendezvous
+  // to join; nullptr if this node opens a new one.
   bool Failover(const pb::FailoverRequest& request, Rendezvous* rendezvous);
   void Detach();
-  // On its threads. `sent` is for the invariants: when the front end sent it.
+  // Renews the lease; called on the agent's threads. Returns the agent's clock in us. `sent`: the
+  // time at which the front end sent the call, for the invariants.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, int64_t sent);
-  // End of file on the supervisor's stdin: the front end's goodbye, its abort or its death.
+  // Handles end of file on the supervisor's stdin, after the front end's goodbye, its abort or its
+  // death.
   void OnFrontEndEof() { supervisor_.OnFrontEndEof(); }
-  Wire& up() { return up_; }      // to the front end
-  Wire& down() { return down_; }  // from it
+  Wire& up() { return up_; }      // messages to the front end
+  Wire& down() { return down_; }  // messages from the front end
 
-  // Events of the supervisor, the end of the connection that it carries (both on the loop), and its
-  // own end.
+  // Events of the supervisor, the end of the connection that it carries (both on the loop), and the
+  // supervisor's own end.
   void OnSupervisorEvent(const pb::SupervisorEvent& event);
   void OnStreamOver();
   void OnSupervisorFinished();
   void OnSupervisorKilled();
-  // Returns by when a node without contact to its front end has to end its ranks: counted from the
-  // front end's last message here, or from when the machine or the agent resumed.
+  // Returns the time by which a node without contact to its front end must have begun to end its
+  // ranks. Counted from the front end's last message that arrived, or from the time at which the
+  // machine or the agent resumed.
   int64_t LeaseEndsBy();
 
-  // Messages of the rendezvous.
+  // Messages of the rendezvous, on the loop.
   void OnRendezvousMessage(const Rendezvous& from, SessionId session,
                            const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const Rendezvous& from, SessionId session);
-  // On its threads, where it arrives.
+  // Handles a heartbeat on the agent's threads.
   void OnHeartbeat(const Rendezvous& from, SessionId session, const pb::Heartbeat& heartbeat);
 
-  // A vote of another node, its connection's end, and the answer to one of this node.
+  // A vote of another node, the end of its connection, and the answer to a vote of this node.
   void OnVote(NodeIncarnation& voter, uint64_t number, const pb::Vote& vote);
   void OnVoterGone(const NodeIncarnation& voter, uint64_t number);
   void OnVoteAnswer(const NodeIncarnation& candidate, uint64_t number,
                     const pb::VoteAnswer& answer);
 
-  // Faults.
+  // Faults of the node's processes and machine.
   void KillAgent();
   void KillSupervisor() { supervisor_.Kill(); }
   void KillBoth();
   void LosePower();
-  // The machine: peers that still send to this incarnation learn that it is gone.
+  // Restores the machine's power. Peers that still send to this incarnation are notified that it
+  // has ended.
   void GetPowerBack();
-  void ResetRendezvous();  // its connection
-  void ResetLink();        // to the front end
+  void ResetRendezvous();  // resets the connection to the rendezvous
+  void ResetLink();        // resets the connection to the front end
 
  private:
   // --- The agent ---
-  // Tells the core what has happened and carries out what follows from it, as NodeAgent does.
+  // Passes an event to the core and carries out the actions that result, as NodeAgent does.
   template <class Event>
   void Feed(Event event) {
     if (loop_.gone) return;
@@ -124,19 +130,19 @@ class NodeIncarnation {
   void Do(agent_action::OpenRendezvous& action);
   void Do(agent_action::WriteResult& action);
   void Do(agent_action::Quit&) { EndAgent(); }
-  // Actions without effect here.
+  // Actions without effect in the simulation.
   void Do(agent_action::EmitStatus&) {}
   void Do(agent_action::FollowRank&) {}
   void Do(agent_action::EndRankOutput&) {}
   void Do(agent_action::InspectWorker&) {}
-  void Do(agent_action::StartMpiServer&) {}  // its ranks use no MPI
+  void Do(agent_action::StartMpiServer&) {}  // no effect, because simulated ranks use no MPI
   void Do(agent_action::AskMpiServer&) {}
 
   void OnSupervisorGone();
   void FindRendezvous(Clock::time_point deadline);
   void OpenRendezvous(const pb::FailoverRequest& last, std::optional<uint32_t> lost_node);
   void WithdrawVote();
-  void Log(pb::AgentMessage message);  // to the rendezvous
+  void Log(pb::AgentMessage message);  // sends to the rendezvous
   void Beat();
   void Tick();
   void EndAgent(bool killed = false);
@@ -157,36 +163,36 @@ class NodeIncarnation {
   const uint32_t node_;
   Process loop_;
   Process threads_;
-  Wire up_;    // to the front end
-  Wire down_;  // from it
+  Wire up_;    // messages to the front end
+  Wire down_;  // messages from the front end
 
-  Wire votes_;  // to other nodes
+  Wire votes_;  // votes to other nodes
   Wire answers_;
 
   Supervisor supervisor_;
-  int64_t renewal_sent_ = 0;  // time of the newest renewal that arrived
+  int64_t renewal_sent_ = 0;  // time at which the front end sent the newest renewal that arrived
 
-  // The agent's.
+  // State of the agent.
   AgentCore core_;
   AgentActionQueue actions_;
   Rendezvous* server_ = nullptr;
-  Rendezvous* target_ = nullptr;    // where to go
-  Rendezvous* attended_ = nullptr;  // the stream's other end
+  Rendezvous* target_ = nullptr;    // rendezvous to join
+  Rendezvous* attended_ = nullptr;  // rendezvous at the other end of the open stream
   SessionId session_ = 0;
-  uint64_t rendezvous_clock_us_ = 0;  // in its newest heartbeat
+  uint64_t rendezvous_clock_us_ = 0;  // clock in the rendezvous' newest heartbeat
   struct Voter {
     NodeIncarnation* incarnation = nullptr;
-    uint64_t number = 0;  // number of its vote
+    uint64_t number = 0;  // number of the vote
   };
   NodeIncarnation* candidate_ = nullptr;  // candidate that this node votes for
-  uint64_t vote_ = 0;                     // its number
-  std::map<uint32_t, Voter> voters_;      // voters by node
-  bool detached_events_ = false;          // the front end gets no more events
-  bool ended_events_ = false;             // it was sent the last event
-  bool ended_viewers_ = false;            // and so was this node's own command
+  uint64_t vote_ = 0;                     // number of the vote for candidate_
+  std::map<uint32_t, Voter> voters_;      // voters for this node, by node
+  bool detached_events_ = false;          // whether the front end gets no more events
+  bool ended_events_ = false;             // whether the front end was sent the last event
+  bool ended_viewers_ = false;            // whether this node's own command was sent the last event
   Clock::time_point tick_expiry_;
   LoopWatch loop_watch_;
-  uint64_t reservations_ = 0;  // number of ReservePort actions
+  uint64_t reservations_ = 0;  // number of ReservePort actions so far
   milliseconds beat_every_{0};
   uint32_t ticks_per_beat_ = 1;
   uint32_t ticks_ = 0;

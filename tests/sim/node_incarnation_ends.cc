@@ -1,4 +1,4 @@
-// The ends of supervisor and agent.
+// Implements the ends of supervisor and agent.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -16,7 +16,7 @@ int64_t NodeIncarnation::LeaseEndsBy() {
   return std::max(end, machine().went_on_at + Lease::kCatchUp.count()) + timeouts.heartbeat_ms();
 }
 
-// By itself, or killed: its descriptors are closed.
+// Ends the agent, by itself or killed. Its descriptors are closed in both cases.
 void NodeIncarnation::EndAgent(bool killed) {
   if (loop_.gone) return;
   loop_.gone = threads_.gone = true;
@@ -42,7 +42,7 @@ void NodeIncarnation::OnSupervisorFinished() {
                      [this] { world_.front_end->OnLinkClosed(*this, /*supervisor_ended=*/true); });
 }
 
-// Its workers died with it.
+// Reports the supervisor's end. Its workers have died with it.
 void NodeIncarnation::OnSupervisorKilled() {
   const int64_t arrival = world_.network.Send(up_, node_, world_.network.front_end());
   world_.timeline.At(arrival, &world_.front_end->process(),

@@ -1,4 +1,4 @@
-// A node and its rendezvous: the way there and the stream.
+// Implements how a node finds its rendezvous and uses the stream to it.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -95,7 +95,7 @@ void NodeIncarnation::Do(agent_action::SendVote& action) {
       std::find_if(world_.incarnations.rbegin(), world_.incarnations.rend(),
                    [&](const auto& one) { return one->node() == action.candidate; });
   if (candidate == world_.incarnations.rend()) return;
-  // A connection takes both directions.
+  // A connection needs both directions, so a cut of the reverse direction prevents the vote too.
   if (world_.network.IsCut(action.candidate, node_)) return;
   const int64_t arrival = world_.network.Send(votes_, node_, action.candidate);
   if (arrival > world_.timeline.now() + action.limit.count()) return;

@@ -15,7 +15,7 @@ constexpr int64_t kLastCallMs = 10'000;
 constexpr int64_t kConnectTimeoutMs = 20'000;  // limit for an agent's start
 constexpr int64_t kFaultsWithinMs = 60'000;
 constexpr int64_t kCutMs = 12'000;
-constexpr int64_t kSilentMs = 30'000;    // until the kernel gives a silent connection up
+constexpr int64_t kSilentMs = 30'000;    // time after which the kernel closes a silent connection
 constexpr int64_t kEndSlackMs = 10'000;  // same value as in cli/per_node/per_node.cc
 
 pb::AdmissionRequest RequestOf(const World& world, uint32_t node) {
@@ -168,7 +168,7 @@ void Member::OnEvent(const NodeIncarnation& agent, const pb::NodeEvent& event) {
   if (event.has_done()) core_.OnShown();
 }
 
-// Its descriptors are closed: of the connection to node 0, and of the agent's stream.
+// Kills the command. Its descriptors are closed: the connection to node 0 and the agent's stream.
 void Member::Kill() {
   if (std::exchange(process_.gone, true)) return;
   per_node_.OnClosed(*this);
@@ -222,7 +222,8 @@ bool PerNode::Accept(Member& member) {
   if (!listens_ || world_.front_end->is_over() || world_.network.IsCut(member.node(), self) ||
       world_.network.IsCut(self, member.node()))
     return false;
-  if (connections_.contains(&member)) Drop(member);  // its end has not arrived yet
+  if (connections_.contains(&member))
+    Drop(member);  // the end of the old connection has not arrived yet
   connections_[&member].id = next_peer_++;
   return true;
 }

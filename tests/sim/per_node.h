@@ -1,6 +1,6 @@
-// A job of one command on each node: the product's Admission and MemberCores between the front end,
-// which is node 0's command, and the agents of the other nodes. Here is what carries their messages
-// and actions out in virtual time, and what goes wrong with them.
+// Simulates a job of one command on each node: the product's Admission and MemberCores between the
+// front end, which is node 0's command, and the agents of the other nodes. These classes carry
+// messages and actions out in virtual time, and inject faults.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class PerNode;
 // A node's own command, from its start to its end.
 class Member {
  public:
-  // `number`: counts the commands of the job.
+  // `number`: position of this command among the commands started so far.
   Member(PerNode& per_node, World& world, size_t number, uint32_t node);
   Member(const Member&) = delete;
 
@@ -34,18 +34,20 @@ class Member {
   uint32_t node() const { return node_; }
   Process& process() { return process_; }
   NodeIncarnation* agent() const { return agent_; }
-  std::optional<int> exit_code() const { return exit_code_; }  // nullopt: killed, or it runs
+  std::optional<int> exit_code() const {
+    return exit_code_;
+  }  // nullopt if the command still runs, or was killed
 
   void Start() { Carry(core_.Start()); }
-  // A message of node 0, or the end of the connection to it.
+  // Handle a message of node 0, and the end of the connection to node 0.
   void OnMessage(const pb::NodeMessage& message) { Carry(core_.OnMessage(message, Now())); }
   void OnClosed() { Carry(core_.OnClosed("end of file", Now())); }
-  // An event of the agent of this node's that serves.
+  // Handles an event of an agent. Ignores agents other than the current one of this node.
   void OnEvent(const NodeIncarnation& agent, const pb::NodeEvent& event);
 
-  // Faults.
+  // Faults of the command.
   void Interrupt(int signal_number) { Carry(core_.OnSignal(signal_number, Now())); }
-  // The command is killed, or its machine loses power.
+  // Ends the command, as if it were killed or its machine lost power.
   void Kill();
 
  private:
@@ -78,60 +80,62 @@ class Member {
   Process process_;
   MemberCore core_;
   NodeIncarnation* agent_ = nullptr;
-  bool serves_ = false;  // the agent's stream and events
+  bool serves_ = false;  // whether the command serves the agent's stream and events
   std::array<uint64_t, kMemberTimers> timer_numbers_{};
   std::optional<int> exit_code_;
 };
 
-// Node 0's side of the job: who joins, and the connections to those who have.
+// Node 0's side of the job: admits nodes and keeps the connections to their commands.
 class PerNode {
  public:
   explicit PerNode(World& world);
 
-  // Starts node 0's command and the others, some of them late. The front end starts once enough
-  // nodes have joined.
+  // Starts node 0's command and the other commands, some of them late. The front end starts once
+  // enough nodes have joined.
   void Start();
 
   // --- The front end ---
 
-  // Asks a node for its agent. Calls `then` with the agent, or with null if the node has not joined
-  // or does not answer in time.
+  // Requests a node's agent. Calls `then` with the agent, or with nullptr if the node has not
+  // joined or does not answer in time.
   void Connect(uint32_t node, std::function<void(NodeIncarnation*)> then);
-  // Ends what the front end sends to an agent; with `abort` its output is not awaited either.
+  // Ends the front end's stream to an agent. With `abort`, the agent's output is not awaited
+  // either.
   void EndStream(const NodeIncarnation& agent, bool abort);
-  // The front end has ended; nullopt: it was killed.
+  // Handles the front end's end. `exit_code`: nullopt if the front end was killed.
   void OnFrontEndEnd(std::optional<int> exit_code);
 
   // --- Members ---
 
-  // Connects a member; false: nothing listens.
+  // Connects a member; returns false if node 0 does not listen or cannot be reached.
   bool Accept(Member& member);
   void Receive(Member& member, const pb::NodeMessage& message);
   void OnClosed(Member& member);
   void OnEnd(Member& member, const member_action::End& end);
-  // An event of an agent, for the command of its node.
+  // Passes an event of an agent to the command of its node.
   void OnEvent(const NodeIncarnation& agent, const pb::NodeEvent& event);
 
   // Plans the faults of the job.
   void PlanFaults();
-  // Every command has ended.
+  // Returns whether every command has ended.
   bool is_over() const;
   const std::vector<std::unique_ptr<Member>>& members() const { return members_; }
   uint64_t joined_late() const { return joined_late_; }
 
  private:
-  // The order of pointers would differ between two runs of a seed.
+  // Orders members by number, because the order of pointers would differ between two runs of a
+  // seed.
   struct Older {
     bool operator()(const Member* a, const Member* b) const { return *a < *b; }
   };
   struct Connection {
     PeerId id = 0;
-    Wire up;    // to node 0
-    Wire down;  // from it
+    Wire up;    // messages to node 0
+    Wire down;  // messages from node 0
     bool has_joined = false;
     bool was_refused = false;
     std::function<void(NodeIncarnation*)>
-        then;  // callback of Connect, until the agent has answered
+        then;  // callback of Connect; empty once the agent has answered
   };
 
   void Launch(uint32_t node);
@@ -141,10 +145,11 @@ class PerNode {
   // Ends the connection on node 0's side.
   void Drop(Member& member);
   void Answer(Connection& connection, NodeIncarnation* agent);
-  Member* MemberAt(uint32_t node);  // member at the node's place; null if the place is free
+  Member* MemberAt(uint32_t node);  // nullptr if no member holds the node's place
   Member* NewestOf(uint32_t node);
-  void Break(Member& member);      // the connection
-  void LosePower(Member& member);  // its machine; the connection ends later
+  void Break(Member& member);  // breaks the member's connection
+  void LosePower(
+      Member& member);  // cuts the power of the member's machine; the connection ends later
   void Fault();
 
   World& world_;
@@ -153,7 +158,7 @@ class PerNode {
   std::map<Member*, Connection, Older> connections_;
   PeerId next_peer_ = 1;
   bool listens_ = true;
-  bool has_started_ = false;  // the front end
+  bool has_started_ = false;  // whether the front end has started
   uint64_t joined_late_ = 0;
   std::optional<int> job_exit_code_;
 };

@@ -16,7 +16,7 @@
 namespace dslaunch::sim {
 namespace {
 
-constexpr int64_t kLossAtMs = 8'000;  // all ranks have started, and none has ended
+constexpr int64_t kLossAtMs = 8'000;  // after all ranks have started and before any has ended
 constexpr int64_t kShortestRankMs = 20'000;
 constexpr int64_t kSilentMs = 30'000;  // kUsualSilence, of the front end's link to a relay
 
@@ -69,13 +69,13 @@ class Loss {
             world.network.RelayOf(tree.lost_group == TreeJob::Group::kFirst ? 0 : tree.nodes - 1)),
         end_(std::min(first_ + std::max(tree.fanout, 1u), tree.nodes)) {}
 
-  // The others of the group reach each other by the next one.
+  // Ends the relay process. The group then uses its next node as the relay.
   void LoseRelay() {
     for (NodeIncarnation* one : OfGroup()) one->ResetLink();
     for (uint32_t node = first_; node < end_; ++node) world_.network.SetRelay(node, first_ + 1);
   }
 
-  // No peer notices at once.
+  // Cuts the power of the relay's machine. Its peers detect the loss only after kSilentMs.
   void LoseMachine() {
     world_.machines[first_].off = true;
     const int64_t until = world_.timeline.now() + kSilentMs;

@@ -1,5 +1,5 @@
-// A job of many nodes behind relays, with the product's cores: nothing else goes wrong than what is
-// asked for.
+// Simulates a job of many nodes behind relays, with the product's cores. Only the requested fault
+// happens.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@ namespace dslaunch::sim {
 
 struct TreeJob {
   uint32_t nodes = 0;
-  uint32_t fanout = 0;  // 0: no relays
+  uint32_t fanout = 0;  // 0 means no relays
   enum class Lost { kNothing, kRelay, kRelaysMachine };
-  Lost lost = Lost::kNothing;  // while the ranks run
+  Lost lost = Lost::kNothing;  // lost while the ranks run
   enum class Group { kLast, kFirst };
-  Group lost_group = Group::kLast;  // the first one's relay is also the rendezvous' host
+  Group lost_group = Group::kLast;  // the first group's relay also hosts the rendezvous
   uint32_t max_restarts = 0;
 };
 
 struct TreeRun {
-  std::string error;  // the invariant that did not hold; empty: all did
+  std::string error;  // the first violated invariant; empty if all held
   std::optional<int> exit_code;
   uint64_t attempts = 0;
   int64_t virtual_ms = 0;
-  double messages_per_node = 0;  // between two places, a relay among them
-  double cpu_us_per_node = 0;    // CPU time of this process
+  double messages_per_node = 0;  // a message through a relay counts twice
+  double cpu_us_per_node = 0;    // CPU time of this process, in microseconds
 };
 
 TreeRun RunTree(uint64_t seed, const TreeJob& tree);

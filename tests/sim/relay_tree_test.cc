@@ -1,5 +1,6 @@
-// Jobs of many nodes through relays, in virtual time: start, barriers, the loss of a relay.
-//   DSLAUNCH_TEST_FULL=1  up to 10,000 nodes
+// Tests jobs of many nodes through relays in virtual time: start, barriers, and the loss of a
+// relay.
+//   DSLAUNCH_TEST_FULL=1  tests up to 10,000 nodes
 #include "tests/sim/relay_tree.h"
 
 #include <gtest/gtest.h>

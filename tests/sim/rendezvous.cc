@@ -204,7 +204,7 @@ void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
 
 void Rendezvous::CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages) {
   const bool is_first = known_attempt_ == 0 || (lost_node_ && !drained_attempt_);
-  // A node that has left, or has sent that it leaves, need not be drained.
+  // A node that has left, or has announced that it leaves, need not be drained.
   const bool was_to_be_drained = std::ranges::any_of(
       members_, [this](SessionId id) { return At(id).server_open && !At(id).leaves; });
   if (!is_first && was_to_be_drained && drained_attempt_ != known_attempt_)

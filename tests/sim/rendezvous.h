@@ -1,6 +1,6 @@
-// The rendezvous of an agent: the real Coordinator behind a model of its server. What the network
-// and the machines do to it happens here: messages wait, sessions break off, old ones arrive
-// once more.
+// Simulates the rendezvous of an agent: the real Coordinator behind a model of its server. The
+// model adds the effects of network and machines: messages are delayed, sessions break off, and old
+// messages arrive a second time.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,28 @@ struct World;
 
 class Rendezvous {
  public:
-  // `lost_node`: whose rendezvous this one follows.
+  // `lost_node`: the node whose lost rendezvous this one replaces; nullopt if it is the first.
   Rendezvous(World& world, NodeIncarnation& host, CoordinatorOptions options,
              std::optional<uint32_t> lost_node);
 
   bool is_open() const;
   NodeIncarnation& host() { return host_; }
 
-  // The agent's side: a new stream; a message on it; its end without another message.
+  // The agent's side: Attend begins a stream, Handle sends a message on it, and Leave ends it
+  // without another message.
   SessionId Attend(NodeIncarnation& agent);
   void Handle(SessionId session, pb::AgentMessage message);
   void Leave(SessionId session);
-  // The agent's process has ended. The host may take that for a broken connection, which it keeps
-  // for a while because the agent might resume it (rendezvous/server.cc).
+  // Handles the end of the agent's process. The host may treat it as a broken connection, whose
+  // session it keeps for a while because the agent might resume it (rendezvous/server.cc).
   void BreakOff(SessionId session);
 
-  // The host's side: at each of its beats; and when it gives the rendezvous up, on which each agent
-  // only learns that its stream is over. A host without power does not even do that.
+  // The host's side: Tick is called at each of its beats. Close gives the rendezvous up; each agent
+  // is only notified that its stream has ended. A host without power does not call Close.
   void Tick();
   void Close();
 
-  // The connection is reset; both ends notice it, each in its time.
+  // Resets the connection. Both ends notice the reset, each at its own time.
   void Reset(SessionId session);
 
  private:
@@ -50,8 +51,8 @@ class Rendezvous {
     Wire down;
     bool server_open = true;
     bool client_open = true;
-    bool leaves = false;     // it has sent that it leaves
-    bool torn_down = false;  // it has sent that its node is empty
+    bool leaves = false;     // whether the agent has announced that it leaves
+    bool torn_down = false;  // whether the agent has reported that its node is empty
   };
   struct Received {
     SessionId session;
@@ -60,7 +61,7 @@ class Rendezvous {
 
   Session& At(SessionId session) { return sessions_[session - 1]; }
   void Receive(SessionId session, const pb::AgentMessage& message);
-  // An old message arrives once more.
+  // Delivers a random old message a second time.
   void ReceiveAgain();
   void HandOver(SessionId session, const pb::AgentMessage& message);
   void Disconnect(SessionId session);
@@ -69,10 +70,10 @@ class Rendezvous {
   void Deliver(std::vector<Outgoing> messages);
   void Check(const std::vector<Outgoing>& messages);
   void CheckReason(const pb::RendezvousMessage& message);
-  // "a node that has left and is empty may join again".
+  // Checks "a node that has left and is empty may join again".
   void CheckRefusal(SessionId refused);
   void CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages);
-  // Returns the time of this machine's clock.
+  // Returns the current time of the host's clock, and passes its boot time to the coordinator.
   Clock::time_point Now();
   template <class MakeText>
   void Note(MakeText make_text) const;
@@ -82,10 +83,10 @@ class Rendezvous {
   const std::optional<uint32_t> lost_node_;
   Coordinator coordinator_;
   bool open_ = true;
-  std::deque<Session> sessions_;  // sessions by id, from 1
+  std::deque<Session> sessions_;  // sessions by id - 1
   std::vector<Received> received_;
   uint64_t known_attempt_;
-  std::vector<SessionId> members_;  // members of that attempt
+  std::vector<SessionId> members_;  // members of known_attempt_
   std::optional<uint64_t> drained_attempt_;
 };
 

@@ -29,7 +29,7 @@ void RunToQuiet(World& world) {
     }
   }
   const int64_t goes_on_ms = world.front_end->has_detached() ? bound : 0;
-  // A command that was started late may look for node 0 in vain for as long as it may.
+  // A command that was started late may search for node 0 until its join timeout expires.
   const int64_t quiet_by =
       world.timeline.now() + goes_on_ms + world.job.EmptyWithinMs() + 2 * world.job.join_timeout_ms;
   while (invariants.error().empty() && !IsOver(world)) {

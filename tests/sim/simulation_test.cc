@@ -1,8 +1,9 @@
-// Whole jobs with faults, a hundred thousand of them, in virtual time. Whatever happens, a rank has
-// one owner in an attempt, the job ends, nothing is left running, and 0 means success.
-//   DSLAUNCH_TEST_SEED=N       history N alone; with DSLAUNCH_SIM_TRACE=1 what happens in it
-//   DSLAUNCH_SIM_SECONDS=3600  as many as fit into an hour, others each time
-// Without, the histories are the same each time: what they find is of the change that is tested.
+// Tests 25,000 to 100,000 whole jobs with faults, in virtual time. Whatever happens, a rank has one
+// owner in an attempt, the job ends, no process is left, and exit code 0 means success.
+//   DSLAUNCH_TEST_SEED=N       runs only history N; with DSLAUNCH_SIM_TRACE=1 prints its events
+//   DSLAUNCH_SIM_SECONDS=3600  runs as many histories as fit into an hour, different ones each time
+// Without these variables the histories are the same each time, so a new failure is caused by the
+// change under test.
 #include "tests/sim/simulation.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ uint64_t FirstSeed() {
 
 using RunOne = History (*)(uint64_t seed, PlantedBug bug, Tracing tracing);
 
-// Run once more, now with what happened.
+// Runs the history once more with its trace and returns the message of the failure.
 std::string Explain(RunOne run, uint64_t seed) {
   const History again = run(seed, PlantedBug::kNone, Tracing::kKept);
   return "DSLAUNCH_TEST_SEED=" + std::to_string(seed) + " repeats it, with DSLAUNCH_SIM_TRACE=1 " +
@@ -86,7 +87,8 @@ void Print(const Totals& totals, uint64_t first_seed, double seconds) {
             << percent(totals.joined_late) << "% let a node join late\n";
 }
 
-// One history, or so many that nothing is wrong with; nothing in the first case.
+// Runs `usual` histories, or as many as the environment requests, until one fails. Returns their
+// totals; empty totals after a failure, or if DSLAUNCH_TEST_SEED selects one history.
 Totals RunAll(RunOne run, uint64_t usual) {
   const uint64_t first_seed = FirstSeed();
   if (IsSet("DSLAUNCH_TEST_SEED")) {
@@ -103,7 +105,7 @@ Totals RunAll(RunOne run, uint64_t usual) {
     if (given == nullptr) return seed - first_seed < histories;
     return Clock::now() - start < std::chrono::seconds(std::atoll(given));
   };
-  // A history is one thread's.
+  // Each history runs in one thread.
   const auto threads = static_cast<uint64_t>(UsableCores());
   std::atomic<bool> has_failed = false;
   Mutex mutex;  // guards `totals`
@@ -129,7 +131,8 @@ Totals RunAll(RunOne run, uint64_t usual) {
 TEST(SimulationTest, EveryJobEndsWithTrueResult) {
   const Totals totals = RunAll(RunHistory, kUsualHistories);
   if (totals.histories == 0) return;
-  // Else the histories show nothing.
+  // Otherwise the histories would not exercise enough: both outcomes, restarts, failovers and lost
+  // front ends must occur.
   EXPECT_GT(totals.Share(totals.succeeded), 0.1);
   EXPECT_LT(totals.Share(totals.succeeded), 0.9);
   EXPECT_GT(totals.Share(totals.restarted), 0.25);
@@ -152,7 +155,8 @@ TEST(SimulationTest, PerNodeJobEndsWithAllCommandsAndNoProcessesLeft) {
   EXPECT_GT(totals.Share(totals.joined_late), 0.02);
 }
 
-// Nothing else fails, so each job must end with success on the nodes that hear each other.
+// Expects every job to succeed on the nodes that can still reach each other, because nothing but
+// the cut fails.
 void ExpectSuccessOfAll(RunOne run) {
   const uint64_t first_seed = FirstSeed();
   const uint64_t histories = IsSet("DSLAUNCH_TEST_SEED") ? 1 : kHalfCutHistories;
@@ -171,7 +175,8 @@ TEST(SimulationTest, DetachedJobSucceedsWithoutHostCutOffOneWay) {
   ExpectSuccessOfAll(RunDetachedHalfCutHistory);
 }
 
-// Among the first histories one finds it, which nothing is wrong with otherwise.
+// Expects that one of the first kBugIsFoundWithin histories fails with `bug`, and that the same
+// history passes without it.
 void ExpectFound(PlantedBug bug, const std::string& what, RunOne run = RunHistory) {
   const uint64_t first_seed = FirstSeed();
   for (uint64_t seed = first_seed; seed < first_seed + kBugIsFoundWithin; ++seed) {
@@ -185,7 +190,7 @@ void ExpectFound(PlantedBug bug, const std::string& what, RunOne run = RunHistor
   FAIL() << kBugIsFoundWithin << " histories from seed " << first_seed << " notice nothing";
 }
 
-// The planted bugs: a simulator that finds nothing wrong with them would find nothing at all.
+// The planted bugs show that the simulator finds errors at all.
 TEST(SimulationTest, FindsRemovedFence) { ExpectFound(PlantedBug::kNoFence, "without its fence"); }
 
 TEST(SimulationTest, FindsSupervisorThatReportsReapingTooEarly) {

@@ -1,7 +1,6 @@
-// Signs of life of ranks on their way to the decision that a job stands still: looks that are lost
-// or late, heartbeats that are lost, ranks that end, and machines that are suspended, in virtual
-// time.
-//   DSLAUNCH_TEST_SEED=N  history N alone
+// Tests the path from signs of life of ranks to the decision that a job is hanging, in virtual
+// time, with lost or late looks, lost heartbeats, ranks that end, and suspended machines.
+//   DSLAUNCH_TEST_SEED=N  runs only history N
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,21 +27,21 @@ constexpr int kLimitS = 60;
 constexpr int kIntervalS = kLimitS / 12;
 constexpr int kFreshS = 4;
 constexpr int kHistoryS = 600;
-constexpr int kNoticedWithinS = 60;  // after the limit, however many looks are lost
+constexpr int kNoticedWithinS = 60;  // seconds after the limit, however many looks are lost
 
 enum class Bug {
   kNone,
-  kLostLookIsStill,  // a look that failed counts as one that found no sign of life
-  kJumpCounts,       // the whole time of a gap between two looks counts
+  kLostLookIsStill,  // a failed look counts as a look without a sign of life
+  kJumpCounts,       // the whole gap between two looks counts, however long
   kEndIsForgotten,   // the end of a rank between two looks is not reported
 };
 
-// A rank as it is, and its agent.
+// The true state of a rank, and its agent's view of it.
 struct Rank {
   RankSigns signs;
-  int acts_at = 0;          // when it next does something
-  int acted_at = 0;         // in time in which the machine was awake
-  int ends_at = kHistoryS;  // exits with 0
+  int acts_at = 0;          // time of its next sign of life
+  int acted_at = 0;         // time of its last sign of life, counted while the machine was awake
+  int ends_at = kHistoryS;  // time at which it exits with 0
   int looks_at = 0;
   bool ended = false;
   std::optional<RankSigns> seen;
@@ -62,7 +61,7 @@ class History {
     lossy_ = random_.OneIn(2);
   }
 
-  // Returns what is wrong; empty: nothing.
+  // Runs the history. Returns a message for the first error; empty if there was none.
   std::string Run() {
     for (awake_ = 0; awake_ < kHistoryS; ++awake_) {
       now_ += std::chrono::seconds(awake_ == suspended_at_ ? 600 : 1);
@@ -81,11 +80,11 @@ class History {
     if (!rank.ended && awake_ >= rank.acts_at && awake_ < hangs_at_) {
       rank.signs.output_bytes += 1;
       rank.acted_at = awake_;
-      // Some wait for others, longer than the limit.
+      // Some ranks wait for other ranks for longer than the limit.
       rank.acts_at = awake_ + static_cast<int>(random_.Between(1, random_.OneIn(3) ? 150 : 30));
     }
     if (awake_ >= rank.looks_at) Look(rank);
-    if (lossy_ && random_.OneIn(10)) return;  // the heartbeat is late
+    if (lossy_ && random_.OneIn(10)) return;  // a late heartbeat carries no report in this second
     if (const auto report = rank.stillness.Report(number)) watch_.OnReport(*report, now_);
   }
 
@@ -111,19 +110,20 @@ class History {
     int last_act = 0;
     for (const Rank& rank : ranks_) {
       const int moved_at = rank.ended ? rank.ends_at : rank.acted_at;
-      // Acts after the newest look, and ends after the newest heartbeat, cannot be known.
+      // Acts after the newest look, and ends after the newest heartbeat, cannot have been reported
+      // yet.
       const int unseen_s = rank.ended ? kFreshS : 2 * kIntervalS;
       const bool is_unseen = moved_at > 0 && awake_ - moved_at <= unseen_s;
       if (!rank.ended) last_act = std::max(last_act, rank.acted_at);
-      // The gap of a suspension counts as two intervals.
+      // The gap of a suspension counts as two intervals at most.
       const int least_s = kLimitS - (suspended_at_ >= 0 ? 2 * kIntervalS : 0);
       if (still && !is_unseen && awake_ - moved_at < least_s)
         return "a job is reported of which a rank acted at " + std::to_string(moved_at) + " s";
     }
-    // A rank's end is a sign of life.
+    // A rank's end also counts as a sign of life.
     for (const Rank& rank : ranks_) {
       if (!rank.ended) continue;
-      // No time since an end counts before a suspension.
+      // The time between an end and a later suspension does not count.
       const bool resumed = suspended_at_ >= 0 && awake_ >= suspended_at_;
       last_act = std::max({last_act, rank.ends_at, resumed ? suspended_at_ : 0});
     }
@@ -139,7 +139,7 @@ class History {
   std::vector<Rank> ranks_;
   StandstillWatch watch_;
   Clock::time_point now_;
-  int awake_ = 0;  // seconds without those in which the machine was suspended
+  int awake_ = 0;  // seconds in which the machine was not suspended
   int hangs_at_ = kHistoryS;
   int suspended_at_ = -1;
   bool lossy_ = false;

@@ -58,7 +58,8 @@ void Supervisor::Request(pb::SupervisorRequest request) {
   });
 }
 
-// Either is seen first: its socket's end, or its own.
+// Reports the agent's end. The end of its socket and the end of its process are noticed in random
+// order.
 void Supervisor::OnAgentGone(bool killed) {
   agent_exit_ = AgentEnd{killed ? SIGKILL : 0, killed};
   Random& random = world_.random;
@@ -67,7 +68,7 @@ void Supervisor::OnAgentGone(bool killed) {
   world_.timeline.After(socket_first ? 0 : later, &process_,
                         [this] { CarryOut(core_.OnControlLost(incarnation_.Now())); });
   world_.timeline.After(socket_first ? later : 0, &process_, [this] { Reap(); });
-  // A front end that reads slowly.
+  // The front end sometimes reads slowly, so the output ends later.
   world_.timeline.After(random.OneIn(20) ? random.Between(0, 4'000) : 0, &process_,
                         [this] { CarryOut(core_.OnOutboundEnded(incarnation_.Now())); });
 }
@@ -208,12 +209,12 @@ void Supervisor::BeginRanks(uint64_t attempt) {
   const Job& job = world_.job;
   std::erase_if(children_, [](const Child& child) { return !child.alive; });
   signalled_ = false;
-  // A start takes time; some miss the barrier's deadline.
+  // A start takes time; some starts miss the barrier's deadline.
   const int64_t start_ms = !job.is_calm && random.OneIn(60)
                                ? random.Between(job.timeouts().ready_ms(), kLongestStartMs)
                                : random.Between(1, kUsualStartMs);
   ranks_ = {.attempt = attempt, .began = world_.timeline.now(), .start_ms = start_ms};
-  // A program of its own that a rank leaves behind.
+  // Sometimes a rank leaves a process behind.
   if (!job.is_calm && random.OneIn(8))
     children_.push_back({.pid = ++last_pid_, .apart = random.OneIn(2), .deaf = random.OneIn(2)});
   if (!job.is_calm && random.OneIn(job.rank_fails_one_in)) {
@@ -244,7 +245,7 @@ void Supervisor::FailRank(uint64_t attempt) {
 
 void Supervisor::FinishRanks(uint64_t attempt) {
   if (!RanksRun(attempt)) return;
-  // Whoever writes to a full disk ends badly.
+  // A program that writes to a full disk fails.
   if (world_.IsDiskFull(incarnation_.node())) return FailRank(attempt);
   ranks_.finished = true;
   world_.invariants.OnRanksFinished(attempt, incarnation_.node());
@@ -254,7 +255,7 @@ void Supervisor::FinishRanks(uint64_t attempt) {
   }
 }
 
-// The graceful kill has begun.
+// Handles the begin of the graceful kill.
 void Supervisor::BeginSignals() {
   if (std::exchange(signalled_, true)) return;
   if (!ranks_.exist) return;
@@ -319,7 +320,7 @@ void Supervisor::LosePower() {
   LoseRanks();
 }
 
-// The supervisor is gone, and its workers with it.
+// Ends the supervisor and the workers that it started, except workers that cannot be killed.
 void Supervisor::LoseRanks() {
   process_.gone = true;
   std::erase_if(children_, [](const Child& child) { return !child.alive || !child.unkillable; });

@@ -1,6 +1,6 @@
-// One start of a node's supervisor and the processes below it. The supervisor is the product's
-// SupervisorCore; here is what carries its actions out in virtual time: fork, waitpid and kill, and
-// the ranks that they start and end. The workers' cgroup and the watchdog are left out.
+// Simulates one start of a node's supervisor and the processes below it. The supervisor is the
+// product's SupervisorCore. This class carries out its actions in virtual time: fork, waitpid and
+// kill, and the ranks that start and end. The workers' cgroup and the watchdog are not simulated.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,16 @@ namespace dslaunch::sim {
 
 class NodeIncarnation;
 
-// The ranks that were started last, as they really are, whoever knows it.
+// The true state of the ranks that were started last, whether or not any process has noticed it
+// yet.
 struct Ranks {
   uint64_t attempt = 0;
-  bool exist = false;     // some run
-  bool failed = false;    // one did
-  bool finished = false;  // all succeeded
-  bool stuck = false;     // they make no steps
+  bool exist = false;     // whether some rank runs
+  bool failed = false;    // whether a rank failed
+  bool finished = false;  // whether all ranks succeeded
+  bool stuck = false;     // whether the ranks make no steps
   int64_t began = 0;
-  int64_t start_ms = 0;  // each is its program by then
+  int64_t start_ms = 0;  // time until every rank has started its program
 };
 
 class Supervisor {
@@ -38,19 +39,19 @@ class Supervisor {
   bool gone() const { return process_.gone; }
   const Ranks& ranks() const { return ranks_; }
 
-  // The start of a node's ranks, with what this simulation needs to know of them.
+  // Returns a request to start a node's ranks. Fills in only the fields that this simulation uses.
   static pb::SupervisorRequest StartRanks(uint64_t attempt, const pb::Assignment& assignment,
                                           uint32_t slots);
 
-  // The agent's words, from whichever of its threads. The answers go to
+  // Handles a request of the agent, from any of its threads. The answers go to
   // NodeIncarnation::OnSupervisorEvent.
   void Request(pb::SupervisorRequest request);
-  // The agent has ended, by itself or killed: its descriptors are closed.
+  // Handles the agent's end, by itself or killed. Its descriptors are closed in both cases.
   void OnAgentGone(bool killed);
-  // End of file on the supervisor's stdin. The agent's connection ends with it.
+  // Handles end of file on the supervisor's stdin. The agent's connection ends with it.
   void OnFrontEndEof();
 
-  // Faults. Both end it, and what it has started.
+  // Faults. Both end the supervisor and the processes that it has started.
   void Kill();
   void LosePower();
 
@@ -58,13 +59,13 @@ class Supervisor {
   struct Child {
     pid_t pid = 0;
     std::optional<uint32_t> local_rank =
-        {};               // none: a rank has started it, and does not wait for it
-    bool starts = false;  // it is not its program yet
+        {};               // nullopt for a process that a rank has started and does not wait for
+    bool starts = false;  // whether the process has not yet started its program
     bool alive = true;
-    bool apart = false;       // it has a session of its own, and serves the ranks
-    bool deaf = false;        // to SIGTERM
-    bool unkillable = false;  // not even SIGKILL ends it
-    bool killed = false;      // SIGKILL was sent
+    bool apart = false;       // whether the process has its own session and serves the ranks
+    bool deaf = false;        // whether the process ignores SIGTERM
+    bool unkillable = false;  // whether not even SIGKILL ends the process
+    bool killed = false;      // whether SIGKILL was sent
   };
   struct Exit {
     pid_t pid = 0;
@@ -93,7 +94,7 @@ class Supervisor {
 
   void OnStarted(pid_t pid);
   void BeginRanks(uint64_t attempt);
-  // Returns whether ranks of that attempt run, and nothing has begun to end them.
+  // Returns whether ranks of `attempt` run and have neither failed nor finished nor been signalled.
   bool RanksRun(uint64_t attempt) const;
   void FailRank(uint64_t attempt);
   void FinishRanks(uint64_t attempt);
@@ -101,8 +102,8 @@ class Supervisor {
   void ExitAfter(int64_t delay, pid_t pid, const WorkerChange& change);
   void Exited(pid_t pid, const WorkerChange& change);
   void LoseRanks();
-  // Returns whether a signal to `targets` is for this one; the ranks must be gone before a process
-  // apart gets one.
+  // Returns whether a signal to `targets` includes `child`. Reports a violation if `child` serves
+  // ranks that have not ended yet.
   bool IsMeant(const Child& child, KillTargets targets) const;
   size_t CountAlive() const;
   LeftCount CountLeft() const;
@@ -116,9 +117,9 @@ class Supervisor {
   uint64_t timer_number_ = 0;
 
   Ranks ranks_;
-  bool signalled_ = false;  // the ranks, by the graceful kill
+  bool signalled_ = false;  // whether the graceful kill has signalled the ranks
   std::vector<Child> children_;
-  std::deque<Exit> exits_;  // not reaped yet
+  std::deque<Exit> exits_;  // ended children that are not reaped yet
   std::optional<AgentEnd> agent_exit_;
   pid_t last_pid_ = 0;
 };

@@ -1,5 +1,5 @@
-// Something to do later: a callable that is moved, never copied, and kept in place. A history makes
-// thousands of them, so none of them asks for memory.
+// Stores a callable to be run later. It is moved, never copied, and stored in place: a history
+// makes thousands of tasks, so a task must not allocate memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class Task {
   Task() = default;
   template <class Act>
   requires(!std::is_same_v<std::remove_cvref_t<Act>, Task>)
-      Task(Act&& act) {  // NOLINT(google-explicit-constructor): every lambda is one
+      Task(Act&& act) {  // NOLINT(google-explicit-constructor): every lambda converts
     using Kept = std::remove_cvref_t<Act>;
     static_assert(sizeof(Kept) <= kSize && alignof(Kept) <= alignof(std::max_align_t));
     ::new (static_cast<void*>(place_)) Kept(std::forward<Act>(act));
@@ -37,7 +37,7 @@ class Task {
   void operator()() { use_(Use::kCall, place_, nullptr); }
 
  private:
-  static constexpr size_t kSize = 104;  // a message and who is to get it
+  static constexpr size_t kSize = 104;  // enough for a message and its receiver
   enum class Use { kCall, kMoveTo, kDrop };
 
   void TakeFrom(Task& other) {

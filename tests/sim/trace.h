@@ -1,4 +1,4 @@
-// The events of a history: the last lines, or all of them as they happen.
+// Keeps the last events of a history, or prints all events as they happen.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ class Trace {
  public:
   explicit Trace(Tracing tracing) : tracing_(tracing) {}
 
-  // Else the line need not be made.
+  // Returns whether lines are used. If not, callers need not compose them.
   bool on() const { return tracing_ != Tracing::kNone; }
 
   void Add(int64_t at_ms, const std::string& party, const std::string& what) {

@@ -22,7 +22,7 @@ void Timeline::At(int64_t when, Process* process, Task task) {
 
 void Timeline::Do(Process& process, Task task) {
   if (process.gone) return;
-  // Tasks that wait already are done first.
+  // Waiting tasks must run first, so that the order is kept.
   if (now_ < process.stopped_until || !process.backlog.empty())
     return process.backlog.push_back(std::move(task));
   task();
@@ -38,7 +38,8 @@ void Timeline::GoOn(Process& process) {
   while (!process.gone && now_ >= process.stopped_until && !process.backlog.empty()) {
     Task task = std::move(process.backlog.front());
     task();
-    process.backlog.pop_front();  // only now: what it plans to do at once waits for its turn
+    process.backlog.pop_front();  // removed only after the call, so that tasks that the call adds
+                                  // wait for their turn
   }
   if (process.gone) process.backlog.clear();
 }

@@ -1,4 +1,5 @@
-// The virtual clock: tasks with their times, and processes that may be stopped meanwhile.
+// Implements the virtual clock: tasks with their times, and processes that may be stopped
+// meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +11,21 @@
 
 namespace dslaunch::sim {
 
-// A machine's steady clock, which may run ahead of the others.
+// A machine's steady clock, which may be ahead of other machines' clocks.
 struct MachineClock {
   int64_t ahead_ms = 0;
 };
 
-// A process that can be stopped and resumed, or be gone. Not destroyed before its Timeline.
+// A process that can be stopped and resumed, or that has ended (`gone`). Must outlive its Timeline.
 struct Process {
   bool gone = false;
   int64_t stopped_until = 0;
-  std::deque<Task> backlog;  // its tasks for when it resumes, in order
+  std::deque<Task> backlog;  // tasks to run when the process resumes, in order
 };
 
 class Timeline {
  public:
-  // A task planned for this time never happens.
+  // Time of a task that never runs.
   static constexpr int64_t kNever = INT64_MAX;
 
   int64_t now() const { return now_; }
@@ -32,17 +33,18 @@ class Timeline {
     return Clock::time_point(milliseconds(now_ + clock.ahead_ms));
   }
 
-  // Plans a task. Tasks of one time happen in the order in which they were planned. `process` does
-  // it: not at all if it is gone, later if it is stopped. nullptr: nothing can prevent it.
+  // Plans a task. Tasks of the same time run in the order in which they were planned. If `process`
+  // is gone, the task is dropped; if it is stopped, the task runs when it resumes. With nullptr the
+  // task always runs.
   void At(int64_t when, Process* process, Task task);
   void After(int64_t delay, Process* process, Task task) {
     At(now_ + delay, process, std::move(task));
   }
-  // Now, unless the process is stopped or gone.
+  // Runs `task` now; later if the process is stopped; never if it is gone.
   void Do(Process& process, Task task);
   void Stop(Process& process, int64_t until);
 
-  // False: nothing is planned any more.
+  // Runs the next planned task. Returns false if no task is planned.
   bool Step();
 
  private:

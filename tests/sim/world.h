@@ -1,4 +1,4 @@
-// All that takes part in one history, and what it happens in.
+// Holds all participants of one history and their environment.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ class Rendezvous;
 struct Machine {
   MachineClock clock;
   bool off = false;
-  // It was stopped, or its clock jumped, at some time: then its lease may end a little later than
-  // others count on.
+  // Whether the machine was ever stopped or its clock jumped. Its lease may then end a little later
+  // than other nodes assume.
   bool stood_still = false;
-  int64_t went_on_at = 0;  // afterwards, or its agent
+  int64_t went_on_at = 0;  // when the machine, or its agent, last resumed
   int64_t disk_full_until = 0;
 };
 
@@ -35,7 +35,7 @@ struct World {
   World(const World&) = delete;
   ~World();
 
-  template <class MakeText>  // returns the line; not called without a trace
+  template <class MakeText>  // `make_text` returns the line; it is not called without a trace
   void Log(const std::string& party, MakeText make_text) {
     if (trace.on()) trace.Add(timeline.now(), party, make_text());
   }
@@ -50,22 +50,24 @@ struct World {
   Network network;
   Invariants invariants;
   Trace trace;
-  std::vector<Machine> machines;  // the nodes'
+  std::vector<Machine> machines;  // machines of the nodes, by index
   Machine front_end_machine;
   const PlantedBug bug;
 
-  // For detached jobs: number of elected rendezvous, and whether a node kept 0 as the result.
+  // Results of detached jobs: the number of elected rendezvous, and whether a node stored the
+  // result 0.
   int elections = 0;
   bool succeeded = false;
 
   std::unique_ptr<FrontEnd> front_end;
   std::vector<std::unique_ptr<NodeIncarnation>>
-      incarnations;                                     // incarnations of all nodes, oldest first
+      incarnations;                                     // incarnations on all nodes, oldest first
   std::vector<std::unique_ptr<Rendezvous>> rendezvous;  // oldest first
-  std::unique_ptr<PerNode> per_node;  // null: the front end reaches the nodes itself
+  std::unique_ptr<PerNode> per_node;  // null if the front end connects to the nodes itself
 };
 
-// Runs until the front end has ended, then until no agent is left, each within its bound.
+// Runs until the front end has ended, and then until no agent is left. Each phase has its own time
+// limit.
 void RunToQuiet(World& world);
 
 }  // namespace dslaunch::sim

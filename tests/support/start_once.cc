@@ -42,7 +42,7 @@ struct Request {
   std::vector<int> numbers;
   std::vector<UniqueFd> fds;  // descriptors to be installed under `numbers`, by index
   std::vector<char*> arguments,
-      environment;  // arguments and environment, each ended by a null pointer
+      environment;  // each ends with a null pointer
 };
 
 [[noreturn]] void Die(const char* what) {
@@ -159,9 +159,7 @@ int Serve(int argc, char** argv, char** envp) {
     const int64_t process = ForkWithoutParent(*request);
     if (process == 0) {
       socket.Reset();
-      Request& own =
-          *request
-               .release();  // never freed, because threads and exit handlers of main still use it
+      Request& own = *request.release();  // never freed, because exit handlers still use it
       return program_main(static_cast<int>(own.arguments.size()) - 1, own.arguments.data(),
                           environ);
     }

@@ -13,9 +13,8 @@ struct Settings {
   uint64_t delay_seed = 1;  // STANDIN_DELAY_SEED: seed of the random delays
   bool peers_hang = false;  // STANDIN_HANG=1: a lost peer is not detected, as over NVLink
   bool trace = false;       // STANDIN_TRACE=1: prints a line for each operation on stderr
-  std::string step_operation =
-      "aten::nll_loss_forward";  // STANDIN_STEP_OPERATION: operation that begins a step
-  std::string counts_file;       // STANDIN_COUNTS: output file of counts; ".RANK" is appended
+  std::string step_operation = "aten::nll_loss_forward";  // STANDIN_STEP_OPERATION begins a step
+  std::string counts_file;  // STANDIN_COUNTS: output file of counts; ".RANK" is appended
   // STANDIN_IGNORE: a kind of wait that has no effect, as if the trainer had omitted it. "wait":
   // waits for collectives; "synchronize": waits of the host for an event.
   std::string ignored;
