@@ -1,4 +1,4 @@
-// Several ranks inside one test: a thread each, with real process groups.
+// Runs several ranks inside one test: one thread per rank, with real process groups.
 #pragma once
 
 #include <arpa/inet.h>
@@ -18,8 +18,8 @@
 
 namespace dslaunch {
 
-// A port of this machine that listens until the end, so that nobody else takes it before the ranks'
-// store has it.
+// A port of this machine that listens until the object is destroyed, so that no other process can
+// take the port before the ranks' store uses it.
 class HeldPort {
  public:
   HeldPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -45,16 +45,17 @@ class HeldPort {
   int port_ = 0;
 };
 
-// State of RunRanks for the rank of this thread.
+// State of RunRanks for the rank that runs in this thread.
 struct RankThread {
-  std::barrier<>* together = nullptr;  // barrier of all ranks
+  std::barrier<>* together = nullptr;  // barrier of all ranks' threads
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups;
 };
 inline thread_local RankThread rank_thread;
 
-// LibTorch's record of collectives belongs to the process and takes up each process group at its
-// first collective, without a lock: it does not expect several ranks in one process. So the first
-// ones are started one after the other, and all before any rank goes on.
+// Makes LibTorch record a group. LibTorch's record of collectives belongs to the process and adds
+// each process group at its first collective, without a lock, because it does not expect several
+// ranks in one process. So the first collectives are started one after the other, all before any
+// rank continues.
 inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
   static std::mutex mutex;
   c10::intrusive_ptr<c10d::Work> work;
@@ -67,7 +68,7 @@ inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
 }
 
 // Prepares a subgroup of RunRanks' group for this thread. All ranks must call it at the same time,
-// each for a group that it is in, before they use the group.
+// each for a subgroup that contains it, before they use the subgroup.
 inline void RecordSubgroup(const ProcessGroup& subgroup) {
   rank_thread.subgroups.push_back(subgroup.c10d_group());
   RecordGroup(*subgroup.c10d_group(), *rank_thread.together);
@@ -81,8 +82,9 @@ inline ProcessGroup MakeSubgroup(const ProcessGroup& group, const std::vector<in
   return subgroup;
 }
 
-// Runs `rank` once for each rank. Returns what each threw, as its exception; null where it did not.
-// A rank that throws leaves without a word, as a process that ends does.
+// Runs `rank` once for each rank, in its own thread. Returns the exception of each rank; null if it
+// did not throw. A rank that throws leaves the group without a message, as a process that crashes
+// does.
 inline std::vector<std::exception_ptr> RunRanks(
     int world_size, const std::function<void(const ProcessGroup&)>& rank) {
   const HeldPort held;
@@ -109,7 +111,8 @@ inline std::vector<std::exception_ptr> RunRanks(
         group.Finish();
       } catch (...) {
         errors[static_cast<size_t>(i)] = std::current_exception();
-        // The group has left them to the end of the process, which ends only a thread here.
+        // ProcessGroup leaves its connections open until the process ends. Here only a thread ends,
+        // so they are released explicitly.
         for (const auto& subgroup : rank_thread.subgroups) {
           c10::raw::intrusive_ptr::decref(subgroup.get());
         }
@@ -122,7 +125,7 @@ inline std::vector<std::exception_ptr> RunRanks(
   return errors;
 }
 
-// "" where there was no error.
+// Returns the message of the error; "" if there is no error.
 inline std::string TextOf(const std::exception_ptr& error) {
   if (!error) return "";
   try {

@@ -1,4 +1,4 @@
-// Ranks of a test that divide a model over their group.
+// Helps tests whose ranks divide a model over their group.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,8 +17,8 @@
 
 namespace dslaunch {
 
-// Calls f(elements of `whole`, elements of `part`), views of the same sizes, for all that `shard`
-// holds. Both tensors are contiguous.
+// Calls f(elements of `whole`, elements of `part`) with views of the same sizes, for all elements
+// that `shard` holds. Both tensors must be contiguous.
 template <class F>
 void ForEachBlock(const at::Tensor& whole, const at::Tensor& part, const Shard& shard, const F& f) {
   int64_t at = 0;
@@ -30,8 +30,8 @@ void ForEachBlock(const at::Tensor& whole, const at::Tensor& part, const Shard& 
   }
 }
 
-// Returns the part of a model that `group`, or in its absence no group, has as its rank `part`. The
-// ranks are threads, so they take turns with the default generator.
+// Returns the part of a model that `tensor` describes; the group may be null. Models are made one
+// at a time, because the ranks are threads that share the default generator.
 inline std::shared_ptr<Model> MakePart(const ModelConfig& config, int64_t tokens,
                                        const TensorParallel& tensor, uint64_t seed) {
   static std::mutex mutex;
@@ -40,7 +40,7 @@ inline std::shared_ptr<Model> MakePart(const ModelConfig& config, int64_t tokens
   return MakeModel(config, {tokens}, tensor);
 }
 
-// Gives a part the values of `whole`.
+// Copies the values of `whole` into a part.
 inline void CopyWeights(Model& part, const torch::nn::Module& whole) {
   const at::NoGradGuard no_grad;
   const auto cuts = CutsIn(part);
@@ -57,11 +57,12 @@ inline void CopyWeights(Model& part, const torch::nn::Module& whole) {
   }
 }
 
-// The gradients of a whole model, of which each rank adds its parts.
+// Collects the gradients of a whole model from the parts of its ranks. Thread-safe.
 class WholeGradients {
  public:
-  // Called by the threads of the ranks, for all parts of one model. Adds the names of gradients to
-  // problems() that should equal another rank's and do not, and of padding with a gradient.
+  // Adds the gradients of one rank's part; called once by each rank. Adds the names of gradients to
+  // problems() that should equal another rank's but differ, and of padding whose gradient is not
+  // zero.
   void Add(Model& part, int rank) {
     const std::lock_guard lock(mutex_);
     const auto cuts = CutsIn(part);

@@ -1,4 +1,4 @@
-// A process group without other ranks, which needs no environment.
+// Makes a process group without other ranks, which needs no environment.
 #pragma once
 
 #include "dslaunch/process_group.h"

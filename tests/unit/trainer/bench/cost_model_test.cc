@@ -51,8 +51,8 @@ TEST(FitCostTest, ReturnsNoNegativeParameters) {
   EXPECT_NEAR(FitCost(all).beta_s_per_byte * 1024, 1e-3, 1e-12);
 }
 
-// 300 M fp32 parameters at 1 GB/s: the server's time grows with the ranks, the ring's approaches
-// twice the size divided by the bandwidth.
+// 300 M fp32 parameters at 1 GB/s: the server's time grows linearly with the ranks, while the
+// ring's time approaches twice the size divided by the bandwidth.
 TEST(PredictionTest, ServerTimeIsLinearAndRingTimeBounded) {
   const LinearCost link{0, 1e-9, 0};
   for (int ranks = 2; ranks <= 64; ranks *= 2) {

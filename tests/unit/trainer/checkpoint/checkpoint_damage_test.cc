@@ -1,5 +1,5 @@
-// One of two checkpoints is damaged in every way that keeps its folder: the other one is chosen,
-// and the message names the damaged file.
+// Tests a folder in which one of two checkpoints is damaged, in every way that keeps its folder.
+// The other checkpoint must be chosen, and the message must name the damaged file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -27,7 +27,7 @@ std::string Contents(const std::string& file) {
 }
 
 void Overwrite(const std::string& file, const std::string& content) {
-  fs::remove(file);  // some file systems wait for the disk when a file is truncated
+  fs::remove(file);  // because some file systems wait for the disk when a file is truncated
   std::ofstream(file, std::ios::binary) << content;
 }
 

@@ -57,7 +57,7 @@ class CheckpointFolderTest : public testing::Test {
     return folder_.path() + "/" + TagOf(step) + "/" + name;
   }
 
-  // Returns the decision of a new run.
+  // Returns the decision of a new run about where to resume.
   ResumeDecision Choose(const ResumeRequest& request = {}) const {
     return CheckpointFolder(folder_.path()).Choose(request);
   }
@@ -97,7 +97,8 @@ TEST_F(CheckpointFolderTest, IgnoresAndRemovesInterruptedSave) {
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
 }
 
-// If the file system cannot exchange names, a replaced checkpoint has no tag for a moment.
+// If the file system cannot exchange names, a replaced checkpoint briefly has no tag, so a crash at
+// that moment leaves it under a temporary name.
 TEST_F(CheckpointFolderTest, RestoresReplacedCheckpointIfTagIsFree) {
   Save(1);
   Save(2);
@@ -113,7 +114,8 @@ TEST_F(CheckpointFolderTest, RestoresReplacedCheckpointIfTagIsFree) {
   EXPECT_THAT(folder_.RemoveLeftovers(), ElementsAre("tmp-.replaced-..-0123abcd"));
 }
 
-// A rank may have written to another folder, or less than it reported.
+// The commit checks all files, because a rank may have written to another folder, or less than it
+// reported.
 TEST_F(CheckpointFolderTest, RefusesCommitWithMissingOrChangedFiles) {
   const std::vector<std::pair<std::string, void (*)(const std::string&)>> mistakes = {
       {"No such file", [](const std::string& file) { fs::remove(file); }},
@@ -249,7 +251,8 @@ TEST_F(CheckpointFolderTest, RefusesFreshStartIfEveryCheckpointIsDamaged) {
   EXPECT_THAT(named.reason, HasSubstr("step_000001"));
 }
 
-// Otherwise a damaged checkpoint would make the last good one be removed.
+// A damaged checkpoint is not counted, because otherwise the last good one would be removed in its
+// place.
 TEST_F(CheckpointFolderTest, DoesNotCountDamagedCheckpointAsKept) {
   Save(1);
   Save(2);

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Whether the text has control characters other than ends of lines.
+// Returns whether `text` contains control characters other than line feeds.
 bool HasControl(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;

@@ -22,7 +22,8 @@ using testing::HasSubstr;
 
 constexpr int64_t kRows = 3000, kColumns = 200;
 
-// The rank's rows of a matrix that is divided evenly, and a tensor that all ranks hold.
+// Returns the state of one rank: its rows of an evenly divided matrix, and a tensor that all ranks
+// hold.
 std::vector<TensorPart> StateOf(int rank, int world_size, double value) {
   const int64_t begin = kRows * rank / world_size * kColumns;
   const int64_t end = kRows * (rank + 1) / world_size * kColumns;
@@ -98,7 +99,7 @@ TEST(CheckpointWriterTest, BackgroundSaveWritesStateAtTheCall) {
     writer.Save(content, "sync", 9);
     writer.SaveInBackground(content, "async", 9);
     for (TensorPart& part : content.files[0].parts) part.tensor.fill_(-1);
-    group.Barrier();  // collectives work during the save
+    group.Barrier();  // collectives still work during the save
     writer.SaveInBackground(content, "later", 9);
     writer.Wait();
     EXPECT_FALSE(writer.failed());
@@ -111,7 +112,7 @@ TEST(CheckpointWriterTest, BackgroundSaveWritesStateAtTheCall) {
   }
 }
 
-// On one rank the file's name has a slash, so it cannot be made.
+// One rank fails because its file name contains a slash, so the file cannot be created.
 TEST(CheckpointWriterTest, EveryRankThrowsFailureOfOneRank) {
   for (const bool background : {false, true}) {
     const TempDir folder;
@@ -137,7 +138,8 @@ TEST(CheckpointWriterTest, EveryRankThrowsFailureOfOneRank) {
   }
 }
 
-// Any process that can connect to the store can write into it.
+// The store must not determine paths, because any process that can connect to the store can write
+// into it.
 TEST(CheckpointWriterTest, PutsNoPathIntoTheStore) {
   const TempDir folder;
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
@@ -169,7 +171,8 @@ TEST(CheckpointWriterTest, FailsIfOneRankWritesToAnotherFolder) {
   ExpectHolds(folder.path(), "", 2, 1);
 }
 
-// A process that takes a folder over removes the unfinished saves there.
+// The lease can be lost during a save, because a process that takes the folder over removes
+// unfinished saves.
 TEST(CheckpointWriterTest, ReportsLeaseLostDuringSave) {
   const TempDir folder, elsewhere;
   const FolderLease others(elsewhere.path(), ThisProcess("other", 1));

@@ -1,4 +1,4 @@
-// SaveCheckpoint and LoadCheckpoint, as programs use them.
+// Tests SaveCheckpoint and LoadCheckpoint as programs use them.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kSamples = 12;  // per step, over all ranks
+constexpr int kSamples = 12;  // samples per step, over all ranks
 
 struct Net : torch::nn::Module {
   explicit Net(int64_t width = 6) {
@@ -59,7 +59,8 @@ Engine<Net> MakeEngine(const ProcessGroup& group, const std::string& more = "") 
   return engine;
 }
 
-// Returns the global loss of each step. The data of a step depend on its number alone.
+// Trains `steps` steps and returns the global loss of each step. The data of a step depend only on
+// the step's number.
 std::vector<double> Train(Engine<Net>& engine, const ProcessGroup& group, int steps) {
   const int64_t share = kSamples / group.world_size();
   std::vector<double> losses;
@@ -106,7 +107,7 @@ TEST(EngineCheckpointTest, AnyNumberOfRanksContinuesWithSameLosses) {
   for (const int ranks : {1, 2, 3, 4}) {
     InRanks(ranks, [&](const ProcessGroup& group) {
       auto engine = MakeEngine(group);
-      Train(engine, group, 1);  // makes the state differ from a new engine's
+      Train(engine, group, 1);  // makes the state differ from a new engine's state
       const auto loaded = engine.LoadCheckpoint(folder.path());
       ASSERT_TRUE(loaded);
       EXPECT_EQ(loaded->folder, folder / "global_step4");
@@ -407,7 +408,8 @@ TEST(EngineCheckpointTest, EachRankReadsOnlyItsPartOfTheFiles) {
   const int64_t bytes = BytesIn(folder / "global_step1");
   ASSERT_GT(bytes, 9'000'000);
   for (const int64_t own : read) {
-    // This rank checks a quarter of the bytes, and loads a quarter as its part of the state.
+    // Each rank reads a quarter of the bytes to check them, and a quarter to load its part of the
+    // state.
     EXPECT_NEAR(static_cast<double>(own), static_cast<double>(bytes) / 2,
                 0.05 * static_cast<double>(bytes));
   }

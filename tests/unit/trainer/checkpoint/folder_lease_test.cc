@@ -26,7 +26,7 @@ constexpr LeaseTimes kFast{.renew_every = milliseconds(20),
                            .dead_after = milliseconds(600),
                            .look_every = milliseconds(5)};
 
-// Returns an owner on another machine, a new one for each call.
+// Returns an owner on another machine; each call returns a different owner.
 LeaseOwner Elsewhere() {
   LeaseOwner owner = ThisProcess("", 1);
   owner.machine = "machine of " + owner.token;
@@ -51,7 +51,7 @@ class FolderLeaseTest : public testing::Test {
   std::unique_ptr<FolderLease> Take(const LeaseOwner& owner) const {
     return std::make_unique<FolderLease>(temp_.path(), owner, kFast);
   }
-  // Returns the message, or "" if the lease was taken.
+  // Tries to take the lease as `owner`. Returns the error message, or "" if the lease was taken.
   std::string Refusal(const LeaseOwner& owner) const {
     testing::internal::CaptureStdout();
     std::string problem;
@@ -64,7 +64,7 @@ class FolderLeaseTest : public testing::Test {
     printed_ = testing::internal::GetCapturedStdout();
     return problem;
   }
-  // Writes a lease that its owner never renews.
+  // Writes a lease of `owner`, which is never renewed.
   void Leave(const LeaseOwner& owner) const {
     std::ofstream(File(), std::ios::binary) << FormatLease({.owner = owner});
   }
@@ -186,7 +186,7 @@ TEST_F(FolderLeaseTest, DoesNotFollowLinkAsLeaseFile) {
   EXPECT_EQ(text, "text");
 }
 
-// Threads simulate processes on other machines, which all find the same dead owner.
+// Simulates processes on other machines by threads, which all find the same dead owner.
 TEST_F(FolderLeaseTest, ExactlyOneOfConcurrentOwnersTakesLease) {
   for (const bool after_a_death : {false, true}) {
     for (int round = 0; round < 5; ++round) {

@@ -1,5 +1,5 @@
-// Three processes own a folder of checkpoints one after the other, as if on different machines: one
-// is suspended, one is killed, one stays alive, in all orders.
+// Tests three processes that own a folder of checkpoints one after the other, as if on different
+// machines. One is suspended, one is killed, one keeps running, in all orders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -32,7 +32,8 @@ constexpr LeaseTimes kFast{.renew_every = milliseconds(20),
                            .look_every = milliseconds(5)};
 constexpr char kGood[] = "good";
 
-// A job that saves. It reads its commands as lines: "begin 3", "commit 3", "settle 3", "leave 0".
+// A job that saves checkpoints in a child process. It reads commands as lines: "begin 3", "commit
+// 3", "settle 3", "leave 0".
 class Job {
  public:
   explicit Job(const std::string& folder) : folder_(folder) {
@@ -50,7 +51,7 @@ class Job {
     } else if (what == "commit") {
       const auto weight = static_cast<float>(step);
       Manifest m;
-      m.run_id = "run";  // each job continues the same run
+      m.run_id = "run";  // every job continues the same run
       m.position.step = step;
       m.world_size = 1;
       m.files = {{"w.safetensors",
@@ -78,7 +79,8 @@ class Owner {
     pid_ = fork();
     if (pid_ == 0) {
       close(ends[0]);
-      if (std::freopen("/dev/null", "w", stdout) == nullptr) _exit(1);  // hides its notes
+      // Discards the job's notices.
+      if (std::freopen("/dev/null", "w", stdout) == nullptr) _exit(1);
       Run(folder, ends[1]);
       _exit(0);
     }
@@ -146,7 +148,7 @@ enum class Fate { kSuspended, kKilled, kLives };
 
 class FolderOwnersTest : public testing::Test {
  protected:
-  // The content of all files in the folder except for the lease, by path.
+  // Returns the contents of all files in the folder except the lease, by path.
   std::map<std::string, std::string> Content() const {
     std::map<std::string, std::string> content;
     for (const auto& entry : fs::recursive_directory_iterator(temp_.path())) {
@@ -161,8 +163,9 @@ class FolderOwnersTest : public testing::Test {
     for (const char* what : kSteps) EXPECT_EQ(owner.Ask(what, step), kGood) << what;
   }
 
-  // Runs three owners one after the other. The suspended one is stopped after the first `done`
-  // parts of a save. It continues after the last owner has left if `late`, else before.
+  // Runs three owners one after the other. The suspended owner is stopped after the first `done`
+  // parts of a save. With `late`, it continues after the last owner has left, otherwise before.
+  // With `lease_goes`, the lease is deleted before it continues.
   void Try(const std::vector<Fate>& fates, size_t done, bool late, bool lease_goes = false) {
     std::unique_ptr<Owner> owners[3];
     size_t suspended = 0;
@@ -233,7 +236,7 @@ TEST_F(FolderOwnersTest, SuspendedOwnerChangesNothingInAnyPartOfASave) {
   }
 }
 
-// A user may delete the file, or an older version that had the folder meanwhile.
+// The lease may be deleted by a user, or by an older version that owned the folder in the meantime.
 TEST_F(FolderOwnersTest, SuspendedOwnerLosesItsFolderWithADeletedLease) {
   Try({Fate::kSuspended, Fate::kKilled, Fate::kLives}, 0, /*late=*/true, /*lease_goes=*/true);
 }

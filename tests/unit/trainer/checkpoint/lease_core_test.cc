@@ -119,7 +119,8 @@ TEST(LeaseWatchTest, RefusesAfterSeeingHeartbeatChange) {
             Kind::kRefuse);
 }
 
-// The age of the lease by the other host's clock does not matter.
+// The age of the lease by the other host's clock does not matter, because clocks of hosts may
+// differ.
 TEST(LeaseWatchTest, TakesLeaseOnlyAfterWatchingItForDeadTime) {
   LeaseWatch watch(Owner("me"), kDeadAfter);
   const std::string text = Text(Owner("other", "4f2a"), 5);
@@ -144,7 +145,7 @@ TEST(LeaseWatchTest, NewerAttemptReplacesOlderOne) {
     EXPECT_EQ(newer.OnLook(text, process, kStart).kind, Kind::kTake);
     EXPECT_EQ(older.OnLook(text, process, kStart).kind, Kind::kRefuse);
   }
-  // Without a launcher two programs are never known to be the same job.
+  // Without a launcher, two programs cannot be recognized as the same job.
   LeaseWatch without_launcher(Owner("me", "", 2), kDeadAfter);
   EXPECT_EQ(
       without_launcher.OnLook(Text(Owner("other", "", 1)), OwnerProcess::kUnknown, kStart).kind,
@@ -156,7 +157,7 @@ TEST(LeaseWatchTest, RequeuedBatchJobReplacesItsEarlierStart) {
   EXPECT_EQ(
       again.OnLook(Text(BatchOwner("other", "slurm 5", 0)), OwnerProcess::kUnknown, kStart).kind,
       Kind::kTake);
-  // Two steps of one allocation, and two allocations.
+  // Neither two steps of one allocation nor two allocations count as the same job.
   LeaseWatch beside(BatchOwner("me", "slurm 5", 1), kDeadAfter);
   EXPECT_EQ(
       beside.OnLook(Text(BatchOwner("other", "slurm 5", 1)), OwnerProcess::kAlive, kStart).kind,

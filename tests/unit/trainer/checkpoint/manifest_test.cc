@@ -50,7 +50,7 @@ TEST(ManifestTest, RoundTripKeepsManifest) {
   EXPECT_EQ(read.tensors[0].slices[1].file, "b.safetensors");
 }
 
-// Older programs read this format only.
+// Contiguous slices are written in format 1, because older programs read only that format.
 TEST(ManifestTest, WritesFormat1IfSlicesAreContiguous) {
   const std::string text = FormatManifest(SampleManifest());
   EXPECT_THAT(text, HasSubstr(R"( "format": "dslaunch checkpoint 1",)"));
@@ -89,7 +89,7 @@ std::string WithChecksum(const std::string& rest) {
   return std::string("{\"crc32\":\"") + sum + "\",\n" + rest;
 }
 
-// The text of a manifest after its first line, with one word replaced.
+// Returns the text of a manifest without its first line, with one word replaced.
 std::string Replaced(const Manifest& manifest, const std::string& word, const std::string& by) {
   const std::string text = FormatManifest(manifest);
   std::string rest = text.substr(text.find('\n') + 1);
@@ -102,7 +102,7 @@ TEST(ManifestTest, RefusesUnknownFormatByName) {
             "\"dslaunch checkpoint 1\" and \"dslaunch checkpoint 2\"");
 }
 
-// Older programs ignore the rows and refuse the slices too.
+// Older programs ignore the rows, so they must refuse the slices too.
 TEST(ManifestTest, RefusesNoncontiguousSlicesInFormat1) {
   EXPECT_THAT(
       Refusal(WithChecksum(Replaced(SampleManifestWithCuts(), "checkpoint 2", "checkpoint 1"))),
@@ -131,7 +131,8 @@ TEST(ManifestTest, RefusesEveryFlippedBitAndTruncation) {
   }
 }
 
-// The checksum does not protect from a manifest that was made to mislead.
+// A checksum does not protect against a manifest that was written to mislead, so contradictions are
+// refused too.
 TEST(ManifestTest, RefusesContradictions) {
   const struct {
     void (*change)(Manifest&);
@@ -166,7 +167,7 @@ TEST(ManifestTest, RefusesContradictions) {
       {[](Manifest& m) { m.dtype = "\x1b[31mbf16"; }, "dtype is not a plain word"},
       {[](Manifest& m) { m.optimizer = std::string(200, 'a'); }, "optimizer is not a plain word"},
       {[](Manifest& m) { m.run_id = std::string(2000, 'a'); }, "run_id"},
-      // A tensor that is larger than the files.
+      // The tensor is larger than the files.
       {[](Manifest& m) { m.files[0].sum.bytes = 15; }, "beyond the end of the file"},
       {[](Manifest& m) {
          m.tensors[0].shape = {8};

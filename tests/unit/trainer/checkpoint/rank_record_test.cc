@@ -105,7 +105,8 @@ TEST(RankRecordTest, ThrowsFailureWithItsCodeAndRank) {
   EXPECT_EQ(Failure(ExitCode::kOk, [&] { ThrowFirstFailure({"", ""}); }), "");
 }
 
-// Another process that can write into the store must not make a job exit with success.
+// A forged record must not make a job exit with success, because any process that can connect to
+// the store can write one.
 TEST(RankRecordTest, FailureNeverHasCodeOfSuccess) {
   for (const char* code : {"0", "256", "-1"}) {
     const std::string forged =

@@ -34,7 +34,7 @@ std::string Entry(const std::string& name, const std::string& dtype, const std::
          ",\"data_offsets\":" + offsets + "}";
 }
 
-// Returns the reader's message for a file with this content; "" if it is accepted.
+// Returns the reader's message for a file with this content; "" if the file is accepted.
 std::string Refusal(const std::string& content) {
   const TempDir folder;
   const std::string file = folder.Write("t.safetensors", content);
@@ -200,7 +200,7 @@ TEST(SafetensorsTest, RefusesInvalidFiles) {
   for (const auto& c : cases) EXPECT_THAT(Refusal(c.content), HasSubstr(c.words));
 }
 
-// The reader accepts or refuses any bytes, and reads no tensor beyond the end of the file.
+// The reader must accept or refuse any bytes, and never read a tensor beyond the end of the file.
 TEST(SafetensorsTest, ReadsOrRefusesMutatedFiles) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,4 +1,4 @@
-// A manifest with something in every field.
+// Makes sample manifests in which every field has a value.
 #pragma once
 
 #include "trainer/checkpoint/manifest.h"
@@ -42,7 +42,8 @@ inline Manifest SampleManifest() {
   return m;
 }
 
-// SampleManifest with a tensor in two column parts, one of them in two slices.
+// Returns SampleManifest with a tensor in two column parts, the second of which is stored in two
+// slices.
 inline Manifest SampleManifestWithCuts() {
   Manifest m = SampleManifest();
   m.files.push_back({"c.safetensors", {50, 2}});

@@ -60,7 +60,7 @@ TEST(PartsToCheckTest, HandlesSizesNearTheIntegerLimit) {
   EXPECT_EQ(PartsToCheck(files, 1, 2), (std::vector<FilePart>{{1, 0, (uint64_t{1} << 62) - 1}}));
 }
 
-// Two files of one tensor.
+// Provides two files that together contain one tensor.
 class SharedCheckTest : public testing::Test {
  protected:
   SharedCheckTest() {

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr auto Whole = TensorPart::Whole;
 
-// Returns a part of `whole` that one of several ranks holds.
+// Returns the part `shard` of `whole`, as one of several ranks holds it.
 TensorPart Part(const std::string& name, const at::Tensor& whole, const Shard& shard) {
   return {.name = name,
           .tensor = PartOf(whole.flatten(), shard).clone(),
@@ -45,7 +45,7 @@ std::string LoadFailure(const Checkpoint& checkpoint, const std::vector<TensorPa
   }
 }
 
-// Saves a checkpoint as ranks that hold `states` do.
+// Saves a checkpoint as ranks with these states would, and returns it.
 Checkpoint Saved(const TempDir& folder, const std::vector<std::vector<TensorPart>>& states) {
   Checkpoint checkpoint{folder.path(), "t", {}};
   const int world_size = static_cast<int>(states.size());
@@ -106,7 +106,7 @@ TEST(StateTest, JoinsSlicesOfSeveralFiles) {
   EXPECT_THROW(VerifyCheckpoint(checkpoint), TrainError) << "the files have other slices";
 }
 
-// Returns the bounds of `parts` ranges that divide [0, size), some of them empty.
+// Returns the bounds of `parts` ranges that divide [0, size). Some ranges may be empty.
 std::vector<int64_t> RandomCuts(int64_t size, size_t parts, std::mt19937& random) {
   std::vector<int64_t> cuts = {0, size};
   std::uniform_int_distribution<int64_t> place(0, size);
@@ -116,7 +116,7 @@ std::vector<int64_t> RandomCuts(int64_t size, size_t parts, std::mt19937& random
 }
 
 // Cuts the tensor in a random dimension, and each part into flat slices, one for each of `ranks`
-// ranks. Some slices are empty.
+// ranks. Some slices may be empty.
 std::vector<TensorPart> Cut(const TensorPart& whole, size_t ranks, std::mt19937& random) {
   const size_t columns = 1 + random() % ranks;
   std::vector<Shard> shards(columns, whole.shard);
@@ -176,8 +176,8 @@ TEST(StateTest, ReadsAnyPartsFromAnyOtherParts) {
   }
 }
 
-// Tensor-parallel ranks cut GPT-2's q, k and v, which are side by side in one tensor; ZeRO divides
-// each part among two ranks.
+// Tensor-parallel ranks cut each of GPT-2's q, k and v, which are side by side in one tensor. ZeRO
+// divides each part between two ranks.
 TEST(StateTest, LoadsPartsOfFusedTensorWithAnyDivision) {
   const TempDir folder;
   const int64_t c = 8;
@@ -206,8 +206,8 @@ TEST(StateTest, LoadsPartsOfFusedTensorWithAnyDivision) {
   EXPECT_TRUE(at::equal(stored.ReadWhole(checkpoint.manifest.tensors[0]), qkv));
 }
 
-// A vocabulary of 5 on 4 ranks has 2 rows on each: one row of rank 2 and both of rank 3 are
-// padding.
+// A vocabulary of 5 on 4 ranks has 2 rows on each rank; one row of rank 2 and both rows of rank 3
+// are padding.
 TEST(StateTest, DoesNotSavePadding) {
   const TempDir folder;
   const at::Tensor rows = at::rand({5, 3});
@@ -228,7 +228,7 @@ TEST(StateTest, DoesNotSavePadding) {
   EXPECT_TRUE(at::equal(read[3].tensor, rows[4]));
 }
 
-// The replicas of one tensor-parallel rank hold the same part.
+// Replicas of one tensor-parallel rank hold the same part, so each saves a share of it.
 TEST(StateTest, ReplicasDivideSavingOfTheirPart) {
   const at::Tensor whole = at::rand({1000, 2000});
   TensorPart part = Part("w", whole, CutShard({1000, 2000}, 1, 1000, 2000));
@@ -262,7 +262,7 @@ TEST(StateTest, RanksDivideReplicatedTensorsAndRank0SavesBuffers) {
   EXPECT_TRUE(OwnFile("m", {Whole("w", at::ones({9}))}, 1, 2).parts.empty());
 }
 
-// Two pipeline stages share a weight.
+// Two pipeline stages share a weight, which only one of them saves.
 TEST(StateTest, LoadsButDoesNotSaveTensorOfAnotherStage) {
   const TempDir folder;
   const TensorPart a = Whole("a", at::ones({2})), shared = Whole("shared", at::ones({3})),
@@ -300,7 +300,7 @@ TEST(StateTest, NamesTensorThatDiffersFromModel) {
 
 TEST(StateTest, LoadsIntoAnotherPrecision) {
   const TempDir folder;
-  const at::Tensor fine = at::full({3}, 1 + 1.0 / 512);  // more than bf16 can hold
+  const at::Tensor fine = at::full({3}, 1 + 1.0 / 512);  // needs more precision than bf16 has
   const Checkpoint checkpoint =
       Saved(folder, {{Whole("w", fine), Whole("n", at::full({3}, 0.5, at::kHalf))}});
   const at::Tensor w = at::zeros({3}, at::kBFloat16), n = at::zeros({3});

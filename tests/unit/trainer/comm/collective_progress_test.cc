@@ -17,7 +17,8 @@ CollectiveProgress Computes(std::map<std::string, int64_t> begun = {}) {
   return {.awaited = {}, .begun = std::move(begun)};
 }
 
-// Waits for exchange `number` of `what`, which it has begun.
+// Returns the progress of a rank that has begun exchange `number` of `what` and waits for it.
+// `begun`: numbers of the exchanges begun earlier, by name.
 CollectiveProgress Waits(const std::string& what, int64_t number,
                          std::map<std::string, int64_t> begun = {}) {
   begun[what] = number;
@@ -35,7 +36,7 @@ TEST(CollectiveProgressTest, ProgressSurvivesFormatAndParse) {
 
 TEST(CollectiveProgressTest, FindsRanksThatWaitForEachOther) {
   EXPECT_THAT(FindStuck({Waits("fc2", 1), Waits("an all-reduce", 4)}), ElementsAre(0, 1));
-  // Rank 0 begins the same operation once more than rank 1.
+  // Rank 0 has begun the same operation once more than rank 1.
   EXPECT_THAT(FindStuck({Waits("fc1", 3), Waits("the end", 1, {{"fc1", 2}})}), ElementsAre(0, 1));
   EXPECT_THAT(FindStuck({Waits("a", 1), Waits("b", 1, {{"a", 1}}), Waits("c", 1, {{"b", 1}})}),
               ElementsAre(0, 1, 2));
@@ -45,13 +46,13 @@ TEST(CollectiveProgressTest, IgnoresRanksThatWaitForComputingRank) {
   EXPECT_THAT(FindStuck({}), IsEmpty());
   EXPECT_THAT(FindStuck({Computes(), Computes()}), IsEmpty());
   EXPECT_THAT(FindStuck({Waits("fc2", 1), Computes()}), IsEmpty());
-  // Rank 1 goes on once rank 2 comes to b, and then comes to a.
+  // Rank 1 continues once rank 2 begins b. Rank 1 then begins a, for which rank 0 waits.
   EXPECT_THAT(FindStuck({Waits("a", 1, {{"b", 1}}), Waits("b", 1), Computes()}), IsEmpty());
 }
 
 TEST(CollectiveProgressTest, IgnoresWaitsForExchangesAllHaveBegun) {
   EXPECT_THAT(FindStuck({Waits("fc2", 5), Waits("fc2", 5)}), IsEmpty());
-  // Rank 1 is ahead by prefetching: what rank 0 waits for is on its way.
+  // Rank 1 is ahead by prefetching: it has already begun the exchange for which rank 0 waits.
   EXPECT_THAT(FindStuck({Waits("a", 1), Waits("b", 1, {{"a", 1}})}), IsEmpty());
 }
 
@@ -64,7 +65,8 @@ TEST(CollectiveProgressTest, FindsCirclesOverSeveralGroups) {
                            column0 = waits("column 0", {0, 2}), column1 = waits("column 1", {1, 3});
   EXPECT_EQ(ParseProgress(FormatProgress(row1)), row1);
   EXPECT_THAT(FindStuck({row0, column1, column0, row1}), ElementsAre(0, 1, 2, 3));
-  // All ranks of a group are there, or one of the circle still computes.
+  // If all ranks of a group have begun the exchange, or one rank of the circle still computes, no
+  // rank is stuck.
   EXPECT_THAT(FindStuck({row0, row0, row1, row1}), IsEmpty());
   EXPECT_THAT(FindStuck({row0, column1, column0, Computes()}), IsEmpty());
   EXPECT_THAT(DescribeLate({row0, Computes(), Computes(), Computes()}, 0, std::chrono::seconds(9)),
@@ -82,8 +84,8 @@ TEST(CollectiveProgressTest, FindsOnlyRanksThatNeverProceed) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   const auto draw = [&](size_t n) { return random() % n; };
-  // Programs of the ranks, each a list of names of which an exchange is begun and awaited. An
-  // exchange is complete where all have begun it.
+  // Draws programs of the ranks. A program is a list of names; for each name the rank begins an
+  // exchange and waits for it. An exchange is complete when all ranks have begun it.
   for (int round = 0; round < 2000; ++round) {
     const size_t ranks = 2 + draw(3);
     std::vector<std::vector<std::string>> programs(ranks, std::vector<std::string>(6));
@@ -95,7 +97,7 @@ TEST(CollectiveProgressTest, FindsOnlyRanksThatNeverProceed) {
     }
     std::vector<CollectiveProgress> places(ranks);
     std::vector<size_t> done(ranks);
-    const auto step = [&](size_t rank) {  // whether it could
+    const auto step = [&](size_t rank) {  // returns whether the rank could proceed
       CollectiveProgress& place = places[rank];
       if (!place.awaited) {
         if (done[rank] == programs[rank].size()) return false;
@@ -110,7 +112,7 @@ TEST(CollectiveProgressTest, FindsOnlyRanksThatNeverProceed) {
       ++done[rank];
       return true;
     };
-    // Places of different times.
+    // Records the progress of the ranks at different times.
     std::vector<CollectiveProgress> seen(ranks);
     for (size_t rank = 0; rank < ranks; ++rank) {
       for (size_t steps = draw(30); steps > 0; --steps) step(draw(ranks));
@@ -125,7 +127,7 @@ TEST(CollectiveProgressTest, FindsOnlyRanksThatNeverProceed) {
     for (const size_t rank : found) {
       ASSERT_EQ(places[rank].awaited, before[rank].awaited) << "round " << round;
     }
-    // In the end, who waits is stuck or waits for a rank that has ended.
+    // At the end, a rank that still waits is either stuck, or waits for a rank that has ended.
     std::vector<size_t> waiting;
     for (size_t rank = 0; rank < ranks; ++rank) {
       if (!places[rank].awaited) places[rank] = Waits("the end", 1, places[rank].begun);

@@ -1,4 +1,4 @@
-// Ranks that diverge, or are slow, with real process groups.
+// Tests ranks that diverge or are slow, with real process groups.
 #include "trainer/comm/desync_detector.h"
 
 #include <ATen/ATen.h>
@@ -26,7 +26,8 @@ using testing::HasSubstr;
 constexpr DesyncDetector::Patience kPatience = {.quiet = milliseconds(500),
                                                 .limit = std::chrono::minutes(5)};
 
-// Ranks that start together also report their waits together.
+// Starts watching on all ranks at the same time, so that their waits are reported at the same time
+// too.
 void Watch(const ProcessGroup& group) {
   group.desync_detector().Watch(kPatience);
   group.Barrier();
@@ -50,7 +51,7 @@ void ExpectError(const std::exception_ptr& error, ExitCode code,
   }
 }
 
-// All ranks report the same text.
+// Expects every rank to throw the same text.
 void ExpectErrors(const std::vector<std::exception_ptr>& errors,
                   const testing::Matcher<std::string>& words) {
   for (size_t rank = 0; rank < errors.size(); ++rank) {
@@ -146,8 +147,8 @@ TEST(DesyncDetectorTest, NamesMissingRankAtLimit) {
   }
 }
 
-// Ranks 0 and 1, and 2 and 3, are a pair, as 0 and 2, and 1 and 3 are: each waits for the next one
-// in a circle, in which no group has two ranks that differ.
+// Ranks 0 and 1, ranks 2 and 3, ranks 0 and 2, and ranks 1 and 3 each form a group. Each rank waits
+// for the next in a circle, although within each group the ranks agree.
 TEST(DesyncDetectorTest, NamesGroupsOfCircle) {
   const auto errors = RunRanks(4, [](const ProcessGroup& world) {
     const size_t own = static_cast<size_t>(world.rank());

@@ -31,7 +31,7 @@ TEST(ExplainTest, OtherErrorsAreNotCommFailures) {
   EXPECT_EQ(ClassifyCommFailure("mat1 and mat2 shapes cannot be multiplied (64x784 and 100x10)"),
             CommFailure::kNone);
   EXPECT_EQ(ClassifyCommFailure("Connection reset by peer"),
-            CommFailure::kNone);  // not Gloo's
+            CommFailure::kNone);  // not a message of Gloo
   EXPECT_EQ(ClassifyCommFailure(""), CommFailure::kNone);
 }
 

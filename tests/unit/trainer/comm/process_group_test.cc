@@ -1,5 +1,5 @@
-// Every collective with several ranks against what one process computes. The ranks are forked, so
-// nothing here may start a thread outside of them.
+// Compares every collective on several ranks with the result that one process computes. The ranks
+// are forked, so this test must not start threads outside of them.
 #include "dslaunch/process_group.h"
 
 #include <ATen/ATen.h>
@@ -24,8 +24,8 @@ constexpr std::array kAllOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kM
 constexpr std::array kAllDtypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                    at::kByte,  at::kChar,   at::kInt,  at::kLong};
 
-// The tensor of `rank`: small integers, so that every order of reduction gives the same in every
-// dtype.
+// Returns the tensor of `rank`. Its values are small integers, so that every order of reduction
+// gives the same result in every dtype.
 at::Tensor Contribution(int rank, at::IntArrayRef shape, at::ScalarType dtype) {
   const at::Tensor numbers = at::arange(c10::multiply_integers(shape), at::kLong);
   return numbers.mul(rank + 1).remainder(4).add(1).view(shape).to(dtype);
@@ -51,7 +51,8 @@ at::Tensor Reduced(int ranks, at::IntArrayRef shape, at::ScalarType dtype, Reduc
   std::abort();
 }
 
-// In a rank, where GoogleTest's expectations would be lost.
+// Throws if the tensors differ. Ranks must throw, because GoogleTest's expectations are lost in a
+// forked process.
 void ExpectEqual(const at::Tensor& got, const at::Tensor& wanted, const std::string& what) {
   if (got.scalar_type() == wanted.scalar_type() && at::equal(got, wanted)) return;
   throw std::runtime_error(what + c10::str(": ", got, "\ninstead of ", wanted));
@@ -195,7 +196,7 @@ TEST_P(ProcessGroupTest, RejectsInvalidArguments) {
           group.ReduceScatter(at::ones({ranks + 1, 2}));
         },
         "must be the number of ranks, " + std::to_string(ranks));
-    // Nothing was sent, so the ranks still agree on what comes next.
+    // Nothing was sent, so the ranks still agree on the next collective.
     group.AllReduce(tensor);
     ExpectEqual(tensor, at::full({3}, static_cast<float>(ranks)), "AllReduce");
   });
@@ -211,15 +212,15 @@ TEST_P(ProcessGroupTest, AllReduceSumAddsDoubles) {
   });
 }
 
-// Rows and columns of a grid of two by two, in which every collective of one group runs while other
-// groups exchange other things.
+// Runs collectives in the rows and columns of a grid of two by two, while other groups exchange
+// other data.
 TEST(SubgroupTest, RanksUseSeveralGroupsAtOnce) {
   Spawn(4, [](int rank) {
     ProcessGroup world = InitProcessGroup();
     const int row = rank / 2, column = rank % 2;
     const ProcessGroup in_row =
         world.Subgroup({2 * row, 2 * row + 1}, "row " + std::to_string(row));
-    // In another order of ranks.
+    // The ranks of this group are in reverse order.
     const ProcessGroup in_column =
         world.Subgroup({2 + column, column}, "column " + std::to_string(column));
     if (in_row.rank() != column || in_column.rank() != 1 - row || in_row.world_size() != 2) {
@@ -266,7 +267,7 @@ TEST(SubgroupTest, RejectsRankOutsideGroup) {
   });
 }
 
-// Its groups are left to the end of the process: nothing in them can hold it up.
+// The groups are not destroyed before the process ends, so they must not block its exit.
 TEST(SubgroupTest, ExceptionEndsRanksThatWaitInSubgroup) {
   try {
     Spawn(3, [](int rank) {
@@ -282,7 +283,8 @@ TEST(SubgroupTest, ExceptionEndsRanksThatWaitInSubgroup) {
   }
 }
 
-// A rank that never comes holds the others up no longer than the program allows.
+// A rank that never calls the collective must not block the other ranks for longer than the
+// program's timeout.
 TEST(TimeoutTest, CollectiveFailsAfterTimeout) {
   using std::chrono::milliseconds, std::chrono::seconds;
   for (const char* no_shared_memory : {"0", "1"}) {

@@ -62,7 +62,7 @@ TEST(NewestRank, ReturnsLowestRankWithNewestCommit) {
   EXPECT_EQ(NewestRank({{}}), 0);
   EXPECT_EQ(NewestRank({{}, {}, {}}), 0);
   EXPECT_EQ(NewestRank({{1, 4}, {1, 5}, {1, 5}}), 1);
-  // A lost node's commits of an older generation do not count, however many.
+  // A lost node's commits of an older generation do not count, however many they are.
   EXPECT_EQ(NewestRank({{1, 90}, {2, 0}, {1, 91}}), 1);
 }
 
@@ -96,7 +96,7 @@ TEST(CommitFolder, ReadsNewestIntactCommitOfAllNodes) {
   folder.Write("node_1/unfinished", "half of one");
   folder.Write("node_1/notes.txt", "a user's");
   EXPECT_EQ(NewestIn(folder.path()), (CommitId{2, 3}));
-  // One bit, then a length; at last nothing is left.
+  // Damages a file by one bit, then by a wrong length, until no valid commit is left.
   const auto damage = [&](const std::string& node, auto how) {
     for (const fs::path& file : Files(folder / node)) {
       if (file.extension() == ".safetensors") how(file);
@@ -115,7 +115,7 @@ TEST(CommitFolder, ReadsNewestIntactCommitOfAllNodes) {
   EXPECT_EQ(NewestIn(folder.path()), (CommitId{1, 9}));
   damage("node_1", [](const fs::path& file) { fs::resize_file(file, 0); });
   EXPECT_EQ(NewestIn(folder.path()), CommitId());
-  // The next commit is written beside all that.
+  // The next commit is written despite the damaged files.
   CommitFolder(folder.path(), 1).Write(MakeCommit(1, 0));
   EXPECT_EQ(NewestIn(folder.path()), (CommitId{1, 0}));
 }

@@ -30,7 +30,8 @@ struct Model {
   }
 };
 
-// Taken before a step and given back after others, the same step has the same result.
+// Expects that restoring the numbers of an optimizer, even after other steps, makes the next step
+// give the same result.
 template <class Optimizer, class Options>
 void ExpectGivesBack(const Options& options) {
   Model model;
@@ -60,7 +61,7 @@ void ExpectGivesBack(const Options& options) {
     const at::AutoGradMode grad(true);
     to->Step(*of);
     EXPECT_TRUE(at::equal(to->linear->weight, expected));
-    // Back to one that has taken no step.
+    // Restoring also works back to an optimizer that has made no step.
     EXPECT_TRUE(SetOptimizerNumbers(*of, fresh).empty() ||
                 (std::is_same_v<Optimizer, torch::optim::Adagrad>));
     EXPECT_EQ(OptimizerNumbers(*of), fresh);

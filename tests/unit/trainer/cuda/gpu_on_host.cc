@@ -17,11 +17,11 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{64} << 10;
 
-// Threads that wait until all of them have arrived.
+// A barrier for threads; it releases them when all members have arrived.
 struct Barrier {
   int members = 0;  // number of threads that have not ended
   int arrived = 0;
-  uint64_t passed = 0;  // how often all had arrived
+  uint64_t passed = 0;  // number of times that all had arrived
 
   void Release() {
     arrived = 0;
@@ -35,10 +35,10 @@ struct Fiber {
   Index index;
   bool has_ended = false;
   Barrier* awaited = nullptr;
-  uint64_t until = 0;  // runs on when awaited->passed has this value
+  uint64_t until = 0;  // the fiber continues when awaited->passed has this value
 };
 
-// The block that runs. Fibers are used again, because touching their stacks costs most.
+// The running block. Its fibers are reused, because touching new stacks is the largest cost.
 struct Block {
   Block(Index threads, const std::function<void()>& thread);
   void Restart(Index threads);
@@ -50,7 +50,7 @@ struct Block {
   std::vector<Fiber> fibers;
   Barrier all;
   std::vector<Barrier> warps;
-  // For each thread the values that it passed to its last two exchanges.
+  // Values that each thread passed to its last two exchanges.
   std::vector<std::array<float, 2>> lanes;
   size_t running = 0;
   ucontext_t scheduler;
@@ -138,7 +138,8 @@ void AwaitBlock() { block->Await(block->all); }
 float ValueOfLane(float mine, unsigned lane) {
   const size_t self = block->running;
   Barrier& warp = block->WarpOf(self);
-  // A lane that runs ahead writes the other of the two values, and then waits for this lane.
+  // A lane that runs ahead writes the other of the two values and then waits for this lane, so this
+  // value is not overwritten.
   const size_t exchange = warp.passed % 2;
   block->lanes[self][exchange] = mine;
   block->Await(warp);

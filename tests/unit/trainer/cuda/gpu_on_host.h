@@ -1,5 +1,5 @@
 // Runs the sources of GPU kernels on the CPU: the threads of a block are fibers, which take turns.
-// Stands in for CUDA's built-in names and for trainer/cuda/instructions.cu, so that a test can
+// This header replaces CUDA's built-in names and trainer/cuda/instructions.cu, so that a test can
 // include the other sources of that folder within namespace dslaunch::gpu_on_host.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <functional>
 
 #define __device__
-#define __shared__ static  // one block runs at a time
+#define __shared__ static  // static, because only one block runs at a time
 #define __launch_bounds__(threads)
 #define DSLAUNCH_KERNEL [[maybe_unused]] static void
 
@@ -27,14 +27,15 @@ struct Index {
 // threads of a block wait for each other at different calls.
 void Run(Index blocks, Index threads, const std::function<void()>& thread);
 
-// The indices of the running thread.
+// Sizes of the grid, and indices of the running thread.
 extern Index gridDim, blockIdx, threadIdx;
 
 constexpr int kWarp = 32;
 
-// Waits for all threads of the block that have not ended.
+// Blocks until all threads of the block that have not ended have called it.
 void AwaitBlock();
-// Waits for all lanes of the warp; returns the value of `lane`, 0 to kWarp - 1.
+// Passes `mine` to the other lanes and waits until all lanes of the warp have called it. Returns
+// the value of `lane`, 0 to kWarp - 1.
 float ValueOfLane(float mine, unsigned lane);
 
 inline void __syncthreads() { AwaitBlock(); }

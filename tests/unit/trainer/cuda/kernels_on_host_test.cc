@@ -66,13 +66,13 @@ namespace half_8192 {
 #pragma clang diagnostic pop
 // clang-format on
 
-// Calls `kernel` with the arguments that the pointers point to.
+// Calls `kernel` with the arguments to which the pointers in `arguments` point.
 template <typename... Parameters, size_t... kIndices>
 void CallWith(void (*kernel)(Parameters...), void** arguments, std::index_sequence<kIndices...>) {
   kernel(*static_cast<Parameters*>(arguments[kIndices])...);
 }
 
-// Runs a kernel if its parameters fit, once for each thread.
+// Runs a kernel once for each thread, with the arguments at `arguments`.
 template <typename... Parameters>
 void RunKernel(void (*kernel)(Parameters...), KernelGrid blocks, KernelGrid threads,
                void** arguments) {
@@ -88,7 +88,7 @@ namespace host = gpu_on_host;
 
 class HostKernels : public KernelCalls {
  public:
-  // So few multiprocessors that a block processes several rows.
+  // Uses so few multiprocessors that a block processes several rows.
   HostKernels() : KernelCalls(/*processors=*/2) {}
 
  protected:
@@ -145,7 +145,8 @@ using at::Tensor;
 
 const at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16};
 
-// `wanted` is computed in fp32 from the same inputs.
+// Expects `found` to equal `wanted` within the precision of its dtype. `wanted` was computed in
+// fp32 from the same inputs.
 void ExpectClose(const Tensor& found, const Tensor& wanted, const std::string& what) {
   const at::ScalarType type = found.scalar_type();
   const double within = type == at::kFloat ? 1e-5 : type == at::kHalf ? 1e-3 : 8e-3;

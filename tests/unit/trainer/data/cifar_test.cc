@@ -17,7 +17,8 @@ using testing::HasSubstr;
 
 constexpr size_t kPixels = 3072;
 
-// A record whose pixels all have one value, but for the first red and the last blue one.
+// Returns a record whose pixels all have `value`, except the first red pixel ('r') and the last
+// blue pixel ('b').
 std::string Record(const std::string& labels, char value) {
   std::string pixels(kPixels, value);
   pixels.front() = 'r';

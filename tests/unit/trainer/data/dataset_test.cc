@@ -67,7 +67,7 @@ TEST_F(DatasetTest, DecodesImageFoldersOnRequest) {
   data.image_size = 12;
   EXPECT_EQ(OpenData(data, kTenClasses).test, nullptr);
 
-  data.val_fraction = 0.4;  // one of the four cats, one of the three dogs
+  data.val_fraction = 0.4;  // takes one of the four cats and one of the three dogs
   const DataSplits divided = OpenData(data, kTenClasses);
   EXPECT_EQ(divided.train->size(), 5);
   ASSERT_EQ(divided.test->size(), 2);
@@ -100,8 +100,8 @@ TEST_F(DatasetTest, DecodesImageFoldersOnRequest) {
 TEST_F(DatasetTest, ImagesAreFloatsFrom0To1) {
   std::string record(1 + 3072, '\0');
   record[0] = 7;
-  record[1] = '\xFF';         // red of the first pixel
-  record[1 + 1024 + 1] = 51;  // green of the second
+  record[1] = '\xFF';         // red value of the first pixel
+  record[1 + 1024 + 1] = 51;  // green value of the second pixel
   folder_.Write("data_batch_1.bin", std::string(3073, '\0') + record);
   folder_.Write("test_batch.bin", record);
   const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), kTenClasses);
@@ -318,7 +318,8 @@ TEST_F(DatasetTest, ReadsAheadWithOneThread) {
   const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), kTenClasses);
 
   const int threads_before = at::get_num_threads();
-  at::set_num_threads(4);  // of operators, for each thread that calls one with so much data
+  // LibTorch starts up to 4 threads for each thread that calls a large operator.
+  at::set_num_threads(4);
   const int64_t before = ThreadsOfThisProcess();
   BatchLoader loader(*splits.train, EvaluationIndices(64, 0, 1), 64, /*prefetch=*/1);
   const Batch batch = loader.Next();

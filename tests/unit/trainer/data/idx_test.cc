@@ -77,7 +77,8 @@ TEST_F(IdxTest, RefusesOtherArrays) {
 
 TEST_F(IdxTest, RefusesFalseHeaderWithoutAllocating) {
   const int64_t before = OwnMemoryKib("VmPeak");
-  const std::string large = Write("large", Header(8, {0xffffffff, 2}) + "ab");  // 8 GiB promised
+  // The header declares 8 GiB.
+  const std::string large = Write("large", Header(8, {0xffffffff, 2}) + "ab");
   ExpectRefused([&] { ReadIdx(large, 2); }, ExitCode::kBadInput, HasSubstr("holds 2 bytes"));
   const std::string overflowing =
       Write("overflowing", Header(8, {0xffffffff, 0xffffffff, 0xffffffff}) + "ab");
@@ -87,7 +88,7 @@ TEST_F(IdxTest, RefusesFalseHeaderWithoutAllocating) {
 }
 
 TEST_F(IdxTest, RefusesDamagedCompression) {
-  std::mt19937 random(1);  // fixed: bytes that do not compress
+  std::mt19937 random(1);  // a fixed seed; random bytes do not compress
   std::string noise(100'000, 0);
   for (char& c : noise) c = static_cast<char>(random());
   WriteGz("whole.gz", Header(8, {100'000}) + noise);

@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int64_t kSize = 12;  // size of the images from images/make
+constexpr int64_t kSize = 12;  // width and height of the images from images/make
 const std::filesystem::path kImages = DSLAUNCH_TEST_IMAGES;
 
 std::string ContentOf(const std::filesystem::path& file) {

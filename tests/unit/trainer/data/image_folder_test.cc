@@ -22,7 +22,7 @@ class ImageFolderTest : public testing::Test {
     folder_.Write(file, "");
   }
 
-  // Without the folder in front.
+  // Returns each file's path relative to the folder, and its label.
   std::vector<std::string> Files(const ImageFolder& images) {
     std::vector<std::string> files;
     for (const ImageFolder::Image& image : images.images) {
@@ -41,7 +41,7 @@ class ImageFolderTest : public testing::Test {
 };
 
 TEST_F(ImageFolderTest, NumbersClassesAndFilesInTorchvisionsOrder) {
-  // The expected order is that of ImageFolder in torchvision 0.26.0.
+  // The expected order is the order of ImageFolder in torchvision 0.26.0.
   for (const char* file : {"cat/b.PNG", "cat/a.jpeg", "cat/sub/1.jpg", "cat/sub-/1.jpg",
                            "cat/notes.txt", "Zebra/1.png", "dog/10.jpg", "dog/9.jpg",
                            "\xc3\xa4"

@@ -19,7 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Sample i is i. Counts what is read, and fails or waits where it is told to.
+// A dataset whose sample i has the value i. Counts reads, and fails or blocks at chosen samples.
 class NumberDataset : public Dataset {
  public:
   explicit NumberDataset(int64_t size) : size_(size) {}
@@ -45,7 +45,7 @@ class NumberDataset : public Dataset {
     const std::lock_guard lock(mutex_);
     return fetches_;
   }
-  // False after a minute.
+  // Waits until `count` samples have been read. Returns false after a minute.
   bool WaitForFetches(int count) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return fetches_ >= count; });
@@ -119,7 +119,7 @@ TEST(LoaderTest, OrderIsTheSameWithPrefetch) {
       EXPECT_EQ(Take(ahead, 40), expected) << samples << " samples, batches of " << batch_size;
     }
     BatchLoader::Options some = Options(samples, batch_size, 3);
-    some.last_batch = random() % 40;  // the rest is read when it is asked for
+    some.last_batch = random() % 40;  // the remaining batches are read on request
     BatchLoader loader(dataset, some);
     EXPECT_EQ(Take(loader, 40), expected) << "the first " << some.last_batch << " read ahead";
   }
@@ -178,7 +178,7 @@ TEST(LoaderTest, ReadsAheadByPrefetchAtMost) {
 TEST(LoaderTest, ThrowsErrorWithItsBatch) {
   NumberDataset dataset(20);
   BatchLoader::Options options = Options(20, 2, 0);
-  options.sampler.shuffle = false;  // rank 1: 1 3, 5 7, 9 11, ...
+  options.sampler.shuffle = false;  // with rank 1: 1 3, 5 7, 9 11, ...
   dataset.FailAt(9);
   for (const int64_t prefetch : {0, 1, 4}) {
     options.prefetch = prefetch;
@@ -200,7 +200,7 @@ TEST(LoaderTest, DestructorEndsThreadInEveryState) {
   dataset.FailAt(0);
   { BatchLoader failed(dataset, Options(100, 1, 100)); }
 
-  // In the middle of a batch.
+  // The loader is destroyed while it reads the middle of a batch.
   const int before = dataset.fetches();
   dataset.Close();
   std::optional<BatchLoader> reading(std::in_place, dataset, Options(100, 1, 2));
@@ -214,7 +214,7 @@ TEST(LoaderTest, DestructorEndsThreadInEveryState) {
   EXPECT_EQ(dataset.fetches(), before + 1) << "no further batch is begun";
 }
 
-// The meta device stands for any that is not the CPU.
+// The meta device stands for any device other than the CPU.
 TEST(LoaderTest, BatchesAreOnRequestedDevice) {
   const NumberDataset data(4);
   for (const int64_t prefetch : {0, 2}) {

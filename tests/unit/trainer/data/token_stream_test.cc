@@ -38,7 +38,7 @@ std::vector<int64_t> All(const TokenStream& stream, int64_t vocab_size = kVocab)
   return tokens;
 }
 
-// Fields of a Megatron index file, valid or not.
+// Fields of a Megatron index file, which may be invalid.
 struct Index {
   uint64_t version = 1;
   char type = 8;
@@ -46,7 +46,7 @@ struct Index {
   std::vector<int64_t> pointers;
   std::vector<int64_t> documents;
   std::string modes = {};
-  uint64_t more_sequences = 0;  // promised, but not there
+  uint64_t more_sequences = 0;  // number of sequences that the header declares but the file lacks
   uint64_t more_documents = 0;
 
   std::string Write() const {
@@ -86,7 +86,7 @@ TEST_F(TokenStreamTest, RefusesTextAsTokenIds) {
     folder_.Write("story.txt", text);
     Refused("story.txt", HasSubstr("is text, not token ids; set data.type text"));
   }
-  // Cut within a character.
+  // The chunk that is examined ends within a character.
   folder_.Write("long.txt", std::string(4095, 'a') + "\xC3\xA9" + std::string(99, 'b'));
   Refused("long.txt", HasSubstr("is text, not token ids"));
 }
@@ -240,7 +240,7 @@ TEST_F(TokenStreamTest, RefusesToReadBeyondEnd) {
   EXPECT_THAT(two, ElementsAre(2, 3));
 }
 
-// Every file that is accepted can be read to its end.
+// Every file that is accepted must be readable to its end.
 TEST_F(TokenStreamTest, ReadsOrRefusesChangedFiles) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

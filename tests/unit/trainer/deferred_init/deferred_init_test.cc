@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using torch::nn::Module;
 
-// A module made by a function; its registered tensors are compared.
+// A module constructed by a function. Its registered tensors are compared.
 class Built : public Module {
  public:
   explicit Built(const std::function<void(Built&)>& construct) { construct(*this); }
@@ -49,7 +49,8 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
 
 using Make = std::function<std::shared_ptr<Module>()>;
 
-// Constructs twice, in memory and deferred, and compares everything.
+// Constructs the module twice, in memory and deferred, and compares all tensors and the generator's
+// state.
 void ExpectSame(const Make& make, uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   at::manual_seed(seed);
@@ -174,7 +175,7 @@ TEST(DeferredInitTest, MatchesFunctionsOfTorchInit) {
     halves.narrow(1, 0, 5).uniform_(-1, 1);
     halves.t().select(0, 7).fill_(3);
     parameter("scaled", {100}).normal_().mul_(0.02).clamp_(-0.03, 0.03);
-    // Like Python's trunc_normal_.
+    // The same operations as Python's trunc_normal_.
     parameter("truncated", {50}).uniform_(-0.9, 0.9).erfinv_().mul_(1.4).add_(0.1).clamp_(-2, 2);
     const at::Tensor list = parameter("list", {5});
     for (const at::Tensor& part : list.split(2)) part.normal_();
@@ -204,7 +205,7 @@ TEST(DeferredInitTest, MatchesComputedBuffers) {
                                     torch::ones({4, 4}).triu(1).to(torch::kBool), -1e9));
     m.register_buffer("positions", torch::arange(7).expand({1, -1}));
     m.register_buffer("mean", torch::tensor({0.485, 0.456, 0.406}).view({3, 1, 1}));
-    // Sines and cosines of a Transformer's positions.
+    // The sines and cosines of a Transformer's positions.
     const at::Tensor position = torch::arange(0, 10, torch::kFloat).unsqueeze(1);
     const at::Tensor rate =
         torch::exp(torch::arange(0, 6, 2, torch::kFloat) * (-std::log(10000.0) / 6));
@@ -224,7 +225,7 @@ TEST(DeferredInitTest, MatchesComputedBuffers) {
   });
 }
 
-// LibTorch has no shape functions for these operations.
+// LibTorch has no shape functions for these operations, so they run to determine the shapes.
 TEST(DeferredInitTest, MatchesResultsWithoutShapeFunctions) {
   ExpectSame([](Built& m) {
     const at::Tensor order = torch::randperm(9);
@@ -234,7 +235,7 @@ TEST(DeferredInitTest, MatchesResultsWithoutShapeFunctions) {
     m.register_buffer("where", torch::where(torch::ones({4}, torch::kBool).expand({3, 4}),
                                             torch::randn({4}), torch::zeros({})));
     m.register_buffer("bernoulli", torch::bernoulli(torch::full({30}, 0.5)));
-    // Networks often compute their number of features by a forward pass.
+    // Networks often determine their number of features by a forward pass.
     auto conv = m.register_module("conv", torch::nn::Conv2d(1, 2, 3));
     const at::Tensor features = conv->forward(torch::zeros({1, 1, 8, 8})).flatten(1);
     m.register_module("fc", torch::nn::Linear(features.size(1), 3));
@@ -254,7 +255,7 @@ TEST(DeferredInitTest, CopiesRealTensors) {
     const at::Tensor sum = m.register_parameter("sum", torch::randn({2, 2}));
     sum.add_(blob);
     m.register_parameter("scaled", torch::randn({2, 2}) * blob[1][0]);
-    numbers.assign(4, -1);  // changed and freed at the end
+    numbers.assign(4, -1);  // changed now and freed at the end of the constructor
   });
   // A tensor that was created outside of the constructor is not deferred.
   const at::Tensor outside = torch::randn({3});
@@ -394,7 +395,7 @@ TEST(DeferredInitTest, RejectsResultWithAnotherShape) {
   at::Tensor eye;
   InitRecording recording = DeferInit(1, [&] {
     eye = torch::empty({2, 2});
-    torch::eye_out(eye, 5);  // makes it larger
+    torch::eye_out(eye, 5);  // enlarges the tensor
   });
   try {
     recording.Replay({eye}, [](size_t, const at::Tensor&) { FAIL(); });
@@ -415,7 +416,7 @@ TEST(DeferredInitTest, PropagatesErrorsOfConstructor) {
   EXPECT_THROW(DeferInit(1, [] { DeferInit(2, [] {}); }), TrainError);
 }
 
-// Counts the bytes of live CPU tensors from its construction on.
+// Counts the bytes of live CPU tensors that were allocated after its construction.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : real_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
@@ -453,7 +454,7 @@ class CountingAllocator final : public c10::Allocator {
 };
 
 TEST(DeferredInitTest, KeepsOneParameterInMemoryAtATime) {
-  // Initializes each convolution twice, the second time after all were created.
+  // The model initializes each convolution twice, the second time after all were created.
   std::shared_ptr<Module> model;
   CountingAllocator allocator;
   {

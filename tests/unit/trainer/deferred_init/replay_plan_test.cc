@@ -10,10 +10,10 @@ using LastSteps = std::vector<std::optional<size_t>>;
 
 TEST(ReplayPlanTest, SkipsUnusedStepsExceptRandomDraws) {
   const std::vector<DeferredStep> steps = {
-      {{}, {0}, false},  // allocates memory
-      {{}, {1}, true},   // draws all of it
-      {{}, {2}, true},   // draws again
-      {{}, {3}, false},  // a constant
+      {{}, {0}, false},  // allocates tensor 0
+      {{}, {1}, true},   // draws all of tensor 1
+      {{}, {2}, true},   // draws tensor 2
+      {{}, {3}, false},  // makes a constant
   };
   const ReplayPlan plan = PlanReplay(steps, 4, {2});
   EXPECT_EQ(plan.runs, (Runs{false, true, true, false}));
@@ -23,11 +23,11 @@ TEST(ReplayPlanTest, SkipsUnusedStepsExceptRandomDraws) {
 
 TEST(ReplayPlanTest, RunsStepsOfWantedValues) {
   const std::vector<DeferredStep> steps = {
-      {{}, {0}, false},      // a mask
-      {{}, {1}, false},      // not read again
+      {{}, {0}, false},      // makes a mask
+      {{}, {1}, false},      // makes a tensor that is not used again
       {{0}, {0}, false},     // changes a part of the mask
-      {{0}, {2}, false},     // computed from the mask
-      {{0}, {0}, false},     // a later change, not needed
+      {{0}, {2}, false},     // computes a result from the mask
+      {{0}, {0}, false},     // changes the mask later, which is not needed
       {{2, 2}, {2}, false},  // changes a part of the result
   };
   const ReplayPlan plan = PlanReplay(steps, 3, {2});
@@ -38,8 +38,8 @@ TEST(ReplayPlanTest, RunsStepsOfWantedValues) {
 
 TEST(ReplayPlanTest, RunsStepsOnWhichDrawsDepend) {
   const std::vector<DeferredStep> steps = {
-      {{}, {0}, false},  // probabilities
-      {{0}, {1}, true},  // how many numbers it draws may depend on them
+      {{}, {0}, false},  // makes probabilities
+      {{0}, {1}, true},  // draws a number of values that may depend on the probabilities
       {{1}, {2}, false},
   };
   const ReplayPlan plan = PlanReplay(steps, 3, {});

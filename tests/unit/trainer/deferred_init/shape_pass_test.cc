@@ -82,7 +82,7 @@ TEST(ShapePassTest, CountsAllocationsOfPass) {
   }
 }
 
-// Computed on zeros, the attention alone would take minutes.
+// Only shapes may be computed: on zeros, the attention alone would take minutes.
 TEST(ShapePassTest, ComputesNoAttention) {
   const ShapePass pass;
   const at::Tensor query = at::empty({1, 64, 65536, 128}).requires_grad_();

@@ -34,8 +34,8 @@ TEST(LoadCudaPlugin, RejectsLibraryOfAnotherBuild) {
 }
 
 #ifdef DSLAUNCH_CUDA_PLUGIN
-// Needs no GPU: a library that can be loaded has all libraries of its symbols, and LibTorch then
-// supports CUDA.
+// Needs no GPU. A library can be loaded only if all libraries that it needs are found, and LibTorch
+// then supports CUDA.
 TEST(LoadCudaPlugin, LoadsLibraryOfThisBuild) {
   EXPECT_EQ(LoadCudaPlugin(DSLAUNCH_CUDA_PLUGIN).type(), c10::kCUDA);
   EXPECT_TRUE(c10::impl::hasDeviceGuardImpl(c10::kCUDA));

@@ -1,4 +1,4 @@
-// The tensors for which the device's kernels are used, and the behaviour if they cannot be
+// Tests for which tensors the device's kernels are used, and the behaviour if the kernels cannot be
 // compiled.
 #include "trainer/device/fused_kernels.h"
 

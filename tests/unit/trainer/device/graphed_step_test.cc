@@ -85,8 +85,9 @@ TEST(GraphedStep, RejectsStepThatWaitsForDevice) {
                                HasSubstr("not permitted when stream is capturing")));
 }
 
-// Compares training steps with the same steps without a graph, run manually: a graph draws a step's
-// random numbers from the first micro-batch's seed.
+// Results of training, for comparison of graphed steps with the same steps run without a graph. A
+// graph draws a step's random numbers from the first micro-batch's seed, so the steps without a
+// graph do the same.
 struct Trained {
   std::vector<double> losses, norms, lrs;
   std::vector<at::Tensor> weights;
@@ -95,7 +96,7 @@ struct Trained {
 };
 
 constexpr int kSteps = kWarmUp + 6;
-constexpr int kOddStep = kWarmUp + 3;  // counted from 0; its batch is smaller
+constexpr int kOddStep = kWarmUp + 3;  // counted from 0; this step has a smaller batch
 
 Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
   WorkerEnv env;
@@ -185,7 +186,7 @@ void ExpectSame(const std::string& engine_json, double dropout) {
   }
 }
 
-// The learning rates are exact in fp32, because the kernel reads them from memory as fp32.
+// The learning rates are exact in fp32, because the graph's kernel reads them from memory as fp32.
 constexpr char kStep[] =
     R"(, "gradient_clipping": 0.5,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.0078125, "weight_decay": 0.125}},
@@ -210,7 +211,7 @@ TEST(GraphedTraining, GivesSameBitsWithAccumulationAndZero2) {
              0);
 }
 
-// One batch overflows: its update is skipped, and the host learns of it when it reads the norm.
+// One batch overflows, so its update is skipped. The host detects this only when it reads the norm.
 TEST(GraphedTraining, SkippedUpdateChangesNothing) {
   const auto train = [](bool graph) {
     auto model = std::make_shared<torch::nn::LinearImpl>(2, 2);

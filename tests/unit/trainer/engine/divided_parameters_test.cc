@@ -1,5 +1,5 @@
-// Engines whose ranks divide parameters over the tensor axis train what one engine trains that has
-// all of them.
+// Tests that engines whose ranks divide parameters over the tensor axis train like one engine that
+// has all parameters.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ using testing::HasSubstr;
 
 constexpr int64_t kSamples = 8, kHidden = 6, kWords = 7;
 
-// How each parameter is cut for rank `part` of `parts`: rows, columns, and padded rows. All have
-// the same part of `shift`, of which the first one counts. `bias` is whole.
+// Returns how each parameter is cut for rank `part` of `parts`: rows, columns, and padded rows. All
+// ranks hold the same copy of `shift`; the first rank's is canonical. `bias` is whole.
 std::map<std::string, ParameterCut> CutsOf(int part, int parts) {
   const auto cut = [&](const std::vector<int64_t>& shape, size_t dim) {
     const int64_t size = (shape[dim] + parts - 1) / parts;
@@ -60,8 +60,8 @@ struct Net : torch::nn::Module {
     first_word = part * words;
   }
 
-  // The ranks of the tensor axis have the same result: the sum over all of them, of which each has
-  // the gradient of its own part.
+  // Returns the same result on all ranks of the tensor axis: the sum over all of them. In the
+  // backward pass, each rank gets the gradient of its own part.
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor own = at::tanh(x.matmul(up.t())).matmul(down.t());
     const at::Tensor words = at::arange(first_word, first_word + scale.numel(), at::kFloat);
@@ -91,7 +91,7 @@ EngineConfig Config(OptimizerConfig::Type type, int zero) {
   return config;
 }
 
-// One rank of `data` replicas with `tensor` parts each.
+// One rank of a world in which each replica is divided into `tensor` parts.
 class Rank {
  public:
   Rank(const ProcessGroup& world, const EngineConfig& config, int tensor)
@@ -99,7 +99,7 @@ class Rank {
         net(ranks_->tensor(), ranks_->place().part, tensor),
         core(config, net, ranks_, Passes::kBatches) {}
 
-  // Returns the norm of the gradients before clipping.
+  // Trains one step. Returns the norm of the gradients before clipping.
   double Train() {
     const int64_t share = kSamples / ranks_->mesh().data;
     const at::Tensor all =

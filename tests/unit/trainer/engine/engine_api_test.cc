@@ -1,4 +1,4 @@
-// The calls of an engine besides training steps, at every ZeRO stage with two ranks.
+// Tests the functions of an engine other than training steps, at every ZeRO stage with two ranks.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ using testing::HasSubstr;
 
 constexpr int64_t kRows = 4;  // samples of a micro-batch on one rank
 
-// Has sizes that two ranks do not divide, and a buffer that each rank fills from its own samples.
+// A model with sizes that cannot be divided by two ranks, and a buffer that each rank fills from
+// its own samples.
 struct Net : torch::nn::Module {
   Net() {
     first = register_module("first", torch::nn::Linear(5, 7));
@@ -46,7 +47,7 @@ struct Net : torch::nn::Module {
   at::Tensor queue;
 };
 
-// Makes one model at a time, because ranks are threads and share the default generator.
+// Makes a model. One at a time, because ranks are threads and share the default generator.
 template <class M = Net>
 std::shared_ptr<M> Make() {
   static std::mutex mutex;
@@ -65,7 +66,7 @@ std::string Config(int stage, const std::string& more = kSgd, int steps = 1) {
          (more.empty() ? "" : ", " + more) + "}";
 }
 
-// The samples of `rank` in micro-batch `number`, or all of them if `rank` is -1.
+// Returns the samples of `rank` in micro-batch `number`; the samples of all ranks if `rank` is -1.
 at::Tensor Inputs(int number, int rank) {
   const at::Tensor all =
       (at::arange(2 * kRows * 5, at::kFloat) * 0.37 + number).sin().view({2 * kRows, 5});
@@ -139,7 +140,7 @@ TEST(EngineApiTest, BroadcastsBuffersUnlessTurnedOff) {
   }
 }
 
-// Has its own forward pass, because a batch norm on a CPU takes no fp16 input.
+// A batch norm with its own forward pass, because LibTorch's on a CPU takes no fp16 input.
 struct Norm : torch::nn::BatchNorm1dImpl {
   Norm() : BatchNorm1dImpl(4) {}
   at::Tensor forward(const at::Tensor& x) { return x.to(at::kFloat) * weight + bias; }
@@ -174,7 +175,7 @@ TEST(EngineApiTest, KeepsGradientsOfFp32BatchNormsInFp32) {
         engine.Backward((output[0] * factor).sum() + output[1].sum());
         if (part + 1 < steps) engine.Step();
       }
-      // In fp16 these would be 1, 0, inf and 1.
+      // In fp16 these values would be 1, 0, inf and 1.
       const at::Tensor gradient = engine.core().GetFullGradient(model->norm->bias);
       EXPECT_TRUE(at::equal(gradient, factor)) << gradient;
       engine.Step();
@@ -243,7 +244,8 @@ TEST(EngineApiTest, UsesLearningRatesSetByTheProgram) {
   });
 }
 
-// Gradients in 16 bit and in fp32 are exchanged by different code.
+// Tests run with each of these precisions, because gradients in 16 bit and in fp32 are exchanged by
+// different code.
 struct PrecisionCase {
   std::string config;  // added to a configuration
   double tolerance = 0;
@@ -315,7 +317,7 @@ TEST(EngineApiTest, AddsUpSeveralBackwardPassesOfOneForward) {
   }
 }
 
-// Compares with plain LibTorch on the samples of both ranks.
+// Compares the tensors with those of plain LibTorch trained on the samples of both ranks.
 TEST(EngineApiTest, GetsAndSetsFullTensors) {
   struct Case {
     std::string precision;
@@ -382,7 +384,8 @@ TEST(EngineApiTest, RejectsFullTensorsThatDoNotExist) {
   });
 }
 
-// Returns this rank's elements of the whole tensor `name`.
+// Returns the elements of the tensor `name` that this rank holds, taken from `whole`; empty if it
+// holds none.
 at::Tensor OwnPart(const EngineCore& core, const std::string& name, const at::Tensor& whole) {
   for (const TensorPart& part : core.ModelState()) {
     if (part.name == name) return PartOf(whole.flatten(), part.shard);
@@ -420,8 +423,8 @@ TEST(EngineApiTest, GetsAndSetsLocalTensors) {
       }
       const std::string name = "last.weight";
       const at::Tensor &weight = model->last->weight, &bias = model->first->bias;
-      // Only SetLocalFp32Parameter is collective. If all ranks have the whole tensor, all set the
-      // same values.
+      // Only SetLocalFp32Parameter is collective. If every rank has the whole tensor, all ranks set
+      // the same values.
       const at::Tensor own_gradient = core.GetLocalGradient(weight);
       if (stage == 0 || group.rank() == 0)
         core.SetLocalGradient(weight, at::full_like(own_gradient, 0.25));
@@ -544,7 +547,7 @@ TEST(EngineApiTest, OmitsStateOfProgramsOptimizerFromCheckpoint) {
   }
 }
 
-// An optimizer that might use norms of whole parameters.
+// Derived from SGD, so the engine must assume that it uses norms of whole parameters.
 struct OwnSgd : torch::optim::SGD {
   using SGD::SGD;
 };

@@ -1,4 +1,5 @@
-// Engines with one stage of a model each train like one engine with the whole model.
+// Tests that engines that each train one stage of a model train like one engine with the whole
+// model.
 #include "trainer/engine/engine_batch.h"
 
 #include <ATen/ATen.h>
@@ -29,11 +30,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int64_t kSamples = 8;  // in a micro-batch of all replicas together
+constexpr int64_t kSamples = 8;  // samples of a micro-batch, over all replicas
 constexpr int64_t kWidth = 7;
 
-// The first half, the second half, or all of a model. Both halves have `shared`, at another index
-// among their parameters, and each has a buffer.
+// The first half, the second half, or all of a model. Both halves contain `shared`, at different
+// indices among their parameters, and each half has a buffer.
 struct Net : torch::nn::Module {
   Net(bool has_first, bool has_second) {
     if (has_second) {
@@ -86,10 +87,11 @@ at::Tensor Inputs(int64_t step, int64_t part) {
 }
 at::Tensor Targets() { return at::arange(kSamples).remainder(3); }
 
-// Messages between the stages, which are threads.
+// Passes messages between the stages, which are threads.
 class Mail {
  public:
-  using Key = std::tuple<int, bool, int64_t>;  // replica, is a gradient, number
+  using Key = std::tuple<int, bool, int64_t>;  // replica, whether the message is a gradient, number
+                                               // of the message
 
   void Put(const Key& key, const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
@@ -110,7 +112,7 @@ class Mail {
   std::map<Key, at::Tensor> box_;
 };
 
-// Two stages of some replicas, which share the parameter `shared`.
+// One rank of a pipeline of two stages and some replicas. The stages share the parameter `shared`.
 class Stage {
  public:
   Stage(const ProcessGroup& world, Mail& mail)
@@ -127,8 +129,8 @@ class Stage {
   int replica() const { return tied_->place().replica; }
   const ProcessGroup& world() const { return tied_->world(); }
 
-  // Trains one step of 1F1B. `last`: gradients are exchanged during the last backward pass. Returns
-  // the sum of this rank's losses on the last stage.
+  // Trains one step of 1F1B. `last`: whether gradients are exchanged during the last backward pass.
+  // Returns the sum of this rank's losses; only the last stage has losses.
   double Train(EngineCore& core, Net& net, bool last) {
     EngineBatch batch(core);
     const int64_t parts = core.accumulation_steps();
@@ -193,7 +195,7 @@ class Stage {
   int64_t sent_ = 0, received_ = 0;
 };
 
-// Mean loss and norm before clipping of each step.
+// For each step, its mean loss and its norm before clipping.
 using Steps = std::vector<std::pair<double, double>>;
 
 void ExpectNear(const Steps& got, const Steps& wanted, const std::string& what) {
@@ -232,7 +234,7 @@ Steps OfOneEngine(const EngineConfig& config, int steps) {
   return done;
 }
 
-// Runs `stages` on every rank, with its stage.
+// Runs `stages` on every rank of `replicas` pipelines of two stages, with the rank's Stage.
 void InStages(int replicas, const std::function<void(Stage&)>& stages) {
   Mail mail;
   for (const auto& error : RunRanks(2 * replicas, [&](const ProcessGroup& world) {
@@ -244,7 +246,7 @@ void InStages(int replicas, const std::function<void(Stage&)>& stages) {
 }
 
 TEST(EngineBatchTest, TwoStagesTrainLikeOneEngine) {
-  std::map<int64_t, Steps> wanted;  // key: number of micro-batches
+  std::map<int64_t, Steps> wanted;  // expected steps, by number of micro-batches
   for (const int64_t parts : {1, 3}) wanted[parts] = OfOneEngine(Config(0, parts), 5);
   for (const int replicas : {1, 2}) {
     InStages(replicas, [&](Stage& stage) {
@@ -271,7 +273,8 @@ TEST(EngineBatchTest, TwoStagesTrainLikeOneEngine) {
   }
 }
 
-// Both copies must never differ, because nothing would make them equal again.
+// The copies of a tied weight must never differ, because no later operation would make them equal
+// again.
 TEST(EngineBatchTest, KeepsTiedWeightsEqualBitForBit) {
   using Type = OptimizerConfig::Type;
   for (const int replicas : {1, 2, 3}) {
@@ -306,7 +309,7 @@ TEST(EngineBatchTest, KeepsTiedWeightsEqualBitForBit) {
   }
 }
 
-// Adds to .grad() and runs its hooks, as deferred weight gradients do.
+// Adds to .grad() and runs its hooks outside of a backward pass, as deferred weight gradients do.
 TEST(EngineBatchTest, AcceptsGradientsOutsideOfBackwardPasses) {
   constexpr int64_t kParts = 3;
   for (const int zero : {0, 1, 2, 3}) {
@@ -328,7 +331,7 @@ TEST(EngineBatchTest, AcceptsGradientsOutsideOfBackwardPasses) {
                } else {
                  const at::Tensor input = y.tanh().matmul(net->shared.t());
                  y = at::linear(input, at::zeros({3, kWidth}), net->second->bias);
-                 // The weight is read as a constant.
+                 // The weight is detached, so autograd treats it as a constant.
                  y = y + input.matmul(net->second->weight.detach().t());
                  y.register_hook([&, input = input.detach()](const at::Tensor& gradient) {
                    waiting.push_back([&, input, gradient] {
@@ -369,7 +372,8 @@ TEST(EngineBatchTest, FreesWholeGradientsAfterTheBatch) {
            for (const bool last : {true, false}) {
              EngineBatch batch(core);
              batch.Begin(true);
-             // 115 elements. A thread of Gloo may free the message of the buffers later.
+             // The gathered parameters have 115 elements. The check is a lower bound, because a
+             // thread of Gloo may free the buffers' message later.
              EXPECT_GE(meter.live_bytes(), 460) << "what is whole lies there for the batch";
              batch.BeforeBackward(last);
              batch.Root(CrossEntropy(net->forward(Inputs(0, 0)), Targets())).backward();
@@ -393,7 +397,7 @@ TEST(EngineBatchTest, DropsGradientsOfFailedBatch) {
              EngineCore core(Config(zero, 2), *net, ranks, Passes::kBatches);
              EngineBatch batch(core);
              bool armed = throws;
-             // The gradient of this weight is the last to arrive.
+             // The gradient of this weight arrives last.
              net->first->weight.register_hook([&](const at::Tensor&) {
                if (armed) throw std::runtime_error("no memory left");
              });
@@ -435,7 +439,8 @@ TEST(EngineBatchTest, GathersParametersForInference) {
       for (int round = 0; round < 2; ++round) {
         EngineBatch batch(core);
         batch.Begin(/*trains=*/false);
-        // Both stages gather parameters; the first stage's output is known.
+        // Both stages gather parameters. The second stage takes the first stage's output from
+        // `Net`, so no message is needed.
         if (!stage.is_last()) {
           net->First(Inputs(0, 0));
         } else {
@@ -456,7 +461,7 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-// Returns the state of each rank after three steps. In step 2 the gradient of the second
+// Returns the state of each rank after three steps. In step 2, the gradient of the second
 // micro-batch is multiplied by `factor` on the first replica of stage 1.
 std::vector<Seen> WithBadLoss(EngineConfig config, double factor) {
   std::mutex mutex;
@@ -616,7 +621,7 @@ TEST(EngineBatchTest, AcceptsParameterGroupOfAnotherStage) {
   }
 }
 
-// Stage 0 consists of functions only.
+// Stage 0 consists of functions only, so it has no parameters.
 TEST(EngineBatchTest, AcceptsStageWithoutParameters) {
   for (const int zero : {0, 1, 3}) {
     Mail mail;
@@ -683,7 +688,7 @@ class WholeState {
   std::map<std::string, at::Tensor> tensors_;
 };
 
-// A layout of the ranks. With one stage the ordinary engine trains.
+// A layout of the ranks. A layout of one stage trains with the ordinary engine.
 struct Layout {
   int stages, replicas, zero;
   std::string Name() const {
@@ -692,8 +697,8 @@ struct Layout {
   }
 };
 
-// Loads the checkpoint in `dir` if there is one, trains `steps` steps, and saves if there were any.
-// Returns the whole state at the end and the losses of the steps.
+// State and losses of a run, from RunLayout. It loads the checkpoint in `dir` if there is one,
+// trains `steps` steps, and saves a checkpoint if `steps` is not 0.
 struct Trained {
   std::map<std::string, at::Tensor> state;
   std::vector<double> losses;
@@ -747,7 +752,7 @@ TEST(EngineBatchTest, LoadsCheckpointsOfAnyLayoutOnAnyOther) {
                                        {2, 2, 3}, {2, 2, 0}, {1, 2, 3}, {2, 1, 2}};
   const TempDir reference;
   const Trained wanted = RunLayout({1, 1, 0}, reference.path(), static_cast<int>(layouts.size()));
-  // Each layout continues where the previous one has stopped.
+  // Each layout continues from the checkpoint of the previous layout.
   const TempDir folder;
   std::map<std::string, at::Tensor> before;
   for (size_t i = 0; i < layouts.size(); ++i) {

@@ -1,4 +1,5 @@
-// Mistakes of programs are refused with a name and a hint, at every ZeRO stage.
+// Tests that mistakes of programs are refused with the name of the tensor or function and a hint,
+// at every ZeRO stage.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +45,7 @@ struct Words : torch::nn::Module {
   torch::nn::Linear last{nullptr};
 };
 
-// Makes one model at a time, because ranks are threads and share the default generator.
+// Makes a model. One at a time, because ranks are threads and share the default generator.
 template <class M>
 std::shared_ptr<M> Make() {
   static std::mutex mutex;
@@ -69,7 +70,7 @@ void InTwoRanks(const std::function<void(const ProcessGroup&)>& rank) {
   for (const std::exception_ptr& error : RunRanks(2, rank)) EXPECT_EQ(TextOf(error), "");
 }
 
-// The concepts behind the static assertions of Engine.
+// Models for the concepts behind the static assertions of Engine.
 struct ForwardOfTwo : torch::nn::Module {
   at::Tensor forward(at::Tensor a, const at::Tensor& b) { return a + b; }
 };
@@ -154,8 +155,8 @@ TEST(EngineMisuseTest, RejectsParameterUnfrozenLater) {
   }
 }
 
-// A parameter frozen later counts with a zero gradient in every mode, and the others train as in
-// one process.
+// A parameter that is frozen later counts with a zero gradient in every mode. The other parameters
+// train as in one process.
 TEST(EngineMisuseTest, TrainsOnWithParameterFrozenLater) {
   std::vector<std::string> modes;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -247,7 +248,7 @@ TEST(EngineMisuseTest, RejectsPassesInAnotherThreadAtStage3) {
   });
 }
 
-// Runs a part of its forward pass in another thread.
+// A model that runs a part of its forward pass in another thread.
 struct Towers : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     return std::async(std::launch::async, [&] { return tower(*this, x); }).get();

@@ -1,4 +1,4 @@
-// The engines of several ranks make the same decisions.
+// Tests that the engines of several ranks make the same decisions.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// The gradient of `early` and of `late` is the input.
+// A model in which the gradients of `early` and `late` equal the input.
 struct Sum : torch::nn::Module {
   Sum() {
     early = register_parameter("early", at::ones({3}));
@@ -35,7 +35,7 @@ EngineConfig Config(int64_t accumulation) {
   return config;
 }
 
-// Trains on input(step, micro-batch), which differs between ranks.
+// Trains `steps` steps on input(step, micro-batch), which differs between ranks.
 void Train(Engine<Sum>& engine, int64_t steps,
            const std::function<double(int64_t step, int64_t part)>& input) {
   for (int64_t step = 1; step <= steps; ++step) {
@@ -93,7 +93,7 @@ TEST(EngineRanksTest, SkipsStepOnAllRanksAfterOverflowOnOne) {
     EXPECT_EQ(seen[0], seen[1]) << name;
     EXPECT_EQ(seen[0][0], 2) << name;
     EXPECT_EQ(seen[0][1], mode.model == k16 ? 256 / 4 : 1) << name;
-    // Two updates of rate 0.25 by a gradient of norm 1 in five equal elements.
+    // Two updates of rate 0.25 with a gradient of norm 1 in five equal elements.
     EXPECT_NEAR(seen[0][2], 1 - 2 * 0.25 / std::sqrt(5), mode.model == k32 ? 1e-6 : 4e-3) << name;
   }
 }

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// One weight of value 1 and, on request, one that the output does not depend on.
+// A model with one weight of value 1 and, on request, a weight that the output does not depend on.
 struct Scale : torch::nn::Module {
   explicit Scale(bool with_unused = false) {
     weight = register_parameter("weight", at::ones({1}));
@@ -126,7 +126,7 @@ TEST(EngineTest, RejectsCallsOutOfOrder) {
   EXPECT_THAT(Failure([&] { engine.Backward(model->forward(at::ones({1})).sum()); }),
               HasSubstr("call engine.Forward"));
 
-  loss();  // evaluation in between needs no Backward
+  loss();  // an evaluation in between needs no Backward
   engine.Backward(loss());
   EXPECT_THAT(Failure([&] { engine.Backward(loss()); }), HasSubstr("twice without Step"));
   EXPECT_FALSE(engine.Step());
@@ -163,7 +163,7 @@ TEST(EngineTest, KeepsAndSavesFrozenParameters) {
   EXPECT_EQ(model->parameters()[1].item<double>(), 1);
 }
 
-// The head is the same parameter as the weight.
+// A model whose head is the same parameter as its weight.
 struct Tied : torch::nn::Module {
   Tied() {
     weight = register_parameter("weight", at::ones({1}));

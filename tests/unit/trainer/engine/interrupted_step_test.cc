@@ -1,5 +1,5 @@
-// Steps interrupted by an inference pass, an exception, a checkpoint or a parameter without a
-// gradient train at every ZeRO stage like steps that are not interrupted.
+// Tests that interrupted steps train like uninterrupted steps, at every ZeRO stage. Steps are
+// interrupted by an inference pass, an exception, a checkpoint, or a parameter without a gradient.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kFloat16, P
 constexpr int kStages[] = {0, 1, 2, 3};
 constexpr int64_t kRows = 3;
 
-// The point of an exception in a backward pass: before the first gradient of a parameter, between
-// two of them, or after the last.
+// The place in a backward pass at which an exception is thrown: before the first gradient of a
+// parameter, between two gradients, or after the last gradient.
 enum class Place { kNowhere, kFirst, kBetween, kLast };
 
 struct Throw : torch::autograd::Function<Throw> {
@@ -70,9 +70,9 @@ struct Net : torch::nn::Module {
 
   torch::nn::Linear first{nullptr}, second{nullptr}, last{nullptr};
   at::Tensor spare;
-  std::optional<double> spare_factor = 1;  // nullopt: `spare` is not used
+  std::optional<double> spare_factor = 1;  // nullopt if `spare` is not used
   Place throws = Place::kNowhere;
-  std::function<void()> inside;  // called once, in the next forward pass
+  std::function<void()> inside;  // called once, during the next forward pass
 };
 
 EngineConfig Config(int stage, Precision precision, int64_t accumulation) {
@@ -124,7 +124,7 @@ class Trainer {
   }
   void Train(int batch) { Finish(Loss(batch)); }
 
-  // Runs a micro-batch whose backward pass throws.
+  // Runs a micro-batch whose backward pass throws at `place`.
   void TrainThrowing(int batch, Place place) {
     net_->throws = place;
     const at::Tensor loss = Loss(batch);
@@ -137,7 +137,7 @@ class Trainer {
     return engine_.Forward(Inputs(batch));
   }
 
-  // The losses of this rank's micro-batches, and all parameters at the end.
+  // Results: the losses of this rank's micro-batches, and all parameters at the end.
   std::vector<double> losses() const { return losses_; }
   std::map<std::string, at::Tensor> Weights() {
     const GatheredParameters gathered(engine_.core(), net_->parameters());
@@ -174,8 +174,8 @@ struct Outcome {
   double grad_norm = 0;
 };
 
-// Runs the programs one after the other on the same two ranks, and returns their outcomes. Both
-// ranks must have the same parameters at the end.
+// Runs the programs one after the other on the same two ranks, and returns their outcomes. Expects
+// both ranks to have the same parameters at the end.
 std::vector<Outcome> RunTwoRanks(const EngineConfig& config, Precision precision,
                                  const std::vector<Program>& programs) {
   std::mutex mutex;
@@ -202,7 +202,7 @@ std::vector<Outcome> RunTwoRanks(const EngineConfig& config, Precision precision
   return outcomes;
 }
 
-// Expects every program to have the outcome of the first one, bit for bit.
+// Expects every program to have the same outcome as the first program, bit for bit.
 void ExpectSameOutcomes(const EngineConfig& config, Precision precision,
                         const std::vector<Program>& programs) {
   const std::vector<Outcome> outcomes = RunTwoRanks(config, precision, programs);
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(All, InterruptedStepTest,
                                           testing::ValuesIn(kPrecisions)),
                          CellName);
 
-// Trains `batches` micro-batches without interruption.
+// Returns a program that trains `batches` micro-batches without interruption.
 Program Plain(int batches) {
   return [=](Trainer& trainer) {
     for (int i = 0; i < batches; ++i) trainer.Train(i);
@@ -403,7 +403,8 @@ TEST_P(InterruptedStepTest, AcceptsMissingGradientOnOneRank) {
     };
   };
   EngineConfig config = MakeConfig(2);
-  // At stage 3 ranks may omit only parameters that are not gathered, so `spare` is kept whole.
+  // At stage 3, ranks may omit only parameters that are not gathered, so the threshold keeps
+  // `spare` whole.
   config.zero.param_persistence_threshold = 12;
   ExpectSameOutcomes(config, precision(), {train(0), train(std::nullopt)});
 }
@@ -411,7 +412,8 @@ TEST_P(InterruptedStepTest, AcceptsMissingGradientOnOneRank) {
 TEST_P(InterruptedStepTest, RejectsMissingGradientOnRequest) {
   EngineConfig config = MakeConfig(1);
   config.zero.ignore_unused_parameters = false;
-  std::string said;  // the rank that ends later may only see that the other one is lost
+  // Error of either rank. The rank that ends later may report only the loss of the other rank.
+  std::string said;
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
          Trainer trainer(config, precision(), group);
          trainer.net().spare_factor.reset();
@@ -423,7 +425,8 @@ TEST_P(InterruptedStepTest, RejectsMissingGradientOnRequest) {
   EXPECT_THAT(said, HasSubstr("zero_optimization.ignore_unused_parameters"));
 }
 
-// At stages 0 and 1 ranks exchange nothing before the last micro-batch of a step.
+// At stages 0 and 1, ranks exchange no gradients before the last micro-batch of a step, so only one
+// rank may omit an earlier one.
 TEST_P(InterruptedStepTest, OneRankMayOmitMicroBatchBeforeTheLast) {
   if (stage() > 1) GTEST_SKIP() << "gradients of every micro-batch travel";
   ExpectSame(2, {Plain(4), [](Trainer& trainer) {

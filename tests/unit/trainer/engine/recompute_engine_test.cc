@@ -1,5 +1,6 @@
-// Engines that recompute activations train like engines that keep them. Ranks are forked, because
-// threads would share one generator, so nothing here may start a thread outside of them.
+// Tests that engines that recompute activations train like engines that keep them. Ranks are
+// forked, because threads would share one generator, so this test must not start threads outside of
+// ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -41,7 +42,7 @@ TORCH_MODULE(Block);
 // The part of the model that is recomputed.
 enum class Again { kNothing, kEveryTwo, kNested };
 
-// The head reads the embedding's weight; the last block is used twice.
+// A model whose head shares the embedding's weight and whose last block is used twice.
 struct Net : nn::Module {
   explicit Net(Again what)
       : again(what), embedding(register_module("embedding", nn::Embedding(kVocabulary, kWidth))) {
@@ -99,7 +100,8 @@ Outcome Train(const std::string& config, Again again, const ProcessGroup& group)
   return outcome;
 }
 
-// Throws, because GoogleTest's expectations would be lost in a forked rank.
+// Throws if `right` is false. Ranks must throw, because GoogleTest's expectations are lost in a
+// forked process.
 void Require(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
 }

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Returns the error if rank 1 of three has another configuration.
+// Returns the error if rank 1 of three has a configuration that differs by `change`.
 std::string Said(const std::function<void(EngineConfig&)>& change) {
   EngineConfig config;
   config.optimizer.emplace();

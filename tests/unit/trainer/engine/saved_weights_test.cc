@@ -1,4 +1,5 @@
-// SavedWeights shows the ranks the weights of a checkpoint, and restores their own.
+// Tests that SavedWeights gives the ranks the weights of a checkpoint, and later restores their own
+// weights.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int64_t kSteps = 4;
 
-// Has a buffer that each rank fills from its own samples.
+// A model with a buffer that each rank fills from its own samples.
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     if (is_training()) seen.copy_(x.detach().mean(0));
@@ -26,7 +27,7 @@ struct Net : torch::nn::Module {
 };
 
 std::shared_ptr<Net> Make() {
-  static std::mutex mutex;  // ranks are threads and share the default generator
+  static std::mutex mutex;  // needed because ranks are threads and share the default generator
   const std::lock_guard lock(mutex);
   at::manual_seed(3);
   return std::make_shared<Net>();
@@ -51,7 +52,8 @@ void ExpectEqual(const std::map<std::string, at::Tensor>& got,
   }
 }
 
-// Trains, and compares SavedWeights after each step with a checkpoint that is saved and loaded.
+// Trains and, after each step, compares SavedWeights with a checkpoint that is saved and loaded.
+// `keys`: additions to the configuration.
 void CompareWithCheckpoints(const std::string& keys) {
   const TempDir dir;
   bool differed = false;

@@ -1,5 +1,5 @@
-// Programs whose own layers are divided over ranks (InitializeOptions::tensor_group). Ranks are
-// forked, so nothing here may start a thread outside of them.
+// Tests programs whose own layers are divided over ranks (InitializeOptions::tensor_group). Ranks
+// are forked, so this test must not start threads outside of ranks.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ void ExpectNear(double got, double wanted, const std::string& what) {
          what + c10::str(": ", got, " instead of ", wanted));
 }
 
-// Returns what `call` throws; "" if it does not.
+// Returns the message of the TrainError that `call` throws; "" if it does not throw.
 std::string Refusal(const std::function<void()>& call) {
   try {
     call();
@@ -48,14 +48,15 @@ void ExpectRefused(const std::function<void()>& call, const std::string& words) 
   Expect(text.find(words) != std::string::npos, "\"" + text + "\" has \"" + words + "\"");
 }
 
-// `value` depends on the rank where a whole parameter is to get the first rank's.
+// Returns initial values. `value` shifts them; it differs between ranks for a whole parameter, of
+// which all ranks must get the first rank's values.
 at::Tensor Initial(at::IntArrayRef shape, double value) {
   const at::Tensor flat = at::zeros(shape).view(-1);
   return ((at::arange(flat.numel()) + value).sin() * 0.4).view(shape);
 }
 
-// A row-parallel and a column-parallel layer; the sum of the parts is the same on all ranks, and
-// each has the gradient of its own part.
+// A row-parallel and a column-parallel layer. The sum of the parts is the same on all ranks, and
+// each rank gets the gradient of its own part.
 struct Net : torch::nn::Module {
   Net(const ProcessGroup* tensor_group, int part, int parts, double bias_value)
       : group(tensor_group) {
@@ -102,7 +103,7 @@ at::Tensor SquareError(const at::Tensor& output, const at::Tensor& target) {
   return (output - target).square().mean();
 }
 
-// The groups and the engine of one of `data` x `parts` ranks.
+// The groups and the engine of one of `replicas` x `parts` ranks.
 struct Rank {
   Rank(const ProcessGroup& world, int parts, const std::string& config)
       : part(world.rank() % parts),
@@ -121,7 +122,7 @@ struct Rank {
     engine->SetTrain();
   }
 
-  // Returns the norm of the step.
+  // Trains one step. Returns the norm of its gradients.
   double Step() {
     const int64_t share = kSamples / replicas;
     for (int64_t i = 0; i < engine->core().accumulation_steps(); ++i) {

@@ -1,5 +1,5 @@
-// Programs whose ranks hold different parts of a model are refused; similar ones with whole models
-// are accepted.
+// Tests that programs whose ranks hold different parts of a model are refused, and that similar
+// programs with whole models are accepted.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Add up over the ranks of a group in the forward pass, or in the backward pass.
+// Sum over the ranks of a group: SumForward in the forward pass, SumBackward in the backward pass.
 struct SumForward : torch::autograd::Function<SumForward> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x,
                             const ProcessGroup* group) {
@@ -48,7 +48,7 @@ struct SumBackward : torch::autograd::Function<SumBackward> {
 
 enum class Where { kNowhere, kForward, kBackward };
 
-// A hidden layer of which each rank of `tensor_group` may hold some columns.
+// A model with a hidden layer, of which each rank of `tensor_group` may hold some columns.
 struct Part : torch::nn::Module {
   Part(const ProcessGroup* group, Where exchanges) : tensor_group(group), where(exchanges) {
     first = register_module("first", torch::nn::Linear(5, 4));
@@ -65,7 +65,7 @@ struct Part : torch::nn::Module {
   torch::nn::Linear first{nullptr}, last{nullptr};
 };
 
-// Makes one model at a time, because ranks are threads and share the default generator.
+// Makes a model. One at a time, because ranks are threads and share the default generator.
 std::shared_ptr<Part> Make(uint64_t seed, const ProcessGroup* tensor_group, Where where) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -87,7 +87,8 @@ void Train(Engine<Part>& engine) {
   }
 }
 
-// Runs four ranks: 0 and 1 hold the parts of a model, 2 and 3 the parts of another copy.
+// Runs `rank` on four ranks, at several ZeRO stages. Ranks 0 and 1 hold the parts of a model, ranks
+// 2 and 3 the parts of another copy.
 void InFourRanks(const std::function<void(const ProcessGroup& world, const ProcessGroup& tensor,
                                           const ProcessGroup& data, int stage)>& rank) {
   for (const int stage : {0, 2, 3}) {
@@ -162,7 +163,8 @@ TEST(WholeModelGuardTest, RejectsPartOfPipelineStage) {
         return where == Where::kForward ? SumForward::apply(x, &tensor)
                                         : SumBackward::apply(x, &tensor);
       };
-      // Partition "uniform" builds no layers to count them, because threads share a generator.
+      // With partition "uniform" no layers are built only to count them, which threads with a
+      // shared generator could not do.
       PipelineEngine engine = InitializePipeline(
           Config(stage, R"(, "pipeline": {"partition": "uniform"})"),
           {.layers = {LayerSpec<torch::nn::Linear>(5, 3), LayerFunction(exchange)}}, data);
@@ -183,19 +185,19 @@ TEST(WholeModelGuardTest, RejectsPartOfPipelineStage) {
 TEST(WholeModelGuardTest, AcceptsExchangesBetweenWholeModels) {
   InFourRanks([](const ProcessGroup& world, const ProcessGroup& tensor, const ProcessGroup& data,
                  int stage) {
-    // Exchanges in the forward pass, as synchronized batch norm does.
+    // An exchange in the forward pass is accepted, as in synchronized batch norm.
     auto same = Initialize(Config(stage), Make(1, &world, Where::kForward), world);
     same.SetTrain();
     Train(same);
-    // Different initial values: all ranks get those of rank 0.
+    // Different initial values are accepted, because all ranks get the values of rank 0.
     auto apart = Initialize(Config(stage), Make(world.rank(), nullptr, Where::kNowhere), world);
     apart.SetTrain();
     Train(apart);
-    // Between passes any exchange is allowed.
+    // Between passes, any exchange is allowed.
     at::Tensor metric = at::ones({1});
     tensor.AllReduce(metric);
     Train(apart);
-    // Two models, each on some of the ranks.
+    // Two models, each on some of the ranks, are accepted.
     auto two = Initialize(Config(stage), Make(world.rank() % 2, nullptr, Where::kNowhere), data);
     two.SetTrain();
     Train(two);

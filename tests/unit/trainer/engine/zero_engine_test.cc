@@ -1,4 +1,4 @@
-// Engines at every ZeRO stage train like an engine at stage 0.
+// Tests that engines at every ZeRO stage train like an engine at stage 0.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Has sizes that no number of ranks divides, a weight that two modules use, a frozen one, one that
-// may be unused, and a batch norm.
+// A model with sizes that no number of ranks divides, a weight that two modules use, a frozen
+// weight, a weight that may be unused, and a batch norm.
 struct Net : torch::nn::Module {
   explicit Net(bool uses_all = true) : uses_all_(uses_all) {
     first = register_module("first", torch::nn::Linear(5, 7));
@@ -46,7 +46,7 @@ struct Net : torch::nn::Module {
 
 constexpr uint64_t kSeed = 5;
 
-// Makes one model at a time, because ranks are threads and share the default generator.
+// Makes a model. One at a time, because ranks are threads and share the default generator.
 std::shared_ptr<Net> MakeNet(bool uses_all = true) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -57,8 +57,8 @@ std::shared_ptr<Net> MakeNet(bool uses_all = true) {
 EngineConfig Config(int stage, int world_size) {
   EngineConfig config;
   config.batch = {8 * 2, 8 / world_size, 2};
-  // Not Adam, which would enlarge the gradient of a bias before a batch norm: that is only
-  // rounding.
+  // Adam is not used, because it would enlarge the gradient of a bias before a batch norm, which is
+  // only rounding error.
   config.optimizer.emplace().type = OptimizerConfig::Type::kSgd;
   config.optimizer->lr = 0.1;
   config.optimizer->momentum = 0.9;
@@ -81,7 +81,7 @@ void Train(Engine<Net>& engine, const ProcessGroup& group, int steps) {
   }
 }
 
-// Returns copies of the model's whole parameters.
+// Returns copies of the model's whole parameters in fp64, by name.
 std::map<std::string, at::Tensor> Weights(Engine<Net>& engine) {
   const GatheredParameters gathered(engine.core(), engine.model().parameters());
   const at::NoGradGuard no_grad;
@@ -97,7 +97,8 @@ struct Outcome {
   double grad_norm = 0;
 };
 
-// The state after three steps on rank 0.
+// Trains three steps on `world_size` ranks and returns the outcome on rank 0. `uses_all`: whether
+// the model uses all of its weights.
 Outcome TrainedBy(int world_size, const EngineConfig& config, bool uses_all = true) {
   std::mutex mutex;
   Outcome outcome;
@@ -147,8 +148,8 @@ TEST(ZeroEngineTest, KeepsFp32BatchNormsAmong16BitLayers) {
   }
 }
 
-// Gradients that accumulate in 16 bit are converted to fp32 a piece at a time. The update must have
-// the same bits.
+// Gradients that accumulate in 16 bit are converted to fp32 in pieces. The update must give the
+// same bits as without pieces.
 TEST(ZeroEngineTest, UpdatesInPiecesToTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
     EngineConfig config = Config(stage, 2);
@@ -175,7 +176,8 @@ TEST(ZeroEngineTest, SkipsOrRejectsParameterWithoutGradient) {
     EXPECT_TRUE(at::equal(outcome.weights.at("spare"), at::ones({11}, at::kDouble)))
         << "no gradient and no weight decay";
     config.zero.ignore_unused_parameters = false;
-    std::string said;  // the rank that ends later may only see that the other one is lost
+    // Error of either rank. The rank that ends later may report only the loss of the other rank.
+    std::string said;
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
            auto engine = Initialize(config, MakeNet(false), group);
            Train(engine, group, 1);
@@ -230,7 +232,8 @@ TEST(ZeroEngineTest, RejectsReadsOutsideOfPassesAtStage3) {
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
          auto model = MakeNet();
          auto engine = Initialize(Config(3, 2), model, group);
-         group.Barrier();  // the other rank still connects to the store of rank 0 in Initialize
+         group.Barrier();  // because the other rank still connects to the store of rank 0 in
+                           // Initialize
          model->first->weight.sum();
        })) {
     EXPECT_THAT(TextOf(error), HasSubstr("GatheredParameters"));
@@ -270,7 +273,7 @@ TEST(ZeroEngineTest, TorchSaveWritesWholeModelOrNothing) {
            const auto refused =
                AllOf(HasSubstr("torch::save"), HasSubstr("ZeRO stage 3"),
                      HasSubstr("engine.SaveCheckpoint"), HasSubstr("dslaunch::GatheredParameters"));
-           // An exception of LibTorch, which Main and the trainer report as wrong input.
+           // LibTorch throws its own exception, which Main and the trainer report as wrong input.
            const auto error_of = [](const std::function<void()>& save) -> std::string {
              try {
                save();
@@ -303,7 +306,8 @@ TEST(ZeroEngineTest, DeferredModelHasTheSameValues) {
       config.precision.master_weights = dtype != Dtype::kFloat32;
       config.batch = {8 * 2, 8, 2};
       const std::shared_ptr<Net> eager = MakeNet();
-      // One rank, because threads would share the generator while the recording is replayed.
+      // One rank is used, because threads would share the generator while the recording is
+      // replayed.
       for (const auto& error : RunRanks(1, [&](const ProcessGroup& group) {
              std::shared_ptr<Net> model;
              InitRecording recording = DeferInit(kSeed, [&] { model = std::make_shared<Net>(); });

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// A config.json with what all types need.
+// Returns a config.json with the keys that all types need.
 json Small(const char* type) {
   return {{"model_type", type},        {"vocab_size", 61},       {"hidden_size", 32},
           {"intermediate_size", 44},   {"num_hidden_layers", 3}, {"num_attention_heads", 4},
@@ -28,7 +28,7 @@ json With(json object, const json& more) {
   return object;
 }
 
-// The model that `dslaunch train` makes of a config.json.
+// Returns the model that `dslaunch train` makes from a config.json.
 ModelConfig FromConfigJson(const json& config_json) {
   return ParseModelSection(SectionOfConfigJson(config_json.dump(), "config.json"), "recipe");
 }

@@ -1,5 +1,5 @@
-// A family of models is a folder and a line of families.def: this program has the folder tiny/, and
-// a families.def with one line more than the tree's. Nothing else knows the family.
+// Tests that a family of models is only a folder and a line of families.def. This program has the
+// folder tiny/ and a families.def with an additional line; no other source mentions the family.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ class NewFamilyTest : public testing::Test {
 
   std::string path(const std::string& name) const { return folder_ / name; }
 
-  // Runs the recipe with these settings of its section "run" as the only rank.
+  // Runs the recipe as the only rank, with `settings` added to its section "run".
   void RunWith(const json& settings) const {
     json recipe = recipe_;
     recipe["run"].update(settings);

@@ -11,7 +11,8 @@ using Scaling = RotaryConfig::Type;
 
 constexpr int64_t kHeadDim = 16;
 
-// inv_freq and attention_scaling of LlamaRotaryEmbedding in transformers 5.23, heads of 16.
+// The expected values are inv_freq and attention_scaling of LlamaRotaryEmbedding in transformers
+// 5.23, with heads of 16.
 TEST(RotaryTest, FrequenciesMatchTransformers) {
   RotaryConfig linear{.type = Scaling::kLinear, .factor = 4, .attention_factor = {}};
   RotaryConfig llama3{.type = Scaling::kLlama3,

@@ -19,7 +19,7 @@ int64_t ElementsOf(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// Calls f(index) for each element of `sizes` in row-major order.
+// Calls f(index) for each element of a tensor of `sizes`, in row-major order.
 template <class F>
 void ForEachIndex(const Shape& sizes, const F& f) {
   Shape index(sizes.size(), 0);
@@ -29,7 +29,7 @@ void ForEachIndex(const Shape& sizes, const F& f) {
   }
 }
 
-// The positions of a block's elements in the whole tensor, in the block's order.
+// Returns the positions of a block's elements in the whole tensor, in the block's order.
 Shape Positions(const Shape& shape, const TensorBlock& block) {
   Shape positions;
   ForEachIndex(block.sizes, [&](const Shape& index) {
@@ -40,7 +40,7 @@ Shape Positions(const Shape& shape, const TensorBlock& block) {
   return positions;
 }
 
-// Requires that the slices give each element of the tensor from the block that has it.
+// Expects the slices to take each element of the tensor from the block that contains it.
 void ExpectSame(const Shape& shape, const std::vector<TensorBlock>& blocks,
                 const std::vector<BlockSlice>& slices) {
   std::vector<std::pair<size_t, int64_t>> wanted(static_cast<size_t>(ElementsOf(shape)));
@@ -72,14 +72,14 @@ class BlocksTest : public testing::Test {
     for (int64_t& size : shape) size = Random(1, 5);
     return shape;
   }
-  // Divides the block in random places, `cuts` times.
+  // Divides a tensor into blocks at random places, `cuts` times. Some blocks may be empty.
   std::vector<TensorBlock> RandomTiling(const Shape& shape, int cuts) {
     std::vector<TensorBlock> blocks = {{Shape(shape.size(), 0), shape}};
     for (int i = 0; i < cuts && !shape.empty(); ++i) {
       const auto which = static_cast<size_t>(Random(0, static_cast<int64_t>(blocks.size()) - 1));
       const auto d = static_cast<size_t>(Random(0, static_cast<int64_t>(shape.size()) - 1));
       TensorBlock rest = blocks[which];
-      const int64_t kept = Random(0, rest.sizes[d]);  // 0: a block without elements
+      const int64_t kept = Random(0, rest.sizes[d]);  // 0 makes a block without elements
       blocks[which].sizes[d] = kept;
       rest.offsets[d] += kept;
       rest.sizes[d] -= kept;
@@ -129,7 +129,8 @@ TEST_F(BlocksTest, GridsNeedOneSliceForEachBlock) {
       }
       blocks.push_back(block);
     });
-    const size_t leading = grid[1] > 1 && grid[2] > 1 ? 4 : 1;  // rows of the uncut first dimension
+    // Number of rows of the uncut first dimension.
+    const size_t leading = grid[1] > 1 && grid[2] > 1 ? 4 : 1;
     EXPECT_EQ(SlicesOf(shape, blocks).slices.size(), blocks.size() * leading);
   }
 }
@@ -151,8 +152,8 @@ TEST_F(BlocksTest, RefusesImpossibleBlocks) {
                                        {{0, 1}, {1'000'000, 1}},
                                        {{1'000'000, 1}, {2'000'000, 1}}}),
               "");
-  // Two halves of the columns in the upper rows only: rows of the lower part would be single
-  // slices.
+  // Only the upper rows are cut into two halves of columns, so rows of the lower part would be
+  // single slices.
   EXPECT_THAT(problem({4'000'000, 2}, {{{0, 0}, {2'000'000, 1}},
                                        {{0, 1}, {2'000'000, 1}},
                                        {{2'000'000, 0}, {2'000'000, 2}}}),

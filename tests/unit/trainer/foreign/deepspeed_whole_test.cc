@@ -14,7 +14,7 @@ using testing::Optional;
 
 using Assignment = std::vector<std::vector<size_t>>;
 
-// Returns all assignments, by trying every group for every candidate.
+// Returns all valid assignments, found by trying every group for every candidate.
 std::vector<Assignment> AllAssignments(const std::vector<Shapes>& groups,
                                        const Shapes& candidates) {
   std::vector<Assignment> all;

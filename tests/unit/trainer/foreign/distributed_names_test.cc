@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// A key whose nested dicts end after `outer`.
+// Returns a key whose nested dicts end after `outer`.
 DistributedKey Key(const std::string& outer, const std::string& last) {
   return {outer + last, outer.size()};
 }

@@ -22,7 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Writes `before` other bytes and then the memory of a contiguous tensor.
+// Writes `before` other bytes, followed by the memory of a contiguous tensor.
 void WriteRaw(const std::string& path, size_t before, const at::Tensor& tensor) {
   std::ofstream file(path, std::ios::binary);
   file << std::string(before, 'x');
@@ -40,7 +40,7 @@ std::string Failure(const std::function<void()>& action) {
   }
 }
 
-// A tensor whose elements are in 40 files.
+// Returns a checkpoint of one tensor whose elements are in 40 files.
 ForeignCheckpoint CutIntoFiles(const TempDir& folder, const at::Tensor& whole) {
   constexpr int64_t kFiles = 40;
   ForeignCheckpoint plan;
@@ -88,7 +88,8 @@ TEST(ForeignReaderTest, LoadStateUsesTheReader) {
   EXPECT_TRUE(at::equal(state[0].tensor, whole));
 }
 
-// Tensors of up to four dimensions, whose elements lie in any order and with gaps in the file.
+// Tests tensors of up to four dimensions, whose elements are in any order and with gaps in the
+// file.
 TEST(ForeignReaderTest, GathersElementsWithStrides) {
   const unsigned seed = std::random_device{}();
   std::cout << "seed " << seed << "\n";

@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Elements as a rank's flat tensor has them: "b7" is element 7 of parameter b, "" is padding.
+// Names of the elements in a rank's flat tensor: "b7" is element 7 of parameter b, "" is padding.
 using Labels = std::vector<std::string>;
 
 std::vector<NamedShape> RandomParameters(std::mt19937* random) {
@@ -39,7 +39,8 @@ Labels LabelsOf(const NamedShape& parameter) {
   return labels;
 }
 
-// Fills a flat tensor of the rank from the elements of its parameters that come next.
+// Fills a flat tensor of the rank with the next elements of its parameters. `next`: the next
+// element of each parameter; advanced by the call.
 Labels Filled(const RankCut& cut, std::map<std::string, int64_t>* next) {
   Labels flat(static_cast<size_t>(cut.whole));
   for (const Fragment& fragment : cut.fragments) {

@@ -60,8 +60,8 @@ TEST(CopyOfferTest, RejectsOtherTexts) {
     EXPECT_EQ(CopyOffer::FromText(text), std::nullopt) << text;
 }
 
-// Random ranks with up to two copies, some of them damaged: the rounds end, and with the newest
-// copy that all ranks have whole.
+// Random ranks have up to two copies, some of them damaged. The rounds must end with the newest
+// copy that is intact on all ranks.
 TEST(ChooseCopyTest, RoundsEndWithNewestWholeCopy) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -83,7 +83,7 @@ TEST(ChooseCopyTest, RoundsEndWithNewestWholeCopy) {
             const auto found = own.find(copy);
             return found != own.end() && found->second;
           })) {
-        expected = copy;  // ascending
+        expected = copy;  // copies are in ascending order
       }
     }
     CopyChoice choice = ChooseCopy(offers);

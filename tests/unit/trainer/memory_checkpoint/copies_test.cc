@@ -23,7 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// The memory of one slot, which outlives the objects that use it.
+// Memory of one slot, which outlives the objects that use it.
 using Memory = std::vector<std::byte>;
 
 class MemorySlot final : public CopySlot {
@@ -84,7 +84,7 @@ TEST_F(CopiesTest, KeepsOlderCopyWhileNewOneIsUnfinished) {
   Save(copies, 20, "twenty");
   Save(copies, 40, "forty");
   Begin(copies, "sixty");
-  Copies next = Open();  // a process started after a kill
+  Copies next = Open();  // a process that is started after a kill
   EXPECT_THAT(next.Stored(), ElementsAre(CopyId{40, 1}));
   Begin(next, "half");
   Save(next, 60, "sixty");
@@ -122,7 +122,7 @@ TEST_F(CopiesTest, DetectsEveryFlippedBit) {
   Memory& slot = memory_[0];
   const size_t used = kSlotHeaderBytes + 7;
   for (size_t at = 0; at < used; ++at) {
-    if (at >= kSlotHeaderFields && at < kSlotHeaderBytes) continue;  // unused
+    if (at >= kSlotHeaderFields && at < kSlotHeaderBytes) continue;  // these bytes are unused
     for (int bit = 0; bit < 8; ++bit) {
       slot[at] ^= std::byte{1} << bit;
       EXPECT_EQ(Read(Open(), 20), "none") << "byte " << at << ", bit " << bit;

@@ -15,7 +15,7 @@ std::vector<int> RanksOf(const ProcessGroup& group) {
   return {group.job_ranks().begin(), group.job_ranks().end()};
 }
 
-// The sum over a group of its members' ranks in the job.
+// Returns the sum of the ranks, within `world`, of the members of `group`.
 int64_t SumOfRanks(const ProcessGroup& group, const ProcessGroup& world) {
   at::Tensor sum = at::full({1}, world.rank(), at::kLong);
   group.AllReduce(sum);

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The facts of DeepSpeed's tests of its grid of pipeline and data ranks.
+// Checks the same values as DeepSpeed's tests of its grid of pipeline and data ranks.
 TEST(MeshTest, NumbersRanksOfStageInRowAsDeepSpeed) {
   const Mesh mesh = MakeMesh(4, 2).value();
   EXPECT_EQ(mesh.data, 2);
@@ -41,7 +41,7 @@ TEST(MeshTest, RejectsSizesThatDoNotDivideRanks) {
   EXPECT_TRUE(MakeMesh(8, 2, 4));
 }
 
-// Every mesh of up to 4 x 4 x 4 ranks, and every order that it has.
+// Returns every mesh of up to 4 x 4 x 4 ranks, in every order of ranks that it can have.
 std::vector<Mesh> AllMeshes() {
   std::vector<Mesh> meshes;
   for (int pipeline = 1; pipeline <= 4; ++pipeline) {
@@ -55,7 +55,7 @@ std::vector<Mesh> AllMeshes() {
   return meshes;
 }
 
-// The places of all ranks, counted up like the digits of a number.
+// Returns the places of all ranks, counted up like the digits of a number.
 std::vector<MeshPlace> PlacesByCounting(const Mesh& mesh) {
   std::vector<MeshPlace> places;
   if (mesh.order == RankOrder::kDataPipe) {
@@ -72,7 +72,7 @@ std::vector<MeshPlace> PlacesByCounting(const Mesh& mesh) {
   return places;
 }
 
-// The ranks that agree with `place` in all coordinates but `axis`, by search.
+// Returns the ranks that agree with `place` in all coordinates except `axis`, found by search.
 std::vector<int> AlongBySearch(const std::vector<MeshPlace>& places, MeshAxis axis,
                                const MeshPlace& place) {
   std::vector<int> ranks;

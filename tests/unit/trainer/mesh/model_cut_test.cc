@@ -35,7 +35,8 @@ ModelCut CutOfStage(int stage) {
 TEST(ModelCutTest, CountsEveryElementOfAReplicaOnce) {
   const Mesh mesh{.pipeline = 3, .data = 2, .tensor = 2};
   for (const Parameter& parameter : kParameters) {
-    std::vector<int> counted(static_cast<size_t>(mesh.data));  // count of each replica
+    // Number of elements counted for each replica.
+    std::vector<int> counted(static_cast<size_t>(mesh.data));
     for (int rank = 0; rank < mesh.size(); ++rank) {
       const MeshPlace place = mesh.PlaceOf(rank);
       if (!Holds(parameter, place.stage)) continue;

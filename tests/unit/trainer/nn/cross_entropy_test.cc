@@ -1,4 +1,4 @@
-// The cross entropy without an fp32 copy of the logits equals LibTorch's.
+// Tests that the cross entropy without an fp32 copy of the logits equals LibTorch's.
 #include "trainer/nn/cross_entropy.h"
 
 #include <ATen/ATen.h>
@@ -8,7 +8,7 @@ namespace dslaunch::cross_entropy_test {
 namespace {
 
 struct Result {
-  at::Tensor loss, gradient;  // fp64
+  at::Tensor loss, gradient;  // both in fp64
 };
 
 template <typename Loss>
@@ -47,7 +47,8 @@ TEST(CrossEntropyTest, MatchesLibTorch) {
 
 TEST(CrossEntropyTest, MatchesLibTorchWithSeveralParts) {
   at::manual_seed(20261126);
-  const at::Tensor values = at::randn({700, 50304}).to(at::kBFloat16);  // in parts of 333 rows
+  // The loss is computed in parts of 333 rows.
+  const at::Tensor values = at::randn({700, 50304}).to(at::kBFloat16);
   ExpectAlike(values, at::randint(50304, {700}, at::kLong), at::Reduction::Mean);
 }
 

@@ -1,4 +1,5 @@
-// RMS norm, rotation and SwiGLU by a device's kernels, which call LibTorch here, on the CPU.
+// Tests RMS norm, rotation and SwiGLU with a device's fused kernels. The kernels of the test call
+// LibTorch on the CPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -29,7 +30,8 @@ void ExpectClose(const Tensors& ours, const Tensors& theirs) {
   }
 }
 
-// Returns the result of `run` and its gradients by copies of `inputs`, which need gradients.
+// Returns the result of `run` and the gradients of `inputs`. The inputs are copied first, so they
+// need not require gradients.
 Tensors ResultAndGradients(const Tensors& inputs,
                            const std::function<at::Tensor(const Tensors&)>& run) {
   Tensors own;
@@ -41,7 +43,7 @@ Tensors ResultAndGradients(const Tensors& inputs,
   return found;
 }
 
-// Returns the gradients by x, branch and weight.
+// Returns the gradients of x, branch and weight. `ours`: whether the fused function is used.
 Tensors GradientsOfSumAndNorm(bool ours, int64_t columns, bool with_branch, bool uses_sum,
                               bool uses_normalized) {
   at::manual_seed(7);
@@ -75,7 +77,7 @@ class FusedDecoderTest : public testing::Test {
 };
 
 TEST_F(FusedDecoderTest, GradientsMatchSumAndRmsNorm) {
-  for (const int64_t columns : {16, 17}) {  // the kernels support only the first
+  for (const int64_t columns : {16, 17}) {  // the kernels support 16 columns, not 17
     for (const bool with_branch : {false, true}) {
       for (const auto& [uses_sum, uses_normalized] :
            std::vector<std::pair<bool, bool>>{{true, true}, {false, true}, {true, false}}) {

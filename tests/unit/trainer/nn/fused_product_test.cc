@@ -1,6 +1,6 @@
-// A product fused with the following operation by a device's kernels equals LibTorch's separate
-// operators, with immediate and with deferred weight gradients. The kernels here call LibTorch, on
-// the CPU.
+// Tests that a product fused with the following operation equals LibTorch's separate operators,
+// with immediate and with deferred weight gradients. The kernels of the test call LibTorch on the
+// CPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -29,7 +29,7 @@ struct Layer {
 
 using Outcome = std::function<at::Tensor(const Layer&)>;
 
-// Returns the results, and the gradients of x, weight and bias.
+// Returns the results of `outcome`, and the gradients of x, weight and bias.
 Tensors ResultsOf(const Outcome& outcome, at::ScalarType type, bool deferred) {
   const Layer layer(type);
   const at::Tensor y = outcome(layer);
@@ -80,7 +80,7 @@ TEST_F(FusedProductTest, GeluMatchesLibTorch) {
 TEST_F(FusedProductTest, ThreeOutputsMatchLibTorch) {
   ExpectSame([](const Layer& l) {
     const auto [first, second, third] = ApplyConv1DInThirds(l.x, l.weight, l.bias);
-    // a gradient that is not a plain matrix in memory, like attention's
+    // makes a gradient that is not a plain matrix in memory, like attention's
     return at::cat({second.transpose(0, 1), (first * third).transpose(0, 1)}, 2);
   });
 }

@@ -1,5 +1,5 @@
-// A sum and its layer normalization by a device's kernels, with gradients through one result or
-// both. The kernels here call LibTorch, on the CPU.
+// Tests a sum and its layer normalization with a device's fused kernels, and gradients through one
+// or both results. The kernels of the test call LibTorch on the CPU.
 #include "trainer/nn/layer_norm.h"
 
 #include <ATen/ATen.h>
@@ -13,9 +13,9 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int64_t kColumns = 16;  // supported by the kernels
+constexpr int64_t kColumns = 16;  // a width that the kernels support
 
-// Returns the gradients by x, branch, weight and bias.
+// Returns the gradients of x, branch, weight and bias.
 Tensors GradientsOf(bool fused, bool with_branch, bool uses_sum, bool uses_normalized) {
   at::manual_seed(7);
   torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({kColumns}));

@@ -1,4 +1,4 @@
-// Recomputed parts give the same results, and take the promised memory.
+// Tests that recomputed parts give the same results and use no more memory than documented.
 #include "dslaunch/recompute.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Maps tokens to logits; the head shares the embedding's weight.
+// Maps tokens to logits. The head shares the embedding's weight.
 struct Net : nn::Module {
   Net() {
     embedding = register_module("embedding", nn::Embedding(20, kWidth));
@@ -73,13 +73,13 @@ struct Results {
 
 using Forward = std::function<at::Tensor(const at::Tensor& input)>;
 
-// Runs a forward pass of `net` through `forward`, and the backward pass.
+// Runs a forward pass of `net` through `forward` and a backward pass. Returns output and gradients.
 Results Train(Net& net, const Forward& forward) {
   net.zero_grad();
   at::manual_seed(11);
   Results results;
   results.output = forward(Tokens());
-  at::rand({3});  // other random numbers in between
+  at::rand({3});  // draws other random numbers in between
   results.output.square().mean().backward();
   results.state = GeneratorState();
   for (const auto& item : net.named_parameters()) {
@@ -88,7 +88,7 @@ Results Train(Net& net, const Forward& forward) {
   return results;
 }
 
-// Runs the blocks from `begin` to `end` in sequence.
+// Returns a function that runs the blocks from `begin` to `end` in sequence.
 Forward Part(Net& net, size_t begin, size_t end) {
   return [&net, begin, end](at::Tensor x) {
     for (size_t i = begin; i < end; ++i) x = net.blocks[i](x);
@@ -364,7 +364,7 @@ TEST(RecomputeTest, RestoresGeneratorAfterError) {
   EXPECT_TRUE(at::equal(GeneratorState(), before));
 }
 
-// Counts the bytes that this thread allocates and does not free, and their peak.
+// Counts the bytes that this thread allocates and has not freed, and their peak.
 class Meter {
  public:
   Meter() : counts_(std::make_shared<Counts>()) {
@@ -389,13 +389,13 @@ class Meter {
 };
 
 struct Peak {
-  int64_t kept, peak;  // between the passes, and in total
+  int64_t kept, peak;  // bytes between the passes, and at the peak
 };
 
 Peak Measure(int layers, int interval, int64_t rows, int64_t width) {
   std::vector<Block> blocks;
   for (int i = 0; i < layers; ++i) blocks.emplace_back(Block(width));
-  // Allocated before the measurement, so that gradients are not counted.
+  // Gradients are allocated before the measurement, so that they are not counted.
   for (Block& block : blocks) {
     for (const at::Tensor& p : block->parameters()) p.mutable_grad() = at::zeros_like(p);
   }
@@ -423,13 +423,13 @@ TEST(RecomputeTest, KeepsOnlyInputsAndOnePart) {
   constexpr int kLayers = 16;
   constexpr int64_t kRows = 512, kColumns = 32, kTensor = kRows * kColumns * 4;
   const Peak without = Measure(kLayers, 0, kRows, kColumns);
-  const int64_t layer = without.kept / kLayers;  // bytes that a layer keeps
+  const int64_t layer = without.kept / kLayers;  // bytes that one layer keeps
   EXPECT_GT(layer, 8 * kTensor);
   for (const int interval : {1, 2, 4, 8, 16}) {
     const Peak with = Measure(kLayers, interval, kRows, kColumns);
     const int64_t inputs = kLayers / interval * kTensor;
     EXPECT_LE(with.kept, inputs + kLayers * 8192) << "every " << interval;
-    // One recomputed part, and a few gradients of the width of its inner layer.
+    // The peak contains one recomputed part, and a few gradients as wide as its inner layer.
     EXPECT_LE(with.peak, inputs + interval * layer + 3 * 4 * kTensor) << "every " << interval;
     EXPECT_GE(with.peak, interval * layer) << "every " << interval;
   }

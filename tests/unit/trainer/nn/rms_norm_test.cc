@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kEpsilon = 1e-3;
 
-// The formula of transformers' LlamaRMSNorm.
+// Computes the formula of transformers' LlamaRMSNorm.
 at::Tensor Formula(const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor variance = wide.pow(2).mean(-1, /*keepdim=*/true);

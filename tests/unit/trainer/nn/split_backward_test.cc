@@ -1,4 +1,4 @@
-// Deferred weight gradients equal immediate ones.
+// Tests that deferred weight gradients equal immediate weight gradients.
 #include "trainer/nn/split_backward.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +34,7 @@ at::Tensor Numbers(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::randn(sizes, at::kDouble).to(dtype);
 }
 
-// Returns tensors with the same numbers in other memory orders.
+// Returns tensors with the same values in different memory orders, including `tensor` itself.
 Tensors Layouts(const at::Tensor& tensor) {
   Tensors layouts = {tensor};
   if (tensor.dim() > 1) {
@@ -46,8 +46,8 @@ Tensors Layouts(const at::Tensor& tensor) {
   return layouts;
 }
 
-// Returns every kind of input of a layer from kIn to kOut features. `weight_sizes`: {out, in} or
-// {in, out}.
+// Returns inputs of every kind for a layer. `transposed`: whether weights have sizes {in, out}
+// instead of {out, in}.
 std::vector<Case> Cases(bool transposed, bool with_bias) {
   at::manual_seed(1);
   std::vector<Case> cases;
@@ -87,10 +87,11 @@ struct Needed {
   bool x = true, weight = true, bias = true;
 };
 
-// Returns the output of `layer` for `one`, and the gradients of x, weight and bias.
+// Returns the output of `layer` for `one`, and the gradients of x, weight and bias. `later`:
+// receives deferred weight gradients; nullptr for immediate gradients.
 Tensors ResultsOf(const Layer& layer, const Case& one, const Needed& needed,
                   WeightGradients* later) {
-  // Views of leaves, so that x keeps its layout and is not a leaf itself.
+  // Views of leaves are used, so that x keeps its layout and is not a leaf itself.
   const at::Tensor x = one.x.detach().requires_grad_(needed.x);
   const at::Tensor weight = one.weight.detach().requires_grad_(needed.weight);
   const at::Tensor bias =
@@ -161,8 +162,8 @@ TEST(SplitBackwardTest, Conv1DMatchesAddmmBitForBit) {
   ExpectBitEqual(&ApplyConv1D, PlainConv1D, /*transposed=*/false, /*with_bias=*/true);
 }
 
-// Large enough for oneDNN, whose bits differ from addmm's, but not between immediate and deferred
-// gradients.
+// Large enough for oneDNN, whose bits differ from addmm's. Immediate and deferred gradients must
+// still have the same bits.
 TEST(SplitBackwardTest, LargeConv1DGivesSameBitsWhenDeferred) {
   at::manual_seed(2);
   const Case one = {"large", at::randn({2, 48, 128}), at::randn({128, 160}), at::randn({160}),

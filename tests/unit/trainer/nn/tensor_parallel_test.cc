@@ -1,4 +1,4 @@
-// Layers that are divided over the ranks of a group, which are threads here. Whole models are
+// Tests layers that are divided over the ranks of a group, which are threads. Whole models are
 // compared with transformers by tests/trainer/tensor_parallel_test.py.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -114,7 +114,7 @@ TEST(TensorParallelTest, SumsGradientsOfRanksThatHoldOnePart) {
   });
 }
 
-// A vocabulary of 5 leaves the last of four ranks without a column.
+// With a vocabulary of 5, the last of four ranks has no column.
 TEST(TensorParallelTest, CrossEntropyMatchesUndivided) {
   for (const int64_t vocabulary : {131, 132, 5}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -147,7 +147,7 @@ TEST(TensorParallelTest, CrossEntropyMatchesUndivided) {
   }
 }
 
-// The weights do not depend on the number of ranks, nor on deferred construction.
+// Initial weights must not depend on the number of ranks, nor on deferred construction.
 TEST(TensorParallelTest, InitialPartsHaveWholeModelsBits) {
   DecoderConfig padded = SmallDecoder();
   padded.pad_token_id = 40;
@@ -180,7 +180,7 @@ TEST(TensorParallelTest, InitialPartsHaveWholeModelsBits) {
 
 using Operation = StrictBackend::Operation;
 
-// The operations on the group in a forward and a backward pass.
+// Returns the operations on the group during a forward and a backward pass.
 std::vector<Operation> OperationsOf(const ModelConfig& config, const ProcessGroup& group,
                                     bool sequence_parallel) {
   const auto backend = StrictBackend::Install(group);
@@ -197,8 +197,9 @@ int64_t BytesOf(const std::vector<Operation>& operations, const std::string& nam
   return bytes;
 }
 
-// Shoeybi et al., section 3: four sums of an activation for each layer. Besides these one for the
-// embedding, one for the gradient of the head, and three numbers for each token of the loss.
+// Section 3 of Shoeybi et al. requires four sums of an activation for each layer. The model adds
+// one for the embedding, one for the gradient of the head, and three numbers for each token of the
+// loss.
 TEST(TensorParallelTest, ExchangesMegatronsElements) {
   constexpr int64_t kActivation = kBatch * kTokens * kHidden * 4;
   constexpr int64_t kLoss = 3 * kBatch * kTokens * 4;
@@ -209,7 +210,8 @@ TEST(TensorParallelTest, ExchangesMegatronsElements) {
       EXPECT_EQ(operations.size(), 4 * kLayers + 2 + 2);
     });
   }
-  // An all-reduce is an all-gather and a reduce-scatter of as many bytes, here of one half each.
+  // An all-reduce equals an all-gather and a reduce-scatter of as many bytes; each rank's
+  // contribution is one half.
   RunParts(2, [](const ProcessGroup& group) {
     const auto operations = OperationsOf(SmallDecoder(), group, /*sequence_parallel=*/true);
     EXPECT_EQ(BytesOf(operations, "allgather"), (4 * kLayers + 2) * kActivation / 2);
@@ -219,7 +221,7 @@ TEST(TensorParallelTest, ExchangesMegatronsElements) {
   });
 }
 
-// A plan of the memory needs neither the other ranks nor their group.
+// The plan of the memory needs neither the other ranks nor their group.
 TEST(TensorParallelTest, ShapePassOfOneRankNeedsNoGroup) {
   for (const ModelConfig& config : {ModelConfig(SmallGpt2()), ModelConfig(SmallDecoder())}) {
     std::vector<int64_t> live;

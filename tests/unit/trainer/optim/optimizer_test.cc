@@ -13,7 +13,7 @@ namespace {
 
 using Type = OptimizerConfig::Type;
 
-// A matrix and a bias of ones; `Step` updates them with gradients that all equal `gradient`.
+// A matrix and a bias of ones. Step() updates them with gradients that all equal `gradient`.
 struct Net {
   std::vector<NamedTensor> parameters = {{"fc.weight", at::ones({2, 3}).requires_grad_()},
                                          {"fc.bias", at::ones({3}).requires_grad_()}};
@@ -50,7 +50,7 @@ std::vector<OptimizerConfig> AllKinds() {
   return kinds;
 }
 
-// amp O3: fp16 rounds 1e-7 to 1.19e-7, and cannot represent 1e5.
+// Factors must be fp32, as in amp O3, because fp16 rounds 1e-7 to 1.19e-7 and cannot represent 1e5.
 TEST(OptimizerTest, UsesFp32FactorsFor16BitParameters) {
   for (OptimizerConfig config : AllKinds()) {
     config.lr = 1e5;
@@ -218,7 +218,7 @@ TEST(OptimizerTest, UpdatesAdamWithoutBiasCorrection) {
   config.bias_correction = false;
   const auto optimizer = MakeOptimizer(config, {}, net.parameters);
   net.Step(*optimizer, 2);
-  // (1 - beta1) g / sqrt((1 - beta2) g^2)
+  // The expected change is lr (1 - beta1) g / sqrt((1 - beta2) g^2).
   EXPECT_NEAR(1 - net.Weight(), 0.001 * 0.1 / std::sqrt(0.001), 1e-6);
 }
 
@@ -231,7 +231,7 @@ TEST(OptimizerTest, LionKeepsWeightWithoutGradient) {
   EXPECT_EQ(net.Weight(), 0.5);
 }
 
-// Large enough for vector instructions, with a remainder.
+// The parameter is large enough for vector instructions, with a remainder.
 TEST(OptimizerTest, Updates16BitParameterLikeItsFp32Copy) {
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     std::vector<OptimizerConfig> kinds = AllKinds();

@@ -1,5 +1,5 @@
-// Ranks with different models. They are forked, so nothing here may start a thread outside of them:
-// ranks that are threads and throw at the same moment break LibTorch's own bookkeeping.
+// Tests ranks with different models. Ranks are forked, because threads that throw at the same
+// moment corrupt LibTorch's bookkeeping. So this test must not start threads outside of ranks.
 #include "trainer/parallel/same_model.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ Parameters MakeParameters(at::ScalarType dtype, double value) {
   return parameters;
 }
 
-// Expects an error that contains `difference` on every rank; empty: no error.
+// Expects an error that contains `difference` on every rank; no error if `difference` is empty.
 void ExpectDifference(int ranks, const std::string& difference,
                       const std::function<Parameters(int rank)>& make) {
   const auto body = [&](int rank) {

@@ -26,10 +26,10 @@ at::Tensor Numbers(int64_t elements, at::ScalarType dtype, uint64_t seed) {
   return numbers.to(dtype);
 }
 
-// The seed of the tensor of `rank` on `channel`.
+// Returns the seed of the tensor of `rank` on `channel`.
 uint64_t Seed(int rank, int channel) { return static_cast<uint64_t>(100 * channel + rank + 1); }
 
-// Added up in fp32 one rank after the other.
+// Returns the sum of all ranks' tensors from `start` to `end`, added in fp32 in the order of ranks.
 at::Tensor Sum(int ranks, int64_t elements, int64_t start, int64_t end, at::ScalarType message,
                at::ScalarType sum, int channel) {
   at::Tensor total = at::empty({end - start}, at::kFloat);
@@ -69,7 +69,7 @@ TEST_P(ShardExchangeTest, GathersEveryPart) {
 
 TEST_P(ShardExchangeTest, AddsUpInRankOrder) {
   const auto [ranks, dtype] = GetParam();
-  const int64_t n = 100'000;  // more than is added up at a time
+  const int64_t n = 100'000;  // more elements than are added at a time
   for (const at::ScalarType sum_dtype : {at::kFloat, dtype}) {
     ExpectNoErrors(RunRanks(ranks, [&](const ProcessGroup& group) {
       const at::Tensor message = Numbers(ranks * n, dtype, Seed(group.rank(), 0));
@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
       return std::to_string(instance.param.ranks) + "Ranks" + c10::toString(instance.param.dtype);
     });
 
-// Each rank starts and awaits the channels in an order of its own; within a channel there are two
-// exchanges, and all are under way at once.
+// Each rank starts and awaits the channels in its own order. Each channel has two exchanges, and
+// all exchanges are in progress at once.
 TEST(ShardExchange, MatchesChannelsBegunInAnyOrder) {
   const int ranks = 4, channels = 6;
   const auto elements = [](int channel) { return int64_t{16} * (1 + 7 * channel); };
@@ -135,7 +135,7 @@ TEST(ShardExchange, MatchesChannelsBegunInAnyOrder) {
 }
 
 TEST(ShardExchange, NamesLostRank) {
-  // The second time it is known to be lost when the exchange begins.
+  // In the second case, the rank is already known to be lost when the exchange begins.
   for (const auto delay : {std::chrono::milliseconds(0), std::chrono::milliseconds(200)}) {
     const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
       if (group.rank() == 1) throw std::runtime_error("lost");

@@ -10,9 +10,9 @@
 namespace dslaunch::deferred_sends_test {
 namespace {
 
-// Runs a schedule in which every message of activations has a rest, on a network that keeps one
+// Runs a schedule in which every message of activations has a rest. The simulated network keeps one
 // order of all messages between two stages: a transfer ends when both stages have begun it and
-// every earlier one has ended. A stage waits only for data that it reads.
+// every earlier transfer has ended. A stage waits only for data that it reads.
 class StrictRun {
  public:
   explicit StrictRun(const PipelineSchedule& schedule) : schedule_(schedule) {
@@ -23,7 +23,7 @@ class StrictRun {
     rows_.assign(deferred_sends_.size(), std::vector<Row>(deferred_sends_.size()));
   }
 
-  // Returns what is wrong, or an empty string.
+  // Runs the schedule. Returns the first problem; "" if there was none.
   std::string Run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -43,10 +43,10 @@ class StrictRun {
   }
 
  private:
-  // The transfers that a stage has begun with another one. Sender and receiver use the same name
-  // for a message.
+  // The transfers between a stage and one other stage that the first stage has begun. Sender and
+  // receiver use the same name for a message.
   struct Row {
-    std::vector<std::pair<bool, std::string>> begun;  // sends, message
+    std::vector<std::pair<bool, std::string>> begun;  // whether it sends, name of the message
   };
 
   static size_t Index(int stage) { return static_cast<size_t>(stage); }
@@ -78,7 +78,7 @@ class StrictRun {
            std::to_string(chunk);
   }
 
-  // Runs one action of a stage, or a part of it. Returns false if it has to wait.
+  // Runs one action of a stage, or a part of an action. Returns false if the stage has to wait.
   bool Go(int stage) {
     size_t& next = next_[Index(stage)];
     if (next == Actions(stage).size()) return false;
@@ -90,7 +90,7 @@ class StrictRun {
           action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kSendGradient;
       const bool forward = action.kind == ActionKind::kSendActivation ||
                            action.kind == ActionKind::kReceiveActivation;
-      const bool of_next = sends == forward;  // named after the later chunk
+      const bool of_next = sends == forward;  // whether the message is named after the later chunk
       const ChunkPlace reader = of_next ? After(schedule_, place) : place;
       Begin(stage, action.peer, sends, Name(forward ? "A" : "G", m, reader.stage, reader.chunk));
     } else if (action.kind == ActionKind::kForward && !IsFirst(place) &&
@@ -124,7 +124,7 @@ class StrictRun {
   std::vector<size_t> next_;
   std::vector<bool> asked_;  // whether each stage's next forward pass requested the rest
   std::vector<std::vector<Row>> rows_;
-  std::map<std::pair<int, int>, int> sent_;  // number of rests, by stage and chunk
+  std::map<std::pair<int, int>, int> sent_;  // number of rests sent, by stage and chunk
   std::string problem_;
 };
 
@@ -150,8 +150,8 @@ TEST(DeferredSendsTest, KeepsEveryScheduleRunningOnStrictNetwork) {
   }
 }
 
-// A schedule written by hand: stage 1 asks for the rest of micro-batch 1 after it has sent the
-// gradient of micro-batch 0, so stage 0 sends the rest after it has begun to receive that gradient.
+// In this schedule, stage 1 requests the rest of micro-batch 1 after it has sent the gradient of
+// micro-batch 0. So stage 0 must send the rest after it has begun to receive that gradient.
 TEST(DeferredSendsTest, SendsRestAfterReceiversEarlierMessages) {
   using enum ActionKind;
   PipelineSchedule schedule;

@@ -30,7 +30,7 @@ std::vector<LayerInfo> Typed(const std::vector<std::string>& types) {
   return layers;
 }
 
-// The cases of DeepSpeed's tests of its partitioning.
+// The cases are taken from DeepSpeed's tests of its partitioning.
 TEST(PartitionTest, MinimizesLargestPartAsDeepSpeed) {
   EXPECT_THAT(CutLayers(Layers({0, 1, 2, 3, 3, 3}), 4, "parameters"), ElementsAre(0, 3, 4, 5, 6));
   EXPECT_THAT(CutLayers(Layers({0, 1.1, 1.9, 3, 3, 3}), 4, "best"), ElementsAre(0, 3, 4, 5, 6));
@@ -39,7 +39,8 @@ TEST(PartitionTest, MinimizesLargestPartAsDeepSpeed) {
   EXPECT_THAT(CutLayers(Layers(std::vector<double>(8, 1)), 4, "parameters"),
               ElementsAre(0, 2, 4, 6, 8));
   EXPECT_THAT(CutLayers(Layers(std::vector<double>(10, 1)), 1, "parameters"), ElementsAre(0, 10));
-  // BERT large: embedding, 24 blocks, a function, head. The embeddings weigh as much as 4.2 blocks.
+  // BERT large consists of embedding, 24 blocks, a function, and head. Embedding and head each
+  // weigh as much as 4.2 blocks.
   std::vector<double> bert(24, 12596224);
   bert.insert(bert.begin(), 52559872);
   bert.insert(bert.end(), {0, 52559872});
@@ -73,7 +74,7 @@ TEST(PartitionTest, BalancesPartsBelowTheLargest) {
       << "a part of 10 and one of 2 would not be larger than the first";
 }
 
-// The best of all cuts, for comparison.
+// The best of all possible cuts, for comparison.
 struct Best {
   double largest = 1e300;
   double squares = 1e300;
@@ -147,7 +148,8 @@ TEST(PartitionTest, RejectsTooFewLayers) {
             HasSubstr("Block, Embedding, Linear"), HasSubstr("too few for 2 pipeline stages")));
 }
 
-// An embedding has many parameters and computes nothing.
+// An embedding has many parameters but computes almost nothing, so the number of operations
+// balances better.
 TEST(PartitionTest, BestBalancesOperationsIfKnown) {
   std::vector<LayerInfo> layers = Layers({1000, 10, 10, 10, 10});
   EXPECT_EQ(CutLayers(layers, 2, "best"), CutLayers(layers, 2, "parameters"))

@@ -1,4 +1,4 @@
-// Models cut into stages that all run in this process.
+// Tests models that are cut into stages, all of which run in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -43,12 +43,12 @@ PipelineConfig Stages(int64_t stages, const std::string& partition = "parameters
   return {.stages = stages, .partition = partition, .virtual_stages = virtual_stages};
 }
 
-// The parts of one stage, and the model that they were cut from.
+// One stage's parts, and the model that the parts were cut from.
 struct CutStage {
   std::shared_ptr<Model> model;
   StageParts parts;
 
-  // Gives the tensors memory and values, as the engine does.
+  // Allocates and initializes the tensors, as the engine does.
   void Materialize() {
     std::vector<at::Tensor> tensors;
     for (const auto& [name, tensor] : TensorsOf(*parts.module)) tensors.push_back(tensor);
@@ -116,7 +116,7 @@ void ExpectStagesMakeTheWhole(const Make& make, const at::Tensor& inputs,
   std::map<std::string, std::vector<int>> holders;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Named own = TensorsOf(*stages[s].parts.module);
-    size_t next = 0;  // tensors must have the order of the whole model
+    size_t next = 0;  // index of the next tensor; tensors must keep the order of the whole model
     for (const auto& [name, tensor] : own) {
       while (next < expected.size() && expected[next].first != name) ++next;
       ASSERT_LT(next, expected.size()) << name;
@@ -217,7 +217,7 @@ TEST(PipelineCutModelTest, TiesGpt2Embedding) {
   EXPECT_THAT(stages[0].parts.parts,
               ElementsAre("layers 0 to 1, 2.4 k parameters", "layers 2 to 3, 3.8 k parameters",
                           "layers 4 to 5, 3.8 k parameters", "layers 6 to 7, 2.4 k parameters"));
-  // The embedding's dropout is a module without tensors of its own.
+  // The embedding's dropout is a module without tensors, so it must be switched explicitly.
   const at::Tensor tokens = at::zeros({1, 8}, at::kLong);
   const auto embed = [&] { return stages[0].parts.chunks[0][0].forward({tokens})[0]; };
   EXPECT_GT((embed() == 0).sum().item<int64_t>(), 0) << "they begin in training mode";
@@ -310,7 +310,8 @@ struct Scale : nn::Module {
   at::Tensor scale;
 };
 
-// `body` has a parameter of its own and contains `inner`; `last` shares the tensor of `first`.
+// A model in which `body` has its own parameter and contains `inner`, and `last` shares the tensor
+// of `first`.
 struct Nested : Model {
   Nested() {
     body = register_module("body", std::make_shared<Scale>(Ones(2)));

@@ -1,5 +1,5 @@
-// Whole pipelines with a process for each rank. Ranks are forked, so nothing here may start a
-// thread outside of them.
+// Tests whole pipelines with one process for each rank. Ranks are forked, so this test must not
+// start threads outside of ranks.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ struct Start : torch::nn::Module {
   torch::nn::Embedding words;
 };
 
-// The last output is not contiguous, requires a gradient, and no layer reads it.
+// A layer whose last output is not contiguous, requires a gradient, and is not read by any layer.
 struct Block : torch::nn::Module {
   Block() : linear(register_module("linear", Linear(kWidth, kWidth))) {}
   std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
@@ -111,7 +111,7 @@ struct Place {
   int64_t step = 0, replica = 0, micro_batch = 0;
 };
 
-// The data of one micro-batch. `ragged`: each has another shape.
+// Returns the data of one micro-batch. `ragged`: whether each micro-batch has a different shape.
 MicroBatch Data(const Place& place, bool ragged) {
   at::Generator generator = at::detail::createCPUGenerator(
       static_cast<uint64_t>(1000 * place.step + 100 * place.replica + place.micro_batch));
@@ -147,7 +147,7 @@ struct Setting {
   int virtual_stages = 1;
   int zero = 0;
   int interval = 0;
-  bool sgd = false;  // SGD with momentum, unclipped; else AdamW with clipping
+  bool sgd = false;  // SGD with momentum and without clipping; otherwise AdamW with clipping
   const char* rank_order = "pipe_data";
 };
 
@@ -187,7 +187,7 @@ struct StepResult {
   double loss = 0, grad_norm = 0;
 };
 
-// Trains the whole model M in one process, from the initial values `first`.
+// Trains the whole model M in one process, starting from the values `first`.
 template <class M>
 class Reference {
  public:
@@ -225,7 +225,7 @@ class Reference {
   std::optional<Engine<M>> engine_;
 };
 
-// Returns the parameters of all stages, by their names in M. Collective.
+// Returns the parameters of all stages, by their names in M. Must be called on all ranks.
 template <class M>
 std::map<std::string, at::Tensor> AllParameters(PipelineEngine& engine, const ProcessGroup& group) {
   std::map<std::string, at::Tensor> all;
@@ -246,7 +246,7 @@ std::map<std::string, at::Tensor> AllParameters(PipelineEngine& engine, const Pr
   return all;
 }
 
-// Trains a few steps and compares each with one process that trains M.
+// Trains a few steps and compares each step with one process that trains M.
 template <class M>
 void ExpectParityOf(const std::vector<PipelineLayer>& layers, const ProcessGroup& group,
                     const Setting& setting, bool ragged) {
@@ -386,7 +386,8 @@ TEST(PipelineEngineRecomputeTest, UpdatesRunningStatisticsOnce) {
 
 // ---- Tied weights ----
 
-// The head shares the embedding's weight, and three layers share another one.
+// Returns layers in which the head shares the embedding's weight, and three layers share another
+// weight.
 std::vector<PipelineLayer> TiedLayers() {
   return {TiedLayerSpec<torch::nn::Embedding>("words", kWords, kWidth),
           TiedLayerSpec<Linear>("inner", kWidth, kWidth),
@@ -445,7 +446,7 @@ TEST(PipelineEngineCheckpointTest, LoadsWithOtherPipelineAndZeroStages) {
          .schedule = "interleaved",
          .virtual_stages = 2,
          .rank_order = "data_pipe"}};
-    // All of them train on the same samples: 4 micro-batches in each step.
+    // All settings train on the same samples: 4 micro-batches in each step.
     const auto train = [&](PipelineEngine& engine, int64_t step) {
       return engine.TrainBatch([&, micro_batch = int64_t{0}]() mutable {
         const int64_t number = engine.replica() * engine.core().accumulation_steps() + micro_batch;
@@ -478,7 +479,8 @@ TEST(PipelineEngineCheckpointTest, LoadsWithOtherPipelineAndZeroStages) {
 
 // ---- Memory ----
 
-// The backward pass of `layer` reads neither its input nor its output.
+// The backward pass of `layer` reads neither its input nor its output, so the output can be freed
+// once it is sent.
 TEST(PipelineEngineMemoryTest, FreesSentOutputsThatBackwardDoesNotRead) {
   InRanks(2, [](ProcessGroup& group) {
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
@@ -505,9 +507,9 @@ TEST(PipelineEngineMemoryTest, FreesSentOutputsThatBackwardDoesNotRead) {
   });
 }
 
-// A stage holds the tensors that its backward passes read for as many micro-batches as the schedule
-// has live. tanh layers keep their outputs until the backward pass; an output that a linear layer
-// reads is kept until the gradient of its weight is computed.
+// A stage must hold the tensors that its backward passes read only for the micro-batches that the
+// schedule keeps in progress. A tanh layer keeps its output until the backward pass; an output that
+// a linear layer reads is kept until the gradient of the layer's weight is computed.
 TEST(PipelineEngineMemoryTest, HoldsAsManyMicroBatchesAsScheduled) {
   InRanks(4, [](ProcessGroup& group) {
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
@@ -526,7 +528,8 @@ TEST(PipelineEngineMemoryTest, HoldsAsManyMicroBatchesAsScheduled) {
       layers.push_back(LayerFunction(tanh));
       layers.push_back(LayerSpec<Linear>(kWidth, i < 6 ? kWidth : kClasses));
     }
-    layers.push_back(LayerFunction(tanh));  // makes 8 chunks of two layers, each with a tanh
+    // Makes 8 chunks of two layers, each of which contains a tanh.
+    layers.push_back(LayerFunction(tanh));
     for (const Setting& setting : SettingsFor(4)) {
       PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = layers}, group);
       outputs.clear();
@@ -547,8 +550,9 @@ TEST(PipelineEngineMemoryTest, HoldsAsManyMicroBatchesAsScheduled) {
 
 // ---- Messages ----
 
-// Runs every schedule on a network where a send ends only when it is matched and all messages
-// between two ranks keep one order. The shapes change all the time, so every message has a rest.
+// Runs every schedule on a network on which a send ends only when it is matched, and all messages
+// between two ranks keep one order. The shapes change with every message, so every message has a
+// rest.
 void ExpectRunsStrictly(int stages, int replicas) {
   InRanks(stages * replicas, [&](ProcessGroup& group) {
     const auto world = StrictBackend::Install(group);
@@ -573,7 +577,8 @@ TEST(PipelineEngineNetworkTest, RunsEveryScheduleWithMessagesInOneOrder) {
   ExpectRunsStrictly(2, 2);
 }
 
-// After the first micro-batch of the first batch, activations of the same layout are one message.
+// After the first micro-batch of the first batch, activations with an unchanged layout need only
+// one message.
 TEST(PipelineEngineNetworkTest, SendsShapesOnlyIfTheyChange) {
   InRanks(2, [](ProcessGroup& group) {
     const auto network = StrictBackend::Install(group);
@@ -618,7 +623,7 @@ std::vector<double> LossesWithDropout(const Setting& setting, uint64_t seed) {
     std::ofstream file(folder / ("rank" + std::to_string(group.rank())));
     file.precision(17);
     for (int64_t step = 0; step < 3; ++step) {
-      at::rand({setting.stages});  // other draws of numbers have no effect
+      at::rand({setting.stages});  // other random draws have no effect
       file << engine.TrainBatch(Source(step, 0, /*ragged=*/false)) << "\n";
     }
   });
@@ -685,7 +690,8 @@ TEST_P(PipelineEngineTest, EvaluatesAndInfersLikeOneProcess) {
   });
 }
 
-// Shared by two stages. Its buffer differs between replicas, which see different samples.
+// A layer shared by two stages. Its buffer differs between replicas, because replicas get different
+// samples.
 struct Counting : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     if (is_training()) seen.add_(x.detach().mean());
@@ -729,7 +735,7 @@ TEST(PipelineEngineSourceTest, CallsSourceOnFirstAndLastStageInOrder) {
     engine.TrainBatch([&] {
       ++calls;
       MicroBatch batch = source();
-      // The first stage needs inputs only, the last one targets only.
+      // The first stage needs only inputs, and the last stage needs only targets.
       if (!engine.is_first_stage()) batch.inputs.clear();
       if (!engine.is_last_stage()) batch.targets.clear();
       return batch;
@@ -752,8 +758,8 @@ TEST(PipelineEngineProfileTest, CutsAllRanksByTheSameTimes) {
 
 // ---- Mistakes and losses ----
 
-// Returns the error that each rank threw, or "". `all`: every rank throws, and waits for the
-// others, so that none of them takes an exit for a lost rank.
+// Returns the error that each rank threw, or "". With `all`, every rank must throw and waits until
+// all have thrown, so that no rank mistakes another's exit for a lost rank.
 std::vector<std::string> ErrorsOf(int ranks, bool all,
                                   const std::function<void(ProcessGroup& group)>& body) {
   const TempDir folder;
@@ -766,7 +772,8 @@ std::vector<std::string> ErrorsOf(int ranks, bool all,
   };
   try {
     Spawn(ranks, [&](int rank) {
-      // If one rank is killed, the others still report what they see of it.
+      // SIGTERM is ignored so that, if one rank is killed, the other ranks can still report their
+      // errors.
       std::signal(SIGTERM, SIG_IGN);
       ProcessGroup group = InitProcessGroup();
       group.Barrier();
@@ -792,7 +799,7 @@ std::vector<std::string> ErrorsOf(int ranks, bool all,
 
 MATCHER(IsPeerLoss, "") { return ClassifyCommFailure(arg) == CommFailure::kPeerLost; }
 
-// Returns three stages of one layer each; stage 1 has `layer`.
+// Returns a module of three stages with one layer each; stage 1 has `layer`.
 PipelineModule ThreeStages(PipelineLayer layer) {
   return {.layers = {LayerSpec<Linear>(kWidth, kWidth), std::move(layer),
                      LayerSpec<Linear>(kWidth, kClasses)},
@@ -910,7 +917,7 @@ TEST(PipelineEngineMistakeTest, RejectsDifferentNumbersOfMicroBatches) {
                                HasSubstr("stage 1 (rank 1: layers 4 to 7) has a batch of 3")));
 
   errors = ErrorsOf(2, /*all=*/true,
-                    [](ProcessGroup& group) {  // replicas, which do not exchange anything before
+                    [](ProcessGroup& group) {  // two replicas, which have exchanged nothing before
                       PipelineEngine engine =
                           InitializePipeline(ConfigOf({.stages = 1}), {.layers = Layers()}, group);
                       engine.EvalBatch(Source(0, 0, /*ragged=*/false), group.rank() == 0 ? 2 : 3);

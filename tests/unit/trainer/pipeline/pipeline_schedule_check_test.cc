@@ -17,7 +17,7 @@ static std::string Described(const PipelineSchedule& schedule) {
          std::to_string(schedule.virtual_stages) + " chunks";
 }
 
-// Used by GoogleTest in messages of parametrized tests.
+// Prints a schedule; called by GoogleTest in messages of parametrized tests.
 static void PrintTo(const PipelineSchedule& schedule, std::ostream* out) {
   *out << Described(schedule);
 }
@@ -69,12 +69,12 @@ TEST(LiveMicroBatchesBoundTest, MatchesThePapers) {
                   std::min(stages - s, m));
         EXPECT_EQ(LiveMicroBatchesBound(Type::kZeroBubbleH1, stages, m, 1, s),
                   std::min(stages - s, m));
-        // At most the number of buffers in DeepSpeed.
+        // DeepSpeed's number of buffers is an upper bound.
         EXPECT_LE(LiveMicroBatchesBound(Type::kOneForwardOneBackward, stages, m, 1, s),
                   std::max(2, std::min(stages - s, m)));
       }
-      // Korthikanti et al. 2022 on interleaving: the activations of one micro-batch in all layers,
-      // times 1 + (K - 1) / (K v). A chunk holds one of K v parts.
+      // By Korthikanti et al. 2022, interleaving needs the activations of one micro-batch in all
+      // layers, times 1 + (K - 1) / (K v). A chunk holds one of K v parts.
       for (int v = 2; v <= 4; ++v) {
         if (m % stages != 0 || m == stages) continue;
         EXPECT_EQ(LiveMicroBatchesBound(Type::kInterleaved, stages, m, v, 0),
@@ -84,9 +84,9 @@ TEST(LiveMicroBatchesBoundTest, MatchesThePapers) {
   }
 }
 
-// Runs the lists in a random order, moving data between the stages. A send or receive blocks until
-// the other stage is at the matching action, and a sum over stages until all have reached it. Fails
-// if an action uses data that is not there.
+// Runs the lists of actions in a random order and moves data between the stages. A send or receive
+// blocks until the other stage is at the matching action, and a sum over stages blocks until all
+// stages have reached it. Fails if an action uses data that does not exist.
 class Replay {
  public:
   Replay(const PipelineSchedule& schedule, std::mt19937& random)
@@ -119,8 +119,8 @@ class Replay {
   }
 
  private:
-  // Stage, kind, part, micro-batch. Kind: 'i'nput or 'o'utput of a part, or the gradient of its
-  // output ('g'), its input ('d') or its weights ('w').
+  // Stage, kind, part, micro-batch. The kind is the input ('i') or output ('o') of a part, or the
+  // gradient of its output ('g'), of its input ('d') or of its weights ('w').
   using Thing = std::tuple<int, char, int, int>;
 
   const Action* Next(int stage) const {
@@ -176,7 +176,8 @@ class Replay {
       case ActionKind::kSendGradient:
         return has('d', part) && Deliver(action, part - 1, 'g');
       default:
-        // The last three actions require that the stage has done all of its work.
+        // The last three actions require that the stage has computed the gradients of all its
+        // weights.
         for (int p = stage; p < parts_; p += schedule_.stages) {
           for (int i = 0; i < schedule_.micro_batches; ++i) {
             if (!have_.contains({stage, 'w', p, i})) return false;
@@ -293,7 +294,8 @@ TEST_P(MutatedScheduleTest, FindsWrongNumbers) {
 
 TEST(CheckScheduleTest, NamesStageActionAndProblem) {
   const PipelineSchedule good = MakePipelineSchedule(Type::kOneForwardOneBackward, 2, 2, 1);
-  // 0: F0 SA0>1 F1 SA1>1 RG0<1 B0 RG1<1 B1 ..., 1: RA0<0 RA1<0 F0 B0 SG0>0 F1 B1 SG1>0 ...
+  // Stage 0: F0 SA0>1 F1 SA1>1 RG0<1 B0 RG1<1 B1 ..., stage 1: RA0<0 RA1<0 F0 B0 SG0>0 F1 B1 SG1>0
+  // ...
   ASSERT_EQ(ActionName(good.actions[0][4]), "RG0<1");
   ASSERT_EQ(ActionName(good.actions[1][1]), "RA1<0");
   const auto mutated = [&](const std::function<void(PipelineSchedule&)>& mutate) {
@@ -317,7 +319,7 @@ TEST(CheckScheduleTest, NamesStageActionAndProblem) {
 }
 
 TEST(CheckScheduleTest, FindsCrossingSends) {
-  // 1F1B as it is often written, which is correct only if sends are buffered.
+  // This is 1F1B as it is often written, which is correct only if sends are buffered.
   PipelineSchedule crossing = MakePipelineSchedule(Type::kOneForwardOneBackward, 2, 2, 1);
   std::vector<Action>& second = crossing.actions[1];
   const Action receive = second[1];
@@ -332,7 +334,7 @@ TEST(CheckScheduleTest, FindsCrossingSends) {
 
 TEST(CheckScheduleTest, FindsCircularWait) {
   // Each stage receives just before it computes. If sends block, every stage waits for the next
-  // one.
+  // stage.
   PipelineSchedule ring = MakeForwardSchedule(3, 3, 2);
   ASSERT_EQ(CheckSchedule(ring), "");
   for (std::vector<Action>& actions : ring.actions) {

@@ -21,7 +21,7 @@ bool Computes(const Action& action) {
          action.kind == ActionKind::kBackwardInput || action.kind == ActionKind::kBackwardWeight;
 }
 
-// The computing actions of each stage.
+// Returns the names of each stage's computing actions.
 std::vector<std::string> Computing(const PipelineSchedule& schedule) {
   std::vector<std::string> names;
   for (std::vector<Action> actions : schedule.actions) {
@@ -36,7 +36,8 @@ int Count(const std::vector<Action>& actions, ActionKind kind) {
                                         [&](const Action& action) { return action.kind == kind; }));
 }
 
-// The orders of PyTorch's schedules (torch.distributed.pipelining 2.11), in our notation.
+// The expected orders are those of PyTorch's schedules (torch.distributed.pipelining 2.11), in
+// dslaunch's notation.
 TEST(PipelineScheduleTest, ComputesInPyTorchsOrder) {
   EXPECT_THAT(Computing(MakePipelineSchedule(Type::kGpipe, 2, 3, 1)),
               ElementsAre("F0 F1 F2 B0 B1 B2", "F0 F1 F2 B0 B1 B2"));
@@ -55,11 +56,11 @@ TEST(PipelineScheduleTest, ComputesInPyTorchsOrder) {
 }
 
 TEST(PipelineScheduleTest, EnlargesRoundsForUnevenMicroBatches) {
-  // Also PyTorch's order: one round of six for four stages.
+  // PyTorch has the same order: one round of six for four stages.
   EXPECT_EQ(Computing(MakePipelineSchedule(Type::kInterleaved, 4, 6, 2))[3],
             "F0 F1 F2 F3 F4 F5 F0/1 B0/1 F1/1 B1/1 F2/1 B2/1 F3/1 B3/1 F4/1 B4/1 F5/1 B5/1 "
             "B0 B1 B2 B3 B4 B5");
-  // A round of two and one of three, which PyTorch refuses.
+  // A round of two and a round of three, which PyTorch refuses.
   EXPECT_EQ(Computing(MakeForwardSchedule(2, 5, 2))[0], "F0 F1 F0/1 F1/1 F2 F3 F4 F2/1 F3/1 F4/1");
 }
 
@@ -95,7 +96,7 @@ TEST(PipelineScheduleTest, OneStageSendsNothing) {
   EXPECT_EQ(Names(MakeForwardSchedule(1, 2, 2).actions[0]), "F0 F0/1 F1 F1/1");
 }
 
-// The cases of DeepSpeed's tests of its schedules.
+// The cases are taken from DeepSpeed's tests of its schedules.
 TEST(PipelineScheduleTest, FirstAndLastStageExchangeOneWayOnly) {
   for (int micro_batches : {1, 3, 4, 8, 10}) {
     const PipelineSchedule schedule =

@@ -32,7 +32,7 @@ SimulatedRun Simulated(Type type, int stages, int micro_batches, int chunks,
 
 constexpr double kExact = 1e-9;
 
-// Whole and fractional times; the forward or the backward pass is the longer one.
+// Whole and fractional times. In some the forward pass is longer, in others the backward pass.
 constexpr ChunkTimes kTimes[] = {{1, 1, 1}, {1, 0.5, 0.5}, {3, 1, 0.5}, {0.7, 1.1, 0.4}};
 
 TEST(IdleRemarkTest, ReportsHowMuchMoreMicroBatchesHelp) {
@@ -42,7 +42,8 @@ TEST(IdleRemarkTest, ReportsHowMuchMoreMicroBatchesHelp) {
   EXPECT_EQ(IdleRemark(config, 1),
             "the stages are idle for 50% of a step, with 1 micro-batch for 2 stages; "
             "gradient_accumulation_steps 8 makes it 11%");
-  EXPECT_EQ(IdleRemark(config, 4), "");  // (2 - 1) / (4 + 2 - 1)
+  // The idle fraction is (2 - 1) / (4 + 2 - 1), which needs no remark.
+  EXPECT_EQ(IdleRemark(config, 4), "");
   config.stages = 4;
   EXPECT_THAT(IdleRemark(config, 4), HasSubstr("idle for 43% of a step, with 4 micro-batches"));
   config.schedule = Type::kInterleaved;
@@ -69,7 +70,7 @@ TEST(SimulateTest, IdleFractionOfInterleavedMatchesPaper) {
   for (const ChunkTimes& times : kTimes) {
     for (int v = 2; v <= 4; ++v) {
       for (int k = 1; k <= 8; ++k) {
-        // The paper covers multiples of K only.
+        // The paper covers only multiples of K; the formula also holds for other numbers.
         for (int m = k; m <= 32; ++m) {
           ASSERT_NEAR(Simulated(Type::kInterleaved, k, m, v, times).idle_fraction,
                       (k - 1.0) / (v * m + k - 1.0), kExact)
@@ -82,7 +83,7 @@ TEST(SimulateTest, IdleFractionOfInterleavedMatchesPaper) {
 
 TEST(SimulateTest, IdleTimeOfZeroBubbleH1MatchesPaper) {
   // B is the half that computes gradients of inputs. The paper's formula assumes that gradients of
-  // weights take no longer.
+  // weights do not take longer.
   constexpr ChunkTimes kPaper[] = {
       {1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1.5, 2.5, 0.75}, {3, 1.2, 0.1}};
   for (const ChunkTimes& times : kPaper) {
@@ -117,8 +118,8 @@ TEST(SimulateTest, ZeroBubbleIsNeverSlowerThan1F1B) {
   }
 }
 
-// The cases of DeepSpeed's tests of its schedules. In a tick a stage runs one forward or backward
-// pass.
+// The cases are taken from DeepSpeed's tests of its schedules. In one tick, a stage runs one
+// forward or backward pass.
 TEST(SimulateTest, TakesAsManyTicksAsDeepSpeed) {
   for (int k : {1, 2, 3, 5}) {
     for (int m : {1, 3, 4, 8, 10}) {
@@ -138,8 +139,8 @@ TEST(SimulateTest, TakesAsManyTicksAsDeepSpeed) {
   }
 }
 
-// The property and the sizes of PyTorch's test of its schedules' orders: a micro-batch is never in
-// two places at the same time, and passes all parts in order, forward and back.
+// The property and the sizes are those of PyTorch's test of its schedules' orders: a micro-batch is
+// never in two places at the same time, and passes all parts in order, forward and back.
 TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
   constexpr int kSizes[][3] = {{2, 2, 2},  {2, 4, 4},   {2, 8, 2},   {2, 8, 4},   {2, 8, 8},
                                {4, 4, 4},  {4, 8, 4},   {4, 8, 8},   {4, 16, 4},  {4, 32, 4},
@@ -150,7 +151,7 @@ TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
         MakePipelineSchedule(Type::kInterleaved, stages, micro_batches, chunks);
     ASSERT_EQ(CheckSchedule(schedule), "");
     const SimulatedRun run = Simulate(schedule, Equal(schedule, {1, 0.5, 0.5}));
-    std::map<int, std::map<double, int>> places;  // keys: micro-batch, then time
+    std::map<int, std::map<double, int>> places;  // by micro-batch, then by time
     const int parts = stages * chunks;
     for (int s = 0; s < stages; ++s) {
       for (const TimedAction& timed : run.stages[static_cast<size_t>(s)]) {
@@ -172,8 +173,8 @@ TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
 }
 
 TEST(SimulateTest, OverlapsTransfersWithComputing) {
-  // Only the transfers of the first micro-batch to the last stage and of the last one back take
-  // time. All others are in flight while both ends compute.
+  // Only two transfers add to the total time: the first micro-batch's to the last stage, and the
+  // last micro-batch's back. All other transfers overlap with computing on both ends.
   for (int k = 2; k <= 8; ++k) {
     for (int m : {1, 4, 16}) {
       for (double transfer : {0.1, 0.5}) {
@@ -189,7 +190,7 @@ TEST(SimulateTest, StartsTransferWhenBothSidesHaveBegun) {
   PipelineSchedule late = MakeForwardSchedule(2, 2, 1);
   const ScheduleTimes times = Equal(late, {1, 1, 1}, 0.25);
   EXPECT_EQ(Simulate(late, times).total, 3.25);
-  // 1: RA0<0 RA1<0 F0 F1
+  // After the swap, stage 1 runs RA0<0 F0 RA1<0 F1.
   std::swap(late.actions[1][1], late.actions[1][2]);
   ASSERT_EQ(ActionName(late.actions[1][2]), "RA1<0");
   ASSERT_EQ(CheckSchedule(late), "");
@@ -280,7 +281,7 @@ TEST(DrawTextTest, DrawingFitsTerminalWidth) {
 }
 
 // Returns whether tags nest and close as XML requires, attributes are quoted, and text has neither
-// < nor a bare &. Adds the elements to `names`.
+// < nor a bare &. Adds the names of the elements to `names`.
 bool WellFormed(const std::string& xml, std::vector<std::string>& names) {
   std::vector<std::string> open;
   size_t at = 0;

@@ -52,7 +52,7 @@ Tensors RunChunk(const std::vector<StageLayer>& chunk, Tensors x) {
   return x;
 }
 
-// Runs a micro-batch through all stages.
+// Runs a micro-batch through all chunks of all stages and returns the output.
 at::Tensor RunAll(const std::vector<StageParts>& stages, const at::Tensor& input) {
   Tensors x = {input};
   for (size_t chunk = 0; chunk < stages[0].chunks.size(); ++chunk) {
@@ -61,7 +61,7 @@ at::Tensor RunAll(const std::vector<StageParts>& stages, const at::Tensor& input
   return x[0];
 }
 
-// Expects an exception of exactly this type.
+// Expects `action` to throw an exception of exactly the type `Exception`.
 template <class Exception>
 void ExpectThrows(const std::function<void()>& action, const testing::Matcher<std::string>& text) {
   try {
@@ -169,7 +169,8 @@ TEST(PipelineStageTest, PartitionMatchesTypesOfLayers) {
   }
 }
 
-// Records the instances that are built, and how many live at the same time.
+// A module that records its instances when they are built, and the largest number that existed at
+// the same time.
 struct Watched : nn::Module {
   explicit Watched(int64_t width) {
     weight = register_parameter("weight", at::rand({width}));
@@ -239,7 +240,7 @@ TEST(PipelineStageTest, BuildsTiedLayersAsOneModulePerStage) {
   EXPECT_THAT(names, ElementsAre("0.bias", "0.weight", "2.weight", "3.bias", "3.weight", "5.bias",
                                  "5.weight"));
 
-  // Layers 0 1 2 | 3 4 | 5 6.
+  // The stages have layers 0 1 2, 3 4, and 5 6.
   const auto all = BuildAll(TiedLayers(), Stages(3));
   ASSERT_THAT(IndicesOf(all[1]), ElementsAre(ElementsAre(3, 4)));
   for (const StageParts& stage : all) {

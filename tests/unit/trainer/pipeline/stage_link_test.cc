@@ -1,4 +1,5 @@
-// Ranks are forked, so nothing here may start a thread outside of them.
+// Tests messages between two pipeline stages. Ranks are forked, so this test must not start threads
+// outside of ranks.
 #include "trainer/pipeline/stage_link.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +23,8 @@ using testing::HasSubstr;
 
 std::string NameOf(int rank) { return "stage " + std::to_string(rank); }
 
-// Throws, because GoogleTest's expectations would be lost in a forked rank.
+// Throws if `good` is false. Ranks must throw, because GoogleTest's expectations are lost in a
+// forked process.
 void Expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error("not so: " + what);
 }
@@ -39,7 +41,7 @@ void ExpectSame(const Tensors& got, const Tensors& wanted, const std::string& wh
   }
 }
 
-// Runs `body` on two ranks. `strict`: all of their messages keep one order.
+// Runs `body` on two ranks. `strict`: whether all messages between them keep one order.
 void InTwoRanks(const std::function<void(ProcessGroup& group, StageLink& link)>& body,
                 bool strict = false) {
   Spawn(2, [&](int) {
@@ -53,7 +55,7 @@ void InTwoRanks(const std::function<void(ProcessGroup& group, StageLink& link)>&
   });
 }
 
-// Makes a random message, the same on both ranks.
+// Makes a random message, which is the same on both ranks.
 Tensors RandomMessage(std::mt19937_64& random) {
   constexpr at::ScalarType kDtypes[] = {at::kFloat,    at::kDouble, at::kHalf,
                                         at::kBFloat16, at::kLong,   at::kInt,
@@ -101,7 +103,7 @@ TEST_P(StageLinkTest, DeliversRandomMessagesUnchanged) {
         Tensors message;
         constexpr int64_t kMessages = 60;
         for (int64_t i = 0; i < kMessages; ++i) {
-          // Every second message has the layout of the one before.
+          // Every second message has the layout of the previous message.
           if (i % 2 == 0) {
             message = RandomMessage(random);
           } else {
@@ -121,8 +123,8 @@ TEST_P(StageLinkTest, DeliversRandomMessagesUnchanged) {
       GetParam()));
 }
 
-// A receive that begins while an earlier message is in flight expects the layout of the last
-// finished one.
+// A receive that begins while an earlier message is in transfer expects the layout of the last
+// finished message.
 TEST_P(StageLinkTest, AcceptsNewShapesWhileMessagesAreInFlight) {
   EXPECT_NO_THROW(InTwoRanks(
       [](ProcessGroup& group, StageLink& link) {
@@ -267,7 +269,7 @@ TEST(StageLinkOnGlooTest, NamesStagesThatDisagreeOnTheBatch) {
 TEST(StageLinkOnGlooTest, NamesLostRank) {
   EXPECT_NO_THROW(Spawn(2, [](int) {
     ProcessGroup group = InitProcessGroup();
-    group.Barrier();  // rank 1 cannot start without the store, which rank 0 has
+    group.Barrier();  // rank 1 cannot start without the store, which rank 0 hosts
     if (group.rank() == 0) _exit(0);
     StageLink link(group, NameOf);
     try {

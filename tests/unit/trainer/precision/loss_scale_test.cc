@@ -79,7 +79,7 @@ TEST(LossScaleTest, FollowsRulesOfEngine) {
   }
   EXPECT_THAT(scales, ElementsAre(16, 16, 8, 4, 4, 4, 8));
 
-  // With two optimizers, an overflow in either counts for the step.
+  // With two optimizers, an overflow in either of them counts for the step.
   torch::OrderedDict<std::string, at::Tensor> others;
   others.insert("d", at::ones({1}).requires_grad_());
   others["d"].mutable_grad() = at::full({1}, std::nanf(""));

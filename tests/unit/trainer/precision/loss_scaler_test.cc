@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Returns the scale after each try; true is an overflow.
+// Returns the scale after each step. `overflows`: whether each step overflows.
 std::vector<double> Scales(const LossScalerConfig& config, const std::vector<bool>& overflows) {
   LossScalerState state = InitialLossScalerState(config);
   std::vector<double> scales;
@@ -38,7 +38,7 @@ TEST(LossScalerTest, HasDefaultsOfDeepSpeed) {
 }
 
 TEST(LossScalerTest, GrowsOnlyAfterWindow) {
-  // The first growth takes one more good update than the window.
+  // The first growth needs one more good update than the window.
   EXPECT_THAT(Scales(Small(), {false, false, false, false, false}),
               ElementsAre(16, 16, 32, 32, 64));
 }

@@ -1,4 +1,4 @@
-// The engine in 16 bit, compared with manual loops and with overflows.
+// Tests the engine in 16 bit, compared with manual loops, and with overflows.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -148,8 +148,8 @@ TEST(PrecisionTest, TrainsLikeManualLoop) {
           std::string(DtypeName(dtype)) + ", accumulation " + std::to_string(accumulation);
       const Trace wanted = TrainByHand(dtype, accumulation);
       const Trace got = TrainByEngine(dtype, accumulation);
-      // Equal except for the order of roundings, after which a 16-bit weight may differ by one
-      // unit.
+      // The results are equal except for the order of roundings, after which a 16-bit weight may
+      // differ by one unit.
       const double tolerance = dtype == Dtype::kFloat32 ? 1e-6 : 1e-4;
       for (int step = 0; step < kSteps; ++step) {
         ASSERT_NEAR(got.losses[step] / wanted.losses[step], 1, tolerance) << cell << ", " << step;
@@ -163,7 +163,7 @@ TEST(PrecisionTest, TrainsLikeManualLoop) {
   }
 }
 
-// The gradient of its weight is the input.
+// A model in which the gradient of the weight equals the input.
 struct Scale : torch::nn::Module {
   Scale() { weight = register_parameter("weight", at::ones({2})); }
   at::Tensor forward(const at::Tensor& x) { return weight * x; }
@@ -224,7 +224,7 @@ TEST(PrecisionTest, SkippedStepChangesNothing) {
   std::vector<at::Tensor> before;
   for (const TensorPart& item : state) before.push_back(item.tensor.detach().clone());
 
-  for (const double input : {kInf, std::nan(""), 60000.}) {  // 60000 overflows when scaled
+  for (const double input : {kInf, std::nan(""), 60000.}) {  // 60000 overflows when it is scaled
     const double lr = engine.lr();
     EXPECT_TRUE(TrainOn(engine, input)) << "a step, though without an update";
     EXPECT_TRUE(engine.core().skipped()) << input;
@@ -289,7 +289,7 @@ TEST(PrecisionTest, ScaleKeepsSmallGradients) {
   const auto trained = [&](bool scaled) {
     if (!scaled) config.precision.loss_scaler.reset();
     auto engine = Initialize(config, std::make_shared<Scale>(), World());
-    // The input is a normal fp16 number; its gradient underflows.
+    // The input is a normal fp16 number, but its gradient underflows.
     engine.Backward(engine.Forward(at::full({2}, 1.0)).to(at::kFloat).sum() * (tiny / 64));
     engine.Step();
     return engine.core().grad_norm();
@@ -327,7 +327,7 @@ TEST(PrecisionTest, OverflowInFp32EndsRun) {
   auto other = Initialize(config, std::make_shared<Scale>(), World());
   TrainOn(other, 1);
   const at::Tensor output = other.Forward(at::ones({2}));
-  other.Backward((output - output.detach()).sqrt().sum());  // infinite slope at 0
+  other.Backward((output - output.detach()).sqrt().sum());  // the slope is infinite at 0
   EXPECT_EQ(Failure([&] { other.Step(); }),
             "step 1: the gradient of weight is not finite; try a lower learning rate");
 }
@@ -336,7 +336,7 @@ TEST(PrecisionTest, AcceptsLargeFiniteGradients) {
   EngineConfig config = Config(OptimizerConfig::Type::kSgd, 1);
   config.gradient_clipping = 1;
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
-  TrainOn(engine, 1e30);  // its square exceeds fp32's range
+  TrainOn(engine, 1e30);  // the square of 1e30 exceeds the range of fp32
   EXPECT_NEAR(engine.core().grad_norm() / 1e30, std::sqrt(2), 1e-6);
   EXPECT_NEAR(engine.model().weight[0].item<double>(), 1 - std::sqrt(0.5), 1e-6);
 }
@@ -355,7 +355,7 @@ struct Normed : torch::nn::Module {
   at::ScalarType seen = at::kDouble;
 };
 
-// Apex's presets as configurations.
+// The levels are Apex's presets as configurations.
 TEST(PrecisionTest, TrainsAtAllApexLevels) {
   struct Level {
     const char* name;
@@ -382,7 +382,7 @@ TEST(PrecisionTest, TrainsAtAllApexLevels) {
     config.precision.skip_overflow = level.scaler;
     if (level.saved == k16) {
       config.precision.grad_accumulation = Dtype::kFloat16;
-      config.optimizer->eps = 1e-4;  // 1e-8 is zero in fp16
+      config.optimizer->eps = 1e-4;  // 1e-8 would be zero in fp16
     }
     at::manual_seed(3);
     auto engine = Initialize(config, std::make_shared<Normed>(), World());
@@ -525,8 +525,8 @@ TEST(PrecisionTest, ResumedScalerContinuesLikeOriginal) {
   EXPECT_EQ(resumed.loss_scale(), original.loss_scale());
   EXPECT_EQ(resumed.skipped_steps(), original.skipped_steps());
 
-  // Progress of a run without a scaler keeps the configured scale, and a static scale keeps its
-  // own.
+  // After progress of a run without a scaler is loaded, the configured scale stays in effect. A
+  // static scale stays in effect in any case.
   auto fresh = Initialize(ScaledSgd(), std::make_shared<Scale>(), World());
   fresh.core().Resume({.steps = 4, .updates = 4});
   EXPECT_EQ(fresh.loss_scale(), 16);

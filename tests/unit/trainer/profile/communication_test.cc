@@ -51,7 +51,7 @@ TEST(CommunicationTest, SummarizesNoExchanges) {
   EXPECT_EQ(summary.hidden_s, 0);
 }
 
-// Examples from nccl-tests' doc/PERFORMANCE.md.
+// The examples are from doc/PERFORMANCE.md of nccl-tests.
 TEST(CommunicationTest, BandwidthsMatchNcclTests) {
   EXPECT_DOUBLE_EQ(BandwidthOf("all_reduce", 4e9, 2, 4).algorithm, 2);
   EXPECT_DOUBLE_EQ(BandwidthOf("all_reduce", 4e9, 2, 4).bus, 3);

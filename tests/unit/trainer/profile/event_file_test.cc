@@ -5,7 +5,7 @@
 namespace dslaunch::event_file_test {
 namespace {
 
-// RFC 3720, appendix B.4.
+// The expected values are from RFC 3720, appendix B.4.
 TEST(EventFileTest, Crc32cMatchesRfc3720) {
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
@@ -22,7 +22,7 @@ TEST(EventFileTest, RecordHasLengthDataAndChecksums) {
   EXPECT_EQ(record.substr(12, 3), "abc");
 }
 
-// Expected bytes written by hand, following protobuf's wire format.
+// The expected bytes were written manually by protobuf's wire format.
 TEST(EventFileTest, EncodesScalarAndVersion) {
   EXPECT_EQ(ScalarEvent(1.0, 300, "t", 2.0f),
             std::string("\x09\0\0\0\0\0\0\xf0\x3f"  // wall_time

@@ -22,7 +22,7 @@ TEST(FlopFormulaTest, CountsConvolutions) {
   EXPECT_EQ(
       OperatorFlops("aten::convolution", {.inputs = {image, weight, {6}}, .output = {2, 6, 4, 4}}),
       2.0 * (2 * 6 * 4 * 4) * (3 * 3 * 3));
-  // Transposed: a filter is [in, out, ...] and applies to each element of the input.
+  // If transposed, a filter has sizes [in, out, ...] and applies to each element of the input.
   EXPECT_EQ(OperatorFlops("aten::convolution",
                           {.inputs = {{2, 6, 4, 4}, weight}, .output = image, .transposed = true}),
             2.0 * (2 * 6 * 4 * 4) * (3 * 3 * 3));

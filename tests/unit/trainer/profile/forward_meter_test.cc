@@ -34,7 +34,8 @@ TEST(ForwardMeterTest, AssignsOperatorToModuleOfItsParameter) {
   const at::Tensor input = at::ones({32, 8});
   const ForwardMeter meter(*model);
   model->forward(input);
-  ASSERT_EQ(meter.operators().size(), 5u);  // a linear layer transposes its weight, then multiplies
+  // A linear layer transposes its weight and then multiplies.
+  ASSERT_EQ(meter.operators().size(), 5u);
   for (const size_t index : {0, 1}) EXPECT_EQ(meter.operators()[index].module, "0");
   EXPECT_EQ(meter.operators()[2].module, std::nullopt);
   for (const size_t index : {3, 4}) EXPECT_EQ(meter.operators()[index].module, "2");

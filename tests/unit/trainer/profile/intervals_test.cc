@@ -23,7 +23,7 @@ TEST(IntervalsTest, IntersectionIsInBothSets) {
   EXPECT_THAT(Intersection({{0, 5}}, {{5, 9}}), IsEmpty());
 }
 
-// Compares with sets of integers.
+// Compares the operations on intervals with the same operations on sets of integers.
 TEST(IntervalsTest, MatchesSetsOfIntegers) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);

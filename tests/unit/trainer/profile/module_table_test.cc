@@ -25,7 +25,8 @@ ModuleRow Row(const std::vector<ModuleRow>& rows, const std::string& name) {
   return *std::ranges::find(rows, name, &ModuleRow::name);
 }
 
-// Attention between its projections, then an addition between the projection and the mlp.
+// Operators of one block: attention between its two projections, and an addition between the second
+// projection and the mlp.
 const std::vector<ForwardOp> kOperators = {{.module = "h.0.attn.in", .flops = 300, .seconds = 3},
                                            {.module = {}, .flops = 50, .seconds = 1},
                                            {.module = "h.0.attn.out", .flops = 100, .seconds = 1},

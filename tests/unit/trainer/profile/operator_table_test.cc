@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kS = 1'000'000'000;
 
-// Two steps of a thread; the second one recurses, and starts an operation that ends elsewhere.
+// Returns the events of two steps of one thread. The second step recurses, and starts an operation
+// that ends on another thread.
 std::vector<RecordedEvent> Events() {
   return {{"ProfilerStep#2", 1, 0, 10 * kS},
           {"aten::linear", 1, 1 * kS, 7 * kS},
@@ -61,7 +62,7 @@ TEST(OperatorTableTest, AssignsMemoryToInnermostOperator) {
 
 TEST(OperatorTableTest, AssignsDeviceTimeToStartingOperator) {
   std::vector<RecordedEvent> events = Events();
-  events[1].correlation = 7;  // aten::linear, which contains aten::addmm
+  events[1].correlation = 7;  // aten::linear, which contains the aten::addmm of the next line
   events[2].correlation = 8;
   const std::vector<RecordedKernel> kernels = {{"gemm", 8, 3 * kS, 8 * kS},
                                                {"gemm", 8, 8 * kS, 9 * kS},

@@ -21,7 +21,8 @@ using testing::ElementsAre;
 using testing::Key;
 using testing::UnorderedElementsAre;
 
-// The likeliest next token is the last one plus 1; the logits of 10 tokens differ by 1 each.
+// Returns logits of 10 tokens, for which the most likely next token is the last token plus 1. The
+// logits differ by 1 each.
 at::Tensor Successor(const at::Tensor& tokens) {
   const at::Tensor distance = (at::arange(10).view({1, 1, 10}) - tokens.unsqueeze(2) - 1) % 10;
   return -distance.remainder(10).to(at::kFloat);
@@ -79,7 +80,8 @@ TEST(GenerateTest, EndsAfterEndTokenAndOnRequest) {
   for (const Generated& result : results) EXPECT_TRUE(result.ended);
 }
 
-// Frequencies against the softmax of logits 0, -1, -2, ... over the temperature.
+// Compares frequencies of drawn tokens with the softmax of the logits 0, -1, -2, ... divided by the
+// temperature.
 TEST(GenerateTest, TemperatureAndTopKSetProbabilities) {
   const auto always_after_nine = [](const at::Tensor& tokens) {
     return Successor(at::full_like(tokens, 9));
@@ -109,8 +111,8 @@ std::map<int64_t, double> Probabilities(const std::vector<float>& logits,
   return found;
 }
 
-// Expected: what transformers 5.23's TemperatureLogitsWarper, TopKLogitsWarper and TopPLogitsWarper
-// leave of these logits, after softmax.
+// The expected probabilities are what TemperatureLogitsWarper, TopKLogitsWarper and
+// TopPLogitsWarper of transformers 5.23 make of these logits, after softmax.
 TEST(NextTokensTest, MatchesTransformers) {
   const std::vector<float> logits = {0.5, -1, 2, 1.25, 0, 3, -2, 1};
   struct Case {
@@ -185,7 +187,7 @@ TEST(GenerateTest, RefusesEmptyPromptAndNanLogits) {
   EXPECT_THROW(Continue(broken, {1}, {}), TrainError);
 }
 
-// Logits after each token of `rows`, as they grow, with and without a cache.
+// Expects the same logits after each token, with and without a cache, while the rows grow.
 void ExpectSameLogitsWithCache(const ModelConfig& config, const TokenRows& beginnings,
                                int64_t passes) {
   at::manual_seed(4);

@@ -12,7 +12,7 @@ using testing::Pair;
 
 const std::vector<std::string> kModel = {"transformer.wte.weight", "transformer.h.0.w"};
 
-// How files name the tensors of GPT-2.
+// Returns how files name the tensors of GPT-2.
 WeightNames Gpt2Names() {
   return {.prefix = "transformer.",
           .copies = {{"lm_head.weight", {"transformer.wte.weight", "differs"}}},

@@ -15,7 +15,8 @@ namespace {
 using testing::ElementsAre;
 using Elements = std::vector<int64_t>;
 
-// The elements of a shard of a tensor with `all` elements, by the definition in dslaunch/shard.h.
+// Returns the elements of a shard of a tensor with `all` elements, by the definition in
+// dslaunch/shard.h.
 Elements ElementsOf(const Shard& shard, int64_t all) {
   Elements elements;
   for (int64_t element = 0; element < all; ++element) {
@@ -38,14 +39,14 @@ class ShardsTest : public testing::Test {
     while (number % divisor != 0);
     return divisor;
   }
-  // Any part of a tensor with `all` elements, with one of a few pitches.
+  // Returns a random part of a tensor with `all` elements, with one of a few pitches.
   Shard RandomShard(int64_t all) {
     const int64_t pitch = RandomDivisor(all), begin = Random(0, pitch), end = Random(begin, pitch);
     const Shard part = CutShard({all / pitch, pitch}, 1, begin, end);
     const int64_t start = Random(0, 2) == 0 ? 0 : Random(0, part.elements());
     return Slice(part, start, Random(0, 1) == 0 ? part.elements() : Random(start, part.elements()));
   }
-  // A tensor as `cuts` parts of its rows of `pitch` elements, each cut into flat slices.
+  // Returns shards that cover a tensor: random column parts, each cut into flat slices.
   std::vector<Shard> RandomCover(int64_t all) {
     const int64_t pitch = RandomDivisor(all);
     std::vector<Shard> shards;
@@ -100,17 +101,18 @@ TEST_F(ShardsTest, RowsAndWholeDimensionsAreContiguous) {
 }
 
 TEST_F(ShardsTest, FusedPartIsThreeRunsInEachRow) {
-  const int64_t c = 4;  // width of each of q, k and v; a part is their second halves
+  const int64_t c = 4;  // width of each of q, k and v; the part is the second half of each
   const Shard part = CutShard({c, 3, c}, 2, 2, 4);
   EXPECT_EQ(part, (Shard{2, 2, 4, 0, 24}));
   EXPECT_THAT(ElementsOf(Slice(part, 0, 8), 48), ElementsAre(2, 3, 6, 7, 10, 11, 14, 15));
 }
 
-// A vocabulary of 5 on 4 ranks, as ceil(5 / 4) rows each.
+// A vocabulary of 5 is divided over 4 ranks, with ceil(5 / 4) rows each.
 TEST_F(ShardsTest, PaddingBelongsToNoShard) {
   EXPECT_EQ(CutShard({5, 3}, 0, 4, 6), (Shard{0, 15, 15, 12, 15}));
   EXPECT_EQ(CutShard({5, 3}, 0, 6, 8).elements(), 0);
-  const Shard part = CutShard({5, 3}, 0, 4, 6);  // three elements, then as many of padding
+  // The part has three elements, followed by three elements of padding.
+  const Shard part = CutShard({5, 3}, 0, 4, 6);
   EXPECT_EQ(Slice(part, 2, 6), (Shard{0, 15, 15, 14, 15}));
   EXPECT_EQ(Slice(part, 3, 6).elements(), 0);
 }
@@ -163,7 +165,7 @@ TEST_F(ShardsTest, CommonRunsAgreeWithBruteForce) {
   }
 }
 
-// The usual load of a checkpoint by as many ranks.
+// This is the usual load of a checkpoint by the same number of ranks.
 TEST_F(ShardsTest, EqualCutsShareOneRun) {
   const Shard part = CutShard({1000, 64}, 1, 16, 32);
   int runs = 0;
@@ -202,7 +204,7 @@ TEST_F(ShardsTest, PiecesOfAnyRangesRestoreTensors) {
     const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     std::vector<Elements> found(sizes.size());
     for (int64_t begin = 0, end; begin < all; begin = end) {
-      end = Random(begin + 1, all + 3);  // the last range may be padded
+      end = Random(begin + 1, all + 3);  // the last range may include padding
       int64_t at = 0;
       for (const ShardPiece& piece : PiecesInRange(sizes, begin, end)) {
         EXPECT_EQ(piece.at, at) << "pieces have no hole between them";

@@ -8,7 +8,8 @@
 namespace dslaunch::cut_update_test {
 namespace {
 
-// "0-2 2-3": from the first part of each piece to the one after its last.
+// Returns the pieces as text, such as "0-2 2-3": from the first part of each piece to the part
+// after its last.
 std::string Cut(const std::vector<int64_t>& elements, int64_t max_elements) {
   std::string text;
   for (const auto& [begin, end] : CutUpdate(elements, max_elements)) {

@@ -20,7 +20,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// tests/trainer/text/tokenizer_test.py compares with the tokenizers package.
+// Returns a small tokenizer.json. tests/trainer/text/tokenizer_test.py compares whole tokenizers
+// with the tokenizers package.
 json SomeTokenizer() {
   return json::parse(R"({
     "version": "1.0", "truncation": null, "padding": null, "normalizer": null,

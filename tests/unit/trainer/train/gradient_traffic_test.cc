@@ -5,7 +5,7 @@
 namespace dslaunch::gradient_traffic_test {
 namespace {
 
-// One parameter each.
+// Returns `count` units of one parameter each.
 std::vector<GradientUnit> Units(int count) {
   std::vector<GradientUnit> units;
   for (int i = 0; i < count; ++i) units.push_back({{static_cast<size_t>(i)}, 100, 10});
@@ -24,7 +24,7 @@ TEST(MostWithPasses, AddsUnitsInExchangeToPeakOfPasses) {
   for (size_t i = 0; i < 5; ++i) arrivals.push_back({i, 1000, 7, 5});
   EXPECT_EQ(MostWithPasses(Units(5), false, arrivals, 0), 1000) << "each travels alone";
   EXPECT_EQ(MostWithPasses(Units(5), true, arrivals, 0), 1000 + 2 * 110);
-  // The passes hold much until the first gradient is there, and then little.
+  // The passes hold much memory until the first gradient arrives, and little afterwards.
   for (size_t i = 1; i < 5; ++i) arrivals[i].peak = 20;
   EXPECT_EQ(MostWithPasses(Units(5), true, arrivals, 0), 1000);
   arrivals[0].peak = 0;

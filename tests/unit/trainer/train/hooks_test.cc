@@ -1,4 +1,5 @@
-// The train loop and each of its hooks, on a model of some numbers: what a user notices of them.
+// Tests the effects of the train loop and each of its hooks that a user can observe, on a model of
+// a few numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -59,7 +60,7 @@ Recipe ReadRecipe(const json& run, const json& engine, int ranks) {
   return ParseRecipe(recipe.dump(), "recipe", ranks);
 }
 
-// A run of 4 steps on this rank, as train.cc prepares one.
+// A run of 4 steps on this rank, prepared as train.cc does.
 class Prepared {
  public:
   explicit Prepared(const json& run_keys = json::object(), const json& engine_keys = json::object(),
@@ -96,8 +97,8 @@ class Prepared {
   const WorkerEnv& env() const { return env_; }
   TrainRun& run() { return *run_; }
 
-  // Trains with hooks before and after the progress, which is what knows losses and samples.
-  // Returns what is printed.
+  // Trains with hooks before and after the progress hook, which computes losses and samples.
+  // Returns the printed text.
   std::string Train(std::unique_ptr<TrainHook> before, std::unique_ptr<TrainHook> after = nullptr) {
     TrainHooks hooks;
     if (before != nullptr) hooks.push_back(std::move(before));
@@ -107,7 +108,7 @@ class Prepared {
     last_ = TrainSteps(*run_, std::move(hooks));
     return testing::internal::GetCapturedStdout();
   }
-  int64_t last() const { return last_; }  // step
+  int64_t last() const { return last_; }  // the last step
 
  private:
   static WorkerEnv Env(const ProcessGroup& group) {
@@ -145,7 +146,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// Notes every call, and stops the run after a step.
+// A hook that records every call, and stops the run after the step `stop_after`.
 class Recorder : public TrainHook {
  public:
   Recorder(std::vector<std::string>& calls, int64_t stop_after)
@@ -274,7 +275,8 @@ TEST(FlopsHookTest, ReportsModulesOfRequestedStep) {
       {{"flops_profiler",
         {{"enabled", true}, {"profile_step", 3}, {"output_file", dir / "flops.txt"}}}});
   std::unique_ptr<TrainHook> hook = MakeFlopsHook(prepared.recipe(), prepared.env());
-  EXPECT_EQ(Content(dir / "flops.txt"), "");  // it can be written
+  // The file is created at once, to check that it can be written.
+  EXPECT_EQ(Content(dir / "flops.txt"), "");
   prepared.Train(std::move(hook));
   EXPECT_THAT(Content(dir / "flops.txt"),
               AllOf(HasSubstr("step 3"), HasSubstr("fc1"), HasSubstr("fc2")));
@@ -381,7 +383,8 @@ TEST(EndReportHookTest, PrintsPlanBesideMeasuredMemory) {
 
 TEST(ReplicaCheckHookTest, EndsRunWhenWeightsDrift) {
   const auto errors = RunRanks(2, [](const ProcessGroup& ranks) {
-    auto& group = const_cast<ProcessGroup&>(ranks);  // a run that fails to save leaves it
+    // Not const, because a run that fails to save leaves its group.
+    auto& group = const_cast<ProcessGroup&>(ranks);
     Prepared prepared(json{{"check_replicas_every", 2}}, json::object(), group);
     const std::unique_ptr<TrainHook> hook = MakeReplicaCheckHook(prepared.recipe());
     hook->AtStart(prepared.run());
@@ -420,7 +423,7 @@ TEST(CheckpointHookTest, SavesEverySaveEverySteps) {
   EXPECT_EQ(MakeCheckpointHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
 }
 
-// Makes the model's weights so that every loss from a step on is nan.
+// A hook that sets the model's weights such that every loss from a step on is NaN.
 class Poison : public TrainHook {
  public:
   explicit Poison(int64_t step) : step_(step) {}
@@ -481,7 +484,8 @@ TEST(EvaluationHookTest, EvaluatesBetweenSteps) {
   Prepared prepared(json{{"eval_every", 2}});
   const std::string printed = prepared.Train(MakeEvaluationHook(prepared.recipe()));
   EXPECT_THAT(printed, AllOf(HasSubstr("step 2: test accuracy "), HasSubstr("of 16)")));
-  EXPECT_THAT(printed, Not(HasSubstr("step 4: test")));  // the one at the end is the run's own
+  // The evaluation at the end is printed by the run itself.
+  EXPECT_THAT(printed, Not(HasSubstr("step 4: test")));
   EXPECT_TRUE(prepared.run().training_model.module().is_training());
   EXPECT_EQ(prepared.last(), 4);
 }

@@ -1,4 +1,4 @@
-// Random numbers of a training step: a layer draws the same in every layout.
+// Tests the random numbers of a training step: a layer draws the same numbers in every layout.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kWidth = 6;
 constexpr uint64_t kSeed = 11;  // seed of the run
 
-// Layers, a forward pass of its own and a loss that draw.
+// A model whose layers, own forward pass and loss all draw random numbers.
 struct Dropping : Model {
   Dropping() {
     for (int i = 0; i < 3; ++i) {
@@ -61,7 +61,7 @@ EngineConfig ConfigOf(const std::string& keys) {
       "test", 1);
 }
 
-// Returns the loss of each step. `whole`: trains without the pipeline engine.
+// Returns the loss of each step. `whole`: whether to train without the pipeline engine.
 std::vector<double> Losses(const std::string& keys, bool whole) {
   const EngineConfig config = ConfigOf(keys);
   std::shared_ptr<Model> model;
@@ -90,7 +90,7 @@ std::vector<double> Losses(const std::string& keys, bool whole) {
   return losses;
 }
 
-// By hand: a seed before each layer and before the loss.
+// Computes the losses manually, with a seed before each layer and before the loss.
 std::vector<double> ExpectedLosses() {
   at::manual_seed(kSeed);
   Dropping model;
@@ -146,7 +146,7 @@ TEST(LayerSeedsTest, DrawsDifferentNumbersPerLayer) {
   for (int64_t step = 1; step <= 5; ++step) {
     for (int64_t part = 0; part < 4; ++part) {
       for (size_t layer = 0; layer < 20; ++layer) {
-        // The generator uses 32 bits.
+        // The generator uses only 32 bits of a seed.
         seeds.insert(static_cast<uint32_t>(LayerSeed(MicroBatchSeed(7, step, part, 1), layer)));
       }
       seeds.insert(static_cast<uint32_t>(LayerSeed(MicroBatchSeed(7, step, part, 1), kLossLayer)));

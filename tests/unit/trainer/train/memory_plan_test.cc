@@ -49,8 +49,8 @@ TEST(MemoryPlanTest, CountsMasterWeightsOf16BitTraining) {
   model.trained = 1000;
   const MemoryPlan plan = PlanMemory(model, Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16));
   EXPECT_EQ(plan.parameters, 2000);
-  EXPECT_EQ(plan.gradients, 4000);  // they accumulate in fp32
-  EXPECT_EQ(plan.buckets, 2000);    // and travel in bf16
+  EXPECT_EQ(plan.gradients, 4000);  // gradients accumulate in fp32
+  EXPECT_EQ(plan.buckets, 2000);    // gradients are sent in bf16
   EXPECT_EQ(plan.master_weights, 4000);
   EXPECT_EQ(plan.optimizer, 8000);
   EngineConfig alone = Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16);
@@ -72,7 +72,8 @@ TEST(MemoryPlanTest, CountsFp32BatchNormsOf16BitModel) {
   EXPECT_EQ(plan.buffers, 50 * 4);
 }
 
-// 16 P bytes in all with AdamW and fp32 copies, of which each stage divides more by the ranks.
+// With AdamW and fp32 copies, a model of P parameters needs 16 P bytes; each higher stage divides
+// more of them by the number of ranks.
 TEST(MemoryPlanTest, DividesMoreAtHigherZeroStages) {
   ModelSizes model;
   model.trained = 64000;
@@ -81,7 +82,7 @@ TEST(MemoryPlanTest, DividesMoreAtHigherZeroStages) {
   }
   EngineConfig config = Config(OptimizerConfig::Type::kAdamW, Dtype::kBFloat16);
   config.precision.grad_accumulation = Dtype::kBFloat16;
-  config.batch = {32, 8, 1};  // 4 ranks
+  config.batch = {32, 8, 1};  // 32 / 8 = 4 ranks
   config.zero.param_persistence_threshold = 0;
   config.zero.reduce_bucket_size = 6400;
   const int64_t p = model.trained;
@@ -91,7 +92,8 @@ TEST(MemoryPlanTest, DividesMoreAtHigherZeroStages) {
     EXPECT_EQ(plan.parameters, stage < 3 ? 2 * p : 2 * p / 4);
     EXPECT_EQ(plan.gradients, stage < 2 ? 2 * p : 2 * p / 4);
     EXPECT_EQ(plan.optimizer + plan.master_weights, 12 * p / 4);
-    // A message and the parts of three ranks: two units of them, and the next two's messages.
+    // Buckets hold the message and the received parts of three ranks, for two units, and the
+    // messages of the next two units.
     const int64_t received = 3 * 1600 * 2;
     const int64_t message = stage > 1 ? 6400 * 2 : 0;
     EXPECT_EQ(plan.buckets, 2 * (received + message) + 2 * message);
@@ -106,7 +108,7 @@ TEST(MemoryPlanTest, DividesMoreAtHigherZeroStages) {
   EXPECT_EQ(PlanMemory(model, config).parameters, 2 * p) << "all of them stay whole";
 }
 
-// 2 P + 14 P / N and so on, and what is gathered by the limits.
+// The plan is 2 P + 14 P / N bytes and so on, plus the gathered parameters within the limits.
 TEST(MemoryPlanTest, LimitsGatheredParametersAtStage3) {
   ModelSizes model;
   model.trained = 64000;
@@ -114,7 +116,7 @@ TEST(MemoryPlanTest, LimitsGatheredParametersAtStage3) {
     model.shardable.push_back({.name = "h" + std::to_string(i) + ".weight", .elements = 6400});
   }
   EngineConfig config = Config(OptimizerConfig::Type::kAdamW, Dtype::kBFloat16);
-  config.batch = {32, 8, 1};  // 4 ranks
+  config.batch = {32, 8, 1};  // 32 / 8 = 4 ranks
   config.zero.stage = 3;
   config.zero.param_persistence_threshold = 0;
   EXPECT_EQ(PlanMemory(model, config).gathered, 2 * 64000) << "all of them stay until the end";
@@ -172,7 +174,7 @@ TEST(MemoryPlanTest, PassesWithBucketsDependOnGradientOrder) {
   }
   model.trained = 64000;
   EngineConfig config = Config(OptimizerConfig::Type::kSgd);
-  config.batch = {32, 8, 1};  // 4 ranks
+  config.batch = {32, 8, 1};  // 32 / 8 = 4 ranks
   config.zero.stage = 2;
   config.zero.reduce_bucket_size = 6400;
   const int64_t message = 6400 * 4, received = 3 * 1600 * 4;
@@ -238,7 +240,7 @@ TEST(MemoryPlanTest, DividesCopiesAsCheckpoints) {
             2 * (all / 4 + 400));
   EXPECT_EQ(PlanCopies(model, config, /*adapters_only=*/true, /*on_gpu=*/true),
             3 * (3 * model.trained + 400));
-  // Rank 0 copies all of a model that is smaller than a share.
+  // If the whole model is smaller than a share, rank 0 copies all of it.
   model = ModelSizes();
   model.trained = 1000;
   EXPECT_EQ(PlanCopies(model, config, /*adapters_only=*/false, /*on_gpu=*/false), 2 * 12'000);

@@ -133,7 +133,8 @@ TEST_F(ProgressTest, NamesNonFiniteLossUnlessStepWasSkipped) {
   EXPECT_EQ(progress.Window().diverged->step, 4);
 }
 
-// A static loss scale, bf16: nothing that training does by itself makes the next step better.
+// With a static loss scale in bf16, training itself changes nothing that could make the next step
+// succeed.
 TEST_F(ProgressTest, ManySkippedStepsInARowAreDivergence) {
   Progress::Options options = Options();
   options.log = TrainLog(0, EngineLogLevel::kError);

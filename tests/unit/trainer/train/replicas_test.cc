@@ -51,7 +51,7 @@ TEST(ReplicasTest, NamesNoRankWithoutMajority) {
 }
 
 TEST(StepSeedTest, DiffersForEachMicroBatch) {
-  std::set<uint32_t> seeds;  // generators use 32 bits of a seed
+  std::set<uint32_t> seeds;  // generators use only 32 bits of a seed
   for (uint64_t seed : {0, 1})
     for (int64_t step = 1; step <= 20; ++step)
       for (int64_t part = 0; part < 4; ++part)

@@ -75,7 +75,7 @@ TEST(ReportTest, SlowOrClosedReaderDoesNotBlockTraining) {
   ASSERT_EQ(pipe(ends.data()), 0);
   UniqueFd reader(ends[0]);
   StatusPipe status(ends[1]);
-  for (int i = 0; i < 10'000; ++i) status.Ready();  // more than a pipe holds
+  for (int i = 0; i < 10'000; ++i) status.Ready();  // more than fits into a pipe
   reader.Reset();
   status.Ready();
   status.Ready();

@@ -1,4 +1,5 @@
-// Which samples a run reads that is stopped and goes on with another batch size or number of ranks.
+// Tests which samples are read by a run that is stopped and continues with another batch size or
+// number of ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 namespace dslaunch::resumed_samples_test {
 namespace {
 
-// Sample i is the number i.
+// A dataset whose sample i is the number i.
 class Numbers : public Dataset {
  public:
   explicit Numbers(int64_t size) : size_(size) {}
@@ -31,9 +32,9 @@ struct Layout {
   int ranks = 1;
   int64_t micro = 1;
   int64_t accumulation = 1;
-  bool drop_last = false;             // the sampler's
-  bool dataloader_drop_last = false;  // the engine's
-  int64_t steps = 1;                  // until the run is stopped
+  bool drop_last = false;             // drop_last of the sampler
+  bool dataloader_drop_last = false;  // dataloader_drop_last of the engine
+  int64_t steps = 1;                  // number of steps until the run is stopped
 };
 
 Recipe RecipeOf(const Layout& layout, bool shuffle, int64_t prefetch) {
@@ -49,8 +50,8 @@ Recipe RecipeOf(const Layout& layout, bool shuffle, int64_t prefetch) {
   return recipe;
 }
 
-// Reads one layout after the other. Returns the order in which samples were read, over all ranks;
-// samples of a micro-batch are in the order of their positions.
+// Reads with one layout after the other. Returns the samples in the order in which they were read,
+// over all ranks. Samples of a micro-batch are in the order of their positions.
 std::vector<int64_t> Read(const std::vector<Layout>& layouts, int64_t samples, bool shuffle,
                           int64_t prefetch) {
   const Numbers data(samples);
@@ -95,7 +96,7 @@ void ExpectInOrder(const std::vector<int64_t>& read, int64_t samples, bool shuff
 }
 
 TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherBatchSize) {
-  // 20 samples are read in steps of 4, then steps of 12 begin at sample 20, not at 12.
+  // 20 samples are read in steps of 4. Steps of 12 then begin at sample 20, not at sample 12.
   const std::vector<Layout> layouts = {{.micro = 4, .steps = 5}, {.micro = 12, .steps = 5}};
   for (const bool shuffle : {true, false})
     ExpectInOrder(Read(layouts, 60, shuffle, 2), 60, shuffle);
@@ -103,7 +104,8 @@ TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherBatchSize) {
 
 TEST(ResumedSamplesTest, ContinuesIfRestOfEpochIsBelowOneStep) {
   const std::vector<Layout> layouts = {{.micro = 7, .steps = 5}, {.micro = 10, .steps = 3}};
-  ExpectInOrder(Read(layouts, 38, true, 0), 38, true);  // 35, then 3, 10, 10
+  // The first run reads 35 samples, the second 3, 10 and 10.
+  ExpectInOrder(Read(layouts, 38, true, 0), 38, true);
 }
 
 TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherRanks) {
@@ -114,8 +116,8 @@ TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherRanks) {
   }
 }
 
-// Any layouts after each other: an epoch's samples are each read once, but for those that the end
-// of an epoch leaves out or fills up with, which every layout has anyway.
+// For any sequence of layouts, each sample of an epoch is read once, except samples that the end of
+// an epoch drops or repeats, as in every layout.
 TEST(ResumedSamplesTest, ReadsEverySampleOfEpochOnce) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -134,10 +136,12 @@ TEST(ResumedSamplesTest, ReadsEverySampleOfEpochOnce) {
                          .steps = upto(4)});
     }
     const bool shuffle = random() % 2 == 0;
-    // At most 4 layouts of 4 steps of 40 samples: some end in the first epoch, some in later ones.
+    // At most 4 layouts of 4 steps of 40 samples are read, so that some runs end in the first epoch
+    // and some in later epochs.
     const std::vector<int64_t> read = Read(layouts, samples, shuffle, /*prefetch=*/round % 3);
     const std::vector<int64_t> epoch = Epochs(samples, shuffle, 1);
-    const size_t in_first = std::min(read.size(), epoch.size() - 4 * 5);  // tails are left out
+    // Dropped tails of steps are not compared.
+    const size_t in_first = std::min(read.size(), epoch.size() - 4 * 5);
     EXPECT_TRUE(
         std::equal(read.begin(), read.begin() + static_cast<ptrdiff_t>(in_first), epoch.begin()))
         << "round " << round;

@@ -17,7 +17,7 @@ Recipe MakeRecipe(int64_t micro, int64_t accumulation, int64_t ranks) {
 
 TEST(ScheduleTest, ConvertsEpochsToSteps) {
   const Schedule schedule = MakeSchedule(MakeRecipe(64, 1, 4), 60000, 4);
-  EXPECT_EQ(schedule.batches_per_epoch, 235);  // the last one is not full
+  EXPECT_EQ(schedule.batches_per_epoch, 235);  // including the last batch, which is not full
   EXPECT_EQ(schedule.total_steps, 470);
   EXPECT_EQ(schedule.left_out, 0);
   EXPECT_EQ(schedule.EpochOf(1), 1);
@@ -34,7 +34,7 @@ TEST(ScheduleTest, DropsPartialBatchesOnRequest) {
   EXPECT_EQ(MakeSchedule(recipe, 60000, 4).batches_per_epoch, 234);
   recipe.data.drop_last = true;
   EXPECT_EQ(MakeSchedule(recipe, 4 * 128 + 3, 4).batches_per_epoch, 2);
-  recipe.data.drop_last = false;  // 129 samples a rank, of which one does not fill a batch
+  recipe.data.drop_last = false;  // 129 samples per rank, one of which does not fill a batch
   EXPECT_EQ(MakeSchedule(recipe, 4 * 128 + 3, 4).batches_per_epoch, 2);
   recipe.engine.dataloader_drop_last = false;
   EXPECT_EQ(MakeSchedule(recipe, 4 * 128 + 3, 4).batches_per_epoch, 3);
@@ -42,7 +42,7 @@ TEST(ScheduleTest, DropsPartialBatchesOnRequest) {
 
 TEST(ScheduleTest, AccumulationRunsAcrossEpochs) {
   const Schedule schedule =
-      MakeSchedule(MakeRecipe(10, 4, 1), 50, 1);  // 5 micro-batches an epoch, 4 a step
+      MakeSchedule(MakeRecipe(10, 4, 1), 50, 1);  // 5 micro-batches per epoch, 4 per step
   EXPECT_EQ(schedule.total_steps, 2);
   EXPECT_EQ(schedule.left_out, 2);
   EXPECT_EQ(schedule.EpochOf(1), 1);
@@ -62,7 +62,8 @@ TEST(ScheduleTest, ExchangesLossesAtPrintsAndEpochEnds) {
 }
 
 TEST(ScheduleTest, PositionIsIndependentOfRanks) {
-  // 60,000 samples in micro-batches of 4,500 over all ranks: 14 an epoch, 3 a step.
+  // 60,000 samples in micro-batches of 4,500 over all ranks make 14 micro-batches per epoch and 3
+  // per step.
   const Schedule one = MakeSchedule(MakeRecipe(4500, 3, 1), 60000, 1);
   for (const int64_t step : {1, 4, 5, 9}) {
     const Position position = one.PositionAfter(step);
@@ -79,7 +80,8 @@ TEST(ScheduleTest, PositionIsIndependentOfRanks) {
 }
 
 TEST(ScheduleTest, ContinuesAtSameSamplesWithOtherBatchSize) {
-  // 100 steps of 256 are 200 of 128; what is left of two epochs is counted in the new size.
+  // 100 steps of 256 samples equal 200 steps of 128. The rest of the two epochs is counted in steps
+  // of the new size.
   const Schedule half = MakeSchedule(MakeRecipe(64, 1, 2), 60000, 2, {100, 0, 25600});
   EXPECT_EQ(half.first_sample, 25600);
   EXPECT_EQ(half.first_batch, 200);
@@ -88,7 +90,7 @@ TEST(ScheduleTest, ContinuesAtSameSamplesWithOtherBatchSize) {
 }
 
 TEST(ScheduleTest, KeepsPositionInsideMicroBatch) {
-  // 34,400 samples are left, which 67 micro-batches of 512 and a smaller one take.
+  // 34,400 samples are left, which make 67 micro-batches of 512 and a smaller one.
   const Schedule larger = MakeSchedule(MakeRecipe(256, 1, 2), 60000, 2, {100, 0, 25600});
   EXPECT_EQ(larger.first_sample, 25600);
   EXPECT_EQ(larger.first_batch, 118 - 68);

@@ -78,10 +78,10 @@ TEST(PretrainedTest, LoadsExportThatReplacedAnother) {
   const TempDir outer;
   const std::string folder = outer / "a/b";
   const auto other = MakeModel(Resnet18Config{5}, {1, 8, 8});
-  other->forward(at::rand({2, 1, 8, 8}));  // moves the buffers
+  other->forward(at::rand({2, 1, 8, 8}));  // changes the buffers
   for (int time = 0; time < 2; ++time) {
     ExportHuggingFace(StateOf(*other), Resnet18Config{5}, folder);
-    // A killed export leaves such a file.
+    // A killed export leaves such a temporary file.
     std::filesystem::copy(folder + "/model.safetensors", folder + "/tmp-model.safetensors");
   }
   const auto model = MakeModel(Resnet18Config{5}, {1, 8, 8});
@@ -165,7 +165,7 @@ TEST(PretrainedTest, FillsNothingIfATensorDiffers) {
   ExpectSame(*model, *copy);
 }
 
-// Each tensor is cut at random columns and each part at a random element; some parts are empty.
+// Each tensor is cut at random columns, and each part at a random element. Some parts are empty.
 TEST(PretrainedTest, FillsPartsOfModelWithoutMemory) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -211,7 +211,7 @@ class Huge : public Model {
  public:
   Huge() { register_parameter("weight", at::empty({kElements})); }
   at::Tensor forward(const at::Tensor& inputs) override { return inputs; }
-  static constexpr int64_t kElements = int64_t{1} << 36;  // 256 GiB
+  static constexpr int64_t kElements = int64_t{1} << 36;  // 256 GiB in fp32
 };
 
 TEST(PretrainedTest, ReadsOnlyTheBytesOfAPart) {
@@ -222,7 +222,7 @@ TEST(PretrainedTest, ReadsOnlyTheBytesOfAPart) {
   bytes[0] = static_cast<char>(header.size());
   const std::string file = folder.Write("w", bytes + header);
   const size_t data = 8 + header.size();
-  std::filesystem::resize_file(file, data + Huge::kElements * 4);  // a hole
+  std::filesystem::resize_file(file, data + Huge::kElements * 4);  // makes a sparse file
   const float last = 2.5;
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(static_cast<std::streamoff>(data + Huge::kElements * 4 - sizeof last));
@@ -280,7 +280,7 @@ TEST(PretrainedTest, ComparesConfigJsonWithDefaultsOfModel) {
   decoder.num_hidden_layers = 1;
   decoder.num_attention_heads = 2;
   decoder.max_position_embeddings = 4;
-  folder.Write("config.json", ConfigJsonText(decoder, "float32"));  // has head_dim
+  folder.Write("config.json", ConfigJsonText(decoder, "float32"));  // with the key head_dim
   CheckConfigJson(decoder, folder.path());
   decoder.num_attention_heads = 4;
   EXPECT_THAT([&] { CheckConfigJson(decoder, folder.path()); },
@@ -322,7 +322,7 @@ TEST(PretrainedTest, AcceptsGpt2NamesOfOldFiles) {
   EXPECT_THAT(Refusal(*model, kGpt2, folder / "w"), HasSubstr("wte.weight is given twice"));
 }
 
-// The head is compared in chunks.
+// The head is compared in chunks, and the difference is in the last chunk.
 TEST(PretrainedTest, RefusesHeadThatDiffersAtItsEnd) {
   Gpt2Config config = kGpt2.As<Gpt2Config>();
   config.vocab_size = 100'003;

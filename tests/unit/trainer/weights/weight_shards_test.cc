@@ -34,7 +34,8 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Writes each element as the tensor's index; records which tensors were written.
+// Writes each element as the tensor's index, and records which tensors were written. Throws at the
+// tensor `fails_at`.
 struct Source {
   std::vector<size_t> written = {};
   size_t fails_at = SIZE_MAX;
@@ -119,7 +120,7 @@ TEST(WeightShardsTest, ContinuesInterruptedWriteOfSameWork) {
                                    "tmp-model-00002-of-00003.safetensors"))
       << "no final name, no unfinished file";
   EXPECT_TRUE(IsInterrupted(output));
-  // Damage in a shard is noticed.
+  // Damage in a finished shard is detected.
   std::fstream damaged(folder / "tmp-model-00001-of-00003.safetensors",
                        std::ios::in | std::ios::out | std::ios::binary);
   damaged.seekp(-1, std::ios::end);

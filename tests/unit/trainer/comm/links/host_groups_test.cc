@@ -24,8 +24,8 @@ TEST(HostGroupsTest, EachColumnHasOwnerInEachPart) {
   EXPECT_EQ(groups.Owner(2, 1), 5U);
 }
 
-// Follows what each rank sends: all others get it once, from whom they expect it, and each other
-// host gets it once from outside.
+// Follows the data that each rank sends. Every other rank must receive it once, from the rank that
+// it expects, and every other host must receive it once from outside.
 void ExpectForwarding(const std::vector<uint32_t>& nodes) {
   const HostGroups groups(nodes);
   for (size_t from = 0; from < nodes.size(); ++from) {

@@ -1,4 +1,4 @@
-// Ranks over connections that an agent gives them. Ranks are threads.
+// Tests the backend over connections that an agent provides. The ranks are threads.
 #include "trainer/comm/links/link_backend.h"
 
 #include <ATen/ATen.h>
@@ -41,7 +41,7 @@ struct Rank {
     for (int other = 0; other < ranks; ++other) all.push_back(static_cast<size_t>(other));
     return MakeLinkBackend(connections, label, store, rank, all, timeout);
   }
-  // Returns when all ranks have called it.
+  // Blocks until all ranks have called Meet with this key.
   void Meet(const std::string& key) const {
     store->add(key, 1);
     store->set(key + "/" + std::to_string(rank), "here");
@@ -49,7 +49,8 @@ struct Rank {
   }
 };
 
-// `nodes`: the node that each rank reports, by rank; empty: all are on one.
+// Runs `body` in one thread per rank. `nodes`: the node of each rank, by rank; if empty, all ranks
+// are on one node.
 void InRanks(int ranks, const std::function<void(const Rank&)>& body,
              const std::vector<uint32_t>& nodes = {}) {
   FakeRankAgent agent(static_cast<size_t>(ranks));
@@ -68,7 +69,7 @@ void InRanks(int ranks, const std::function<void(const Rank&)>& body,
         own.Meet("begin");
         body(own);
         own.Meet("end");
-        // Rank 0 has the store.
+        // Rank 0 hosts the store, so it must end last.
         if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
       } catch (const std::exception& error) {
         failures[static_cast<size_t>(rank)] = error.what();
@@ -84,7 +85,7 @@ void Expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error("not so: " + what);
 }
 
-// Returns the same values on every rank.
+// Returns random values, which depend only on the arguments and are the same on every rank.
 at::Tensor Values(uint64_t seed, int rank, int64_t elements, at::ScalarType dtype) {
   auto generator = at::detail::createCPUGenerator(seed * 1000 + static_cast<uint64_t>(rank));
   return (at::rand({elements}, generator, at::kFloat) - 0.5).to(dtype);
@@ -96,7 +97,7 @@ at::Tensor Sum(const std::vector<at::Tensor>& all) {
   return sum;
 }
 
-// The node of each rank.
+// The parameter is the node of each rank.
 class LinkBackendTest : public ::testing::TestWithParam<std::vector<uint32_t>> {
  protected:
   static void InRanksOfTheParam(const std::function<void(const Rank&)>& body) {
@@ -110,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, LinkBackendTest,
                          ::testing::Values(Nodes{0, 1, 2}, Nodes{0, 0, 1, 1}, Nodes{0, 0, 0, 1, 1},
                                            Nodes{0, 1, 1, 1}, Nodes{4, 4, 2, 2, 3},
                                            Nodes{0, 0, 1, 1, 2, 2, 3, 3}));
-// Their ranks do not follow one another.
+// Consecutive ranks are on different nodes.
 INSTANTIATE_TEST_SUITE_P(Mixed, LinkBackendTest, ::testing::Values(Nodes{0, 1, 0, 1}));
 
 TEST_P(LinkBackendTest, ReductionsAreBitEqualOnAllRanks) {
@@ -119,11 +120,11 @@ TEST_P(LinkBackendTest, ReductionsAreBitEqualOnAllRanks) {
   const auto ranks = static_cast<int64_t>(GetParam().size());
   struct Reduction {
     int64_t part_size;
-    std::vector<at::Tensor> values;  // value of each rank
+    std::vector<at::Tensor> values;  // values of each rank
     at::Tensor sum;
   };
   std::vector<Reduction> reductions;
-  // The largest is of more chunks than are under way at a time.
+  // The largest tensor has more chunks than can be in transfer at a time.
   for (const int64_t size : {0, 1, 4'097, 70'000, GetParam().back() == 0 ? 4'500'001 : 3'000'001}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       Reduction& reduction = reductions.emplace_back();
@@ -230,7 +231,8 @@ TEST_P(LinkBackendTest, MatchesGathersByTag) {
         parts.push_back(Values(tag, rank, size, at::kFloat));
       return at::cat(parts);
     };
-    // Two of each tag, begun in another order on each rank, and a collective between them.
+    // Two gathers of each tag, begun in a different order on each rank, with a collective between
+    // them.
     std::vector<std::pair<uint64_t, at::Tensor>> gathered;
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::vector<at::Tensor> sum = {at::ones({20'000})};
@@ -254,7 +256,7 @@ TEST(LinkBackendTest, KeepsGroupsApart) {
   InRanks(2, [](const Rank& own) {
     const auto first = own.Backend("first"), second = own.Backend("second");
     std::vector<at::Tensor> a = {at::full({10}, 1.0)}, b = {at::full({10}, 2.0)};
-    // In another order on each rank.
+    // Each rank begins the two sums in a different order.
     auto one = own.rank == 0 ? first->allreduce(a, {}) : second->allreduce(b, {});
     auto two = own.rank == 0 ? second->allreduce(b, {}) : first->allreduce(a, {});
     one->wait();
@@ -305,7 +307,8 @@ TEST(LinkBackendTest, GatherFailsWhenRankLeaves) {
             gather();
             own.Meet("gathered");
             if (own.rank == 3) return backend.reset();
-            // It gives nothing to ranks 1 and 2, which fail and leave too, and then rank 0.
+            // Rank 3 sends nothing to ranks 1 and 2. They fail and leave too, and then rank 0
+            // fails.
             EXPECT_THAT(FailureOf(gather), HasSubstr(" has ended")) << own.rank;
           },
           {0, 0, 1, 1});

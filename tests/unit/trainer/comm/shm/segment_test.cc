@@ -23,7 +23,7 @@ TEST(SharedSegmentTest, BothSidesShareMemory) {
   EXPECT_EQ(opened.data()[kSegmentBytes - 1], std::byte{7});
 }
 
-// A process that touches memory beyond the end of a file is killed.
+// The size is sealed, because a process that accesses memory beyond the end of a file is killed.
 TEST(SharedSegmentTest, SizeCannotBeChanged) {
   const SharedSegment made = SharedSegment::Make(kSegmentBytes);
   const std::string path = "/proc/self/fd/" + std::to_string(made.fd());

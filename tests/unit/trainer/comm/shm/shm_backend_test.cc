@@ -1,5 +1,5 @@
-// Ranks that share memory, as processes of their own: they are forked, so nothing here may start a
-// thread outside of them.
+// Tests ranks that share memory. They are forked processes, so this test must not start threads
+// outside of them.
 #include "trainer/comm/shm/shm_backend.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In a rank, where GoogleTest's expectations would be lost.
+// Throws if `good` is false. Ranks must throw, because GoogleTest's expectations are lost in a
+// forked process.
 void Expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error("not so: " + what);
 }
@@ -49,7 +50,7 @@ void InRanks(int ranks, const std::function<void(ProcessGroup&)>& body) {
   }
 }
 
-// Returns the same values on every rank.
+// Returns random values, which depend only on the arguments and are the same on every rank.
 at::Tensor Values(uint64_t seed, int rank, int64_t elements, at::ScalarType dtype) {
   auto generator = at::detail::createCPUGenerator(seed * 1000 + static_cast<uint64_t>(rank));
   return at::randn({elements}, generator, at::kFloat).to(dtype);
@@ -60,7 +61,7 @@ c10::intrusive_ptr<c10d::Work> BeginSum(const ProcessGroup& group, const at::Ten
   return group.c10d_group()->allreduce(tensors);
 }
 
-// Numbers of elements around the size of a chunk of fp32.
+// Returns numbers of fp32 elements around the size of a chunk.
 std::vector<int64_t> Sizes() {
   constexpr int64_t kChunk = kChunkBytes / 4;
   return {0, 1, 15, 17, 1000, kChunk - 1, kChunk, kChunk + 1, 7 * kChunk + 123};
@@ -94,7 +95,7 @@ TEST_P(ShmBackendTest, RunsManyOperationsAtOnce) {
   InRanks(GetParam(), [&](ProcessGroup& group) {
     const int ranks = group.world_size(), own = group.rank();
     const int next = (own + 1) % ranks, before = (own + ranks - 1) % ranks;
-    std::mt19937_64 random(seed);  // the same on all ranks
+    std::mt19937_64 random(seed);  // draws the same numbers on all ranks
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::vector<at::Tensor> sums, wanted_sums, sent, received;
     for (int i = 0; i < 20; ++i) {
@@ -104,7 +105,7 @@ TEST_P(ShmBackendTest, RunsManyOperationsAtOnce) {
       for (int rank = 0; rank < ranks; ++rank)
         wanted_sums.back().add_(Values(seed + static_cast<uint64_t>(i), rank, size, at::kFloat));
       works.push_back(BeginSum(group, sums.back()));
-      // Tags in one order here and in another there.
+      // Messages are sent in one order of tags and received in the reverse order.
       sent.push_back(at::full({size}, 100.0 * own + i));
       std::vector<at::Tensor> message = {sent.back()};
       works.push_back(group.c10d_group()->send(message, next, i));
@@ -155,7 +156,8 @@ TEST(ShmBackend, QueuesMoreMessagesThanRequests) {
   });
 }
 
-// The end of a work is reported to a profiler, which code that waits for the future may stop.
+// A work must be complete before its future, because code that waits for the future may stop the
+// profiler, to which the end of the work is reported.
 TEST(ShmBackend, WorkEndsBeforeItsFuture) {
   InRanks(2, [](ProcessGroup& group) {
     const auto work = BeginSum(group, at::ones({kChunkBytes}));
@@ -191,16 +193,16 @@ TEST(ShmBackend, ReportsDifferentCollectives) {
   }));
 }
 
-// Returns the errors of ranks 0 and 2 after rank 1 ends by `go` in the middle of a sum.
+// Returns the errors of ranks 0 and 2 after rank 1 has ended by `go` in the middle of a sum.
 std::vector<std::string> SaidOfLostRank(const std::function<void()>& go) {
   const fs::path folder = fs::temp_directory_path() / ("dslaunch-shm-" + std::to_string(getpid()));
   fs::create_directory(folder);
   try {
     Spawn(3, [&](int rank) {
-      signal(SIGTERM, SIG_IGN);  // Spawn's, to those that are left
+      signal(SIGTERM, SIG_IGN);  // Spawn sends SIGTERM to the remaining ranks
       ProcessGroup group = InitProcessGroup();
       const at::Tensor large = at::ones({20 * kChunkBytes});
-      group.Barrier();  // all are in
+      group.Barrier();  // all ranks have joined the group
       const auto work = BeginSum(group, large);
       if (rank == 1) go();
       std::string what;
@@ -215,7 +217,7 @@ std::vector<std::string> SaidOfLostRank(const std::function<void()>& go) {
       _exit(0);
     });
   } catch (const std::exception&) {
-    // That it was rank 1, which is known.
+    // Spawn throws because rank 1 ended, as intended.
   }
   std::vector<std::string> said;
   for (const char* rank : {"0", "2"}) {

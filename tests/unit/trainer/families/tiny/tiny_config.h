@@ -1,4 +1,4 @@
-// A family of models made by a test: what one consists of, and nothing else.
+// Declares a minimal family of models for a test: only the parts that every family must have.
 #pragma once
 
 #include "trainer/config/model_family.h"

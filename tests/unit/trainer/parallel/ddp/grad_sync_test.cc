@@ -26,7 +26,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kSmallBucket = 64;  // bytes: several buckets for the parameters below
+constexpr int64_t kSmallBucket = 64;  // in bytes; splits the parameters below into several buckets
 
 const std::vector<std::vector<int64_t>> kShapes = {{3}, {4, 5}, {7}, {2, 2, 2}, {}, {33}};
 
@@ -39,7 +39,7 @@ std::vector<NamedTensor> MakeParameters(at::ScalarType dtype, double value) {
   return parameters;
 }
 
-// Numbers that every dtype holds exactly.
+// Returns random numbers that every dtype represents exactly.
 at::Tensor Input(const std::vector<int64_t>& shape, std::mt19937& random) {
   at::Tensor input = at::empty(shape, at::kDouble);
   for (int64_t i = 0; i < input.numel(); ++i) {
@@ -48,8 +48,8 @@ at::Tensor Input(const std::vector<int64_t>& shape, std::mt19937& random) {
   return input;
 }
 
-// The gradient of each parameter is its input. Parameters are used in the order of `use`, so their
-// gradients come in the opposite one.
+// Returns a loss for which the gradient of each parameter is its input. Parameters are used in the
+// order of `use`, so their gradients arrive in the opposite order.
 at::Tensor Loss(const std::vector<NamedTensor>& parameters, const std::vector<at::Tensor>& inputs,
                 const std::vector<size_t>& use) {
   at::Tensor loss = at::zeros({}, parameters[0].tensor.options());
@@ -78,7 +78,8 @@ std::vector<at::Tensor> Ones() {
   return inputs;
 }
 
-// Which of the two implementations it makes of fp32 or bf16 parameters.
+// The two implementations of GradSync: the reducer for fp32 parameters, buckets for bf16
+// parameters.
 enum class Kind { kReducer, kBuckets };
 at::ScalarType ParameterDtype(Kind kind) {
   return kind == Kind::kReducer ? at::kFloat : at::kBFloat16;
@@ -140,8 +141,8 @@ double Epsilon(at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 0x1p-8 : dtype == at::kHalf ? 0x1p-11 : 0x1p-24;
 }
 
-// Every rank computes all ranks' gradients by itself, adds them up in double, and expects to be
-// given the same. Each rank uses the parameters in an order of its own.
+// Checks one cell: each rank computes all ranks' gradients itself, sums them in double, and expects
+// the same result from the exchange. Each rank uses the parameters in its own order.
 void CheckCell(const ProcessGroup& group, const Cell& cell, unsigned seed) {
   SCOPED_TRACE("rank " + std::to_string(group.rank()) + " of " +
                std::to_string(group.world_size()) + ": " + cell.Name() + ", seed " +
@@ -153,7 +154,7 @@ void CheckCell(const ProcessGroup& group, const Cell& cell, unsigned seed) {
     EXPECT_TRUE((parameter.tensor == 1).all().item<bool>()) << parameter.name << " of rank 0";
   }
 
-  std::mt19937 random(seed);  // the same on all ranks
+  std::mt19937 random(seed);  // draws the same numbers on all ranks
   std::vector<size_t> use = InOrder();
   std::mt19937 own_random(seed + static_cast<unsigned>(group.rank()));
   for (int step = 0; step < 3; ++step) {
@@ -200,10 +201,12 @@ TEST_P(WorldTest, GradientsMatchSumInDouble) {
   const unsigned seed = std::random_device()();
   ExpectNoErrors(RunRanks(GetParam(), [&](const ProcessGroup& group) {
     const std::vector<Cell> table = Table();
-    // Four ranks take their time on two cores; a third of the table has each value with each other.
+    // Four ranks are slow on two cores, so they run a third of the table, in which each value still
+    // meets each other value.
     for (size_t i = 0; i<table.size(); i += group.world_size()> 2 ? 3 : 1) {
       CheckCell(group, table[i], seed);
-      // Ranks that go on alone would wait for the others.
+      // After a failure all ranks stop, because ranks that continued alone would wait for the
+      // others.
       std::vector<double> failures = {testing::Test::HasFailure() ? 1.0 : 0.0};
       group.AllReduceSum(failures);
       if (failures[0] > 0) return;
@@ -222,7 +225,8 @@ TEST(GradientScaleTest, MatchesDeepSpeed) {
   EXPECT_EQ(scale({.predivide_factor = 2, .sum = true}), std::pair(1.0, 1.0));
 }
 
-// 256 + 1 is 256 in bf16, and 65504 + 65504 is infinite in fp16.
+// Sums must not be kept in 16 bit, because 256 + 1 is 256 in bf16, and 65504 + 65504 is infinite in
+// fp16.
 TEST(BucketSyncTest, KeepsSmallGradientsBesideLargeOnes) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = MakeParameters(at::kBFloat16, 1);
@@ -244,7 +248,7 @@ TEST(BucketSyncTest, KeepsSmallGradientsBesideLargeOnes) {
   }));
 }
 
-// amp O3 with keep_batchnorm_fp32: the norms' parameters are fp32 in a model that is fp16.
+// As in amp O3 with keep_batchnorm_fp32, the norms' parameters are fp32 in an fp16 model.
 TEST(BucketSyncTest, AccumulatesInWiderDtypeOfParameter) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = {
@@ -254,7 +258,8 @@ TEST(BucketSyncTest, AccumulatesInWiderDtypeOfParameter) {
                                    {.accumulation_dtype = at::kHalf,
                                     .communication_dtype = at::kHalf,
                                     .keeps_parameter_dtype = true});
-    for (const double gradient : {1.0, 0x1p-14}) {  // fp16 keeps 2^-10 of a 1
+    // In fp16, 2^-14 is lost when it is added to 1.
+    for (const double gradient : {1.0, 0x1p-14}) {
       const bool last = gradient != 1;
       sync->Begin(last);
       sync->BeforeBackward(last);
@@ -292,8 +297,8 @@ TEST(BucketSyncTest, PredividingKeeps16BitSumInRange) {
   }
 }
 
-// Backward passes of a batch, whose gradients come in any of them, or between them, and of which
-// none is the last; and parameters that got none.
+// Gradients may arrive in any backward pass of the batch or between passes; no pass is marked as
+// the last, and some parameters get no gradient.
 TEST(BucketSyncTest, ReducesGradientsOfBatchAtItsEnd) {
   for (const int ranks : {1, 2, 4}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -345,7 +350,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, KindTest, testing::Values(Kind::kReducer, Kind::
                            return kind.param == Kind::kReducer ? "Reducer" : "Buckets";
                          });
 
-// After each step, so that also an evaluation sees the same on all ranks.
+// Buffers are copied after each step, so that an evaluation, too, uses the same values on all
+// ranks.
 TEST_P(KindTest, CopiesBuffersFromRank0) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
@@ -397,7 +403,8 @@ TEST_P(KindTest, RejectsSecondBackwardPassNamingParameter) {
   }));
 }
 
-// Rank 1's last micro-batch ignores p2. Rank 0 waits for it in vain, until rank 1 is gone.
+// Rank 1's last micro-batch does not use p2, so rank 0 waits for rank 1's gradient of p2 until rank
+// 1 exits.
 TEST_P(KindTest, GradientIsUndefinedOnRankThatIgnoresParameter) {
   const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
@@ -431,7 +438,7 @@ TEST_P(KindTest, CountsUnusedParameterWithZerosOnRequest) {
         MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket, .ignore_unused = true});
     for (int step = 0; step < 4; ++step) {
       for (const bool last : {false, true}) {
-        std::vector<size_t> use = {0, 1, 2, 3, 4};  // no rank uses p5
+        std::vector<size_t> use = {0, 1, 2, 3, 4};  // p5 is used by no rank
         if (last && step % 2 == 0 && group.rank() == 1) use = {0, 1, 4};
         sync->Begin(last);
         const at::Tensor loss = Loss(parameters, Ones(), use);
@@ -451,7 +458,7 @@ TEST_P(KindTest, CountsUnusedParameterWithZerosOnRequest) {
   }));
 }
 
-// Backward passes that throw at the gradient of one parameter, where asked to.
+// Makes backward passes throw at the gradient of one parameter, while armed.
 class Thrower {
  public:
   explicit Thrower(at::Tensor parameter) {
@@ -469,7 +476,7 @@ class Thrower {
   bool armed_ = false;
 };
 
-// Each rank has sent other buckets when its backward pass throws.
+// Each rank has already sent different buckets when its backward pass throws.
 TEST_P(KindTest, GivesUpStepWhileGradientsAreSent) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
@@ -554,7 +561,7 @@ struct Chain : torch::nn::Module {
   at::Tensor first, second;
 };
 
-// In the engine too, the rank whose model ignores a parameter reports that parameter's name.
+// In the engine too, the rank whose model does not use a parameter reports the parameter's name.
 TEST(EngineOnRanksTest, RankWithUnusedParameterNamesIt) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     EngineConfig config;
@@ -593,10 +600,10 @@ TEST_P(KindTest, BytesCountBucketsAndAccumulators) {
   }));
 }
 
-// The names of what happened, in order, in the thread that has set it.
+// Names of the events in this thread, in order; null if they are not recorded.
 thread_local std::vector<std::string>* events = nullptr;
 
-// p0 .. p3 of one chain: p3's gradient is there first, p0's last.
+// The parameters p0 to p3 form a chain, so p3's gradient arrives first and p0's last.
 TEST_P(KindTest, SendsMessagesDuringBackwardPass) {
   const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& function) {
@@ -628,7 +635,8 @@ TEST_P(KindTest, SendsMessagesDuringBackwardPass) {
         EndPass(*sync);
         events = nullptr;
         sync->Clear();
-        if (step == 0) continue;  // the reducer has one bucket until it knows the order
+        // The reducer has one bucket until the order of gradients is known.
+        if (step == 0) continue;
         const std::vector<std::string> wanted =
             overlap ? std::vector<std::string>{"gradient", "send", "gradient", "send",
                                                "gradient", "send", "gradient", "send"}

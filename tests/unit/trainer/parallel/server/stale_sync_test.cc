@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
 
-// Returns the turn of each rank after it has made so many steps.
+// Returns the turn of each rank after it has made `made` steps.
 std::vector<Turn> Turns(const std::vector<int64_t>& made, int64_t staleness) {
   StaleSync bounded(static_cast<int>(made.size()), staleness, 0);
   bounded.HoldAfter(kFar);
@@ -85,7 +85,7 @@ TEST(StaleSyncTest, NoRankWaitsForLostOrLeftRanks) {
 TEST(StaleSyncTest, RejectsStepsOutOfOrder) {
   StaleSync sync(2, 3, 0);
   sync.HoldAfter(kFar);
-  EXPECT_FALSE(sync.OnMade(0, 1));  // not begun
+  EXPECT_FALSE(sync.OnMade(0, 1));  // before the step has begun
   sync.OnBegun(0);
   EXPECT_FALSE(sync.OnMade(0, 2));
   EXPECT_TRUE(sync.OnMade(0, 1));
@@ -103,7 +103,8 @@ TEST(StaleSyncTest, NoRankBeginsAfterStop) {
   EXPECT_EQ(sync.TurnOf(0), Turn::kStop);
 }
 
-// In any order of the ranks' events the bound holds, some rank may always continue, and all finish.
+// In any order of the ranks' events, the bound holds, some rank may always continue, and all ranks
+// finish.
 TEST(StaleSyncTest, RandomOrdersKeepStalenessBoundAndFinish) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

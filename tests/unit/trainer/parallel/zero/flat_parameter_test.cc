@@ -67,7 +67,8 @@ TEST(FlatParameterTest, KeepsDtypesInSeparateUnits) {
       << "in the order in which they are complete";
 }
 
-// Whatever else a pipeline stage has, a weight that it shares with others is cut as it is there.
+// Whatever the other parameters of a pipeline stage are, a weight that it shares with other stages
+// is cut in the same way on all of them.
 TEST(FlatParameterTest, PutsTiedParameterIntoSeparateUnit) {
   auto model = kModel;
   model[2].alone = true;
@@ -97,8 +98,8 @@ TEST(FlatParameterTest, CutsModulesAtStage3KeepingSmallParametersWhole) {
               ElementsAre(ElementsAre(4), ElementsAre(3), ElementsAre(2, 1), ElementsAre(0)));
 }
 
-// Whatever the world, the parts are every parameter, each element once, where the flat tensor has
-// it.
+// For any number of ranks, the pieces cover every element of every parameter once, at its position
+// in the flat tensor.
 TEST(FlatParameterTest, PiecesCoverEveryElementOnce) {
   for (const int world_size : {1, 2, 3, 4, 7, 64}) {
     for (const int stage : {1, 2, 3}) {
