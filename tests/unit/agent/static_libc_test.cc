@@ -12,7 +12,8 @@ extern "C" void* __wrap_dlopen(const char*, int);
 namespace dslaunch::static_libc_test {
 namespace {
 
-// Returns "HOST PORT" of the only address found, as from getnameinfo, or else the error number.
+// Returns "HOST PORT" of the only address found, in numeric form, or the error number if resolving
+// fails.
 std::string Resolve(const char* host, const char* service, int family = AF_UNSPEC, int flags = 0) {
   addrinfo hints{};
   hints.ai_family = family;

@@ -46,7 +46,7 @@ class AcceleratorsTest : public ::testing::Test {
     Write("proc/driver/nvidia/gpus/" + address + "/information",
           "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-" + minor + "\nDevice Minor: \t " + minor);
   }
-  // A node of KFD with its PCI device, without device files.
+  // Writes a node of KFD and its PCI device, without device files.
   void WriteAmd(int node, int render_minor, int bus, int numa_node) {
     Write("sys/class/kfd/kfd/topology/nodes/" + std::to_string(node) + "/properties",
           "cpu_cores_count 0\nsimd_count 440\nlocation_id " + std::to_string(bus << 8) +
@@ -84,7 +84,7 @@ TEST(AcceleratorTable, KnowsFilesOfDevices) {
     EXPECT_FALSE(IsAcceleratorFile(path)) << path;
 }
 
-// --- the devices of a machine ---
+// --- Devices of a machine ---
 
 TEST_F(AcceleratorsTest, ListsNvidiaByPciAddress) {
   Write("proc/driver/nvidia/gpus/0000:db:00.0/information", "Model: X\nGPU UUID: \t GPU-b");
@@ -104,7 +104,7 @@ TEST_F(AcceleratorsTest, CountsNvidiaWithDeviceFiles) {
   WriteNvidia("0000:19:00.0", "2");
   WriteNvidia("0000:3b:00.0", "0");
   WriteNvidia("0000:db:00.0", "1");
-  EXPECT_EQ(Read(pb::DEVICE_CUDA).size(), 3u);  // no GPU has been used yet
+  EXPECT_EQ(Read(pb::DEVICE_CUDA).size(), 3u);  // no GPU has been used yet, so /dev is incomplete
   for (const char* const other : {"nvidiactl", "nvidia-uvm", "nvidia", "nvidia1x"})
     Write("dev/" + std::string(other), "");
   EXPECT_EQ(Read(pb::DEVICE_CUDA).size(), 3u);
@@ -194,7 +194,7 @@ TEST_F(AcceleratorsTest, NumbersGaudiByModule) {
     Write(device + "module_id", std::to_string(modules[i]));
     if (i != 2) Write("dev/accel/accel" + std::to_string(i), "");
   }
-  Write("sys/class/accel/accel3/device/vendor", "0x8086");  // an NPU of a laptop
+  Write("sys/class/accel/accel3/device/vendor", "0x8086");  // the NPU of a laptop
   Write("dev/accel/accel3", "");
   const std::vector<Accelerator> hpus = Read(pb::DEVICE_HPU);
   ASSERT_EQ(hpus.size(), 2u);
@@ -260,7 +260,7 @@ TEST_F(AcceleratorsTest, AutoTakesFirstKindWithVisibleDevice) {
   EXPECT_EQ(kind(hidden, true), pb::DEVICE_CUDA);
 }
 
-// --- variables ---
+// --- Variables ---
 
 TEST(VisibleDevices, CountsLikeCuda) {
   const std::vector<Accelerator> four = {
@@ -291,7 +291,7 @@ TEST(VisibleDevices, CountsLikeCuda) {
 TEST(VisibleDevices, IgnoresNamesWithoutDevices) {
   for (const char* value : {"GPU-b", "GPU-b,GPU-c", "MIG-1", "0,1", "0,0"})
     EXPECT_THAT(SeeThrough(Cuda(), value, {}, false).devices, IsEmpty()) << value;
-  const std::vector<Accelerator> unnamed(2);  // device files without the driver's list
+  const std::vector<Accelerator> unnamed(2);  // device files without the list of the driver
   EXPECT_EQ(SeeThrough(Cuda(), "GPU-b,GPU-c", unnamed, false).devices.size(), 2u);
 }
 

@@ -1,5 +1,5 @@
-// The agent's state machine on a clock of the test's own: what it wants done about each event, and
-// why.
+// Tests the agent's state machine on a simulated clock: which actions it requests for each event,
+// and the reasons that it gives.
 #include "agent/core/agent_core.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ class AgentCoreTest : public ::testing::Test {
 
   // --- Events ---
 
-  // Keeps what is to be done, and answers at once what a machine in order would answer.
+  // Keeps the requested actions, and answers each at once as a healthy machine would.
   void Settle() { Keep(core_.Take(now_)); }
   void Keep(AgentActions actions) {
     for (AgentAction& action : actions) {
@@ -73,7 +73,7 @@ class AgentCoreTest : public ::testing::Test {
     core_.OnPrepared();
     Settle();
   }
-  // This node has gone to node1's rendezvous.
+  // Makes the node join the rendezvous on node1.
   void Join() {
     Prepare();
     core_.membership().OnRun({"10.0.0.1:40"}, now_);
@@ -164,14 +164,14 @@ class AgentCoreTest : public ::testing::Test {
       event.mutable_front_end_connection()->set_is_broken(is_broken);
     });
   }
-  // Lets time pass, then ticks.
+  // Advances the clocks by `time`, and then ticks. `late`: the delay of the tick.
   void Pass(milliseconds time, milliseconds late = milliseconds(0)) {
     now_ += time;
     boot_now_ += time;
     core_.OnTick(now_, boot_now_, late);
     Settle();
   }
-  // Joined and with ranks that run.
+  // Makes the node join and start its ranks.
   void Start() {
     Join();
     Assign(1);
@@ -203,7 +203,7 @@ class AgentCoreTest : public ::testing::Test {
     return end;
   }
 
-  // --- What was wanted since actions_ was cleared ---
+  // --- Actions requested since actions_ was cleared ---
 
   template <class Action>
   std::vector<Action> All() const {
@@ -222,7 +222,7 @@ class AgentCoreTest : public ::testing::Test {
     for (const agent_action::Log& log : All<agent_action::Log>()) text += log.text + "\n";
     return text;
   }
-  // The newest of that kind; empty when there is none.
+  // Returns the newest message of this kind to the rendezvous; empty if there is none.
   pb::AgentMessage Sent(pb::AgentMessage::MessageCase kind) const {
     pb::AgentMessage found;
     for (const auto& send : All<agent_action::SendToRendezvous>()) {
@@ -276,7 +276,8 @@ pb::PmixAbort Aborted(uint32_t rank, int code, bool waits = false) {
   return aborted;
 }
 
-// A process that calls MPI_Abort with another code ends with it, and is the cause by itself.
+// MPI_Abort with code 0 must not end the job with success: the calling process ends with another
+// code and is the cause.
 TEST_F(AgentCoreTest, MpiAbortWithCode0StopsJobAndNamesRank) {
   Join();
   core_.mpi().OnAbort(Aborted(3, 0));
@@ -328,7 +329,7 @@ TEST_F(AgentCoreTest, KillsRankThatWaitsAfterMpiAbortAndKeepsItsCode) {
   }
 }
 
-// A rank has called MPI_Init.
+// Returns the state of a rank that has called MPI_Init.
 pb::PmixRank MpiJoined(uint32_t local_rank) {
   pb::PmixRank rank;
   rank.set_local_rank(local_rank);
@@ -410,7 +411,7 @@ TEST_F(AgentCoreTest, ReportsOnceRanksThatDoNotCallMpiInitForAMinute) {
   for (const int seconds : {59, 1, 60}) {
     actions_.clear();
     now_ += std::chrono::seconds(seconds);
-    // Late: what the rendezvous sent meanwhile still waits to be read.
+    // The tick is late, so messages that the rendezvous has sent in the meantime are still unread.
     core_.OnTick(now_, boot_now_, std::chrono::seconds(seconds));
     Settle();
     notices.push_back(Record(pb::NodeEvent::kNotice).notice().message());
@@ -430,7 +431,7 @@ TEST_F(AgentCoreTest, PrepareConfiguresSupervisorAndStartsHeartbeats) {
   ASSERT_EQ(hearts.size(), 1u);
   EXPECT_EQ(hearts[0].interval, milliseconds(1'000));
   EXPECT_EQ(hearts[0].patience, milliseconds(30'000));
-  EXPECT_EQ(hearts[0].ticks_per_beat, 1u);  // suspect_ms is not set
+  EXPECT_EQ(hearts[0].ticks_per_beat, 1u);  // 1 because suspect_ms is not set
   EXPECT_EQ(core_.tick_interval(), milliseconds(1'000));
   EXPECT_EQ(core_.job().OnPrepare(prepare_).error().message, "the agent was prepared twice");
 }
@@ -563,7 +564,7 @@ TEST_F(AgentCoreTest, StopsJobIfRanksCannotBePlanned) {
   Join();
   answers_ = false;
   Assign(1);
-  core_.workers().OnPlanned(7, Error{});  // plan of an attempt that is over
+  core_.workers().OnPlanned(7, Error{});  // plan of an attempt that has ended
   EXPECT_THAT(core_.Take(now_), IsEmpty());
   core_.workers().OnPlanned(1, Error{ExitCode::kIo, "node2: the disk is full"});
   Settle();
@@ -894,7 +895,7 @@ TEST_F(AgentCoreTest, KeepsFirstCauseAndForwardsOnlyKills) {
   EXPECT_THAT(Logged(), HasSubstr("killing: twice"));
 }
 
-// A program expects of Ctrl-C what it does at a terminal.
+// Ctrl-C must send SIGINT to the ranks, because programs expect the same signal as at a terminal.
 TEST_F(AgentCoreTest, CtrlCStopsRanksWithSigint) {
   Start();
   pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "SIGINT");
@@ -935,7 +936,7 @@ TEST_F(AgentCoreTest, EndsEventsAfterTeardownAndCompleted) {
   const pb::NodeDone done = All<agent_action::EndEvents>()[0].done;
   EXPECT_TRUE(done.completed());
   EXPECT_TRUE(done.teardown_complete());
-  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // the front end still reads
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // because the front end still reads
 }
 
 TEST_F(AgentCoreTest, RefusedNodeEndsWithoutRendezvous) {
@@ -953,14 +954,15 @@ TEST_F(AgentCoreTest, RefusedNodeEndsWithoutRendezvous) {
 TEST_F(AgentCoreTest, StopsNodeAndWritesResultWithoutFrontEnd) {
   Start();
   FrontEndGone();
-  // The others may have their front end still.
+  // The other nodes may still have their front end, so they are notified.
   EXPECT_EQ(Sent(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_EQ(core_.teardown().outcome().kind(), pb::Cause::FRONT_END_LOST);
   EXPECT_EQ(Count<agent_action::DetachFrontEnd>(), 1u);
   FrontEndGone();
   EXPECT_EQ(Count<agent_action::DetachFrontEnd>(), 1u);
   Reaped();
-  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // the rendezvous is to know that the node is empty
+  // The rendezvous must first be notified that the node is empty.
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);
   Close(1);
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
   ASSERT_EQ(Count<agent_action::WriteResult>(), 1u);
@@ -1017,7 +1019,7 @@ TEST_F(AgentCoreTest, EmptyNodeQuitsOneSecondAfterTeardown) {
   Pass(milliseconds(100));
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
   Pass(milliseconds(1'000));
-  EXPECT_EQ(Count<agent_action::Quit>(), 1u);  // once
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);  // sent only once
 }
 
 TEST_F(AgentCoreTest, ReportsEndOfOwnCommandAsLostNode) {
@@ -1045,7 +1047,7 @@ TEST_F(AgentCoreTest, StopsWhenLeaseExpires) {
   Receive(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
   EXPECT_EQ(core_.Alive(boot_now_).lease_left_ms(), 1'000u);
   EXPECT_EQ(core_.workers().phase(),
-            Phase::kDraining);  // only the rendezvous was silent for too long
+            Phase::kDraining);  // because only the rendezvous was silent for too long
   Pass(milliseconds(1'000));
   EXPECT_EQ(core_.workers().phase(), Phase::kStopping);
   EXPECT_EQ(core_.teardown().outcome().kind(), pb::Cause::FRONT_END_LOST);
@@ -1086,7 +1088,7 @@ TEST_F(AgentCoreTest, WaitsLongerForFrontEndThatHasAllEvents) {
   EXPECT_EQ(Count<agent_action::Quit>(), 0u);
   FrontEndGone();
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
-  EXPECT_EQ(Count<agent_action::WriteResult>(), 0u);  // it has all events
+  EXPECT_EQ(Count<agent_action::WriteResult>(), 0u);  // because the front end has all events
 }
 
 // --- The rendezvous is lost ---
@@ -1110,7 +1112,7 @@ TEST_F(AgentCoreTest, SilentRendezvousIsLostUnlessThisProcessStalled) {
   Start();
   Pass(milliseconds(6'000), /*late=*/milliseconds(5'000));
   EXPECT_EQ(core_.workers().phase(), Phase::kWorking);
-  Pass(milliseconds(7'900));  // dead_ms and a heartbeat
+  Pass(milliseconds(7'900));  // sum of dead_ms and a heartbeat
   EXPECT_EQ(core_.workers().phase(), Phase::kWorking);
   EXPECT_TRUE(core_.membership().IsQuiet(now_));
   Pass(milliseconds(100));
@@ -1135,7 +1137,7 @@ TEST_F(AgentCoreTest, DrainsAndWaitsForFailoverOnLostRendezvous) {
   ASSERT_TRUE(core_.membership().CheckFailover(move).ok());
   core_.membership().OnFailover(move, now_);
   Settle();
-  EXPECT_EQ(Count<agent_action::FindRendezvous>(), 0u);  // not before its ranks are reaped
+  EXPECT_EQ(Count<agent_action::FindRendezvous>(), 0u);  // because its ranks are not reaped yet
   Reaped();
   ASSERT_EQ(Count<agent_action::FindRendezvous>(), 1u);
   EXPECT_THAT(All<agent_action::FindRendezvous>()[0].endpoints, ElementsAre("10.0.0.3:40"));
@@ -1218,7 +1220,7 @@ TEST_F(AgentCoreTest, StopsIfNoFailoverArrivesInTime) {
   Settle();
   Reaped();
   pb::RenewRequest word;
-  // lease + 2 dead + grace + teardown, and 10 s.
+  // The limit is lease + 2 dead + grace + teardown, plus 10 s.
   for (int second = 0; second < 60; ++second) {
     word.set_last_seen_us(core_.front_end().Renew(word, boot_now_).clock_us());
     Pass(milliseconds(1'000));
@@ -1267,7 +1269,7 @@ TEST_F(AgentCoreTest, DetachedAgentQuitsAfterLastViewer) {
   Close(1);
   EXPECT_EQ(Count<agent_action::WriteResult>(), 1u);
   Pass(milliseconds(600));
-  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // a viewer has not got the last event
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // because a viewer has not received the last event
   core_.front_end().SetReaders({.front_end_has_all = false, .has_viewers = false});
   core_.teardown().QuitIfIdle(now_);
   Settle();
@@ -1288,13 +1290,13 @@ TEST_F(AgentCoreTest, WaitsTwoSecondsForViewerThatDoesNotRead) {
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }
 
-// --- Detached: the majority of the nodes ---
+// --- Detached, with a majority of the nodes ---
 
 class MajorityOfNodesTest : public AgentCoreTest {
  protected:
   MajorityOfNodesTest() { prepare_.mutable_job()->set_detachable(true); }
 
-  // Ranks run, the front end has left, and a majority stands behind the rendezvous.
+  // Makes the ranks run, the front end leave, and a majority of the nodes confirm the rendezvous.
   void Detach() {
     Start();
     Receive(1, [](pb::RendezvousMessage& message) {
@@ -1310,7 +1312,7 @@ class MajorityOfNodesTest : public AgentCoreTest {
     Pass(milliseconds(1'000));
     actions_.clear();
   }
-  // The rendezvous answers a heartbeat, and had a majority just then.
+  // Simulates the rendezvous' answer to a heartbeat, sent while it has a majority.
   void Answer() {
     core_.majority().OnMajority(boot_now_, std::chrono::microseconds(0), boot_now_);
     Receive(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
@@ -1331,7 +1333,8 @@ TEST_F(MajorityOfNodesTest, ReportsMajorityLeaseToSupervisor) {
   EXPECT_EQ(core_.workers().phase(), Phase::kWorking);
 }
 
-// Its loop may wait for a disk from now on.
+// The lease is reported because the loop may wait for a disk from now on; the supervisor then ends
+// the ranks.
 TEST_F(MajorityOfNodesTest, ReportsMajorityLeaseFromDetachOn) {
   Start();
   EXPECT_FALSE(core_.Alive(boot_now_).has_majority_lease_left_ms());
@@ -1359,7 +1362,7 @@ TEST_F(MajorityOfNodesTest, ElectsAfterFenceWhenRendezvousIsLost) {
   EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
   EXPECT_EQ(Record(pb::NodeEvent::kRestarting).restarting().cause().node_index(), 0u);
   Reaped();
-  // Its own lease is over by then, and what others may have had.
+  // By then, the lease of this node and the leases of all other nodes have run out.
   const int fence_s = static_cast<int>(MajorityFence(prepare_.job().timeouts()).count() / 1'000);
   PassSeconds(fence_s - 1);
   EXPECT_THAT(Logged(), Not(HasSubstr("elected")));
@@ -1404,7 +1407,7 @@ TEST_F(MajorityOfNodesTest, HoldsAssignmentWhileLeaseIsOver) {
   Receive(1, [](pb::RendezvousMessage& message) { message.mutable_drain(); });
   Reaped();
   actions_.clear();
-  now_ += milliseconds(30'000);  // in which the agent could not run
+  now_ += milliseconds(30'000);  // time in which the agent could not run
   boot_now_ += milliseconds(30'000);
   Assign(2);
   core_.OnTick(now_, boot_now_, milliseconds(30'000));
@@ -1426,7 +1429,7 @@ TEST_F(MajorityOfNodesTest, StopsOnLostRendezvousWithoutRestarts) {
   EXPECT_EQ(core_.teardown().outcome().exit_code(), ToInt(ExitCode::kUnavailable));
 }
 
-// --- The supervisor is gone ---
+// --- The supervisor has ended ---
 
 TEST_F(AgentCoreTest, UnpreparedAgentQuitsWithoutSupervisor) {
   core_.OnSupervisorGone(now_);

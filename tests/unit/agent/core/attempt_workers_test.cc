@@ -30,7 +30,7 @@ TEST(AttemptWorkersTest, CollectsEventsOfSupervisor) {
   ASSERT_EQ(workers.Progress(Clock::now()).size(), 1u);
   EXPECT_TRUE(workers.Progress(Clock::now())[0].shares_cores());
   EXPECT_TRUE(workers.Progress(Clock::now())[0].ended());
-  EXPECT_FALSE(workers.OnEnded(1, 0));  // twice
+  EXPECT_FALSE(workers.OnEnded(1, 0));  // a second end of the same rank
   EXPECT_TRUE(workers.OnEnded(0, 0));
 }
 
@@ -55,11 +55,11 @@ TEST(AttemptWorkersTest, ToleratesLossOfRanksThatAllowIt) {
   EXPECT_TRUE(workers.OnEnded(2, std::nullopt));
   EXPECT_FALSE(workers.AllSaved());
 
-  // It exits by itself: something is wrong with the run.
+  // The rank exits by itself with an error, so the run has failed.
   EXPECT_FALSE(failed.OnEnded(1, 65));
   EXPECT_FALSE(failed.OnEnded(2, 0));
   EXPECT_FALSE(failed.OnEnded(0, 0));
-  // Another's loss is not.
+  // The loss of rank 0 is not tolerated, because rank 0 has not allowed it.
   EXPECT_FALSE(killed.OnEnded(0, std::nullopt));
   EXPECT_FALSE(killed.OnEnded(1, 0));
   EXPECT_FALSE(killed.OnEnded(2, 0));

@@ -1,5 +1,5 @@
-// The election of a rendezvous by the nodes of a detached job: who is a candidate, whose votes
-// count, and when.
+// Tests the election of a rendezvous by the nodes of a detached job: which node is the candidate,
+// whose votes count, and when.
 #include "agent/core/election_core.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 constexpr milliseconds kFence(20'000);
 constexpr milliseconds kTerm(6'000);
 
-// Five nodes; node 0 hosted the rendezvous.
+// Returns the options of one of five nodes, of which node 0 hosted the rendezvous.
 ElectionCore::Options OptionsOf(uint32_t own) {
   ElectionCore::Options options;
   options.own = own;
@@ -53,7 +53,7 @@ class ElectionCoreTest : public ::testing::Test {
                      now_);
     actions_.clear();
   }
-  // Its ranks have ended and the fence is over.
+  // Advances to the begin of the vote: the node's ranks have ended and the fence is over.
   void BeginToVote() {
     Lose();
     election_.OnRanksEnded();
@@ -125,7 +125,7 @@ TEST_F(VoterTest, TermsSkipLostHostAsCandidate) {
     now_ += kTerm;
     Tick();
   }
-  // Its own term is the third.
+  // In the third term, the candidate is the node itself, so it sends no vote.
   EXPECT_THAT(Candidates(), ElementsAre(1, 2, 4, 1));
 }
 
@@ -186,7 +186,7 @@ TEST_F(ElectionCoreTest, OpensRendezvousWithMajorityOfAllVoters) {
   Vote(2, 1);
   now_ += kTerm / 2;
   Tick();
-  EXPECT_FALSE(Opened());  // two of the four that are left, of five
+  EXPECT_FALSE(Opened());  // two votes of the four remaining nodes are no majority of five
   Vote(3, 1);
   ASSERT_TRUE(Opened());
   EXPECT_EQ(Opened()->rendezvous_node(), 1);
@@ -212,7 +212,8 @@ TEST_F(ElectionCoreTest, SkipsNumbersOfAttemptsThatMayHaveBegun) {
   Vote(2, 1, 2, /*idle=*/true);
   Vote(3, 1, 2, /*idle=*/true);
   Vote(4, 1);
-  // Nodes 0, 2 and 3 were a majority: two restarts, and each node may have joined once more.
+  // Nodes 0, 2 and 3 were a majority, so two restarts may have happened, and each node may have
+  // joined once more.
   EXPECT_EQ(Opened()->attempt(), 2 + 2 + 3);
 }
 
@@ -244,7 +245,7 @@ TEST_F(ElectionCoreTest, IgnoresVotesWhileItsRendezvousLives) {
 
 TEST_F(ElectionCoreTest, AnswersVotesOfOlderTermsWithNewTerm) {
   BeginToVote();
-  Vote(3, 6);  // node 1 is its candidate too
+  Vote(3, 6);  // node 3 votes for node 1 in the later term 6 too
   actions_.clear();
   Vote(2, 1);
   const auto answers = All<agent_action::AnswerVote>();

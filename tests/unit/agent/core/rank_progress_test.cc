@@ -24,7 +24,7 @@ TEST(RankProgressTest, ReportsStepAndMedianTime) {
   Clock::time_point now;
   for (int i = 1; i <= 50; ++i) {
     tracker.OnStatus(Step(i, 0.04), now);
-    now += milliseconds(i % 10 == 0 ? 5000 : 100);  // now and then a checkpoint
+    now += milliseconds(i % 10 == 0 ? 5000 : 100);  // every tenth step is slowed by a checkpoint
   }
   const auto report = tracker.Report(7, now + milliseconds(1));
   ASSERT_TRUE(report);
@@ -51,7 +51,7 @@ TEST(RankProgressTest, AcceptsSparseRepeatedAndRestartedSteps) {
   EXPECT_EQ(tracker.Report(0, now)->median_step_us(), 0u);
   tracker.OnStatus(Step(20), now += milliseconds(1000));
   EXPECT_EQ(tracker.Report(0, now)->median_step_us(), 100'000u);
-  tracker.OnStatus(Step(20), now += milliseconds(500));  // reports nothing new
+  tracker.OnStatus(Step(20), now += milliseconds(500));  // repeats the last report
   EXPECT_EQ(tracker.Report(0, now)->since_us(), 500'000u);
   tracker.OnStatus(Step(1), now);
   EXPECT_EQ(tracker.Report(0, now)->step(), 1u);

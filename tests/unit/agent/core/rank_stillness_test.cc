@@ -44,7 +44,7 @@ TEST(ShowsLifeTest, DetectsEachSignOfLife) {
   EXPECT_TRUE(shows([](RankSigns& signs) { signs.processes = 78; }));
   EXPECT_TRUE(shows([](RankSigns& signs) { signs.signature = 6; }));
   EXPECT_TRUE(shows([](RankSigns& signs) { signs.stopped = true; }));
-  // A connection was closed, and a child has ended.
+  // Decreases also count: a connection was closed, and a child has ended.
   EXPECT_TRUE(shows([](RankSigns& signs) { signs.peer_bytes = 0; }));
   EXPECT_TRUE(shows([](RankSigns& signs) { signs.child_cpu_ms = 0; }));
 }

@@ -36,7 +36,7 @@ class SlotLedgerTest : public testing::Test {
     ledger_.BeginAttempt(best_step, kHang10S, now_);
     ledger_.OnAllStarted(now_);
   }
-  // Makes `steps` steps of a second after `step`.
+  // Makes `steps` steps of one second each after `step`. Returns the last step.
   int64_t Steps(int64_t step, int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
       Pass(1'000);
@@ -110,7 +110,7 @@ TEST_F(SlotLedgerTest, CountsSilentProgramAsProductive) {
   Begin();
   Pass(60'000);
   EXPECT_EQ(Ms(kProductive), 60'000u);
-  Tell(Ready());  // it does report, so that was its start
+  Tell(Ready());  // the first report shows that the time before was the start
   EXPECT_EQ(Ms(kProductive), 0u);
   EXPECT_EQ(Ms(kStart), 60'000u);
 }
@@ -125,10 +125,10 @@ TEST_F(SlotLedgerTest, CountsRepeatedStepsAsRecomputed) {
   Pass(1'000);
   Tell(Step(5));
   Pass(500);
-  EXPECT_EQ(Ms(kRecomputed), 500u);  // step 6 is being made again
+  EXPECT_EQ(Ms(kRecomputed), 500u);  // step 6 is being computed again
   Pass(500);
   Tell(Step(6));
-  Steps(6, 6);  // up to step 12, 11 and 12 are new
+  Steps(6, 6);  // up to step 12; steps 11 and 12 are new
   EXPECT_EQ(Ms(kRecomputed), 5'000u);
   EXPECT_EQ(Ms(kProductive), 9'000u + 2'000u);
   EXPECT_EQ(SumMs(), PassedMs());
@@ -138,7 +138,7 @@ TEST_F(SlotLedgerTest, CountsStepsOfEarlierNodesAsRecomputed) {
   Begin(/*best_step=*/3);
   Tell(Step(1));
   Pass(3'000);
-  Tell(Step(4));  // one line for steps 2, 3 and 4
+  Tell(Step(4));  // one line reports steps 2, 3 and 4
   EXPECT_EQ(Ms(kRecomputed), 2'000u);
   EXPECT_EQ(Ms(kProductive), 1'000u);
 }
@@ -238,7 +238,7 @@ TEST_F(SlotLedgerTest, CountsRankThatEndedFirstAsWaiting) {
   EXPECT_EQ(Ms(kProductive), 2'000u);
 }
 
-// Whatever a program reports in whatever order.
+// The times must add up to the total, whatever a program reports and in whatever order.
 TEST_F(SlotLedgerTest, TimesAlwaysAddUp) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);

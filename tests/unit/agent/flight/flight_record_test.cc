@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Dumps of PyTorch 2.11 of ranks that hang, with the group configuration that NCCL adds.
+// Reads a dump of PyTorch 2.11 of ranks that hang, with the group configuration that NCCL adds.
 pb::FlightRecord ReadDump(const std::string& name) {
   std::ifstream file(std::string(DSLAUNCH_FLIGHT_DUMPS) + "/" + name, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});

@@ -35,7 +35,7 @@ class FlightRequestsTest : public ::testing::Test {
     return answer.value_or(pb::FlightRecord());
   }
 
-  // Makes the pipe as a rank does, and writes `dump` once it was asked for.
+  // Makes the pipe as a rank does, and writes `dump` once a request arrives.
   void Serve(const std::string& dump) {
     ASSERT_EQ(mkfifo(files_.pipe.c_str(), 0600), 0);
     pipe_ = UniqueFd(open(files_.pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -66,7 +66,7 @@ std::string Dump(const std::string& name) {
 }
 
 TEST_F(FlightRequestsTest, ReturnsRecordOfNewDump) {
-  std::ofstream(files_.dump, std::ios::binary) << Dump("skips_1");  // from an earlier hang
+  std::ofstream(files_.dump, std::ios::binary) << Dump("skips_1");  // dump of an earlier hang
   Serve(Dump("skips_0"));
   const Clock::time_point before = Clock::now();
   const pb::FlightRecord record = Ask();

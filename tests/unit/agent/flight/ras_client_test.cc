@@ -20,7 +20,8 @@ using asio::ip::tcp;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Answers one client as NCCL does: a line for each command, and the status before it closes.
+// Answers one client as NCCL does: a line for each command, and then the status, after which it
+// closes the connection.
 class ScriptedRas {
  public:
   ScriptedRas(std::string format_answer, std::string status)

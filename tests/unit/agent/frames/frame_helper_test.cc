@@ -27,7 +27,7 @@ void Pause() {
   nanosleep(&kPause, nullptr);
 }
 
-// A child that runs frames_program.
+// A child process that runs frames_program.
 class Program {
  public:
   explicit Program(const char* argument) {
@@ -91,7 +91,7 @@ class FrameHelperTest : public ::testing::Test {
 
 #ifdef DSLAUNCH_HAS_DWFL
 
-// Reads until all threads have frames of the wait: the looks may be slow at first.
+// Reads until all threads have the frames of the wait, because the first reads may be slow.
 TEST_F(FrameHelperTest, ReadsFunctionsAndLinesOfWaitingThreads) {
   const Program program(nullptr);
   pb::ProcessStacks frames;
@@ -116,7 +116,7 @@ TEST_F(FrameHelperTest, ReadsFunctionsAndLinesOfWaitingThreads) {
 TEST_F(FrameHelperTest, ReadsFramesOfRunningThreadAndContinuesIt) {
   const Program program("run");
   std::vector<std::string> functions;
-  // Just after its start, the program may still be in write().
+  // Just after its start, the program may still be in write(), so the read is repeated.
   for (int attempt = 0; attempt < 20 && (functions.empty() || functions[0] != "spin"); ++attempt) {
     const pb::ProcessStacks frames = Read(program);
     for (const pb::ThreadStack& thread : frames.threads()) {

@@ -17,7 +17,8 @@ using ::testing::IsEmpty;
 
 using Lists = std::vector<std::vector<int>>;
 
-// Like Linux, numbers the first threads of all cores before all second threads.
+// Returns a topology in which the first threads of all cores are numbered before all second
+// threads, as by Linux.
 CpuTopology Machine(int sockets, int nodes_each, int cores_each, int threads) {
   CpuTopology topology;
   const int cores = sockets * nodes_each * cores_each;
@@ -60,7 +61,7 @@ TEST(BindingTest, ReturnsNoBindingsForNone) {
   EXPECT_THAT(Decide(Machine(1, 1, 4, 1), {.ranks = 2}), IsEmpty());
 }
 
-// --- like deepspeed --bind_cores_to_rank ---
+// --- As deepspeed --bind_cores_to_rank ---
 
 BindingRequest Cores(int ranks, std::vector<int> cores = {}) {
   return {
@@ -95,7 +96,7 @@ TEST(BindingTest, DividesGivenListOfCores) {
 
 TEST(BindingTest, DividesOnlyUsableCpus) {
   CpuTopology topology = Machine(1, 1, 4, 2);
-  Forbid(topology, {0, 5});  // leaves the second thread of core 0, and the first of core 1
+  Forbid(topology, {0, 5});  // leaves the second thread of core 0 and the first thread of core 1
   EXPECT_EQ(CpusOf(topology, Cores(4)), (Lists{{1}, {2}, {3}, {4}}));
   EXPECT_THAT(Refusal(topology, Cores(1, {3, 5})),
               HasSubstr("--bind_core_list: there is no CPU 5 for this job; there are 1-4,6-7"));
@@ -125,7 +126,7 @@ TEST(BindingTest, TreatsNodesWithEqualCpusAsOne) {
   EXPECT_THAT(Decide(topology, Cores(2))[1].memory_nodes, ElementsAre(0, 1));
 }
 
-// --- like torchrun --numa_binding ---
+// --- As torchrun --numa_binding ---
 
 BindingRequest Numa(pb::RankOptions::Bind bind, int ranks, std::vector<int> gpu_nodes = {}) {
   return {.bind = bind, .cores = {}, .ranks = ranks, .gpu_nodes = std::move(gpu_nodes)};
@@ -162,7 +163,8 @@ TEST(BindingTest, ExclusiveGivesWholeCoresAndMoreToFirstRanks) {
 
 TEST(BindingTest, AssignsCoreComplexesInTurnLargestFirst) {
   CpuTopology topology = Machine(1, 1, 6, 1);
-  for (Cpu& cpu : topology.cpus) cpu.cache = cpu.id < 2 ? 0 : 2;  // {0,1} and {2,3,4,5}
+  // The caches are {0,1} and {2,3,4,5}.
+  for (Cpu& cpu : topology.cpus) cpu.cache = cpu.id < 2 ? 0 : 2;
   EXPECT_EQ(CpusOf(topology, Numa(pb::RankOptions::CORE_COMPLEX, 3, {0, 0, 0})),
             (Lists{{2, 3, 4, 5}, {0, 1}, {2, 3, 4, 5}}));
 }
@@ -174,7 +176,7 @@ TEST(BindingTest, RejectsGpuOnNodeWithoutUsableCpu) {
               HasSubstr("the GPU of local rank 1 is on NUMA node 1"));
 }
 
-// --- topology in /sys ---
+// --- Topology in /sys ---
 
 class CpuTopologyTest : public ::testing::Test {
  protected:

@@ -124,7 +124,7 @@ TEST(FailureEvidenceTest, UsesFirstExceptionOfAChain) {
   const FailureEvidence victim = ClassifyLines(Raised(peer) + during + Raised("KeyError: 'x'"));
   EXPECT_TRUE(victim.victim);
   EXPECT_EQ(victim.line, peer);
-  // Two separate exceptions: the last one ended the program.
+  // The text has two separate exceptions. The last exception ended the program.
   EXPECT_FALSE(ClassifyLines(Raised(peer) + "trying again\n" + Raised("KeyError: 'x'")).victim);
 }
 
@@ -185,7 +185,7 @@ TEST(FailureEvidenceTest, RecognizesTrainerTextsAboutOtherRanks) {
     EXPECT_EQ(ClassifyLines(line + "\n").line, line);
     EXPECT_TRUE(ClassifyLines("my_program: rank 3: " + std::string(text) + " (gone)\n").victim);
   }
-  // Both have exit code 69, like a lost peer.
+  // Both kinds of errors have exit code 69, like a lost peer, but are no loss of a peer.
   for (const char* line :
        {"dslaunch-train: rank 3: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB",
         "dslaunch-train: rank 3: this machine has no NVIDIA driver (libcuda.so.1); use device cpu",

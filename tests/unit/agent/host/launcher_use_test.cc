@@ -16,7 +16,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// Returns "NAME begin arguments" and further fields of the launcher that was found.
+// Returns "NAME begin arguments" and further fields of the launcher that is found in `argv`; "" if
+// none is found.
 std::string Found(const Words& argv) {
   const std::optional<LauncherUse> use = FindLauncher(argv);
   if (!use) return "";

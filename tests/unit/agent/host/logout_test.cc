@@ -55,8 +55,8 @@ TEST(LogoutTest, WarnsWithNodeAndHintIfLogoutEndsTheJob) {
   }
 }
 
-// Runs LeaveSession in a child with `systemd_run` first in PATH. Returns what the script wrote to
-// LOG.
+// Runs LeaveSession in a child process with the script `systemd_run` first in PATH. Returns the
+// text that the script wrote to LOG.
 std::string RunLeaveSession(const TempDir& dir, const std::string& systemd_run) {
   dir.Write("systemd-run", systemd_run, /*executable=*/true);
   const std::string log = dir / "log";

@@ -41,7 +41,7 @@ TEST(PidFileTest, ReplacesOnlyFilesOfExitedProcesses) {
   EXPECT_EQ(taken.error().code, ExitCode::kIo);
   EXPECT_THAT(taken.error().message,
               HasSubstr("--save_pid: " + path + ": the file exists, and its process"));
-  dir.Write("f", "999999999");  // larger than any pid
+  dir.Write("f", "999999999");  // greater than any pid
   EXPECT_TRUE(PidFile::Create(path, 1).ok());
   const std::string victim = dir.Write("victim", "999999999");
   std::filesystem::create_symlink(victim, path);

@@ -80,7 +80,8 @@ TEST(PortListenersTest, FindsListenerOnIpv4Only) {
   EXPECT_THAT(ListenersAt(own->port), ElementsAre(::geteuid()));
 }
 
-// Otherwise a job would be ended because of a client of the port, or a listener at another port.
+// A client must not count as a listener, because otherwise a client of the port, or a listener at
+// another port, would end the job.
 TEST(PortListenersTest, ClientIsNotAListener) {
   const Result<PortReservation> listener = ListenOnLoopback();
   ASSERT_TRUE(listener.ok());

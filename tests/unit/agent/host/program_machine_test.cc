@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Returns the beginning of /bin/sh with another machine type in it.
+// Returns the beginning of /bin/sh with its machine type replaced by `machine`.
 std::string ShellFor(uint16_t machine) {
   std::string bytes = ReadBeginning("/bin/sh", 4096);
   std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_machine), &machine, sizeof machine);
@@ -34,7 +34,7 @@ TEST(IsOwnMachineTest, AllowsSiblingsAndUnknownTypes) {
   EXPECT_FALSE(IsOwnMachine("i686", "aarch64"));
 }
 
-// s390x, because this machine may run others by an emulator.
+// The test uses s390x, because this machine may run programs of other types with an emulator.
 TEST(CheckMachineTest, RejectsProgramForOtherMachineType) {
   const TempDir dir;
   const std::string own = ElfMachine(ReadBeginning("/proc/self/exe", kElfMachineHead));

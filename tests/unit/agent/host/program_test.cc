@@ -28,7 +28,7 @@ class ProgramTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  pb::Program program_;  // fields other than the command
+  pb::Program program_;  // all fields except the command
   Environment environment_ = {"PATH=/nonexistent:/usr/bin:/bin"};
 };
 

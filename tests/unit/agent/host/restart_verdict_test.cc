@@ -48,7 +48,8 @@ std::vector<Case> ReadCorpus() {
   return cases;
 }
 
-// Returns an exception's text as Python prints it uncaught; other texts stay.
+// Returns an exception's text as Python prints an uncaught exception. Other texts are returned
+// unchanged.
 std::string AsPrinted(const std::string& text) {
   const std::string name = text.substr(0, text.find_first_of(": \n"));
   const bool is_exception = name.ends_with("Error") || name.ends_with("Exception") ||

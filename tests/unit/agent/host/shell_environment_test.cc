@@ -44,7 +44,7 @@ TEST_F(ShellEnvironmentTest, ReturnsVariablesThatTheScriptChanged) {
   EXPECT_EQ(Value(*made, "KEEP"), "two words");
   EXPECT_EQ(Value(*made, "GONE"), "(none)");
   EXPECT_EQ(Value(*made, "plain"), "(none)");
-  // Variables that the shell itself sets keep their values.
+  // Variables that the shell itself sets keep their previous values.
   EXPECT_EQ(Value(*made, "PWD"), "/before");
   EXPECT_EQ(Value(*made, "SHLVL"), "7");
   EXPECT_EQ(Value(*made, "_"), "(none)");
@@ -52,7 +52,7 @@ TEST_F(ShellEnvironmentTest, ReturnsVariablesThatTheScriptChanged) {
 }
 
 TEST_F(ShellEnvironmentTest, SourcesScriptWithoutArguments) {
-  // The check in virtualenv's activate.
+  // The script contains the check of virtualenv's activate.
   const auto made = Source("[ \"$BASH_SOURCE\" != \"$0\" ] && export SEEN=\"$#\"\n");
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_EQ(Value(*made, "SEEN"), "0");

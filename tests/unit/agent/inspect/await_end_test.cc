@@ -27,7 +27,7 @@ TEST(AwaitEndTest, StartRunsWhileAProcessHasItsNonce) {
   ::kill(started.pid, SIGKILL);
   siginfo_t ended{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(started.pid), &ended, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(RunsStart("5eed0001"));  // a zombie does not run
+  EXPECT_FALSE(RunsStart("5eed0001"));  // a zombie does not count as running
   ::waitpid(started.pid, nullptr, 0);
 }
 

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef";
 
-// A probe on its own loop, as in an inspection.
+// Runs a probe on its own loop, as in an inspection.
 class ReachabilityProbeTest : public ::testing::Test {
  protected:
   ReachabilityProbeTest() : work_(asio::make_work_guard(loop_)), probe_(loop_) {
@@ -33,7 +33,7 @@ class ReachabilityProbeTest : public ::testing::Test {
     ::unsetenv("XDG_STATE_HOME");
   }
 
-  // Returns the port, or 0 if this machine has no address of its own.
+  // Starts listening. Returns the port, or 0 if this machine has no address other than loopback.
   int Start(int for_ms = 5000) {
     pb::ListenRequest request;
     request.set_token(kToken);

@@ -57,7 +57,7 @@ class EventHubTest : public ::testing::Test {
       named.set_offset(is_stderr ? 0 : offset);
     }
   }
-  // Accepts all events of the viewer; returns them without empty pieces of output.
+  // Accepts all events of the viewer and returns them, without empty pieces of output.
   std::vector<std::string> TakeAll(const std::shared_ptr<FakeSink>& sink) {
     std::vector<std::string> words;
     for (size_t i = 0; i < sink->events.size(); ++i) {

@@ -26,7 +26,7 @@ std::string Word(const pb::NodeEvent& event) {
 
 class EventStreamTest : public ::testing::Test {
  protected:
-  // Accepts all events as the front end and returns them.
+  // Accepts all new events as the front end and returns them.
   std::vector<std::string> TakeAll() {
     for (size_t i = taken_; i < sink_->events.size(); ++i) stream_.OnWritten(true);
     std::vector<std::string> words;
@@ -111,7 +111,7 @@ TEST_F(EventStreamTest, ReportsNoPauseOfAnEarlierAttempt) {
 TEST_F(EventStreamTest, ReportsNoPauseBeforeAllOutputIsSent) {
   stream_.Follow({1, 0, 0, false}, dir_.Write("out", "na"));
   stream_.Attach(sink_);
-  ASSERT_EQ(sink_->events.size(), 1u);  // "na", not yet accepted by the front end
+  ASSERT_EQ(sink_->events.size(), 1u);  // the event "na", which the front end has not accepted yet
   loop_.run_for(2 * EventStream::kStandstillDelay);
   dir_.Write("out", "name\n");
   EXPECT_THAT(TakeAll(), ElementsAre("out na", "out me\n"));

@@ -1,4 +1,4 @@
-// A receiver of an EventStream's events for tests.
+// Receives the events of an EventStream in tests.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// A front end that accepts an event when the test does.
+// A front end that accepts an event when the test requests it.
 class FakeSink : public EventSink {
  public:
   void Write(pb::NodeEvent event) override { events.push_back(std::move(event)); }

@@ -17,7 +17,7 @@ class FilteredLogTest : public testing::Test {
  protected:
   FilteredLogTest() { what_.mutable_ranks()->set_all(true); }
 
-  // Creates the folder of a rank's files with some content.
+  // Creates the folder of a rank's log files with the given contents, and returns its path.
   std::string Rank(const std::string& name, const std::string& out, const std::string& err = "") {
     const std::string folder = dir_ / "attempt_1/" + name;
     std::filesystem::create_directories(folder);

@@ -20,9 +20,9 @@ using ::testing::IsEmpty;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 TEST(DecideHoleTest, FreesOldestWholeBlocksBeyondTheLimit) {
-  EXPECT_FALSE(DecideHole(100, 0, 0, 10));    // no limit
-  EXPECT_FALSE(DecideHole(100, 0, 100, 10));  // not above it
-  EXPECT_FALSE(DecideHole(109, 0, 100, 10));  // less than a block
+  EXPECT_FALSE(DecideHole(100, 0, 0, 10));    // there is no limit
+  EXPECT_FALSE(DecideHole(100, 0, 100, 10));  // the file is not above the limit
+  EXPECT_FALSE(DecideHole(109, 0, 100, 10));  // the excess is less than a block
   const auto first = DecideHole(137, 0, 100, 10);
   ASSERT_TRUE(first);
   EXPECT_EQ(first->begin, 0u);
@@ -77,13 +77,13 @@ class LogKeepingTest : public ::testing::Test {
 };
 
 TEST_F(LogKeepingTest, MarksRecordBytesWrittenByTime) {
-  EXPECT_THAT(keeping_.Turn(1000), IsEmpty());  // no file yet
+  EXPECT_THAT(keeping_.Turn(1000), IsEmpty());  // the file does not exist yet
   EXPECT_EQ(Marks(), "");
   Print(10);
   keeping_.Turn(2000);
-  keeping_.Turn(3000);  // nothing new
+  keeping_.Turn(3000);  // nothing new was written
   Print(5, "/stderr.log");
-  keeping_.Turn(3999);  // less than a second
+  keeping_.Turn(3999);  // less than a second since the last mark
   keeping_.Turn(4000);
   EXPECT_EQ(Marks(), "2000 3 10 0\n4000 3 10 5\n");
 }
@@ -111,7 +111,7 @@ TEST_F(LogKeepingTest, FreesOldestPartOfAFileAboveTheLimit) {
   const std::vector<std::string> notices = keeping_.Turn(1000);
   if (!notices.empty()) GTEST_SKIP() << notices[0];
   EXPECT_EQ(std::filesystem::file_size(folder_ + "/stdout.log"),
-            8 * kMiB);  // offsets stay the same
+            8 * kMiB);  // offsets do not change
   EXPECT_LT(OnDisk(), before - 5 * kMiB);
   std::ifstream file(folder_ + "/stdout.log");
   file.seekg(static_cast<std::streamoff>(6 * kMiB));

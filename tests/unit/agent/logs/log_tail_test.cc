@@ -31,7 +31,7 @@ class LogTailTest : public testing::Test {
     ASSERT_EQ(::write(fd.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
 
-  // Reads what is available now, like a reader notified by on_readable.
+  // Reads everything that is available now, as a reader does when on_readable is called.
   void TakeAll(LogTail& tail) {
     while (auto chunk = tail.Next(10'000)) {
       EXPECT_LE(chunk->data.size(), 10'000u);
@@ -42,7 +42,7 @@ class LogTailTest : public testing::Test {
     }
   }
 
-  // Runs the loop until `done` or the time limit; returns whether `done`.
+  // Runs the loop until `done` or the time limit. Returns the last result of `done`.
   bool RunUntil(const std::function<bool()>& done, milliseconds limit = milliseconds(10'000)) {
     const auto end = std::chrono::steady_clock::now() + limit;
     while (!done() && std::chrono::steady_clock::now() < end) {
@@ -66,7 +66,7 @@ TEST_F(LogTailTest, NotifiesOfNewBytesAtOnce) {
   LogTail tail(io_, [&] { TakeAll(*self); });
   self = &tail;
   tail.AddFile(7, Path("a"));
-  EXPECT_TRUE(data_[7].empty());  // never from within a call
+  EXPECT_TRUE(data_[7].empty());  // on_readable is never called from within AddFile
   ASSERT_TRUE(RunUntil([&] { return data_[7] == "old\n"; }));
   for (int i = 0; i < 50; ++i) {
     const std::string expected = data_[7] + "new\n";
@@ -256,7 +256,7 @@ TEST_F(LogTailTest, SkipsHolesInsteadOfSendingZeros) {
   EXPECT_LT(chunk->offset, kHole + 100);
   EXPECT_EQ(chunk->data, content.substr(chunk->offset, 1000));
   EXPECT_EQ(content[chunk->offset - 1], '\n');
-  // Frees the whole file while a reader is in the middle.
+  // The whole file is freed while a reader is in the middle of it.
   ASSERT_EQ(::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2'000'000), 0);
   const auto rest = tail.Next(1000);
   ASSERT_TRUE(rest);
@@ -324,7 +324,7 @@ TEST_F(LogTailTest, LimitsLastLinesOfALargeFile) {
   EXPECT_EQ(std::count(last.begin(), last.end(), '\n'), 50);
   EXPECT_EQ(last.substr(0, 11), "line 99950\n");
   EXPECT_EQ(LastLines(Path("a"), 50, 25),
-            "line 99998\nline 99999\n");  // without the line that was cut
+            "line 99998\nline 99999\n");  // without the first line, which was cut
   Append("b", std::string(1'000'000, 'x'));
   EXPECT_EQ(LastLines(Path("b")), std::string(64 * 1024, 'x'));
   Append("b", "\n");

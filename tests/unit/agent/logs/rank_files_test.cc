@@ -52,7 +52,7 @@ class RankFileReaderTest : public ::testing::Test {
     std::filesystem::create_directories(dir_ / rank_folder);
     return rank_folder + "/";
   }
-  // Returns all content of a kind, and keeps the parts.
+  // Returns the concatenated content of one kind, and keeps all parts in parts_.
   std::string Read(pb::RankFilePart::Kind kind, uint64_t max_bytes = 1 << 20) {
     parts_.clear();
     RankFileReader reader(dir_.path(), max_bytes);

@@ -76,7 +76,8 @@ TEST(MpiEnvironmentTest, NamesPmixServerAtItsUri) {
                             "OMPI_MCA_btl_vader_backing_directory=/tmp/x"}));
 }
 
-// An mpirun started by a rank also reads OMPI_MCA_ess, and fails with the value of a rank.
+// OMPI_MCA_ess is not set, because an mpirun started by a rank reads it too, and fails with the
+// value of a rank.
 TEST(MpiEnvironmentTest, KeepsUsersFolderAndSetsNoEss) {
   pb::PmixJob job = PmixJobOf({2}, 0);
   job.set_uri(PmixUri(job, 4711));

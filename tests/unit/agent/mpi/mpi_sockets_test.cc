@@ -23,7 +23,7 @@ class MpiSocketsTest : public ::testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     sockets_ = *std::move(opened);
   }
-  // Connects as a supervisor does before it starts a rank.
+  // Connects to the PMI socket as a supervisor does before it starts a rank.
   UniqueFd ConnectPmi(uint32_t local_rank) {
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(ConnectUnix(fd.get(), *UnixAddress(sockets_->pmi_path(local_rank))), 0);
@@ -80,7 +80,7 @@ TEST_F(MpiSocketsTest, RankThatExitsUsesNothing) {
   EXPECT_TRUE(released.pmi[0].is_connected);
 }
 
-// The server reads what was sent before its start, and accepts ranks that start later.
+// The server must read bytes that were sent before its start, and accept ranks that start later.
 TEST_F(MpiSocketsTest, HandsOverEarlyBytesAndListeners) {
   Open(/*with_pmix=*/true);
   const UniqueFd early = ConnectPmi(0);

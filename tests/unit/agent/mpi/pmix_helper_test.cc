@@ -45,10 +45,10 @@ TEST(PmixReportTest, AcceptsOnlyReportsForTheServersState) {
   EXPECT_FALSE(CheckPmixReport(rank, true, 1).ok());
 }
 
-// Runs other programs instead of dslaunch-pmix.
+// Runs scripts and other programs in place of dslaunch-pmix.
 class PmixHelperTest : public ::testing::Test {
  protected:
-  // Runs the loop until `done`, for at most 20 s.
+  // Runs the loop until `done` returns true. Fails after 20 s.
   template <class Done>
   void RunUntil(Done done) {
     const Clock::time_point limit = Clock::now() + milliseconds(20'000);
@@ -58,7 +58,7 @@ class PmixHelperTest : public ::testing::Test {
     }
     EXPECT_TRUE(done());
   }
-  // Runs a script as the server.
+  // Runs a shell script as the server.
   Result<std::unique_ptr<PmixHelper>> Open(const std::string& script) {
     program_ = "#!/bin/sh\n" + script + "\n";
     return OpenProgram(program_);
@@ -76,7 +76,7 @@ class PmixHelperTest : public ::testing::Test {
                              .on_aborted = nullptr,
                              .on_rank = nullptr});
   }
-  // Connects like a rank that uses PMIx.
+  // Connects to the server as a rank that uses PMIx does.
   static UniqueFd Connect(const PmixHelper& helper) {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     for (const std::string& entry : helper.clients().at(0).environment) {
@@ -162,7 +162,7 @@ TEST_F(PmixHelperTest, KillsServerThatHangs) {
   EXPECT_FALSE(HasFolder());
 }
 
-// The folders of servers that were killed together with their agents.
+// Old folders without a lock belong to servers that were killed together with their agents.
 TEST_F(PmixHelperTest, RemovesOldFoldersThatAreNotLocked) {
   const std::string stale = dir_.path() + "/dslaunch-pmix-stale";
   const std::string held = dir_.path() + "/dslaunch-pmix-held";

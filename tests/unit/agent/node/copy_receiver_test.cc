@@ -1,4 +1,4 @@
-// Copies of the front end, received in a folder of the test's own.
+// Tests the receipt of the front end's copies, in a temporary folder.
 #include "agent/node/copy_receiver.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ using testing::UnorderedElementsAre;
 
 constexpr size_t kChunkBytes = 1000;
 
-// The front end with a list and its content.
+// Simulates the front end with a list of files and their contents.
 class FrontEnd {
  public:
   void AddFile(const std::string& path, const std::string& content, uint32_t mode = 0644) {
@@ -60,7 +60,8 @@ class FrontEnd {
   pb::CopyEntry& entry(size_t index) { return entries_[index]; }
   void SetContent(size_t index, const std::string& content) { contents_[index] = content; }
 
-  // Breaks off once so many bytes were sent.
+  // Copies all files to `folder` and returns the result. Breaks the connection off after
+  // `break_after` sent bytes.
   pb::CopyOutput CopyTo(const std::string& folder, uint64_t break_after = UINT64_MAX) {
     inputs_.clear();
     pb::CopyInput input;
@@ -91,7 +92,7 @@ class FrontEnd {
 
   size_t num_waits() const { return num_waits_; }
   void OnFirstData(std::function<void()> act) { on_first_data_ = std::move(act); }
-  // This process ends once so many bytes were sent.
+  // Ends this process after `bytes` sent bytes.
   void DieAfter(uint64_t bytes) { die_after_ = bytes; }
 
   static constexpr char kKey[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -187,7 +188,8 @@ TEST_F(CopyReceiverTest, ReceivesNoBytesOfUnchangedFiles) {
   front_end_.AddFile("a", Text(5000));
   ASSERT_TRUE(front_end_.CopyTo(folder_).has_done());
   EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);
-  front_end_.entry(0).set_modified_ns(1'700'000'000'000'000'000);  // touched
+  // Changes only the modification time.
+  front_end_.entry(0).set_modified_ns(1'700'000'000'000'000'000);
   EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);
 }
 
@@ -212,7 +214,8 @@ TEST_F(CopyReceiverTest, ReplacesAChangedFileWhoseSizeAndTimeWereRestored) {
   const std::string path = place_ + "/a";
   struct stat before {};
   ASSERT_EQ(::lstat(path.c_str(), &before), 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // more than a tick of the kernel's
+  // Longer than a tick of the clock of file times.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::ofstream(path, std::ios::in).put('!');
   const timespec times[2] = {before.st_mtim, before.st_mtim};
   ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);

@@ -1,4 +1,4 @@
-// Votes between the agents of two nodes of one job, over their real connections.
+// Tests votes between the agents of two nodes of one job, over real connections.
 #include "agent/node/election_link.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ class ElectionLinkTest : public ::testing::Test {
     std::vector<std::pair<uint32_t, pb::Vote>> votes;
     std::vector<uint32_t> gone;
     std::vector<std::pair<uint32_t, pb::VoteAnswer>> answers;
-    std::unique_ptr<ElectionLink> link;  // last: uses the hub
+    std::unique_ptr<ElectionLink> link;  // last member, because it uses the hub
   };
 
   ElectionLinkTest() {
@@ -63,7 +63,7 @@ class ElectionLinkTest : public ::testing::Test {
     send.vote.set_attempt(4);
     agents_[0].link->SendVote(send);
   }
-  // The agents work until then.
+  // Runs the agents until `done` returns true. Fails after 10 s.
   void RunUntil(const std::function<bool()>& done) {
     for (const Deadline deadline = Deadline::After(milliseconds(10'000)); !done();) {
       ASSERT_FALSE(deadline.Expired()) << ::testing::PrintToString(lines_);

@@ -21,7 +21,7 @@ TEST(HeartbeatTest, BeatsWhileLoopIsBlockedAndReportsDeadLoop) {
     ++(loop_lives ? living : dead);
     changed.notify_all();
   });
-  EXPECT_TRUE(wait(living, 3));  // the loop has not turned yet
+  EXPECT_TRUE(wait(living, 3));  // beats arrive although the loop has not run yet
   EXPECT_TRUE(wait(dead, 2));
   const int before = [&] {
     const std::lock_guard lock(mutex);

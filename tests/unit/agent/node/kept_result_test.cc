@@ -29,7 +29,7 @@ TEST_F(KeptResultTest, KeepsResultInJobFolder) {
   EXPECT_FALSE(FindResult("", seconds_));
 }
 
-// Its disk is full, or the file server is gone.
+// The job's folder may be unusable because its disk is full or its file server cannot be reached.
 TEST_F(KeptResultTest, UsesSecondFolderIfJobFolderIsMissing) {
   const auto place = KeepResult(result_, dir_ / "missing", seconds_);
   ASSERT_TRUE(place.ok());

@@ -1,4 +1,5 @@
-// A node's agent between a scripted supervisor, a scripted rendezvous and a scripted front end.
+// Tests a node's agent between a scripted supervisor, a scripted rendezvous and a scripted front
+// end.
 #include "agent/node/node_agent.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr milliseconds kWait(20'000);
 
-// Receives messages of one agent and sends those of the test.
+// Receives the messages of one agent and sends messages that the test supplies.
 class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
  public:
   explicit ScriptedRendezvous(const pb::Credentials& credentials) {
@@ -46,7 +47,7 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
         [](const std::string& line) { ADD_FAILURE() << line; });
   }
   ~ScriptedRendezvous() override {
-    acceptor_.reset();  // it calls the server
+    acceptor_.reset();  // must be first, because it calls the server
     server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -56,7 +57,8 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
     const std::lock_guard lock(mutex_);
     if (session_ != nullptr) session_->Write(std::move(message));
   }
-  // Heartbeats are counted, the rest is kept.
+  // Returns the next received message; nullopt if there is none. Heartbeats are counted instead of
+  // stored.
   std::optional<pb::AgentMessage> Next() {
     const std::lock_guard lock(mutex_);
     if (messages_.empty()) return std::nullopt;
@@ -77,7 +79,7 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
   class Session final : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
    public:
     explicit Session(ScriptedRendezvous& owner) : owner_(owner) { StartRead(&incoming_); }
-    // Needs the owner's mutex.
+    // Requires the owner's mutex.
     void Write(pb::RendezvousMessage message) {
       queue_.push_back(std::move(message));
       if (queue_.size() == 1) StartWrite(&queue_.front());
@@ -130,7 +132,8 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-// Starts nothing; answers as if it had, unless it is to wait.
+// Answers as if it had started the workers, but starts none. Does not answer stops if answers_stop
+// is false.
 class ScriptedSupervisor {
  public:
   ScriptedSupervisor(asio::io_context& loop, UniqueFd fd)
@@ -159,7 +162,7 @@ class ScriptedSupervisor {
 
   std::vector<pb::SpawnWorkers> spawned;
   int stops = 0;
-  std::optional<uint32_t> lease_left_ms;  // value of the newest report
+  std::optional<uint32_t> lease_left_ms;  // value of the newest lease report
   bool answers_stop = true;
 
  private:
@@ -192,7 +195,7 @@ class ScriptedSupervisor {
   }
 
   FramedSocket socket_;
-  int next_pid_ = 1'000'000'000;  // no such process
+  int next_pid_ = 1'000'000'000;  // pids above the limit, so no process has them
 };
 
 class FrontEnd : public EventSink {
@@ -204,7 +207,7 @@ class FrontEnd : public EventSink {
   }
   void Finish() override { finished = true; }
 
-  // The first event of that kind, or the one after `skip` others.
+  // Returns the event of this kind after `skip` others of the same kind; nullptr if there is none.
   const pb::NodeEvent* Find(pb::NodeEvent::EventCase kind, int skip = 0) const {
     for (const pb::NodeEvent& event : events) {
       if (event.event_case() == kind && skip-- == 0) return &event;
@@ -260,7 +263,7 @@ class NodeAgentTest : public ::testing::Test {
     }
     return done();
   }
-  // Returns the agent's next message to the rendezvous; empty if none arrives.
+  // Returns the agent's next message to the rendezvous; an empty message if none arrives in time.
   pb::AgentMessage Receive() {
     std::optional<pb::AgentMessage> message;
     RunUntil([&] { return message || (message = rendezvous_.Next()); });
@@ -356,7 +359,7 @@ TEST_F(NodeAgentTest, RunsProgramOfTheNodesOwnCommand) {
   own.mutable_ranks()->set_log_dir(dir_.path() + "/own");
   own.set_slots(2);
   own.set_private_key(prepare_.credentials().private_key());
-  prepare_.mutable_credentials()->clear_private_key();  // it stays on its node
+  prepare_.mutable_credentials()->clear_private_key();  // the private key stays on its node
   EXPECT_TRUE(agent_->Own(own));
   EXPECT_FALSE(agent_->Own(own));
   pb::EnvVar& foreign = *prepare_.mutable_job()->mutable_ranks()->mutable_program()->add_env();
@@ -479,7 +482,7 @@ TEST_F(NodeAgentTest, RefusesRanksOfOldOrRunningAttempt) {
   EXPECT_TRUE(Receive().has_ready());
   Assign(2);
   Assign(1);
-  Assign(3);  // not before the running one has drained
+  Assign(3);  // must not start before the running attempt has drained
   Drain(2);
   EXPECT_TRUE(Receive().has_drained());
   Assign(2);
@@ -511,7 +514,7 @@ TEST_F(NodeAgentTest, StopWhileDrainingEndsJob) {
 TEST_F(NodeAgentTest, SpareWaitsWithoutRanksUntilJobEnds) {
   Join();
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.beats() > 5; }));
-  Drain(1);  // an attempt of others
+  Drain(1);  // an attempt in which this node has no ranks
   const pb::AgentMessage drained = Receive();
   EXPECT_TRUE(drained.has_drained());
   EXPECT_EQ(drained.attempt(), 1u);
@@ -529,7 +532,7 @@ TEST_F(NodeAgentTest, BeatsWhileLoopIsBlocked) {
   const int before = rendezvous_.beats();
   const Deadline deadline = Deadline::After(kWait);
   while (rendezvous_.beats() < before + 10 && !deadline.Expired())
-    std::this_thread::sleep_for(milliseconds(10));  // the loop does not run
+    std::this_thread::sleep_for(milliseconds(10));  // the loop does not run meanwhile
   EXPECT_GE(rendezvous_.beats(), before + 10);
 }
 
@@ -537,7 +540,7 @@ TEST_F(NodeAgentTest, RenewsLeaseWhileLoopIsBlocked) {
   prepare_.mutable_job()->mutable_timeouts()->set_lease_ms(20'000);
   Join();
   ASSERT_TRUE(RunUntil([&] { return supervisor_->lease_left_ms.value_or(20'000) < 19'500; }));
-  const uint64_t first = agent_->Renew({}).clock_us();  // not on the loop
+  const uint64_t first = agent_->Renew({}).clock_us();  // called outside of the loop
   ASSERT_TRUE(RunUntil([&] { return supervisor_->lease_left_ms > 19'500; }));
   EXPECT_LE(*supervisor_->lease_left_ms, 20'000u);
   pb::RenewRequest old;
@@ -577,7 +580,7 @@ TEST_F(NodeAgentTest, HeartbeatsReportProgressOfRanks) {
   EXPECT_EQ(beat.attempt(), 1u);
   EXPECT_EQ(beat.heartbeat().ranks(0).rank(), 3u);
   EXPECT_EQ(beat.heartbeat().ranks(0).step(), 42u);
-  // By then a beat was answered, so a failure's age is known to within a round trip.
+  // By then a heartbeat was answered, so the age of a failure is known to within a round trip.
   supervisor_->Exit(0, 1);
   const pb::AgentMessage failed = Receive();
   EXPECT_GT(failed.worker_failed().rtt_us(), 0u);
@@ -589,7 +592,8 @@ TEST_F(NodeAgentTest, ReportsOnlyFailuresFromBeforeTheStop) {
   EXPECT_TRUE(Receive().has_ready());
   StopAll(1);
   EXPECT_TRUE(Receive().has_torn_down());
-  supervisor_->Exit(0, 3);  // it ended before the graceful kill began, and is reported late
+  // Rank 0 ended before the graceful kill began, but its end is reported late.
+  supervisor_->Exit(0, 3);
   supervisor_->Exit(1, 4, /*stopping=*/true);
   const pb::AgentMessage failed = Receive();
   ASSERT_TRUE(failed.has_worker_failed());
@@ -648,7 +652,7 @@ TEST_F(NodeAgentTest, ReturnsStacksOfRequestedRanks) {
   EXPECT_EQ(reply->ranks_size(), 0) << "none is asked for";
 }
 
-// With the real rendezvous, which is in the agent's own process.
+// Uses the real rendezvous, which runs in the agent's own process.
 TEST_F(NodeAgentTest, SingleNodeRestartsUpToItsLimit) {
   prepare_.set_node_index(0);
   *prepare_.mutable_job()->mutable_nodes() = NodesNamed({"node1"});

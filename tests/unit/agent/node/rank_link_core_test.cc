@@ -32,7 +32,7 @@ RankLinkMessage Dial(uint32_t to, const std::string& endpoints = "", uint32_t no
   return message;
 }
 
-// Makes the message that another agent sends.
+// Returns a message as another agent sends it.
 RankLinkMessage From(uint32_t from, uint32_t to, uint64_t attempt = 1) {
   RankLinkMessage message = Dial(to);
   message.from = from;
@@ -40,7 +40,7 @@ RankLinkMessage From(uint32_t from, uint32_t to, uint64_t attempt = 1) {
   return message;
 }
 
-// Node 1, with ranks 2 and 3 of 6; ranks 0 and 1 are on node 0, 4 and 5 on node 3.
+// Tests node 1, which has ranks 2 and 3 of 6. Ranks 0 and 1 are on node 0, ranks 4 and 5 on node 3.
 class RankLinkCoreTest : public ::testing::Test {
  protected:
   RankLinkCoreTest() { core_.OnAttempt(Plan(1)); }
@@ -184,7 +184,7 @@ TEST_F(RankLinkCoreTest, SendsNothingAfterSessionEnd) {
   EXPECT_THAT(core_.OnIncoming(From(0, 2), 0, SomeFd()), IsEmpty()) << "it waits for rank 2";
 }
 
-// It speaks for its node as the first rank of it, which may have connections of its own.
+// The PMIx server uses the number of its node's first rank, which may have its own connections.
 TEST_F(RankLinkCoreTest, KeepsPmixServerApartFromRankOfSameNumber) {
   RankLinkMessage of_server = Hello(2);
   of_server.label = kPmixLinkLabel;

@@ -1,4 +1,4 @@
-// Agents of one job on this machine, and processes that speak as their ranks.
+// Tests agents of one job on this machine, with sockets that act as their ranks.
 #include "agent/node/rank_link_hub.h"
 
 #include <gmock/gmock.h>
@@ -69,8 +69,8 @@ class RankLinkHubTest : public ::testing::Test {
     RankLinkMessage message;
     UniqueFd fd;
   };
-  // Returns the next message on a socket of a rank, while the agents work; an empty label if
-  // nothing does.
+  // Runs the agents and returns the next message on a rank's socket. Throws std::runtime_error on
+  // timeout, or if the agent closes the socket.
   Received Receive(const UniqueFd& rank) {
     Received received;
     std::string bytes(kRankLinkMessageBytes, '\0');
@@ -112,7 +112,7 @@ class RankLinkHubTest : public ::testing::Test {
     dial.label = "group";
     Send(rank, dial);
   }
-  // Expects that bytes written to one end arrive at the other.
+  // Expects that bytes written to either end arrive at the other end.
   void ExpectConnected(const UniqueFd& a, const UniqueFd& b) {
     for (const auto& [from, to] : {std::pair(a.get(), b.get()), std::pair(b.get(), a.get())}) {
       ASSERT_EQ(::send(from, "hello", 5, MSG_NOSIGNAL), 5);
@@ -129,7 +129,7 @@ class RankLinkHubTest : public ::testing::Test {
   asio::io_context loop_;
   std::vector<std::string> lines_;
   std::vector<std::unique_ptr<RankLinkHub>> hubs_;
-  std::map<uint32_t, RankLinkMessage> places_;  // places by rank
+  std::map<uint32_t, RankLinkMessage> places_;  // places of the ranks, by rank
 };
 
 TEST_F(RankLinkHubTest, ConnectsRanksOfOneNodeWithoutPort) {
@@ -154,7 +154,7 @@ TEST_F(RankLinkHubTest, ConnectsRanksOfTwoNodesByTls) {
     EXPECT_EQ(other.message.from, 0u);
     ExpectConnected(own.fd, other.fd);
   }
-  places_[0].text.clear();  // rank 0 is known to the agents
+  places_[0].text.clear();  // the agents know the address of rank 0 themselves
   Dial(rank3, 0);
   const Received own = Receive(rank3), other = Receive(rank0);
   EXPECT_EQ(other.message.from, 3u);
@@ -227,7 +227,7 @@ TEST_F(RankLinkHubTest, ReportsNodeThatCannotBeReached) {
   Open(2);
   const UniqueFd rank0 = Arrive(0);
   places_[3] = places_[0];
-  Dial(rank0, 3);  // at this node itself
+  Dial(rank0, 3);  // the address is this node's own
   const Received failed = Receive(rank0);
   EXPECT_EQ(failed.message.kind, Kind::kFailed);
   EXPECT_THAT(failed.message.text, HasSubstr("rank 3 runs on node 1"));

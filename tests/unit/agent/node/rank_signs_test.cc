@@ -17,7 +17,7 @@
 namespace dslaunch::rank_signs_test {
 namespace {
 
-// Both ends of a TCP connection on this machine, and the port of the end that accepted it.
+// Both ends of a TCP connection on this machine, and the local port of the accepting end.
 struct Connection {
   UniqueFd client;
   UniqueFd server;

@@ -26,7 +26,7 @@ class RankStdinTest : public testing::Test {
     }
   }
 
-  // Opens it as the supervisor does for the rank.
+  // Opens the pipe as the supervisor does for the rank.
   static UniqueFd Open(const RankStdin& input, int mode) {
     UniqueFd fd(::open(input.path().c_str(), mode | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     EXPECT_TRUE(fd);
@@ -65,7 +65,8 @@ TEST_F(RankStdinTest, PipeDeliversBytesThenEndOfFile) {
   EXPECT_EQ(::read(rank.get(), text.data(), 1), 0) << "end of file";
 }
 
-// More than the pipe holds, in pieces written while earlier ones wait: their memory stays.
+// Writes more than the pipe holds, in pieces, while earlier pieces wait. The order must be kept,
+// and the memory of waiting pieces must stay valid.
 TEST_F(RankStdinTest, KeepsOrderWhilePipeIsFull) {
   const auto input = RankStdin::OpenPipe(loop_, dir_.path());
   ASSERT_TRUE(input.ok()) << input.error().message;

@@ -19,7 +19,7 @@ class WorkerEndTest : public ::testing::Test {
   WorkerEndTest() {
     worker_.rank = 5;
     worker_.local_rank = 1;
-    worker_.pid = 1'000'000'000;  // no such process
+    worker_.pid = 1'000'000'000;  // greater than any pid, so no such process exists
     worker_.folder = dir_.path();
     life_.attempt = 2;
     life_.cwd = "/home/u";
@@ -152,7 +152,8 @@ TEST_F(WorkerEndTest, IgnoresEndDuringGracefulKill) {
   EXPECT_TRUE(Exited(1).failed);
 }
 
-// Its connections were closed, and the victims reported, before it had ended.
+// A rank's own error counts even if it exits after the stop: its connections were closed, and the
+// victims were reported, before it had exited.
 TEST_F(WorkerEndTest, ReportsOwnErrorFromBeforeGracefulKill) {
   dir_.Write("stderr.log",
              "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");

@@ -25,7 +25,7 @@ class WorkerSpecsTest : public ::testing::Test {
     plan_.place.assignment.set_master_port(4242);
   }
 
-  // The environment of one worker.
+  // Returns the environment of the worker `local_rank`.
   Environment Of(int local_rank, const Environment& environment) {
     const pb::SpawnWorkers specs = SpecsOf(environment);
     const pb::WorkerSpec& spec = specs.workers(local_rank);
@@ -163,7 +163,8 @@ TEST_F(WorkerSpecsTest, AddsLocalRankArgument) {
   EXPECT_THAT(specs.workers(1).argv(), ElementsAre("--local-rank=1"));
 }
 
-// 64 ranks with a large environment and many arguments fit into one message to the supervisor.
+// The environment is sent only once, so that 64 ranks with a large environment and many arguments
+// fit into one message to the supervisor.
 TEST_F(WorkerSpecsTest, SendsCommonEnvironmentOnce) {
   plan_.slots = 64;
   plan_.place.assignment.set_world_size(66);
@@ -208,7 +209,7 @@ TEST_F(WorkerSpecsTest, BoundRankHasOneThreadPerCore) {
   EXPECT_EQ(spec.memory_nodes_size(), 1);
   EXPECT_TRUE(spec.memory_preferred());
   EXPECT_STREQ(FindVariable(Of(1, {"OMP_NUM_THREADS=9"}), "OMP_NUM_THREADS"), "3");
-  plan_.bindings[0].cpus = {0};  // bound without threads, as by --numa_binding
+  plan_.bindings[0].cpus = {0};  // bound to a CPU without a number of threads, as by --numa_binding
   EXPECT_STREQ(FindVariable(Of(0, {"OMP_NUM_THREADS=9"}), "OMP_NUM_THREADS"), "9");
 }
 

@@ -15,8 +15,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Servers whose messages arrive at once. `ended` and `asked` contain what each node's library would
-// see.
+// Simulates the servers of all nodes, whose messages arrive at once. `ended` and `asked` contain
+// the results and requests that each node's PMIx library receives.
 class Servers {
  public:
   explicit Servers(const std::vector<uint32_t>& ranks) {
@@ -38,7 +38,7 @@ class Servers {
   }
   void Gone(uint32_t at, uint32_t node) { CarryOut(at, nodes_[at].OnNodeGone(node)); }
 
-  // By node and id: the data, or "failed: " and the reason.
+  // Results by node and id: the data, or "failed: " and the reason.
   std::map<std::pair<uint32_t, uint64_t>, std::string> ended;
   std::map<uint32_t, pb::ModexRequest> asked;
 
@@ -111,7 +111,7 @@ TEST(PmixExchangeTest, ForwardsRequestsForARankThroughTheHub) {
   servers.Request(0, 6, 1);
   servers.Reply(1, "of rank 1");
   EXPECT_EQ(servers.ended.at({0, 6}), "of rank 1");
-  servers.Request(1, 7, 1);  // the node's own rank
+  servers.Request(1, 7, 1);  // rank 1 is on the requesting node
   EXPECT_THAT(servers.ended.at({1, 7}), HasSubstr("failed"));
 }
 
@@ -135,7 +135,7 @@ TEST(PmixExchangeTest, HubAnswersForANodeThatHasEnded) {
   servers.Request(1, 9, 2);
   servers.Request(3, 8, 2);
   servers.Request(2, 7, 1);
-  servers.Gone(0, 2);  // nodes 1 and 3 are not notified of that
+  servers.Gone(0, 2);  // nodes 1 and 3 are not notified
   EXPECT_THAT(servers.ended.at({1, 9}), HasSubstr("failed: the ranks of a node"));
   EXPECT_THAT(servers.ended.at({3, 8}), HasSubstr("failed: the ranks of a node"));
   servers.Request(1, 10, 2);
@@ -163,13 +163,13 @@ TEST(PmixExchangeTest, RejectsInvalidMessages) {
   };
   pb::PmixMessage message;
   EXPECT_TRUE(refused(0, 1, message));
-  message.mutable_part()->mutable_fence()->add_ranks(3);  // a rank of no node
+  message.mutable_part()->mutable_fence()->add_ranks(3);  // no node has rank 3
   EXPECT_TRUE(refused(0, 1, message));
-  message.mutable_part()->mutable_fence()->set_ranks(0, 2);  // a rank of another node
+  message.mutable_part()->mutable_fence()->set_ranks(0, 2);  // rank 2 is on another node
   EXPECT_TRUE(refused(0, 1, message));
   EXPECT_FALSE(refused(0, 2, message));
   EXPECT_TRUE(refused(1, 0, message)) << "only node 0 gathers";
-  message.mutable_part()->mutable_fence()->add_ranks(1);  // not ascending
+  message.mutable_part()->mutable_fence()->add_ranks(1);  // ranks are not in ascending order
   EXPECT_TRUE(refused(0, 2, message));
   message.Clear();
   message.mutable_end();
@@ -177,7 +177,7 @@ TEST(PmixExchangeTest, RejectsInvalidMessages) {
   message.mutable_request()->set_rank(7);
   EXPECT_TRUE(refused(0, 1, message));
   message.mutable_request()->set_rank(0);
-  message.mutable_request()->set_from_node(2);  // in the name of another node
+  message.mutable_request()->set_from_node(2);  // sent in the name of another node
   EXPECT_TRUE(refused(0, 1, message));
   message.mutable_reply()->set_rank(2);
   EXPECT_TRUE(refused(0, 1, message));

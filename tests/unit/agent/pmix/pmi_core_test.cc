@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 constexpr char kInit[] = "cmd=init pmi_version=1 pmi_subversion=1";
 
-// The server of one node, and what its ranks have received.
+// Simulates the server of one node, and keeps the replies that its ranks receive.
 class Node {
  public:
   Node(const std::vector<uint32_t>& ranks, uint32_t node_rank)
@@ -24,7 +24,7 @@ class Node {
     replies.clear();
   }
 
-  // Returns the reply without its newline, or an empty string if there is none yet.
+  // Sends a line of `rank` and returns the reply without its newline; "" if there is no reply yet.
   std::string Request(uint32_t rank, const std::string& line) {
     replies[rank].clear();
     Result<PmiActions> actions = core_.OnLine(rank, line);
@@ -102,7 +102,7 @@ TEST(PmiCoreTest, PutValuesAreVisibleAfterTheBarrier) {
             "cmd=get_result rc=0 msg=success value=a=b#c");
   EXPECT_EQ(first.Request(1, "cmd=get kvsname=job.1 key=P2"),
             "cmd=get_result rc=0 msg=success value=of-2");
-  // The next barrier has no new values.
+  // The next barrier publishes no new values.
   second.Request(0, "cmd=barrier_in");
   EXPECT_EQ(second.fences.at(1), "");
 }

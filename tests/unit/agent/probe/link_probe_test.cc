@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kToken[] = "0123456789abcdef";
 
-// Starts a server and returns its endpoint on loopback.
+// Starts `server` and returns its endpoint on the loopback interface.
 std::string ServeHere(LinkServer& server, uint32_t for_ms = 10'000) {
   pb::ServeLinkRequest request;
   request.set_token(kToken);

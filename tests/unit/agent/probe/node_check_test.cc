@@ -16,7 +16,7 @@ using ::testing::StartsWith;
 
 class NodeCheckTest : public ::testing::Test {
  protected:
-  // Returns what the check has found; nullopt if it has not ended.
+  // Runs the check. Returns its result; nullopt if it has not ended.
   std::optional<std::string> Run(const std::vector<std::string>& command, milliseconds limit) {
     check_.Begin(Request(command), limit, [this](std::string unfit) { unfit_ = std::move(unfit); });
     EXPECT_FALSE(unfit_) << "not from inside Begin";
@@ -32,7 +32,7 @@ class NodeCheckTest : public ::testing::Test {
     return request;
   }
 
-  // Threads that were abandoned use the loop.
+  // Runs the loop until abandoned threads have ended, because they use the loop.
   void AwaitThreads() {
     const auto work = asio::make_work_guard(loop_);
     loop_.restart();

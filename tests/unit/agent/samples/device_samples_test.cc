@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Output of driver 580 for an H200.
+// The output of driver 580 for an H200.
 constexpr char kLine[] =
     "3, GPU-12ab, 412.10, 700.00, 61, 99, 143771, 62464, 1980, 2, 0, 0x0000000000000024, NVIDIA "
     "H200";

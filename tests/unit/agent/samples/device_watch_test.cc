@@ -25,7 +25,7 @@ class DeviceWatchTest : public ::testing::Test {
   static void Fake(const char* name, const std::string& value) {
     ::setenv((std::string("FAKE_NVIDIA_") + name).c_str(), value.c_str(), 1);
   }
-  // Turns until `done`. Returns false on timeout.
+  // Calls Turn until `done` returns true. Returns false on timeout.
   template <class Done>
   bool TurnUntil(Done done) {
     const Deadline deadline = Deadline::After(kPatience);
@@ -37,7 +37,7 @@ class DeviceWatchTest : public ::testing::Test {
     return done();
   }
   size_t Devices() const { return watch_.Devices(Clock::now()).size(); }
-  // Returns whether no child of this test is left soon.
+  // Returns whether all children of this test end in time.
   bool AllChildrenEnd() {
     const Deadline deadline = Deadline::After(kPatience);
     while (!OwnChildren().empty() && !deadline.Expired()) watch_.Stop();

@@ -6,7 +6,7 @@ namespace dslaunch::machine_sample_test {
 namespace {
 
 TEST(MachineSampleTest, AddsBusyTimes) {
-  // user nice system idle iowait irq softirq steal guest guest_nice
+  // Columns: user nice system idle iowait irq softirq steal guest guest_nice
   const pb::MachineSample sample =
       ParseMachineTexts({"cpu  10 20 30 4000 500 1 2 3 10 0\ncpu0 1 1 1 1\n", "", ""}, 100);
   EXPECT_EQ(sample.cpu_ms(), 660u);

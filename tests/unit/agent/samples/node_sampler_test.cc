@@ -82,7 +82,7 @@ TEST_F(NodeSamplerTest, SamplesRanksAndTheirDevices) {
   ASSERT_EQ(rank.devices_size(), 1);
   EXPECT_EQ(rank.devices(0), 0u);
   EXPECT_FALSE(sample.ranks(1).running());
-  EXPECT_EQ(sample.ranks(1).devices_size(), 0);  // there is only one device
+  EXPECT_EQ(sample.ranks(1).devices_size(), 0);  // the node has only one device
 }
 
 TEST_F(NodeSamplerTest, LimitsRate) {

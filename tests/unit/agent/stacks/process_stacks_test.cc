@@ -11,7 +11,7 @@
 namespace dslaunch::process_stacks_test {
 namespace {
 
-// A child that waits until it is killed.
+// A child process that waits until it is killed.
 class Child {
  public:
   Child() {
@@ -65,7 +65,8 @@ TEST(StackReaderTest, ExplainsRefusalByYama) {
 
 TEST(ProcessMemoryTest, StopsAtItsLimits) {
   static const volatile uint64_t value = 42;
-  const auto address = reinterpret_cast<uint64_t>(&value);  // the child has it at the same place
+  // The child is a fork, so the value has the same address in it.
+  const auto address = reinterpret_cast<uint64_t>(&value);
   const Child child;
   ProcessMemory memory(child.pid(), {.bytes = 20});
   EXPECT_EQ(memory.ReadValue<uint64_t>(address), 42u);

@@ -17,8 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Images of one program on each version: its main thread reads a pipe in a comprehension, its other
-// thread waits for an event.
+// Returns the image of a program that ran on this Python version. Its main thread reads a pipe in a
+// comprehension, and its other thread waits for an event.
 MemoryImage Image(const std::string& version) {
   const std::string path = std::string(DSLAUNCH_PYTHON_IMAGES) + "/cpython-" + version;
   std::ifstream file(path, std::ios::binary);
@@ -32,8 +32,8 @@ PythonLayout LayoutOf(MemoryImage& image) {
   return layout.ok() && *layout ? **layout : PythonLayout();
 }
 
-// Makes an image of 3.13 one of 3.14: its offsets are in another order, and pointers to code have
-// tag bits.
+// Converts an image of 3.13 to an image of 3.14, in which offsets are in another order and pointers
+// to code have tag bits.
 void MakeNewer(MemoryImage& image, const PythonLayout& layout) {
   const DebugWords old = image.ReadValue<DebugWords>(layout.runtime).value();
   DebugWords words = {};
@@ -41,11 +41,11 @@ void MakeNewer(MemoryImage& image, const PythonLayout& layout) {
     std::copy_n(old.begin() + static_cast<std::ptrdiff_t>(from), count,
                 words.begin() + static_cast<std::ptrdiff_t>(to));
   };
-  move(0, 10, 0);    // up to threads_head
-  move(10, 9, 11);   // after the new threads_main
-  move(19, 9, 22);   // thread, after two new generations
-  move(28, 6, 31);   // frame
-  move(34, 10, 39);  // code, after two new members of frames
+  move(0, 10, 0);    // words up to threads_head
+  move(10, 9, 11);   // words after the new threads_main
+  move(19, 9, 22);   // words of thread, after two new generations
+  move(28, 6, 31);   // words of frame
+  move(34, 10, 39);  // words of code, after two new members of frames
   words[1] = 0x030e00f0;
   const auto read = [&](uint64_t address) { return image.ReadValue<uint64_t>(address).value(); };
   const PythonOffsets& at = layout.offsets;
@@ -116,7 +116,7 @@ TEST(PythonStackTest, RefusesUnknownVersionByName) {
   ASSERT_FALSE(threaded.ok());
   EXPECT_EQ(threaded.error().message, "free-threaded CPython 3.13 is not known");
   image.Write(runtime + 16, uint64_t{0});
-  image.Write(runtime + 8 * 9, uint64_t{1} << 40);  // threads_head
+  image.Write(runtime + 8 * 9, uint64_t{1} << 40);  // changes threads_head
   const Result<std::optional<PythonLayout>> wrong = FindLayout(image.maps(), image);
   ASSERT_FALSE(wrong.ok());
   EXPECT_THAT(wrong.error().message, HasSubstr("cannot be right"));
@@ -181,7 +181,7 @@ std::vector<std::byte> Bytes(const std::vector<int>& values) {
 }
 
 TEST(LineTableTest, FindsLinesOfPairs) {
-  const std::vector<std::byte> table = Bytes({4, 1, 6, 0xff, 2, 10});  // -1 is 0xff
+  const std::vector<std::byte> table = Bytes({4, 1, 6, 0xff, 2, 10});  // 0xff is -1
   EXPECT_EQ(FindLine(9, table, 100, -1), 100);
   EXPECT_EQ(FindLine(9, table, 100, 3), 100);
   EXPECT_EQ(FindLine(9, table, 100, 4), 101);
@@ -190,7 +190,8 @@ TEST(LineTableTest, FindsLinesOfPairs) {
 }
 
 TEST(LineTableTest, FindsLinesOfRanges) {
-  const std::vector<std::byte> table = Bytes({4, 1, 2, 0x80, 6, 0xff});  // 0x80: no line
+  // 0x80 means that there is no line.
+  const std::vector<std::byte> table = Bytes({4, 1, 2, 0x80, 6, 0xff});
   EXPECT_EQ(FindLine(10, table, 100, 0), 101);
   EXPECT_EQ(FindLine(10, table, 100, 4), 0);
   EXPECT_EQ(FindLine(10, table, 100, 6), 100);

@@ -45,7 +45,7 @@ TEST(Cgroup, RejectsJobIdsThatLeaveTheFolder) {
   EXPECT_FALSE(CreateWorkerCgroup(""));
 }
 
-// A real cgroup, if this machine and user may create one.
+// Creates a real cgroup. Skips the test if this machine or user cannot.
 class RealCgroup : public testing::Test {
  protected:
   void SetUp() override {

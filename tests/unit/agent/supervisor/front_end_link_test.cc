@@ -1,4 +1,5 @@
-// A whole supervisor whose connection to the front end breaks. The test acts as the front end.
+// Tests a whole supervisor whose connection to the front end breaks. The test acts as the front
+// end.
 #include "agent/supervisor/front_end_link.h"
 
 #include <fcntl.h>
@@ -39,13 +40,14 @@ class FrontEndLinkTest : public ::testing::Test {
     supervisor_.CloseOut();
     connection_.Reset();
   }
-  // Returns whether the supervisor reports its connection as broken; nullopt if it ends instead.
+  // Returns whether the supervisor reports its connection as broken; nullopt if it reports the
+  // front end's end instead.
   std::optional<bool> NextConnection() {
     const std::optional<pb::SupervisorEvent> event = supervisor_.NextOutcome();
     if (!event || !event->has_front_end_connection()) return std::nullopt;
     return event->front_end_connection().is_broken();
   }
-  // Returns false if the request was rejected.
+  // Reconnects with this secret and position. Returns false if the request was rejected.
   bool Resume(const std::string& secret, uint64_t received) {
     UniqueFd fd = ConnectToResume(ticket_.socket);
     if (!fd) return false;
@@ -58,7 +60,7 @@ class FrontEndLinkTest : public ::testing::Test {
     Write(connection_.get(), core_.TakeFrames());
     return true;
   }
-  // Returns what the agent's side has sent, as the front end receives it.
+  // Returns up to `size` bytes that the agent's side has sent, as the front end receives them.
   std::string ReadBytes(int fd, size_t size) {
     std::string heard;
     const Deadline deadline = Deadline::After(Ms(5'000));
@@ -88,7 +90,7 @@ TEST_F(FrontEndLinkTest, ResumesRepeatedlyWithoutLoss) {
   Write(supervisor_.grpc(), "first ");
   EXPECT_EQ(ReadBytes(supervisor_.out(), 6), "first ");
   for (int i = 0; i < 3; ++i) {
-    core_.Send("lost");  // lost with the connection
+    core_.Send("lost");  // lost when the connection breaks
     core_.TakeFrames();
     Cut();
     EXPECT_EQ(NextConnection(), true);
@@ -100,7 +102,7 @@ TEST_F(FrontEndLinkTest, ResumesRepeatedlyWithoutLoss) {
     Write(supervisor_.grpc(), "alive");
     EXPECT_EQ(ReadBytes(connection_.get(), 5), "alive");
   }
-  // Finally the normal end.
+  // The connection can still end normally.
   core_.SendEnd();
   Write(connection_.get(), core_.TakeFrames());
   const auto event = supervisor_.NextOutcome();
@@ -124,7 +126,7 @@ TEST_F(FrontEndLinkTest, ResumesWhileTheOldConnectionLooksAlive) {
   ASSERT_TRUE(Resume(ticket_.secret, 0));
   Write(supervisor_.grpc(), "here");
   EXPECT_EQ(ReadBytes(connection_.get(), 4), "here");
-  // The first acknowledgement, and then the end.
+  // The old connection carries the first acknowledgement and then end of file.
   EXPECT_EQ(TimedRead(before.get(), 100, Ms(2'000)).size(), 13u);
 }
 

@@ -39,7 +39,8 @@ TEST(GracefulKill, TermFollowsAnotherFirstSignalBeforeKill) {
   EXPECT_EQ(Decide(term.next, seconds(10), 3).action, GracefulKillAction::kKill);
 }
 
-// Processes left by the ranks, such as children of a shell, may ignore SIGINT.
+// SIGTERM follows, because processes left by the ranks, such as children of a shell, may ignore
+// SIGINT.
 TEST(GracefulKill, TermFollowsAtOnceWhenTheRanksHaveEnded) {
   GracefulKillState state = Decide({.first_signal = SIGINT}, milliseconds(0), 3).next;
   state.ranks_ended = true;
@@ -49,7 +50,7 @@ TEST(GracefulKill, TermFollowsAtOnceWhenTheRanksHaveEnded) {
   EXPECT_EQ(Decide(term.next, milliseconds(20), 1).action, GracefulKillAction::kNone);
 }
 
-// A child just forked by a shell with a trap loses the signal.
+// SIGTERM is repeated, because a child that a shell with a trap has just forked loses the signal.
 TEST(GracefulKill, RepeatsTermAfterTheRanksHaveEnded) {
   GracefulKillState state = Decide({}, milliseconds(0), 3).next;
   state.ranks_ended = true;
@@ -148,7 +149,8 @@ TEST(GracefulKill, GivesProcessesThatServeMoreTime) {
   EXPECT_EQ(decision.wake, kStart + milliseconds(12'500)) << "half of the time for teardown";
 }
 
-// A rank that ignores SIGTERM leaves no time within the grace period for processes that serve it.
+// Processes that serve ranks are killed soon after the ranks, because a rank that ignores SIGTERM
+// leaves them no time within the grace period.
 TEST(GracefulKill, KillsProcessesApartSoonAfterTheRanks) {
   GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
   EXPECT_EQ(decision.targets, KillTargets::kRanks);
@@ -166,7 +168,7 @@ TEST(GracefulKill, KillsProcessesApartSoonAfterTheRanks) {
 
 TEST(GracefulKill, KillsProcessesApartBeforeTheTimeLimit) {
   const GracefulKillState state = Decide({}, milliseconds(0), 1, 1).next;
-  // This process could not run for a while.
+  // The supervisor could not run for a while.
   GracefulKillDecision decision = Decide(Decide(state, seconds(10), 0, 1).next, seconds(20), 0, 1);
   EXPECT_EQ(decision.action, GracefulKillAction::kKill);
   EXPECT_EQ(decision.targets, KillTargets::kAll);

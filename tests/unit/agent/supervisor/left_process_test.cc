@@ -11,7 +11,8 @@
 namespace dslaunch::left_process_test {
 namespace {
 
-// In the kernel's format, with a misleading name.
+// A line in the kernel's format of /proc/PID/stat. The name contains a text that looks like other
+// fields.
 constexpr char kStat[] =
     "4711 (nfs) D 1 (x) D 17 4700 4699 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 987654 9 10 11\n";
 

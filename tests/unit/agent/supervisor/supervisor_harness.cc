@@ -23,7 +23,7 @@
 namespace dslaunch {
 namespace {
 
-// Sends the agent's pid and copies of its two descriptors to the test.
+// Sends the agent's pid and copies of its two descriptors to the test, over the socket `handoff`.
 void HandOver(int handoff, int grpc_fd, int control_fd) {
   pid_t pid = getpid();
   const int fds[2] = {grpc_fd, control_fd};
@@ -42,7 +42,7 @@ void HandOver(int handoff, int grpc_fd, int control_fd) {
   sendmsg(handoff, &message, 0);
 }
 
-// Unmounts the cgroup file system in a private mount namespace, so other processes keep it.
+// Unmounts the cgroup file system in a private mount namespace, so that other processes keep it.
 void HideCgroup() {
   if (unshare(CLONE_NEWNS) != 0) return;
   mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);

@@ -1,5 +1,5 @@
-// A real supervisor in its own process. The test acts as the front end; it also acts as the agent,
-// whose descriptors the agent process sends to it, unless the test supplies an agent.
+// Runs a real supervisor in its own process. The test acts as the front end. The test also acts as
+// the agent, whose descriptors the agent process sends to it, unless the test supplies an agent.
 #pragma once
 
 #include <sys/types.h>
@@ -18,10 +18,10 @@ namespace dslaunch {
 class SupervisorHarness {
  public:
   struct Setup {
-    bool one_socket = false;  // stdin and stdout are one socket instead of two pipes
+    bool one_socket = false;  // whether stdin and stdout are one socket instead of two pipes
     bool resumable = false;
-    bool without_cgroup = false;             // behaves as if cgroup v2 were not mounted (root only)
-    std::function<int(int, int)> run_agent;  // empty: the test is the agent
+    bool without_cgroup = false;  // whether to behave as if cgroup v2 were not mounted (root only)
+    std::function<int(int, int)> run_agent;  // if empty, the test is the agent
   };
   SupervisorHarness() : SupervisorHarness(Setup()) {}
   explicit SupervisorHarness(const Setup& setup);
@@ -33,36 +33,38 @@ class SupervisorHarness {
   pid_t agent() const { return agent_; }
   const std::string& hello() const { return hello_; }
 
-  // The front end's side.
+  // The front end's side of the connection.
   int in() const { return in_.get(); }
   int out() const { return out_.get(); }
   void CloseIn();
   void CloseOut() { out_.Reset(); }
 
-  // The agent's side.
+  // The agent's side of the connections.
   int grpc() const { return grpc_.get(); }
   int control() const { return control_.get(); }
-  // Leaves gRPC's descriptor to the agent process, so that its death closes it.
+  // Closes the test's copy of gRPC's descriptor, so that the agent's death closes the connection.
   void DropGrpc() { grpc_.Reset(); }
   void Send(const pb::SupervisorRequest& request);
   void Configure(milliseconds grace, milliseconds agent_dead = milliseconds(60'000),
                  milliseconds teardown = milliseconds(5'000));
-  // Returns a fake_worker with these arguments and local_rank and rank `rank`.
+  // Returns a worker that runs fake_worker with these arguments and has the local rank and rank
+  // `rank`.
   pb::WorkerSpec Worker(uint32_t rank, const std::vector<std::string>& args) const;
-  // Returns a shell script as a worker; its folder is dir().
+  // Returns a worker that runs a shell script; its folder is dir().
   pb::WorkerSpec ShellWorker(uint32_t rank, const std::string& script) const;
   // Returns a worker with a child that ignores SIGTERM and has cleared its environment. The child's
-  // pid is in dir() / "child". It stays in the worker's process group or gets its own session.
+  // pid is in dir() / "child". The child stays in the worker's process group, or gets its own
+  // session if `own_session`.
   pb::WorkerSpec WorkerWithChild(uint32_t rank, bool own_session) const;
   void SpawnWorkers(const std::vector<pb::WorkerSpec>& workers);
-  // Starts fake_workers and waits until each has written its pid file.
+  // Starts `count` fake_workers and waits until each has written its pid file. Returns their pids.
   std::vector<pid_t> StartWorkers(size_t count, std::vector<std::string> args);
   void Stop(bool kill_now = false);
-  // Returns nullopt at end of file or at the limit.
+  // Returns the next event; nullopt at end of file or at the time limit.
   std::optional<pb::SupervisorEvent> Next(milliseconds limit = milliseconds(10'000));
   // Returns the next event that is not about a status line, a start or the cgroup.
   std::optional<pb::SupervisorEvent> NextOutcome(milliseconds limit = milliseconds(10'000));
-  // Returns the answer to Stop(); skips earlier events.
+  // Returns the answer to Stop(), and skips earlier events; nullopt as for Next().
   std::optional<pb::AllReaped> NextReaped(milliseconds limit = milliseconds(10'000));
   void EndAgent(int exit_code);
 
@@ -76,9 +78,9 @@ class SupervisorHarness {
   std::string StderrText() const { return ReadFile(dir_ / "supervisor.stderr"); }
   const TempDir& dir() const { return dir_; }
 
-  // Returns the supervisor's exit code, or 128 + signal; nullopt if it does not end in time.
+  // Returns the supervisor's exit code, or 128 + signal; nullopt if it does not end within `limit`.
   std::optional<int> WaitEnd(milliseconds limit = milliseconds(10'000));
-  // Returns whether no process with the job id is alive.
+  // Returns whether no process with the job id is alive, at the latest after `limit`.
   bool IsEmpty(milliseconds limit = milliseconds(0)) const;
 
  private:
@@ -94,7 +96,7 @@ class SupervisorHarness {
   std::optional<int> end_;
 };
 
-// Reads until end of file or the limit.
+// Returns the bytes read from `fd` until end of file or the time limit.
 std::string ReadUntilEnd(int fd, milliseconds limit);
 
 }  // namespace dslaunch

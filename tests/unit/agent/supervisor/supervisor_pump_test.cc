@@ -1,4 +1,4 @@
-// The byte stream through a whole supervisor: from front end to agent and back.
+// Tests the byte stream through a whole supervisor, from front end to agent and back.
 #include "agent/supervisor/supervisor_pump.h"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ bool WriteAll(int fd, const char* data, size_t bytes) {
   return true;
 }
 
-// An agent that returns every byte and ends after the last.
+// An agent that returns every byte and exits at end of file.
 int Echo(int grpc_fd, int) {
   std::vector<char> buffer(256 << 10);
   while (true) {
@@ -50,8 +50,8 @@ int Echo(int grpc_fd, int) {
   }
 }
 
-// Sends `total` bytes of the pattern and then end of file, and checks what is returned. Returns the
-// time taken.
+// Sends `total` bytes of the pattern and then end of file, and checks the returned bytes. Returns
+// the time taken.
 Ms RoundTrip(SupervisorHarness& supervisor, size_t total) {
   constexpr size_t kChunk = 256 << 10;
   const auto start = Clock::now();
@@ -68,7 +68,7 @@ Ms RoundTrip(SupervisorHarness& supervisor, size_t total) {
   size_t at = 0;
   bool same = true;
   while (true) {
-    // Reads whole chunks, so that the pattern is generated aligned.
+    // Whole chunks are read, so that the pattern is compared at aligned offsets.
     size_t have = 0;
     while (have < kChunk) {
       const ssize_t n = read(supervisor.out(), got.data() + have, kChunk - have);
@@ -115,7 +115,7 @@ TEST(SupervisorPump, StalledReaderCostsNoCpuTime) {
     }
     return 0;
   }});
-  // Waits until every buffer on the way is full.
+  // By then every buffer between agent and front end is full.
   std::this_thread::sleep_for(Ms(300));
   const Ms before = CpuTime(supervisor.supervisor());
   std::this_thread::sleep_for(Ms(1000));
@@ -125,7 +125,7 @@ TEST(SupervisorPump, StalledReaderCostsNoCpuTime) {
 TEST(SupervisorPump, EndOfOneDirectionLeavesTheOtherOpen) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(1000));
-  ASSERT_EQ(shutdown(supervisor.grpc(), SHUT_WR), 0);  // the agent sends no more
+  ASSERT_EQ(shutdown(supervisor.grpc(), SHUT_WR), 0);  // the agent sends nothing more
   EXPECT_EQ(ReadUntilEnd(supervisor.out(), Ms(2000)), "");
   ASSERT_EQ(write(supervisor.in(), "still", 5), 5);
   char text[6] = {};

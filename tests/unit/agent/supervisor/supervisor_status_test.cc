@@ -27,7 +27,7 @@ TEST(StatusLines, DropsOnlyLinesThatAreTooLong) {
   EXPECT_EQ(lines.Feed("end\nnext\n"), "next\n");
 }
 
-// The lines do not depend on how the bytes are split into reads.
+// The lines must not depend on how the bytes are split into reads.
 TEST(StatusLines, LinesDoNotDependOnReadSizes) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

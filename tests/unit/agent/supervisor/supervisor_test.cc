@@ -34,7 +34,7 @@ pb::SupervisorRequest LookAt(uint32_t local_rank, uint64_t number) {
   return request;
 }
 
-// Returns the next answer to a look; other events are skipped.
+// Returns the next answer to a look, and skips other events; nullopt if none arrives.
 std::optional<pb::Looked> NextLooked(SupervisorHarness& supervisor) {
   while (const std::optional<pb::SupervisorEvent> event = supervisor.Next()) {
     if (event->has_looked()) return event->looked();
@@ -44,12 +44,12 @@ std::optional<pb::Looked> NextLooked(SupervisorHarness& supervisor) {
 
 using Ms = milliseconds;
 
-// Two ranks that ignore SIGTERM, each with a child in its own session that also ignores it.
+// Arguments of a rank that ignores SIGTERM, with a child in its own session that ignores it too.
 const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
                                             "--grandchild-ignore-term", "--sleep-ms", "600000"};
 const std::vector<std::string> kPolite = {"--sleep-ms", "600000"};
 
-// --- start ---
+// --- Start ---
 
 TEST(Supervisor, WritesHelloLineFirst) {
   SupervisorHarness supervisor;
@@ -65,7 +65,8 @@ TEST(Supervisor, AgentHasOwnGroupAndDumpsNoCore) {
   EXPECT_EQ(core.rlim_cur, 0u);
 }
 
-// Ranks run as the same user, and the agent's memory contains keys of the job.
+// The agent must not be dumpable, because ranks run as the same user, and the agent's memory
+// contains keys of the job.
 TEST(Supervisor, AgentIsNotReadableForItsUsersProcesses) {
   const TempDir dir;
   const std::string path = dir / "dumpable";
@@ -88,10 +89,10 @@ TEST(Supervisor, WorkersAreReadableForTheirUser) {
   EXPECT_EQ(status.st_uid, geteuid());
 }
 
-// --- workers ---
+// --- Workers ---
 
-// Under Yama's ptrace_scope 1 the kernel lets only ancestors read a process' memory: the reader is
-// the supervisor, and each process that it reads descends from it.
+// Under Yama's ptrace_scope 1, the kernel allows only ancestors to read a process' memory. So the
+// supervisor is the reader, and each process that it reads must descend from it.
 TEST(Supervisor, ReadsOnlyItsDescendants) {
   SupervisorHarness supervisor;
   supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});
@@ -208,7 +209,8 @@ TEST(Supervisor, WorkerGetsItsFilesFolderAndTheCallersLimits) {
 
 TEST(Supervisor, WorkerHasNoOtherDescriptors) {
   SupervisorHarness supervisor;
-  // Without pipelines and redirections, for which the shell would keep descriptors.
+  // The script has no pipelines and redirections, because the shell would keep descriptors for
+  // them.
   supervisor.SpawnWorkers(
       {supervisor.ShellWorker(0,
                               "echo $DSLAUNCH_STATUS_FD; "
@@ -241,7 +243,7 @@ TEST(Supervisor, FloodOfStatusLinesDoesNotBlockWorkers) {
   SupervisorHarness supervisor;
   const std::vector<pid_t> pids =
       supervisor.StartWorkers(1, {"--status-steps", "400000"});  // about 30 MB
-  // The test does not read the control socket meanwhile.
+  // The test does not read the control socket in the meantime.
   ASSERT_TRUE(WaitFor(Ms(60'000), [&] { return IsGone(pids[0]); }));
   size_t status_bytes = 0;
   while (true) {
@@ -327,8 +329,8 @@ TEST(Supervisor, StopKillsProcessesThatIgnoreSigterm) {
   EXPECT_LT(took, Ms(2700));
 }
 
-// Like PyTorch's torch_shm_manager, the daemon removes its files after the last rank's exit unless
-// a signal ends it earlier.
+// The ranks' daemon must get time to clean up: like PyTorch's torch_shm_manager, it removes its
+// files after the last rank's exit, unless a signal ends it earlier.
 TEST(Supervisor, StopLeavesDaemonOfRanksTimeToCleanUp) {
   for (const char* rank : {"exec sleep 600", "trap '' TERM; while :; do sleep 0.05; done"}) {
     SupervisorHarness supervisor;
@@ -403,7 +405,7 @@ TEST(Supervisor, StopEndsProgramThatKeepsForkingIntoSessions) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-// In each round a process may leave the worker's group just when the group is signalled.
+// In each round, a process may leave the worker's group at the moment when the group is signalled.
 TEST(Supervisor, StopReachesProcessesAboutToLeaveTheirGroup) {
   for (int round = 0; round < 5; ++round) {
     SupervisorHarness supervisor;
@@ -443,7 +445,7 @@ TEST(Supervisor, StartsNothingDuringStopButAgainAfterwards) {
   EXPECT_FALSE(event->exited().stopping());
 }
 
-// The worker's stdout is a FIFO without a reader, so it never executes its program.
+// The worker's stdout is a FIFO without a reader, so the worker never executes its program.
 TEST(Supervisor, StopEndsWorkersThatAreStillStarting) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
@@ -460,7 +462,7 @@ TEST(Supervisor, StopEndsWorkersThatAreStillStarting) {
   EXPECT_EQ(reaped->left_size(), 0);
 }
 
-// The child ignores SIGTERM and can only be found through its cgroup and its parent.
+// The child ignores SIGTERM and can be found only through its cgroup and its parent.
 TEST(Supervisor, StopEndsChildWithClearedEnvironment) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
@@ -478,7 +480,7 @@ TEST(Supervisor, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
   supervisor.StartWorkers(1, kPolite);
   ASSERT_TRUE(supervisor.Next());
   if (supervisor.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
-  // Not a descendant of the supervisor.
+  // The process is not a descendant of the supervisor.
   const SpawnResult stranger = Spawn({.executable = DSLAUNCH_FAKE_WORKER,
                                       .argv = {"fake_worker", "--ignore-term", "--sleep-ms",
                                                "60000", "--pid-file", supervisor.dir().path()},
@@ -495,8 +497,8 @@ TEST(Supervisor, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
   EXPECT_FALSE(std::filesystem::exists(supervisor.cgroup()));
 }
 
-// A frozen process does not even die from SIGKILL, like one that waits endlessly for a disk. Needs
-// root and the freezer of cgroup v1.
+// Freezes a process. Like a process that waits endlessly for a disk, a frozen process does not even
+// die from SIGKILL. Needs root and the freezer of cgroup v1.
 class Freezer {
  public:
   bool Freeze(pid_t pid) {
@@ -549,14 +551,14 @@ TEST(Supervisor, ReportsUnkillableProcessAndEnds) {
   }
 }
 
-// --- attempts: the same supervisor starts workers again ---
+// --- Attempts: the same supervisor starts workers again ---
 
 TEST(Supervisor, EachAttemptHasItsOwnExitsAndStatusLines) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(5000));
   for (int attempt = 1; attempt <= 3; ++attempt) {
     SCOPED_TRACE("attempt " + std::to_string(attempt));
-    // Rank 0 fails. Rank 1 and its children are stopped, by SIGKILL every other time.
+    // Rank 0 fails. Rank 1 and its children are stopped, in every second attempt by SIGKILL.
     supervisor.SpawnWorkers(
         {supervisor.Worker(0, {"--status-steps", "2", "--exit-code", "7"}),
          supervisor.Worker(
@@ -598,7 +600,8 @@ TEST(Supervisor, EachAttemptHasItsOwnExitsAndStatusLines) {
   EXPECT_EQ(supervisor.WaitEnd(), 0);
 }
 
-// Workers requested before the stop are started and ended; each event is reported exactly once.
+// Workers requested before the stop are still started, and then ended. Each event must be reported
+// exactly once.
 TEST(Supervisor, StopRightAfterSpawnLeavesNoProcess) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(2000));
@@ -624,7 +627,7 @@ TEST(Supervisor, StopRightAfterSpawnLeavesNoProcess) {
   }
 }
 
-// --- reasons to end ---
+// --- Reasons to end ---
 
 TEST(Supervisor, EndsPromptlyWithItsAgent) {
   SupervisorHarness supervisor;
@@ -653,7 +656,7 @@ TEST(Supervisor, FrontEndLossWithoutWorkersEndsAtOnce) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   supervisor.CloseIn();
-  EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "");  // the agent sees the end of file
+  EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "");  // the agent reads end of file
   const auto event = supervisor.NextOutcome();
   ASSERT_TRUE(event && event->has_front_end_gone());
   const auto start = Clock::now();
@@ -674,7 +677,8 @@ TEST(Supervisor, FrontEndLossEndsAllEvenIfAgentDoesNothing) {
   EXPECT_TRUE(supervisor.IsEmpty());
   EXPECT_TRUE(IsGone(supervisor.agent()));
   EXPECT_GE(took, Ms(500));
-  // The grace period, a second for the ranks' children in other sessions, and 2 s for the agent.
+  // The limit is the sum of the grace period, a second for the ranks' children in other sessions, 2
+  // s for the agent, and 1 s of tolerance.
   EXPECT_LT(took, Ms(500 + 1000 + 2000 + 1000));
 }
 
@@ -710,7 +714,7 @@ TEST(Supervisor, ExpiredLeaseEndsWorkersWithoutTheAgent) {
   do refused = supervisor.NextOutcome();
   while (refused && refused->has_exited());
   EXPECT_TRUE(refused && refused->has_spawn_failed());
-  // Other nodes may still need the agent.
+  // The agent keeps running, because other nodes may still need it.
   supervisor.Stop();
   EXPECT_TRUE(supervisor.NextReaped());
   EXPECT_FALSE(IsGone(supervisor.agent()));
@@ -723,7 +727,7 @@ TEST(Supervisor, GrantsTimeAfterAStallButNoNewLease) {
   supervisor.Configure(Ms(200));
   supervisor.Send(Alive(1'000));
   supervisor.SpawnWorkers({supervisor.Worker(0, kPolite)});
-  std::optional<pb::SupervisorEvent> answer;  // proves that the lease was read before
+  std::optional<pb::SupervisorEvent> answer;  // shows that the supervisor has read the lease
   do answer = supervisor.Next();
   while (answer && !answer->has_spawned());
   ASSERT_TRUE(answer);
@@ -773,7 +777,7 @@ TEST(Supervisor, SilentAgentEndsEverythingAndItself) {
   supervisor.DropGrpc();
   kill(supervisor.agent(), SIGSTOP);
   const auto start = Clock::now();
-  // Heartbeats from any sender postpone the end.
+  // Heartbeats postpone the end, even if the agent itself is stopped.
   while (Clock::now() - start < Ms(1500)) {
     supervisor.Send(Alive());
     WaitFor(Ms(100), [] { return false; });
@@ -814,14 +818,14 @@ TEST_P(SupervisorSignal, EndsAllProcessesWithItsCode) {
 
 INSTANTIATE_TEST_SUITE_P(All, SupervisorSignal, testing::Values(SIGTERM, SIGINT, SIGHUP));
 
-// --- detached ---
+// --- Detached ---
 
 void Detach(SupervisorHarness& supervisor) {
   pb::SupervisorRequest request;
   request.mutable_detach();
   supervisor.Send(request);
-  // Requests are answered in order, so this answer shows that the supervisor has read the earlier
-  // one.
+  // Requests are answered in order, so this answer shows that the supervisor has read the request
+  // to detach.
   supervisor.SpawnWorkers({supervisor.Worker(9, {})});
   const auto event = supervisor.NextOutcome();
   ASSERT_TRUE(event && event->has_exited());
@@ -897,7 +901,7 @@ TEST(Supervisor, DetachedEndsWithADeadAgent) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-// --- the supervisor is killed ---
+// --- The supervisor is killed ---
 
 TEST(Supervisor, DeathEndsWorkersAndAgentSweepsTheRest) {
   SupervisorHarness supervisor;

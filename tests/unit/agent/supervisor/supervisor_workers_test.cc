@@ -20,8 +20,8 @@ namespace {
 
 using Ms = milliseconds;
 
-// Workers that sleep, as children of the test, in a "cgroup" whose files the test writes. The
-// kernel cannot start processes in a plain folder, so they run in the test's own cgroup.
+// Runs workers that sleep, as children of the test, in a "cgroup" whose files the test writes. The
+// kernel cannot start processes in a plain folder, so the workers run in the test's own cgroup.
 class SupervisorWorkersTest : public testing::Test {
  protected:
   SupervisorWorkersTest() : SupervisorWorkersTest(*MakeSocketPair()) {}
@@ -35,7 +35,7 @@ class SupervisorWorkersTest : public testing::Test {
                       }}) {
     std::filesystem::create_directory(dir_ / "cgroup");
     shared_.set_cwd(dir_.path());
-    CountOomKill(3);  // earlier kills are not reported
+    CountOomKill(3);  // earlier kills must not be reported
     workers_.StartIn(dir_ / "cgroup");
   }
 
@@ -49,7 +49,8 @@ class SupervisorWorkersTest : public testing::Test {
     }
   }
 
-  // Begins to start a worker, which blocks until its stdout, a FIFO, is read.
+  // Begins to start a worker, which blocks until its stdout, a FIFO, is opened for reading. Returns
+  // its pid.
   pid_t StartSlowly(uint32_t rank) {
     const std::string fifo = dir_ / ("fifo" + std::to_string(rank));
     EXPECT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -80,7 +81,7 @@ class SupervisorWorkersTest : public testing::Test {
     return result.pid;
   }
 
-  // Ends a worker and returns the change that SupervisorCore gets.
+  // Ends a worker with `signal` and returns the change that SupervisorCore receives.
   WorkerChange End(pid_t pid, int signal) {
     kill(pid, signal);
     siginfo_t child = {};
@@ -97,7 +98,7 @@ class SupervisorWorkersTest : public testing::Test {
 
   TempDir dir_;
   asio::io_context io_;
-  const UniqueFd sockets_;  // the agent's end
+  const UniqueFd sockets_;  // the agent's end of the socket
   pb::SpawnWorkers shared_;
   std::map<pid_t, uint32_t> ranks_;
   std::map<uint32_t, SpawnResult> started_;
@@ -161,7 +162,8 @@ TEST_F(SupervisorWorkersTest, RestartedWorkerGetsTheSameMemory) {
             "600\n");
 }
 
-// A program on a cold network file system may take seconds to start.
+// Starts must not delay each other, because a program on a cold network file system may take
+// seconds to start.
 TEST_F(SupervisorWorkersTest, SlowStartsDelayNeitherEachOtherNorOthers) {
   ASSERT_GT(StartSlowly(0), 0);
   ASSERT_GT(StartSlowly(1), 0);
@@ -203,7 +205,7 @@ TEST_F(SupervisorWorkersTest, KillCountedByTheCgroupIsOutOfMemory) {
 
 TEST_F(SupervisorWorkersTest, ReportsKillCountedByTheCgroupForAnyExit) {
   const pid_t worker = Start(0);
-  CountOomKill(4);  // perhaps a child of the worker
+  CountOomKill(4);  // the killed process may be a child of the worker
   EXPECT_TRUE(End(worker, SIGTERM).out_of_memory);
 }
 

@@ -16,8 +16,8 @@ using Ms = milliseconds;
 const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
                                             "--grandchild-ignore-term", "--sleep-ms", "600000"};
 
-// Kills both as if at the same instant: the supervisor is stopped first, so that it does not see
-// its agent's death.
+// Kills both processes as if at the same instant. The supervisor is stopped first, so that it does
+// not notice its agent's death.
 void KillSupervisorAndAgent(SupervisorHarness& supervisor) {
   kill(supervisor.supervisor(), SIGSTOP);
   ASSERT_TRUE(WaitFor(Ms(5000), [&] { return StateOf(supervisor.supervisor()) == 'T'; }));
@@ -26,7 +26,7 @@ void KillSupervisorAndAgent(SupervisorHarness& supervisor) {
   EXPECT_EQ(supervisor.WaitEnd(), 128 + SIGKILL);
 }
 
-// The parameter is true to run without a cgroup.
+// The parameter is true for tests without a cgroup.
 class WithoutSupervisorAndAgent : public testing::TestWithParam<bool> {
  protected:
   SupervisorHarness supervisor_{
@@ -48,7 +48,7 @@ TEST_P(WithoutSupervisorAndAgent, EndsGrandchildrenInOtherSessionsAfterGrace) {
   EXPECT_TRUE(WaitFor(Ms(2000), [=] { return IsGone(watchdog); })) << "it outlived the job";
 }
 
-// Without a cgroup it is found only by its group.
+// Without a cgroup, the child can be found only by its process group.
 TEST_P(WithoutSupervisorAndAgent, EndsChildOfSecondAttemptByItsGroup) {
   supervisor_.Configure(Ms(300));
   supervisor_.StartWorkers(1, kStubborn);

@@ -11,7 +11,7 @@ using S = WorkerState;
 
 static_assert(NextTransition(S::kPending, E::kSpawned) == Transition{S::kRunning, R::kSpawned});
 
-// Follows the events from kPending and collects the reports.
+// Applies the events from kPending on. Returns the last state and all reports.
 std::pair<S, std::vector<R>> Follow(const std::vector<E>& events) {
   S state = S::kPending;
   std::vector<R> told;
@@ -80,7 +80,7 @@ TEST(WorkerTable, OnlyAnExitEndsARunningWorker) {
       const Transition transition = NextTransition(static_cast<S>(state), static_cast<E>(event));
       EXPECT_NE(transition.next, S::kPending);
       if (transition.next == S::kEnded && static_cast<S>(state) != S::kEnded) {
-        // A worker that is being stopped may not have started yet.
+        // A worker that is being stopped may not have started its program yet.
         EXPECT_TRUE(static_cast<E>(event) == E::kExited || static_cast<E>(event) == E::kKilled ||
                     transition.report == R::kSpawnFailed);
       }
