@@ -43,7 +43,7 @@ class CallBackServerTest : public ::testing::Test {
     return fd;
   }
 
-  // Sends `line` and returns all bytes until the other end closes.
+  // Sends `line` and returns all bytes received until the other end closes the connection.
   static std::string Ask(const UniqueFd& fd, const std::string& line) {
     EXPECT_EQ(send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(line.size()));
@@ -62,7 +62,7 @@ class CallBackServerTest : public ::testing::Test {
 };
 
 TEST_F(CallBackServerTest, ListensAtFreePortOfRange) {
-  const auto port = static_cast<uint16_t>(port_);  // in use
+  const auto port = static_cast<uint16_t>(port_);  // a port that is in use
   const auto start = [&](PortRange ports) { return CallBackServer::Start({"", {}, 8, ports}); };
   const Result<std::unique_ptr<CallBackServer>> none = start({port, port, "Slurm's SrunPortRange"});
   ASSERT_FALSE(none.ok());

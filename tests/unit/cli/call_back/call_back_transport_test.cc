@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The launcher is a script. Its last argument is the script for each node.
+// Uses a script as the launcher, whose last argument is the script for each node.
 class CallBackTransportTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -21,13 +21,15 @@ class CallBackTransportTest : public ::testing::Test {
     std::ofstream(folder_.path() + "/agent") << "an agent";
   }
 
-  // Connects to a node whose agent has printed its key, with a deadline in 20 s. Returns the error.
+  // Connects to a node whose agent has printed its key, and then runs `commands`. Returns the
+  // error; the deadline is 20 s.
   std::string ErrorOf(const std::string& commands) {
     return ErrorOf(Launcher::kOpenMpi,
                    "echo \"DSLAUNCH-KEY $n 0 " + std::string(64, 'a') + "\"\n" + commands);
   }
 
-  // Connects to a node that `launcher` starts by `commands`, likewise.
+  // Connects to a node that `launcher` starts by `commands`. Returns the error; the deadline is 20
+  // s.
   std::string ErrorOf(Launcher launcher, const std::string& commands) {
     const std::string program = folder_.path() + "/program";
     std::ofstream(program)

@@ -1,4 +1,5 @@
-// The sessions of `dslaunch attach`, `stop` and `logs`, with scripted inspectors on this machine.
+// Tests the sessions of `dslaunch attach`, `stop` and `logs`, with scripted inspectors on this
+// machine.
 #include "cli/commands/attach_session.h"
 
 #include <fcntl.h>
@@ -67,7 +68,7 @@ class AttachSessionTest : public testing::Test {
   AgentBinary agent_;
 };
 
-// LeakSanitizer reports other leaks.
+// Leaks of memory are reported by LeakSanitizer, so this test checks threads and descriptors.
 TEST_F(AttachSessionTest, SessionsLeaveNoThreadsOrDescriptors) {
   HeldResources before;
   for (int round = 0; round < 2; ++round) {
@@ -90,7 +91,7 @@ TEST_F(AttachSessionTest, SessionsLeaveNoThreadsOrDescriptors) {
   EXPECT_LE(after.descriptors, before.descriptors);
 }
 
-// The user leaves while events arrive, which ends the connections without further waits.
+// The user interrupts while events arrive. The connections must end without further waits.
 TEST_F(AttachSessionTest, InterruptEndsConnections) {
   const HeldResources before = HeldResources::Now();
   std::thread user([] {
@@ -106,7 +107,8 @@ TEST_F(AttachSessionTest, InterruptEndsConnections) {
   EXPECT_LE(AwaitNoMoreThan(before).threads, before.threads);
 }
 
-// The thread that reaches a node outlives the session and destroys its connection.
+// The thread that connects to a node outlives the session, so it must destroy the connection
+// itself.
 TEST_F(AttachSessionTest, StopTimesOutWithoutLeavingThreads) {
   const HeldResources before = HeldResources::Now();
   const Shown late = Show([&](Terminal& terminal) {

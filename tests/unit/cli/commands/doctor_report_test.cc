@@ -45,7 +45,8 @@ void AddGpus(pb::NodeInfo& report, int count, const std::string& driver = "580.8
   report.mutable_gpus()->set_driver(driver);
 }
 
-// Two healthy nodes with two slots each, reached over SSH; the first one hosts the rendezvous.
+// Describes two healthy nodes with two slots each, reached over SSH; the first node hosts the
+// rendezvous.
 class DoctorReportTest : public ::testing::Test {
  protected:
   DoctorReportTest() {
@@ -79,13 +80,13 @@ class DoctorReportTest : public ::testing::Test {
 
   pb::NodeInfo& Report(size_t node) { return *info_.nodes[node].report; }
 
-  // Returns the findings that are not ok.
+  // Returns the findings whose level is not ok.
   std::vector<Finding> Bad() const {
     std::vector<Finding> findings = Diagnose(info_);
     std::erase_if(findings, [](const Finding& finding) { return finding.level == Level::kOk; });
     return findings;
   }
-  // Returns the only finding that is not ok, as "node level check: seen -> hint".
+  // Returns the findings that are not ok, one per line, as "node level check: seen -> hint".
   std::string TheBad() const {
     constexpr const char* kLevels[] = {"ok", "warn", "fail"};
     std::string text;

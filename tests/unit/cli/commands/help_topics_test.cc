@@ -57,7 +57,7 @@ TEST(HelpTopicsTest, RendersPagesAsPlainText) {
 
 TEST(HelpTopicsTest, LinksNameTheTopic) {
   std::string text = Text({"help", "launching"});
-  std::ranges::replace(text, '\n', ' ');  // a link may be broken across lines
+  std::ranges::replace(text, '\n', ' ');  // because a link may be broken across lines
   EXPECT_THAT(text, HasSubstr("[dslaunch help training]"));
   EXPECT_THAT(text, HasSubstr("[dslaunch help options]"));
 }

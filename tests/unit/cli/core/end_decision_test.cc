@@ -21,7 +21,7 @@ TEST(EndDecisionTest, WaitsBrieflyForSilentNodesAfterTheRestEnded) {
   EXPECT_EQ(DecideEnd({kRuns, kCameLate, kSilent}), EndDecision::kWait);
 }
 
-// Its supervisor empties it now.
+// The node's supervisor is ending the node's processes, so the end is awaited.
 TEST(EndDecisionTest, WaitsForSilentNodeWhoseStreamEnded) {
   EndView ending = kSilent;
   ending.stream_ended = true;

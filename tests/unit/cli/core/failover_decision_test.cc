@@ -87,7 +87,8 @@ TEST(FailoverDecisionTest, AwaitsNodeThatIsReachedAgain) {
 }
 
 TEST(FailoverDecisionTest, SkipsNumbersOfAttemptsThatMayHaveBegun) {
-  // Two nodes are enough: two restarts were left, and each of the two may have joined once.
+  // Two nodes are enough for a rendezvous: two restarts were left, and each of the two nodes may
+  // have joined once.
   EXPECT_EQ(MakeFailoverRequest(1, Info({GoesOn(), Waits(), GoesOn()})).attempt(), 3u + 2u + 2u);
 }
 

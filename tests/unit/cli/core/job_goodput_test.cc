@@ -23,7 +23,7 @@ LaunchPlan Plan(const std::vector<bool>& spares) {
   return plan;
 }
 
-// Both ranks of a node.
+// Returns a report in which both ranks of a node have these times in seconds.
 pb::NodeGoodput Seconds(std::initializer_list<std::pair<GoodputBucket, double>> seconds) {
   pb::NodeGoodput goodput;
   for (int rank = 0; rank < 2; ++rank) {
@@ -105,7 +105,7 @@ TEST_F(JobGoodputTest, SpareCountsFromItsFirstAttempt) {
   Start(1, 1, {0, 1}, Seconds({}));
   PassS(10);
   Report(1, Seconds({{kProductive, 10}}));
-  PassS(5);  // node 1 is lost
+  PassS(5);  // node 1 is lost in these seconds
   Start(0, 2, {0, 2}, Seconds({{kProductive, 15}}));
   Start(2, 2, {0, 2}, Seconds({{kRendezvous, 15}}));
   PassS(10);
@@ -138,7 +138,7 @@ TEST_F(JobGoodputTest, KeepsTimesOfEarlierAgentOfNode) {
   PassS(10);
   Report(0, Seconds({{kProductive, 10}}));
   Report(1, Seconds({{kProductive, 10}}));
-  PassS(10);  // node 1 is lost and reached again
+  PassS(10);  // node 1 is lost and connected again in these seconds
   Start(0, 2, {0, 1}, Seconds({{kProductive, 12}, {kRendezvous, 8}}));
   Start(1, 2, {0, 1}, Seconds({{kRendezvous, 2}}));
   PassS(10);
@@ -156,7 +156,7 @@ TEST_F(JobGoodputTest, JobThatNeverRanOnlyConnected) {
   ExpectSum(4);
 }
 
-// A node's clock that runs fast must not make the sum wrong, nor a node that reports nonsense.
+// Neither a node's fast clock nor a node's invalid report may make the sum wrong.
 TEST_F(JobGoodputTest, SumIsRightDespiteWrongReports) {
   Make({false});
   Start(0, 1, {0}, Seconds({}));

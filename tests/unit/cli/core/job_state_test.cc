@@ -209,12 +209,12 @@ TEST(SilenceWatchTest, CountsSilenceOnlyWhileListening) {
   EXPECT_EQ(watch.SilentFor(at(100)), Clock::duration::zero());
   watch.Listen(at(0));
   EXPECT_EQ(watch.SilentFor(at(5)), std::chrono::seconds(5));
-  watch.Hold();  // the terminal does not take the node's output
+  watch.Hold();  // the terminal does not accept the node's output
   EXPECT_EQ(watch.SilentFor(at(60)), Clock::duration::zero());
   watch.ResetDeadline(at(60));
   EXPECT_EQ(watch.SilentFor(at(61)), Clock::duration::zero());
   watch.Listen(at(61));
-  watch.ResetDeadline(at(90));  // this process stalled
+  watch.ResetDeadline(at(90));  // after a stall of this process
   EXPECT_EQ(watch.SilentFor(at(92)), std::chrono::seconds(2));
 }
 

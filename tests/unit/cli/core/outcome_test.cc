@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Makes a node with one rank, which succeeded unless `cause` is set.
+// Makes the end of a node with one rank, which succeeded unless `cause` is set.
 NodeEnd Done(const std::string& name, const pb::Cause& cause = {}) {
   NodeEnd end;
   end.name = name;
@@ -23,7 +23,7 @@ NodeEnd Done(const std::string& name, const pb::Cause& cause = {}) {
   return end;
 }
 
-// Makes a node that received the final status.
+// Makes the end of a node that received the final status.
 NodeEnd Closed(const std::string& name, const pb::Cause& cause,
                const std::vector<uint32_t>& members) {
   NodeEnd end = Done(name, cause);
@@ -72,7 +72,8 @@ TEST(OutcomeTest, SucceedsIfEveryNodeIsDoneAndEmpty) {
   EXPECT_THAT(end.remarks, IsEmpty());
 }
 
-// Whichever signal asked for it, or the program's own time limit.
+// The exit code does not depend on which signal requested the save, or whether the program's own
+// time limit did.
 TEST(OutcomeTest, EndsWith85IfAllRanksSaved) {
   pb::Cause interrupted =
       MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGINT");
@@ -85,7 +86,7 @@ TEST(OutcomeTest, EndsWith85IfAllRanksSaved) {
     for (NodeEnd& node : info.nodes) node.ranks = {.attempt = 2, .count = 2, .saved = 2};
     EXPECT_EQ(DecideJobEnd(info).exit_code, 85);
     EXPECT_TRUE(DecideJobEnd(info).saved_on_request);
-    info.nodes[1].ranks.saved = 1;  // its other rank has lost what it had
+    info.nodes[1].ranks.saved = 1;  // the node's other rank has lost its state
     EXPECT_EQ(DecideJobEnd(info).exit_code, cause.exit_code());
     EXPECT_FALSE(DecideJobEnd(info).saved_on_request);
     info.nodes[1].ranks = {.attempt = 1, .count = 2, .saved = 2};
@@ -250,7 +251,7 @@ TEST(OutcomeTest, FailsUnlessEveryRankReportedSuccess) {
     return DecideJobEnd(info);
   };
   EXPECT_EQ(decide({.attempt = 1, .count = 1, .succeeded = 1}, 2).exit_code, 0);
-  // It reported nothing; a rank without an end; another attempt; other ranks.
+  // The cases: no report, a rank without an end, another attempt, and other ranks.
   EXPECT_EQ(decide({}, 2).exit_code, 70);
   EXPECT_EQ(decide({.attempt = 1, .count = 2, .succeeded = 1}, 3).exit_code, 70);
   EXPECT_EQ(decide({.attempt = 2, .count = 1, .succeeded = 1}, 2).exit_code, 70);
@@ -259,7 +260,7 @@ TEST(OutcomeTest, FailsUnlessEveryRankReportedSuccess) {
   EXPECT_EQ(end.cause.kind(), pb::Cause::INTERNAL);
   EXPECT_EQ(end.cause.node_index(), 1u);
   EXPECT_THAT(end.cause.message(), HasSubstr("b reported the success of 1 of its 2 ranks"));
-  // A tolerated loss is accounted for, but is not a success.
+  // A tolerated loss is accounted for, but does not count as a success.
   EXPECT_EQ(decide({.attempt = 1, .count = 2, .succeeded = 1, .tolerated = 1}, 3).exit_code, 0);
   EXPECT_EQ(decide({.attempt = 1, .count = 1, .tolerated = 1}, 2).exit_code, 0);
   EXPECT_EQ(decide({.attempt = 1, .count = 2, .tolerated = 1}, 3).exit_code, 70);
@@ -269,7 +270,8 @@ TEST(OutcomeTest, FailsUnlessEveryRankReportedSuccess) {
   EXPECT_EQ(DecideJobEnd(none).exit_code, 70);
 }
 
-// A node that does not host the rendezvous reports success of a job of itself alone.
+// A node that does not host the rendezvous reports the success of a job that consists only of this
+// node.
 TEST(OutcomeTest, IgnoresFinalStatusOfOtherNodes) {
   pb::Cause failed = Exit7();
   failed.set_node_index(0);

@@ -1,4 +1,4 @@
-// Decisions of a session, without a loop, a network or a clock of its own.
+// Tests the decisions of a session, without a loop, a network or a clock.
 #include "cli/core/session_core.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ class SessionCoreTest : public testing::Test {
     return *core_;
   }
 
-  // Keeps what the core wants done.
+  // Replaces the kept actions by the actions that the core requests now.
   void Take(SessionCore::Actions actions) { actions_ = std::move(actions); }
   template <class Action>
   std::vector<Action> All() const {
@@ -104,7 +104,7 @@ class SessionCoreTest : public testing::Test {
     return logged;
   }
   bool IsFinished() const { return !All<action::Finish>().empty(); }
-  // Returns when the timer expires, from now; nullopt if it was not set.
+  // Returns the time from now until the timer expires; nullopt if the last actions did not set it.
   std::optional<milliseconds> Timer(SessionTimer timer) const {
     std::optional<milliseconds> delay;
     for (const action::SetTimer& set : All<action::SetTimer>()) {
@@ -113,7 +113,7 @@ class SessionCoreTest : public testing::Test {
     return delay;
   }
 
-  // These keep the last step's actions.
+  // Each of these functions keeps only the actions of its last call to the core.
   void Connect(size_t index) { Take(core().OnConnected(index, NodeAddresses(), now_)); }
   void FailToConnect(size_t index, const Error& error) {
     Take(core().OnConnected(index, error, now_));
@@ -129,7 +129,7 @@ class SessionCoreTest : public testing::Test {
     Take(core().OnEvent(index, event, now_));
     core().contact().OnListening(index, now_);
   }
-  // The node's rank of attempt 1 is started and succeeds.
+  // Reports that the node's rank of attempt 1 was started and has succeeded.
   void ReceiveSuccess(size_t index, const std::vector<uint32_t>& members) {
     pb::NodeEvent started = Started(1, members);
     started.mutable_started()->set_first_rank(static_cast<uint32_t>(index));
@@ -140,13 +140,13 @@ class SessionCoreTest : public testing::Test {
     ended.mutable_worker_ended()->set_rank(static_cast<uint32_t>(index));
     Receive(index, ended);
   }
-  // The stream of a node ends, and its link.
+  // Ends the stream of a node and then its link.
   void Lose(size_t index, bool supervisor_ended) {
     Take(core().OnStreamEnd(index, now_));
     Take(core().OnLinkEnded(index, supervisor_ended, "", now_));
   }
   void Watch() { Take(core().OnTimer(SessionTimer::kWatch, std::nullopt, now_)); }
-  // Watches for `duration`, in which the nodes of `heard` send heartbeats.
+  // Advances the clock by `duration`, during which the nodes in `heard` send heartbeats.
   void WatchFor(milliseconds duration, const std::vector<size_t>& heard) {
     const Clock::time_point end = now_ + duration;
     while (now_ < end && !IsFinished()) {
@@ -250,7 +250,7 @@ TEST_F(SessionCoreTest, RefusalFailsStartAndNamesOtherFailures) {
   FailToConnect(0, Unreachable(ExitCode::kNoPermission));
   EXPECT_EQ(Timer(SessionTimer::kConnect), milliseconds(2'000));
   FailToConnect(2, Unreachable(ExitCode::kNoPermission));
-  EXPECT_EQ(Timer(SessionTimer::kConnect), std::nullopt);  // once
+  EXPECT_EQ(Timer(SessionTimer::kConnect), std::nullopt);  // set only once
   Connect(3);
   Take(core().OnTimer(SessionTimer::kConnect, std::nullopt, now_));
   EXPECT_TRUE(IsFinished());
@@ -302,10 +302,11 @@ TEST_F(SessionCoreTest, EndsOnceAllNodesAreDone) {
   EXPECT_TRUE(IsFinished());
   EXPECT_EQ(core().End().kind, SessionEnd::Kind::kEnded);
   EXPECT_EQ(core().End().job.exit_code, 0);
-  EXPECT_THAT(core().OnStreamEnd(0, now_), IsEmpty());  // nothing follows
+  EXPECT_THAT(core().OnStreamEnd(0, now_), IsEmpty());  // no actions follow
 }
 
-// Its agent ends then, and a node's own command can start the next one.
+// The agent exits after the connection has ended, so that a node's own command can start the next
+// agent.
 TEST_F(SessionCoreTest, EndsConnectionOfDoneNodeBeforeReachingItAgain) {
   PlanFor(2, 1, 3);
   StartAll();
@@ -338,7 +339,7 @@ TEST_F(SessionCoreTest, StopsJobAndNamesNodeThatBreaksTheRules) {
             "node1 was lost: its agent sent exit code = 256, which is not from 0 to 255");
 }
 
-// Its loss is reported late, after it has reconnected.
+// The loss of a node is reported late, after the node has reconnected.
 TEST_F(SessionCoreTest, KeepsReconnectedNodeWhenEarlierLossIsReported) {
   PlanFor(2, 2, 3);
   StartAll();
@@ -389,7 +390,7 @@ TEST_F(SessionCoreTest, AbortsNodesThatDoNotEndInTime) {
   EXPECT_NE(core().End().job.exit_code, 0);
 }
 
-// The reports of nodes wait behind their output.
+// Output is dropped, because the reports of nodes wait behind their output.
 TEST_F(SessionCoreTest, DropsOutputOfStalledReaderAfterInterrupt) {
   PlanFor(2, 2, 0);
   StartAll();
@@ -632,7 +633,8 @@ TEST_F(SessionCoreTest, WarnsOfNodeSilentAfterOwnCut) {
   EXPECT_THAT(logged, HasSubstr("no heartbeat from node0 for 6 s; the other nodes decide"));
 }
 
-// Also before the first ranks run, and though the last heartbeats did not arrive at one time.
+// The silence of all nodes means that this process was cut off, even before the first ranks run,
+// and even if the last heartbeats did not arrive at the same time.
 TEST_F(SessionCoreTest, OwnCutAtStartLosesNoNode) {
   PlanFor(2, 2, 0);
   RunAll();
@@ -650,7 +652,8 @@ TEST_F(SessionCoreTest, InterruptEndsWaitForLease) {
   EXPECT_TRUE(IsFinished());
 }
 
-// The agent's loop waits for a disk, and with it all events.
+// The answer to a renewal ends the silence, because the agent's loop may be waiting for a disk, and
+// with it all events.
 TEST_F(SessionCoreTest, RenewalAnswerEndsSilence) {
   PlanFor(1, 1, 0);
   StartAll();
@@ -690,7 +693,8 @@ TEST_F(SessionCoreTest, AbortsAndRetriesNodeThatOthersLost) {
       MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: silent");
   restarting.mutable_restarting()->set_reason("restart 1 of 3");
   Receive(0, restarting);
-  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());  // it sends heartbeats here
+  // Node 1 still sends heartbeats to the front end.
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
   WatchFor(milliseconds(5'500), {0, 1, 2});
   EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
   WatchFor(milliseconds(500), {0, 1, 2});
@@ -715,7 +719,8 @@ TEST_F(SessionCoreTest, AbortsConnectionMadeAfterTheEnd) {
   EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
 }
 
-// The other nodes have commands of their own, which decide what their ranks run.
+// Nodes with their own command must not get a rank specification, because their command decides
+// what their ranks run.
 TEST_F(SessionCoreTest, SendsNoRankSpecToNodeWithOwnCommand) {
   PlanFor(2, 2, 0);
   options_.plan.launcher = Launcher::kPerNode;
@@ -782,7 +787,8 @@ class LostHostCoreTest : public SessionCoreTest {
     Take(core().OnStreamEnd(0, now_));
     EXPECT_THAT(NodesOf<action::AwaitEnd>(), ElementsAre(0));
     Take(core().OnLinkEnded(0, supervisor_ended, "", now_));
-    EXPECT_THAT(NodesOf<action::Connect>(), IsEmpty());  // not before another decides
+    // The node is connected again only once another node hosts the rendezvous.
+    EXPECT_THAT(NodesOf<action::Connect>(), IsEmpty());
     for (const size_t index : {1, 2}) Receive(index, RendezvousLost(1, 0));
   }
 };
@@ -796,7 +802,7 @@ TEST_F(LostHostCoreTest, FailsOverOnceSupervisorHasEnded) {
   EXPECT_EQ(request.restarts(), 1u);
   EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
   Watch();
-  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // one at a time
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // only one failover at a time
   pb::RendezvousOpened opened;
   opened.add_rendezvous_endpoints("10.0.0.2:2");
   Take(core().OnFailoverAnswered(1, 1, opened, now_));
@@ -808,19 +814,21 @@ TEST_F(LostHostCoreTest, FailsOverOnceSupervisorHasEnded) {
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
 }
 
-// It received nothing from other nodes, and its ranks have ended.
+// The host received nothing from other nodes, and its ranks have ended.
 TEST_F(LostHostCoreTest, ReplacesHostThatGaveRendezvousUp) {
   PlanFor(3, 1, 3);
   StartAll();
   Receive(0, RendezvousLost(1, 1));
   Watch();
-  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // the others may not have noticed yet
+  // The other nodes may not have noticed the loss yet.
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());
   for (const size_t index : {1, 2}) Receive(index, RendezvousLost(1, 0));
   Watch();
   ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
   EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
   const pb::FailoverRequest request = All<action::Failover>()[0].request;
-  EXPECT_THAT(request.absent_nodes(), ElementsAre(0));  // it may not hear this either
+  // Node 0 may not receive this decision either.
+  EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
   EXPECT_EQ(request.cause().node_index(), 0u);
   pb::RendezvousOpened opened;
   opened.add_rendezvous_endpoints("10.0.0.2:2");
@@ -829,7 +837,7 @@ TEST_F(LostHostCoreTest, ReplacesHostThatGaveRendezvousUp) {
   EXPECT_FALSE(core().job_state().given_up().contains(0));
 }
 
-// Only its messages to the other nodes are dropped.
+// Only the messages from the host to the other nodes are dropped.
 TEST_F(LostHostCoreTest, AbortsHostThatAllOtherNodesLost) {
   PlanFor(3, 1, 3);
   StartAll();
@@ -839,13 +847,14 @@ TEST_F(LostHostCoreTest, AbortsHostThatAllOtherNodesLost) {
   Receive(2, RendezvousLost(1, 0));
   Watch();
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0));
-  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // not before its ranks have ended
+  // No failover begins before the ranks of the host have ended.
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());
   Lose(0, /*supervisor_ended=*/true);
   Watch();
   EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
 }
 
-// It sees each of them leave, and reports the first as lost.
+// The host sees each of the other nodes leave, and reports the first as lost.
 TEST_F(LostHostCoreTest, KeepsNodesThatLostAHostWhichReportsTheirLoss) {
   PlanFor(3, 1, 3);
   StartAll();
@@ -954,7 +963,7 @@ TEST_F(LostHostCoreTest, ReconnectsNodePreparedForLostRendezvous) {
   EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
 }
 
-// It was sent there before the loss was known.
+// The node was sent to the lost rendezvous before the loss was known.
 TEST_F(LostHostCoreTest, ReconnectsNodeThatSoughtLostRendezvous) {
   PlanFor(3, 1, 3);
   StartAll();

@@ -22,7 +22,7 @@ std::string AfterWord(const std::vector<std::string>& words, const std::string& 
   return found == words.end() || found + 1 == words.end() ? "" : found[1];
 }
 
-// The program as it is called in an environment of these variables.
+// Makes the program of a launcher as in an environment with these variables.
 LauncherProgram Program(Launcher launcher, std::vector<std::string> words,
                         const std::map<std::string, std::string>& environment = {},
                         bool is_root = false) {
@@ -108,7 +108,7 @@ TEST(StartAllTest, SrunStartsOneTaskOnEachNode) {
   EXPECT_EQ(words.back(), "x");
 }
 
-// Returns srun's options that name shares and nodes, by component.
+// Returns srun's options that select shares and nodes, by component.
 std::vector<std::string> SharesAsked(const LauncherProgram& srun,
                                      const std::vector<NodeTarget>& nodes) {
   std::vector<std::string> asked(1);

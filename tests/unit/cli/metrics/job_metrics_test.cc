@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A node with two ranks from `first_rank` on, each with a GPU.
+// Adds a node with the ranks from `first_rank` on, each of which has a GPU.
 void AddNode(JobMetrics& job, size_t node, uint32_t first_rank, uint32_t ranks,
              Clock::time_point now) {
   pb::NodeEvent started;
@@ -104,7 +104,7 @@ TEST(JobMetricsTest, StepOfForeignRankIsIgnored) {
   EXPECT_THAT(MetricsText({&job}, MetricsFormat::kPrometheus, now), Not(HasSubstr(" 77\n")));
 }
 
-// The time is printed; it is to stay below 50 ms.
+// Prints the time that rendering takes, which should be below 50 ms.
 TEST(JobMetricsTest, RendersAThousandRanks) {
   const Clock::time_point now = Clock::now();
   std::vector<std::string> names;

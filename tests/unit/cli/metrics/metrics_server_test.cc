@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef";
 
-// A server whose loop runs in a thread.
+// Runs a server's loop in a thread.
 class Running {
  public:
   explicit Running(const MetricsPlaces& places)

@@ -57,7 +57,7 @@ TEST(MetricsTextTest, EscapesLabelValues) {
             "a=\"x\\\\y\\\"z\\n  \",c=\"\xEF\xBF\xBD\xc3\xa4\xEF\xBF\xBD\"");
 }
 
-// Whatever the bytes of a value are, the value ends where it should, and the line is UTF-8.
+// For any bytes in a value, the value must end at its closing quote, and the line must be UTF-8.
 TEST(MetricsTextTest, RandomLabelValuesCannotBreakOut) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);

@@ -1,5 +1,6 @@
-// The table of commands and options, and everything made from it: the parser accepts every entry,
-// and every entry is in the help, the man page, completion and the plain data.
+// Tests the table of commands and options, and everything generated from it. The parser must accept
+// every entry, and every entry must be in the help, the man page, the completion and the plain
+// data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// Returns a command line of `command`, with as many arguments as it requires.
+// Returns the words that select `command` on a command line.
 std::vector<std::string> WordsOf(const CommandSpec& command) {
   std::vector<std::string> words;
   if (*command.name == '\0') return words;
@@ -37,7 +38,7 @@ std::vector<std::string> WordsOf(const CommandSpec& command) {
   return words;
 }
 
-// Parses `words` as the program does. Returns the error message, or "".
+// Parses `words` as the program does. Returns the error message, or "" if they are accepted.
 std::string Complaint(const std::vector<std::string>& words) {
   std::vector<const char*> argv = {"dslaunch"};
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -74,7 +75,7 @@ std::string Complaint(const std::vector<std::string>& words) {
   }
 }
 
-// Returns a value of the option's kind; readers may still reject it.
+// Returns a value of the option's kind. Later checks may still reject the value.
 std::string SomeValue(const OptionSpec& spec) {
   const std::vector<std::string> choices = ChoicesOf(spec);
   return choices.empty() ? "1" : choices.front();
@@ -124,7 +125,7 @@ TEST(CommandTable, NamesKindsAndTargetsAgree) {
   }
 }
 
-// Options of kind file or folder; only in these is "~" expanded.
+// Paths must be options of kind file or folder, because "~" is expanded only in these.
 TEST(CommandTable, OptionsWithPathsAreFilesOrFolders) {
   for (const auto& [command, option] : Places()) {
     const std::string value = option.value;
@@ -316,7 +317,8 @@ TEST(CommandTable, CompletesEveryOptionAndItsValues) {
   }
 }
 
-// Only options whose default does not depend on others: giving the default changes nothing.
+// Giving the default must change nothing. Tested for options whose default does not depend on other
+// options.
 TEST(CommandTable, GivingTheDefaultChangesNothing) {
   const auto parsed = [](const std::vector<std::string>& words) {
     std::vector<const char*> argv = {"dslaunch"};

@@ -30,7 +30,7 @@ TEST(Complete, OffersOptionsInTypedSpelling) {
                           "--num_accelerators", "--num_processes"));
   EXPECT_THAT(Words({"--num-g"}), ElementsAre("--num-gpus"));
   EXPECT_THAT(Words({"--num_gpus", "2", "--hostf"}), ElementsAre("--hostfile"));
-  EXPECT_THAT(Words({"--logs_s"}), IsEmpty());  // it would be refused
+  EXPECT_THAT(Words({"--logs_s"}), IsEmpty());  // --logs_specs would be refused
   EXPECT_THAT(Words({"-"}), Contains("--include"));
 }
 
@@ -38,7 +38,7 @@ TEST(Complete, OffersValuesOfOption) {
   EXPECT_THAT(Words({"--device", ""}),
               ElementsAre("auto", "cuda", "rocm", "xpu", "npu", "hpu", "mlu", "cpu"));
   EXPECT_THAT(Words({"--device=c"}), ElementsAre("--device=cuda", "--device=cpu"));
-  // Words as bash splits them.
+  // bash splits words at "=".
   EXPECT_THAT(Words({"--device", "=", "c"}), ElementsAre("cuda", "cpu"));
   EXPECT_THAT(Words({"--nproc-per-node", ""}), ElementsAre("auto", "cpu", "gpu"));
   EXPECT_THAT(Words({"--show", ""}), ElementsAre("all", "none"));

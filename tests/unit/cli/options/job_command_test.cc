@@ -116,7 +116,7 @@ TEST(JobCommandTest, RecognizesJobCommands) {
 }
 
 TEST(ParseSinceTest, ReadsAgesAndTimes) {
-  setenv("TZ", "UTC-2", 1);  // local time is UTC+2
+  setenv("TZ", "UTC-2", 1);  // makes local time UTC+2
   tzset();
   EXPECT_EQ(*ParseSince("90s", kNow), kNow - 90'000);
   EXPECT_EQ(*ParseSince("1.5h", kNow), kNow - 5'400'000);

@@ -1,4 +1,4 @@
-// Launchers given as the program, and the options that replace them.
+// Tests launchers that are given as the program, and the options that replace them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

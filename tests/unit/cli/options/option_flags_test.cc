@@ -1,5 +1,5 @@
-// Every flag of deepspeed 0.19 and torchrun 2.11, in every spelling: its effect here, or the
-// message that refuses it.
+// Tests every flag of deepspeed 0.19 and torchrun 2.11, in every spelling: either its effect in
+// dslaunch, or the message that refuses it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAreArray;
 
-// The names of each option as in --help; the first one is the main name.
+// Names of each option as in --help; the first name is the main name.
 const std::vector<std::vector<std::string>> kDeepspeed = {
     {"--hostfile", "-H"},
     {"--include", "-i"},
@@ -82,8 +82,8 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--virtual_local_rank"},
     {"--use_env"},  // from torch.distributed.launch
 };
-// Options of horovodrun that have an effect here or are refused. Its options for tuning MPI and
-// NCCL are unknown.
+// Options of horovodrun that dslaunch accepts or refuses. Its options for tuning MPI and NCCL are
+// unknown to dslaunch.
 const std::vector<std::vector<std::string>> kHorovodrun = {
     {"--hostfile", "-H"},
     {"--hosts"},
@@ -117,7 +117,7 @@ const std::vector<std::vector<std::string>> kHorovodrun = {
     {"--ssh_identity_file"},
 };
 const std::vector<std::string> kWithoutVariable = {"--logs_specs", "--numa_binding", "--use_env"};
-// Options of `accelerate launch` and mpirun that are accepted, by their main name here.
+// Options of `accelerate launch` and mpirun that dslaunch accepts, by their main name in dslaunch.
 const std::vector<std::vector<std::string>> kOthers = {
     {"--hostfile", "-hostfile", "--machinefile", "-machinefile"},
     {"--hosts", "-host", "-hosts"},
@@ -138,14 +138,14 @@ const std::vector<std::vector<std::string>> kOthers = {
 using Options = LaunchOptions;
 
 struct Case {
-  std::string flag;                            // name with '_'
-  std::vector<std::string> values;             // empty for a flag
-  std::function<void(const Options&)> effect;  // null if the option is refused
+  std::string flag;                            // name with '_' instead of '-'
+  std::vector<std::string> values;             // one value; empty for a flag
+  std::function<void(const Options&)> effect;  // checks the effect; null if the option is refused
   std::string refusal = "";
   std::vector<std::string> with = {};  // other options on the command line
 };
 
-// Returns a case of an option that sets a variable of the ranks.
+// Returns the case of an option that sets a variable of the ranks.
 Case SetsVariable(const char* flag, const char* value, const char* expected) {
   return {flag, *value == '\0' ? std::vector<std::string>() : std::vector<std::string>{value},
           [expected](const Options& o) { EXPECT_THAT(o.env, ElementsAre(expected)); }};
@@ -181,7 +181,7 @@ const std::vector<Case>& Cases() {
       {"--reset_limit", {"2"}, [](const Options& o) { EXPECT_EQ(o.max_restarts, 2); }},
       {"--gloo", {}, [](const Options& o) { EXPECT_TRUE(o.env.empty()); }},
       {"--mpi", {"pmix"}, [](const Options& o) { EXPECT_EQ(o.mpi, MpiChoice::kPmix); }},
-      // A flag in horovodrun, so it precedes the program.
+      // --mpi is a flag in horovodrun, so the program may follow it directly.
       {"--mpi", {"python3"}, nullptr, "auto, pmix"},
       {"--mpi_args", {"--map-by x"}, nullptr, "no mpirun is used"},
       {"--min_np",
@@ -561,7 +561,7 @@ Result<LaunchOptions> Parse(std::vector<std::string> words, bool with_dashes) {
     argv.push_back(word.c_str());
   }
   argv.push_back("train.py");
-  argv.push_back("--num_gpus");  // argument of the program
+  argv.push_back("--num_gpus");  // an argument of the program, which dslaunch must not read
   return ParseOptions(static_cast<int>(argv.size()), argv.data());
 }
 
@@ -579,7 +579,7 @@ void Check(const Case& c, const Result<LaunchOptions>& parsed) {
   EXPECT_EQ(parsed.error().message.find('\n'), std::string::npos);
 }
 
-// Returns all names of the option with the main name `flag`.
+// Returns all names of the option whose main name is `flag`.
 std::vector<std::string> Spellings(const std::string& flag) {
   std::set<std::string> names = {flag};
   for (const auto* tool : {&kDeepspeed, &kTorchrun, &kHorovodrun, &kOthers}) {
@@ -602,7 +602,8 @@ TEST(DropInFlags, HonoursOrRejectsEachFlag) {
         if (c.values.empty()) continue;
         words = c.with;
         words.push_back(spelling + (spelling.starts_with("--") ? "=" : "") + c.values.front());
-        const bool joins = spelling.size() == 2 && !c.values.front().empty();  // -n8
+        // Whether the value may follow directly, as in -n8.
+        const bool joins = spelling.size() == 2 && !c.values.front().empty();
         if (spelling.starts_with("--") || joins) {
           Check(c, Parse(words, with_dashes));
         }
@@ -677,7 +678,7 @@ TEST(DropInFlags, RandomWordsGiveOptionsOrOneLineError) {
                                     "a=b",  "0:3,1:1", "all", "[fe80", "ssh", "@",
                                     "\xff", "'x",      "--",  "=",     "p.py"};
   for (const OptionSpec& spec : LaunchOptionTable()) {
-    if (NameOf(spec) == "--run_file") continue;  // errors in a file have another form
+    if (NameOf(spec) == "--run_file") continue;  // because errors in a file have another form
     for (const std::string& name : NamesOf(spec)) {
       words.push_back(name);
       words.push_back(name + "=" + words[below(17)]);

@@ -607,7 +607,8 @@ TEST(ParseOptions, AcceptsUniquePrefixesLikeArgparse) {
   EXPECT_EQ(Good({"--nproc=2", "p"}).num_gpus, 2);
   EXPECT_EQ(Good({"--num-acc", "3", "p"}).num_gpus, 3);
   EXPECT_EQ(Good({"--host", "hf", "p"}).hostfile, "hf");
-  EXPECT_EQ(Good({"--launcher", "local", "p"}).launcher, Launcher::kLocal);  // exact goes first
+  // An exact name precedes an abbreviation.
+  EXPECT_EQ(Good({"--launcher", "local", "p"}).launcher, Launcher::kLocal);
 }
 
 TEST(ParseOptions, AcceptsCombinedShortFlags) {
@@ -657,7 +658,8 @@ TEST(ParseOptions, ReadsPerNodeStyle) {
   EXPECT_EQ(deepspeed.per_node->port, 29500);
   EXPECT_EQ(deepspeed.hostfile, "hf");
   EXPECT_FALSE(deepspeed.num_nodes || deepspeed.num_gpus);
-  EXPECT_TRUE(Good({"--no_ssh", "--node_rank", "1", "p"}).per_node);  // the hostfile has the rest
+  // The hostfile supplies the rest.
+  EXPECT_TRUE(Good({"--no_ssh", "--node_rank", "1", "p"}).per_node);
 }
 
 TEST(ParseOptions, OneNodeInPerNodeStyleIsThisMachine) {
@@ -744,8 +746,9 @@ TEST(ParseOptions, ShowsSameRanksAsTorchrun) {
     EXPECT_TRUE(options.notices.empty());
   }
   EXPECT_THAT(shows({"--tee", "0"}).shown_ranks.ranks,
-              ElementsAre(0));                                    // the default
-  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).shown_ranks.all);  // the last occurrence counts
+              ElementsAre(0));  // 0 is the default
+  // The last occurrence takes precedence.
+  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).shown_ranks.all);
   EXPECT_THAT(shows({"--tee", "3", "--show", "2"}).shown_ranks.ranks, ElementsAre(2));
 
   const LaunchOptions nothing = shows({"-r", "3"});
@@ -781,7 +784,8 @@ TEST(ParseOptions, TorchrunVariablesAreDefaults) {
   EXPECT_EQ(pod->num_gpus, 4);
   EXPECT_EQ(pod->form, ProgramForm::kModule);
   EXPECT_FALSE(pod->hostfile);
-  // The command line takes precedence, even through another option of the same or opposite meaning.
+  // The command line takes precedence over variables, even through another option of the same or
+  // the opposite meaning.
   const auto typed = parse({"PET_NNODES=2", "PET_NPROC_PER_NODE=4", "PET_NODE_RANK=1"},
                            {"-H", "hf", "--num_nodes", "3", "--num_gpus=2", "p"});
   ASSERT_TRUE(typed.ok()) << typed.error().message;
@@ -829,7 +833,8 @@ TEST_F(LaunchFileOptions, YieldToCommandLineAndOverrideVariables) {
               ElementsAre("OMP_NUM_THREADS=1", "WANDB_NOTES=two words", "OMP_NUM_THREADS=3"));
   EXPECT_THAT(options->notices, ElementsAre(HasSubstr("dslaunch.yaml gives ")));
   const auto filtered = ParseHere({"--include", "w0", "p"});
-  ASSERT_TRUE(filtered.ok()) << filtered.error().message;  // --include excludes the file's num_gpus
+  // --include excludes num_gpus in the file.
+  ASSERT_TRUE(filtered.ok()) << filtered.error().message;
   EXPECT_FALSE(filtered->num_gpus);
 }
 
@@ -881,7 +886,8 @@ TEST_F(LaunchFileOptions, RunCodeFromNamedFileOnly) {
   }
 }
 
-// Programs run code named by PERLLIB and COMPILER_PATH; the effect of LR is unknown.
+// Variables from a file that the user did not name are limited to safe ones: programs run code
+// named by PERLLIB and COMPILER_PATH, and the effect of LR is unknown.
 TEST_F(LaunchFileOptions, SetOnlySafeVariablesFromUnnamedFile) {
   for (const auto& [entry, name] : {std::pair("env: {PERLLIB: ./evil}", "PERLLIB"),
                                     {"env: {COMPILER_PATH: .}", "COMPILER_PATH"},
@@ -1006,7 +1012,7 @@ TEST(ParseOptions, HelpFitsTerminalAndNamesKnownOptions) {
   EXPECT_LE(std::count(help.text.begin(), help.text.end(), '\n'), 65);
   const LaunchOptions all = Good({"--help_all"});
   EXPECT_THAT(all.text, HasSubstr("--rdzv_conf"));
-  // Every option that a help page names is known in that place.
+  // The command of each help page must know every option that the page names.
   const std::regex option("--[a-z_]+");
   const std::vector<std::vector<std::string>> words = {
       {"--help"}, {"--help_all"}, {"--help_launchers"}, {"train", "--help"}, {"predict", "--help"}};

@@ -54,7 +54,7 @@ pb::LogChunk Piece(const std::string& data) {
   return piece;
 }
 
-// A rank whose next chunk is ready as soon as the last one was accepted.
+// A source of output whose next chunk is ready as soon as the last chunk was accepted.
 class Source {
  public:
   Source(JobOutput& output, pb::LogChunk chunk, int count)
@@ -75,7 +75,7 @@ class Source {
   int left_;
 };
 
-// Reads until end of file.
+// Returns all bytes read from `fd` until end of file.
 std::string ReadToEnd(int fd) {
   std::string text;
   std::string buffer(1 << 20, '\0');
@@ -96,7 +96,7 @@ class JobOutputTest : public testing::Test {
     }
   }
 
-  // Returns the text that a pipe receives if the pieces arrive with a pause after each.
+  // Returns the text that a pipe receives if the pieces arrive with a pause after each piece.
   std::string ShownOf(const std::vector<pb::LogChunk>& pieces) {
     Ends ends = Pipe();
     {
@@ -111,8 +111,8 @@ class JobOutputTest : public testing::Test {
     return ReadToEnd(ends.reader.get());
   }
 
-  // Returns the text that a reader receives that starts after the sources and reads until they are
-  // done.
+  // Returns the text that a slow reader receives: it starts after the sources, and reads until they
+  // are done.
   std::string Read(Ends ends, uint32_t sources, int chunks) {
     std::string text;
     std::thread reader;
@@ -144,7 +144,7 @@ size_t LinesOf(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Polling for room every few milliseconds would take half a minute.
+// With polling for room every few milliseconds, this output would take half a minute.
 TEST_F(JobOutputTest, ReaderReceivesAllOutputQuickly) {
   for (const auto& ends : {&Pipe, &SocketPair}) {
     const auto begin = Clock::now();
@@ -154,7 +154,7 @@ TEST_F(JobOutputTest, ReaderReceivesAllOutputQuickly) {
   }
 }
 
-// Nothing is dropped, although all sources together exceed the limit of pending bytes.
+// Nothing may be dropped, although all sources together exceed the limit of pending bytes.
 TEST_F(JobOutputTest, ManySourcesLoseNoLines) {
   EXPECT_EQ(LinesOf(Read(Pipe(), 40, 2)), 40 * 2 * kLinesOfChunk);
 }
@@ -202,7 +202,7 @@ TEST_F(JobOutputTest, KeepsUsersDescriptorBlocking) {
   }
 }
 
-// A pseudo-terminal whose other end the test reads.
+// Provides a pseudo-terminal whose other end the test reads.
 class ScreenTest : public JobOutputTest {
  protected:
   ScreenTest() {
@@ -212,8 +212,7 @@ class ScreenTest : public JobOutputTest {
     user_.Reset(user_fd);
   }
 
-  // Returns the text received so far; lines end with "\r
-  // ".
+  // Returns the text received so far. Lines end with "\r\n".
   std::string Screen() {
     std::string buffer(1 << 16, '\0');
     pollfd ready{main_.get(), POLLIN, 0};
@@ -329,7 +328,7 @@ TEST_F(ScreenTest, WritesEveryLineToPipesAtOnce) {
   EXPECT_EQ(Screen(), "[x2 ranks: 0-1] error\r\n");
 }
 
-// 31 states of a bar appear as one line for each rank.
+// The 31 states of a bar must appear as one line for each rank.
 TEST_F(ScreenTest, ShowsOneLiveLineForEachRedrawingRank) {
   Terminal terminal(user_.get(), user_.get(), "xterm");
   JobOutput output(loop_, terminal);
@@ -365,7 +364,7 @@ TEST_F(ScreenTest, KeepsTypedInputAfterPrompt) {
   output.SetReadsInput();
   Write(output, 0, "(Pdb) ");
   RunUntil([&] { return Screen().ends_with("(Pdb) "); }, seconds(5));
-  ASSERT_EQ(::write(main_.get(), "p x\n", 4), 4);  // the terminal echoes it
+  ASSERT_EQ(::write(main_.get(), "p x\n", 4), 4);  // the terminal echoes this text
   RunUntil([&] { return Screen().ends_with("p x\r\n"); }, seconds(5));
   output.OnEnter();
   Write(output, 0, "42\n");
@@ -400,7 +399,7 @@ TEST_F(ScreenTest, RemovesControlSequencesFromRandomOutput) {
     chunk.set_data(text);
     output.Log("node\x1b[2J\x07", chunk, [] {});
     output.PrintMessage("dslaunch: " + text);
-    if (round % 100 == 0) {  // unfinished lines too
+    if (round % 100 == 0) {  // unfinished lines must not be mixed with messages either
       chunk.clear_data();
       chunk.set_stands_still(true);
       output.Log("node\x1b[2J\x07", chunk, [] {});

@@ -17,7 +17,7 @@ using TimePoint = LineFolder::TimePoint;
 
 constexpr TimePoint kStart{};
 
-// A folder that records its output.
+// A LineFolder that records its output.
 class Folded {
  public:
   explicit Folded(size_t ranks) { folder_.SetRanks(ranks); }
@@ -30,7 +30,7 @@ class Folded {
   void Finish() { folder_.Finish(Sink()); }
   std::optional<TimePoint> due() const { return folder_.FlushDue(); }
 
-  // Returns the lines output since the last call, with tags.
+  // Returns the lines that were output since the last call, with their tags.
   std::vector<std::string> Take() { return std::exchange(given_, {}); }
 
  private:
@@ -73,7 +73,7 @@ TEST(LineFolder, OutputsLineOfSomeRanksAfterWindow) {
   EXPECT_THAT(folded.Take(), IsEmpty());
   folded.Flush(200);
   EXPECT_THAT(folded.Take(), ElementsAre("[x3 ranks: 2-3,5] warning"));
-  folded.Add(201, 1, "warning");  // too late for the window
+  folded.Add(201, 1, "warning");  // later than the window of the first line
   folded.Flush(401);
   EXPECT_THAT(folded.Take(), ElementsAre("[n:1] warning"));
 }
@@ -102,7 +102,7 @@ TEST(LineFolder, KeepsOrderOfEachRank) {
   folded.Add(0, 0, "a");
   folded.Add(0, 0, "b");
   folded.Add(1, 1, "b");
-  folded.Add(1, 1, "a");  // not merged with rank 0's first line, because rank 1 wrote b before it
+  folded.Add(1, 1, "a");  // not merged with rank 0's "a", because rank 1 wrote "b" before
   folded.Finish();
   EXPECT_THAT(folded.Take(), ElementsAre("[n:0] a", "[x2 ranks: 0-1] b", "[n:1] a"));
 }
@@ -121,7 +121,7 @@ TEST(LineFolder, OutputsEarlierLinesBeforeCompleteLine) {
   EXPECT_THAT(folded.Take(), ElementsAre("[n:1] later"));
 }
 
-// The usual start of a program; all output of a rank arrives in one piece.
+// This is the usual start of a program. All output of a rank arrives in one piece.
 TEST(LineFolder, FoldsLinesAroundUnequalOnes) {
   Folded folded(3);
   for (const int rank : {2, 0, 1}) {
@@ -174,8 +174,8 @@ TEST(LineFolder, FoldsManyLinesQuickly) {
   EXPECT_GE(given, 20'000u);
 }
 
-// Compares with a reference that folds nothing: each rank's lines are output once, in order and
-// unchanged, and none is held longer than the window.
+// Compares with a reference that folds nothing: each rank's lines must be output once, in order and
+// unchanged, and no line may be held longer than the window.
 TEST(LineFolder, OutputsEachRanksLinesOnceAndInOrder) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", static_cast<int>(seed));
@@ -204,7 +204,7 @@ TEST(LineFolder, OutputsEachRanksLinesOnceAndInOrder) {
       }
     };
     for (int i = 0; i < 300; ++i) {
-      // Like a timer, flush whatever is due.
+      // Flushes lines when they are due, as a timer would.
       TimePoint next = now + milliseconds(random() % 5 == 0 ? random() % 300 : random() % 3);
       while (folder.FlushDue() && *folder.FlushDue() <= next) {
         now = std::max(now, *folder.FlushDue());

@@ -53,16 +53,16 @@ TEST(ProgressView, SmoothsTimeLeftWhenRateChanges) {
   ProgressView view(true);
   for (int i = 0; i <= 100; ++i) view.Update(Step(i, 10'000), At(i * 100));  // 10 steps/s for 10 s
   std::optional<std::string> text =
-      view.Update(Step(110, 10'000), At(10'000 + 200));  // a short burst
+      view.Update(Step(110, 10'000), At(10'000 + 200));  // a short burst of 50 steps/s
   ASSERT_TRUE(text);
-  EXPECT_THAT(
-      *text,
-      testing::EndsWith("time left 15 min 17 s"));  // 9890 steps at 10.8/s, between 10 and 50
+  EXPECT_THAT(*text,
+              // 9890 steps are left, at 10.8 steps/s, a rate between 10 and 50.
+              testing::EndsWith("time left 15 min 17 s"));
   for (int i = 1; i <= 60; ++i)
     text = view.Update(Step(110 + 20 * i, 10'000), At(10'200 + i * 1000));
-  EXPECT_THAT(
-      *text,
-      testing::EndsWith("time left 7 min 15 s"));  // 8690 steps, after a minute at 20 steps/s
+  EXPECT_THAT(*text,
+              // 8690 steps are left, at 20 steps/s after a minute at that rate.
+              testing::EndsWith("time left 7 min 15 s"));
 }
 
 TEST(ProgressView, LiveLineUpdatesAtMostTenTimesPerSecond) {
@@ -97,7 +97,7 @@ TEST(ProgressView, LastReturnsUnshownStateOnce) {
   EXPECT_EQ(view.Last(), std::nullopt);
 }
 
-// Another rank may report a step before rank 0 does.
+// A step is shown once, although another rank may report it before rank 0 does.
 TEST(ProgressView, ShowsEachStepOnce) {
   ProgressView view(false);
   EXPECT_NE(view.Update(Step(1, 1000, 2.31), At(0)), std::nullopt);

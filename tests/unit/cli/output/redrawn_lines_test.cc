@@ -51,7 +51,7 @@ TEST_F(RedrawnLinesTest, OutputsPlainLinesAtOnce) {
   EXPECT_EQ(lines_.FlushDue(), std::nullopt);
 }
 
-// Like tqdm: 10 times a second for an hour.
+// Simulates tqdm, which redraws its bar 10 times a second for an hour.
 TEST_F(RedrawnLinesTest, OutputsStateOfBarEveryTenSecondsAndAtEnd) {
   size_t lines = 0;
   for (int i = 0; i < 36'000; ++i)

@@ -42,12 +42,12 @@ TEST_F(ScreenLinesTest, ShowsUnfinishedLineAfterDelay) {
   EXPECT_THAT(Live(), IsEmpty());
   EXPECT_THAT(screen_.Live(kNow + kPartialLineDelay), ElementsAre("password: "));
   EXPECT_THAT(lines_, IsEmpty());
-  screen_.Enter();  // the terminal has echoed the newline
+  screen_.Enter();  // as after the terminal has echoed the newline
   Add("welcome\n");
   EXPECT_THAT(lines_, ElementsAre("welcome"));
 }
 
-// Like tqdm with a nested bar.
+// Simulates tqdm with a nested bar.
 TEST_F(ScreenLinesTest, RedrawsNestedBars) {
   for (int outer = 0; outer < 3; ++outer) {
     Add("\router " + std::to_string(outer));
@@ -60,7 +60,7 @@ TEST_F(ScreenLinesTest, RedrawsNestedBars) {
   EXPECT_THAT(Live(), IsEmpty());
 }
 
-// Like rich: erases the line, then moves up and erases for each further line.
+// Simulates rich, which erases the line, and then moves up and erases for each further line.
 TEST_F(ScreenLinesTest, RedrawsTable) {
   Add("a 0\nb 0\nc 0");
   for (int i = 1; i < 4; ++i) {

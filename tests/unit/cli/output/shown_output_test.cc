@@ -8,7 +8,8 @@ namespace {
 TEST(ShownOutput, CountsRanksShownByAllOptions) {
   const std::vector<int> two = {0, 1};
   EXPECT_EQ((ShownOutput{{true, {}}, {}, {}}.CountRanks(16, 2, 8)), 16u);
-  EXPECT_EQ((ShownOutput{{true, {}}, {}, {}}.CountRanks(8, 2, 8)), 8u);  // a node was lost
+  // Fewer ranks are counted after a node was lost.
+  EXPECT_EQ((ShownOutput{{true, {}}, {}, {}}.CountRanks(8, 2, 8)), 8u);
   EXPECT_EQ((ShownOutput{{false, {}}, {}, {}}.CountRanks(16, 2, 8)), 0u);
   EXPECT_EQ((ShownOutput{{false, {0, 3, 16}}, {}, {}}.CountRanks(16, 2, 8)), 2u);
   EXPECT_EQ((ShownOutput{{true, {}}, two, {}}.CountRanks(16, 2, 8)), 4u);

@@ -9,8 +9,8 @@ TEST(ShownWidth, CountsColumnsNotBytes) {
   EXPECT_EQ(ShownWidth("plain"), 5);
   EXPECT_EQ(ShownWidth("\x1b[31mred\x1b[0m"), 3);
   EXPECT_EQ(ShownWidth("\xe2\x96\x88\xe2\x96\x88"), 2);      // two block characters
-  EXPECT_EQ(ShownWidth("\xe6\xbc\xa2\xf0\x9f\x98\x80"), 4);  // wide characters
-  EXPECT_EQ(ShownWidth("e\xcc\x81"), 1);                     // a combining accent
+  EXPECT_EQ(ShownWidth("\xe6\xbc\xa2\xf0\x9f\x98\x80"), 4);  // two wide characters
+  EXPECT_EQ(ShownWidth("e\xcc\x81"), 1);                     // a letter with a combining accent
   EXPECT_EQ(ShownWidth("a\tb"), 9);
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Returns all bytes that arrive within `wait_ms` of each other.
+// Returns all bytes until no more arrive for `wait_ms`.
 std::string ReadAll(int fd, int wait_ms = 50) {
   std::string text;
   char buffer[65536];
@@ -77,7 +77,8 @@ TEST(Terminal, KeepsLiveLineBelowOtherLines) {
   ASSERT_TRUE(terminal.has_live_line());
   terminal.SetLive({"step 1/100 loss"});
   terminal.Flush();
-  EXPECT_EQ(ReadAll(pty.main.get()), "step 1/100 ");  // 11 of 12 columns
+  // Only 11 of the 12 columns are used.
+  EXPECT_EQ(ReadAll(pty.main.get()), "step 1/100 ");
   terminal.Out("a");
   terminal.Err("b");
   terminal.Out("c");
@@ -139,7 +140,7 @@ TEST(Terminal, ShowsLastOfTooManyLiveLines) {
   EXPECT_THAT(shown, testing::EndsWith("\nstep 1"));
 }
 
-// The terminal has wrapped the line into two before it is erased.
+// The terminal has wrapped the live line into two lines before it is erased.
 TEST(Terminal, RedrawsLiveLineAfterResize) {
   Pty pty(40);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
@@ -284,8 +285,8 @@ TEST(Terminal, ReportsFullStdout) {
   EXPECT_THAT(result.error().message, HasSubstr("No space left on device"));
 }
 
-// Writes far more than fits while nothing is read, then reads: lines are whole, the loss is
-// reported, and no write blocks.
+// Writes far more than fits while nothing is read, and then reads. Lines must be whole, the loss
+// must be reported, and no write may block.
 void CheckStalledReader(int reader, int writer) {
   Terminal terminal(writer, writer, "dumb");
   const std::string line(1000, 'x');

@@ -1,4 +1,4 @@
-// Decisions of a node's own command, without a loop, a network or an agent.
+// Tests the decisions of a node's own command, without a loop, a network or an agent.
 #include "cli/per_node/member_core.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ class MemberCoreTest : public testing::Test {
     return delay;
   }
 
-  // These keep the last step's actions.
+  // Each of these functions keeps only the actions of its last call to the core.
   void Receive(const pb::NodeMessage& message) { Keep(core().OnMessage(message, now_)); }
   void Close(const std::string& why = "end of file") { Keep(core().OnClosed(why, now_)); }
   void Signal(int signal_number) { Keep(core().OnSignal(signal_number, now_)); }
@@ -268,7 +268,8 @@ TEST_F(MemberCoreTest, InterruptBeforePlaceEndsAtOnce) {
   EXPECT_EQ(ExitCode(), 130);
 }
 
-// The first agent is killed; node 0 asks for another one.
+// The first agent was killed, and node 0 requests another agent. The limit for the first agent's
+// end must not end the second agent.
 TEST_F(MemberCoreTest, LimitOfEndedAgentDoesNotEndTheNext) {
   StartRanks();
   Keep(core().OnAgentStreamEnd(now_));

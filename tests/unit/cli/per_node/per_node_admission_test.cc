@@ -40,7 +40,7 @@ AdmissionOptions Options(uint32_t min_nodes = 3, uint32_t max_nodes = 3) {
   return options;
 }
 
-// Why `request` is refused by a job of three nodes; empty: it is not.
+// Returns the reason why a job of three nodes refuses `request`; "" if the job admits it.
 std::string Refusal(const pb::AdmissionRequest& request) {
   Admission admission(Options(), kStart);
   const std::optional<Error> refused = admission.Admit(1, request, "h (1.2.3.4)", kStart);

@@ -1,4 +1,5 @@
-// A member's command and node 0's side of it, in one process, with a scripted agent.
+// Tests a member's command and node 0's side of the connection, in one process, with a scripted
+// agent.
 #include "cli/per_node/per_node_member.h"
 
 #include <fcntl.h>
@@ -28,10 +29,11 @@ using testing::HasSubstr;
 
 constexpr char kToken[] = "3f9c0b6a7d51e2480c9ab17745d2e6f0";
 
-// An agent that reports at once that its rank has succeeded.
+// An agent that reports the success of its rank at once.
 class ScriptedAgent : public pb::Agent::Service {
  public:
-  // Instead it ends, calling this, and reports later that node 0 was lost.
+  // If set, called once the rank has printed a line; the agent then reports that node 0 was lost,
+  // instead of a success.
   std::function<void()> lose_node_zero;
 
   grpc::Status Own(grpc::ServerContext*, const pb::OwnPart*, pb::Empty*) override {
@@ -67,10 +69,11 @@ class ScriptedAgent : public pb::Agent::Service {
   }
 };
 
-// Serves the agent on both of its connections; it ends when node 0's has ended.
+// Serves the agent on its connections to the command and to node 0. The agent ends when its
+// connection to node 0 has ended.
 class ScriptedAgentLink : public NodeLink {
  public:
-  // With `loses_node_zero` it loses node 0 once that is ready.
+  // `loses_node_zero`: if valid, the agent loses node 0 once this future is ready.
   explicit ScriptedAgentLink(UniqueFd command, std::shared_future<void> loses_node_zero = {}) {
     if (loses_node_zero.valid()) {
       agent_.lose_node_zero = [this, loses_node_zero] {
@@ -166,7 +169,7 @@ class MemberTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
-  // A whole job, whose ranks have nothing to do: the member's exit code.
+  // Runs a whole job whose ranks do nothing. Returns the member's exit code.
   int RunJob(bool with_token) {
     UniqueFd listener = *ListenIfNodeZero(*options_.per_node);
     const int port = PortOf(listener);
@@ -184,7 +187,7 @@ class MemberTest : public testing::Test {
           inbound->Connect({"node1", "", 0, ""}, Deadline::After(milliseconds(10'000)));
       EXPECT_TRUE(link.ok());
       if (link.ok()) {
-        (*link)->TakeFd();  // closed: node 0 needs the agent no longer
+        (*link)->TakeFd();  // closes the connection, because node 0 no longer needs the agent
         EXPECT_TRUE((*link)->WaitEnd(Deadline::After(milliseconds(10'000))));
       }
     }
@@ -199,7 +202,7 @@ class MemberTest : public testing::Test {
   LaunchPlan flags_;
 };
 
-// LeakSanitizer reports anything else that is left.
+// Leaks of memory are reported by LeakSanitizer, so this test checks threads and descriptors.
 TEST_F(MemberTest, RepeatedJobsReleaseAllResources) {
   for (const bool with_token : {false, true}) {
     HeldResources before;
@@ -215,7 +218,7 @@ TEST_F(MemberTest, RepeatedJobsReleaseAllResources) {
   }
 }
 
-// Node 0's machine has lost its power: its connection stays open.
+// Simulates a power failure of node 0's machine, after which the connection stays open.
 TEST_F(MemberTest, ReportsLostNodeZeroAfterAgentEnded) {
   UniqueFd listener = *ListenIfNodeZero(*options_.per_node);
   MemberOptions options = Member(PortOf(listener), nullptr);
@@ -251,7 +254,7 @@ TEST_F(MemberTest, InterruptWhileWaitingReleasesAllResources) {
     std::this_thread::sleep_for(milliseconds(300));
     ::kill(::getpid(), SIGINT);
   });
-  MemberOptions member = Member(9, nullptr);  // nothing listens there
+  MemberOptions member = Member(9, nullptr);  // no process listens at port 9
   EXPECT_EQ(RunMember(std::move(member)), 130);
   user.join();
   EXPECT_THAT(Shown(), HasSubstr("interrupted by SIGINT before anything was started"));
@@ -262,7 +265,7 @@ TEST_F(MemberTest, InterruptWhileWaitingReleasesAllResources) {
 
 TEST_F(MemberTest, LogsAndRetriesUnknownName) {
   MemberOptions member = Member(9, nullptr);
-  // Longer than a label of a name may be, so that no name server is asked.
+  // The name is longer than a label may be, so no name server is asked.
   member.host = std::string(64, 'x') + ".invalid";
   member.join_timeout = milliseconds(300);
   EXPECT_EQ(RunMember(std::move(member)), 75);

@@ -164,7 +164,7 @@ TEST(PerNodePlanTest, FolderAndArgumentsMayDifferBetweenNodes) {
   EXPECT_THAT(own.program().shown(), HasSubstr("/a/train.py --lr=0.1 --hf_token=***"));
   pb::Program other_secret = Program("/a/train.py");
   *other_secret.mutable_argv(2) = "--hf_token=another";
-  EXPECT_EQ(own.program().arguments(),  // the digest does not depend on it
+  EXPECT_EQ(own.program().arguments(),  // the digest must not depend on the secret
             MakeAdmissionRequest(options, {}, flags, other_secret).program().arguments());
   pb::Program module = Program("/a/train.py");
   module.set_form(pb::Program::MODULE);

@@ -69,7 +69,7 @@ TEST(DefaultAccelerateConfigTest, FindsFileThatAccelerateWrites) {
 
 class TakeNumProcessesTest : public ::testing::Test {
  protected:
-  // The ranks that `text` gives to this machine; 0: none.
+  // Returns the number of ranks that `text` gives to this machine; 0 if it sets none.
   int Taken(const std::string& text) {
     LaunchOptions options = options_;
     TakeNumProcesses(Parsed(text), info_, options);

@@ -26,7 +26,7 @@ std::optional<BatchNodes> Read(const Map& variables, const Map& files) {
       });
 }
 
-// "n1 2, n2 1": the nodes with their slots, or why there are none.
+// Returns the nodes with their slots, as in "n1 2, n2 1", or the reason why the nodes are unusable.
 std::string Text(const BatchNodes& nodes) {
   std::string text;
   for (const Host& host : nodes.hosts)

@@ -79,7 +79,8 @@ bool Reads(const LaunchOptions& options, int ranks, const UserStdin& input,
   return PlanStdin(options, ranks, input, terminal).rank_stdin.from_front_end();
 }
 
-// So that breakpoint() works as without a launcher, and no job takes what is typed for others.
+// The terminal belongs to the only rank, so that breakpoint() works as without a launcher. With
+// several ranks, no rank reads the terminal.
 TEST(PlanStdinTest, GivesTerminalToOnlyRank) {
   LaunchOptions options;
   EXPECT_TRUE(Reads(options, 1, kTyped));
@@ -120,7 +121,7 @@ TEST(PlanStdinTest, GivesPipeOrFileToRankZero) {
   EXPECT_EQ(PlanStdin(options, 1, kPipe, {}).notice, "") << "the user said so";
 }
 
-// As in `while read host; do dslaunch ...; done < list`.
+// The shell may be reading the file too, as in `while read host; do dslaunch ...; done < list`.
 TEST(PlanStdinTest, LeavesFileThatShellMayBeReading) {
   UserStdin shared = kPipe;
   shared.shell = "bash (process 17)";

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 using Map = std::map<std::string, std::string>;
 
-// As a node sees them: later ones override.
+// Returns the variables as a node sets them: later entries override earlier ones.
 Map Variables(const pb::Program& program) {
   Map map;
   for (const pb::EnvVar& variable : program.env()) map[variable.name()] = variable.value();

@@ -14,8 +14,9 @@ using ::testing::HasSubstr;
 
 enum class Type { kText, kNumber, kBool };
 
-// The fields of Kubernetes that a manifest may use, and their types: of JobSet
-// (jobset.x-k8s.io/v1alpha2), Job (batch/v1), Service and PodSpec (v1). [] is a list's item.
+// Returns the fields of Kubernetes that a manifest may use, with their types: fields of JobSet
+// (jobset.x-k8s.io/v1alpha2), Job (batch/v1), Service and PodSpec (v1). [] stands for an item of a
+// list.
 std::map<std::string, Type> Schema() {
   std::map<std::string, Type> pod = {
       {"restartPolicy", Type::kText},
@@ -26,7 +27,7 @@ std::map<std::string, Type> Schema() {
       {"containers[].command[]", Type::kText},
       {"containers[].args[]", Type::kText},
       {"containers[].ports[].containerPort", Type::kNumber},
-      {"containers[].resources.limits.nvidia.com/gpu", Type::kNumber},  // a quantity
+      {"containers[].resources.limits.nvidia.com/gpu", Type::kNumber},  // a quantity of Kubernetes
       {"containers[].volumeMounts[].name", Type::kText},
       {"containers[].volumeMounts[].mountPath", Type::kText},
       {"containers[].volumeMounts[].readOnly", Type::kBool},
@@ -71,7 +72,7 @@ std::map<std::string, Type> Schema() {
   return all;
 }
 
-// As YAML types a scalar: quoted is a text, whatever it looks like.
+// Returns the type that YAML gives to a scalar. A quoted scalar is always a text.
 Type TypeOf(const YAML::Node& scalar) {
   if (scalar.Tag() == "!") return Type::kText;
   bool flag = false;

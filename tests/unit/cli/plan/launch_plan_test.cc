@@ -267,7 +267,7 @@ TEST(MakeLaunchPlan, TurnsRangeOfRanksIntoRangeOfNodes) {
       {RankRange(4, 8, 8), Hosts({4, 4, 4}), 1, 2, 2, 1},
       {RankRange(4, N, 5), Hosts({4, 4, 4}), 1, 2, 3, 0},
       {RankRange(5, 12), Hosts({4, 4, 4}), 2, 2, 3, 0},
-      {RankRange(1, 14), Hosts({4, 4, 4}), 1, 1, 3, 0},  // there are no more
+      {RankRange(1, 14), Hosts({4, 4, 4}), 1, 1, 3, 0},  // the hosts have only 12 slots
       {RankRange(2, 4, N, 2), Hosts({4, 2}), 1, 1, 2, 0},
       {RankRange(4, 8), HostsWithSpare({4, 4, 4}, 1), 1, 1, 2, 1},
       {RankRange(1, 2, 2), N, 1, 1, 1, 0},
@@ -389,7 +389,7 @@ TEST(MakeLaunchPlan, CudaVisibleDevicesLimitsSlots) {
   on_cpu.device = DeviceChoice::kCpu;
   EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, info).ok());
   info.local_gpus = 0;
-  info.device_limits = "CUDA_VISIBLE_DEVICES=";  // shows nothing: the CPU
+  info.device_limits = "CUDA_VISIBLE_DEVICES=";  // shows no GPU, so the CPU is used
   EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, info).ok());
   info.gpu_trouble = "CUDA_VISIBLE_DEVICES=4,4 names 4 twice";
   EXPECT_THAT(MakeLaunchPlan(Options({}, {}), std::nullopt, info).error().message,
@@ -702,7 +702,7 @@ struct DeviceCase {
   pb::Device requested;
   std::vector<NodeGpus> nodes;
   bool one_machine;
-  std::string said;  // begins with "error" if it is one
+  std::string said;  // begins with "error" if the plan is refused
 };
 
 TEST(DecideMpi, ChoosesServerByOptionLibraryAndRanks) {
@@ -712,7 +712,9 @@ TEST(DecideMpi, ChoosesServerByOptionLibraryAndRanks) {
     std::string no_pmix;
     int ranks;
     pb::MpiService::Server server;
-    std::string says;  // part of the error, now or once a rank speaks PMIx; empty: neither
+    // Part of the error, when the plan is made or once a rank uses PMIx; empty if there is no
+    // error.
+    std::string says;
   };
   const std::string missing = "b has no OpenPMIx library";
   const std::vector<Case> cases = {

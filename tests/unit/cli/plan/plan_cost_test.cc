@@ -1,4 +1,5 @@
-// What a plan costs, counted in allocations: twice the nodes cost twice as much and no more.
+// Tests the cost of a plan, counted in allocations: twice as many nodes may cost at most about
+// twice as much.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -46,7 +47,8 @@ std::string ManyHosts(int count, bool yaml) {
   return text;
 }
 
-// All but every third node; of every fourth the slots 0, 2 and 5.
+// Returns a filter of all nodes except every third node. Of every fourth node it selects the slots
+// 0, 2 and 5.
 std::string ManyNodes(int count) {
   std::string filter;
   for (int i = 0; i < count; ++i) {
@@ -79,7 +81,7 @@ TEST(PlanCostTest, GrowsLinearlyWithNodes) {
     const Cost four = CostOf(20'000, yaml);
     EXPECT_LT(two.allocations, 2.2 * one.allocations);
     EXPECT_LT(four.allocations, 2.2 * two.allocations);
-    EXPECT_LT(two.bytes, 2.5 * one.bytes);  // vectors and tables double as they grow
+    EXPECT_LT(two.bytes, 2.5 * one.bytes);  // vectors and tables double their size when they grow
     EXPECT_LT(four.bytes, 2.5 * two.bytes);
     EXPECT_LT(two.allocations, 10'000 * (yaml ? 120 : 20)) << "a handful for each node";
   }

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Need = pb::PythonEnvironment;
 
-// Has an environment of each kind.
+// Provides a folder with a Python environment of each kind.
 class FrontPythonTest : public ::testing::Test {
  protected:
   FrontPythonTest() {

@@ -519,7 +519,7 @@ TEST_F(LoadRecipeTest, RefusesUnnamedRecipeWithPluginOrOtherOwner) {
   EXPECT_THAT(plugin.error().message, HasSubstr("train ./dslaunch.yaml"));
   EXPECT_TRUE(Load("./dslaunch.yaml").ok());
   Write("cwd/dslaunch.yaml", "data: {type: plugin, name: x, plugin: /x.so}\n");
-  request_.options.plugin = "/own.so";  // replaces only the model's plugin
+  request_.options.plugin = "/own.so";  // replaces only the plugin of the model
   EXPECT_THAT(Load(std::nullopt).error().message, HasSubstr("data.plugin loads a library"));
   Write("cwd/dslaunch.yaml", "run: {metrics: [x], metrics_plugin: /x.so}\n");
   EXPECT_THAT(Load(std::nullopt).error().message, HasSubstr("run.metrics_plugin loads a library"));
@@ -552,7 +552,7 @@ TEST_F(LoadRecipeTest, NameMeansFileThenBuiltIn) {
   EXPECT_EQ(Load("tiny")->json, R"({"model":{"type":"file"}})");
   EXPECT_TRUE(Load((root_ / "builtin/tiny.yaml").string()).ok());
   fs::create_directories(root_ /
-                         "cwd/fashion_mnist");  // a folder of results does not hide the recipe
+                         "cwd/fashion_mnist");  // a folder of results must not hide the recipe
   EXPECT_TRUE(Load("fashion_mnist").ok());
 }
 
@@ -624,7 +624,8 @@ constexpr char kWhole[] =
     "engine:\n"
     "  train_batch_size: 8\n";
 
-// "65 r.yaml:7:3: ...", the exit code and what was said; empty: it is taken.
+// Returns the exit code and the message, such as "65 r.yaml:7:3: ..."; "" if the recipe is
+// accepted.
 std::string Refusal(const std::string& text, const TrainOptions& options = {}, int64_t ranks = 2) {
   const auto recipe = ReadRecipe(text, "r.yaml", options, "/cwd");
   EXPECT_TRUE(recipe.ok()) << recipe.error().message;

@@ -10,7 +10,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// In every secret of the tables below.
+// Part of every secret in the tables below, so that the tests can search for it.
 constexpr char kSecret[] = "s3crEt";
 
 std::string Joined(const std::vector<std::string>& words) {
@@ -38,7 +38,7 @@ TEST(MaskedValueTest, HidesVariablesUnlessKnownToBeHarmless) {
     const char* value;
     const char* shown;
   } cases[] = {
-      // Secrets.
+      // Values that must be hidden.
       {"HF_TOKEN", "hf_s3crEt", "***"},
       {"aws_secret_access_key", "s3crEt", "***"},
       {"MLFLOW_TRACKING_TOKEN", "s3crEt", "***"},
@@ -52,7 +52,7 @@ TEST(MaskedValueTest, HidesVariablesUnlessKnownToBeHarmless) {
       {"PIN", "4711", "***"},
       {"CARD", "4711471147114711", "***"},
       {"MLFLOW_TRACKING_URI", "https://me:s3crEt@mlflow/", "https://me:***@mlflow/"},
-      // Harmless.
+      // Values that must be shown.
       {"NCCL_DEBUG", "INFO", "INFO"},
       {"PYTHONPATH", "/a:/b", "/a:/b"},
       {"PATH", "/usr/bin:/bin", "/usr/bin:/bin"},

@@ -104,7 +104,8 @@ TEST(SlurmAllocationTest, ErrorsNameVariable) {
   }
 }
 
-// As salloc sets it; a batch script also has SLURM_JOB_NODELIST, of the first component.
+// Returns the variables that salloc sets. A batch script would also have SLURM_JOB_NODELIST of the
+// first component.
 Environment OfTwoComponents() {
   return {{"SLURM_JOB_ID", "6"},
           {"SLURM_HET_SIZE", "2"},

@@ -61,7 +61,7 @@ TEST(SlurmStepTest, ElasticJobHasAtMostNodesOfStep) {
 TEST(SlurmStepTest, ReturnsNoStepForOneTask) {
   EXPECT_EQ(*Read({}), std::nullopt);
   EXPECT_EQ(*Read(With("SLURM_STEP_NUM_TASKS", "1")), std::nullopt);
-  Map batch = kStep;  // a batch script that was started from a step
+  Map batch = kStep;  // variables of a batch script that was started from a step
   batch.erase("SLURM_PROCID");
   EXPECT_EQ(*Read(batch), std::nullopt);
 }

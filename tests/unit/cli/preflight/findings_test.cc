@@ -38,7 +38,7 @@ Bench Healthy(size_t nodes) {
   return bench;
 }
 
-// Returns "node: check: seen" of each finding.
+// Returns each finding as "node: check: seen", with FAIL after the check if the finding fails.
 std::vector<std::string> Judged(const Bench& bench) {
   std::vector<std::string> lines;
   for (const BenchFinding& finding : JudgeBench(bench)) {
@@ -115,8 +115,8 @@ TEST(FiguresOf, CountsSilentDirectionAsSlowest) {
   link.set_sent_bytes_per_s(5);
   const std::vector<Figure> figures = FiguresOf(link, {.serving = 0, .measuring = 1});
   ASSERT_EQ(4u, figures.size());
-  EXPECT_EQ(1, figures[1].value);  // node 1 receives
-  EXPECT_EQ(5, figures[3].value);  // node 0 receives
+  EXPECT_EQ(1, figures[1].value);  // throughput if node 1 receives
+  EXPECT_EQ(5, figures[3].value);  // throughput if node 0 receives
   link.set_trouble("no answer");
   EXPECT_THAT(FiguresOf(link, {.serving = 0, .measuring = 1}), IsEmpty());
 }

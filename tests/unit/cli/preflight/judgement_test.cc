@@ -41,7 +41,7 @@ TEST(FindSlow, NamesNodesBelowFourFifthsOfMedian) {
 
 TEST(FindSlow, NamesLongRoundTrips) {
   EXPECT_THAT(SlowNodes(FigureKind::kRoundTrip, {0.0001, 0.0001, 0.01, 0.0001}), ElementsAre(2));
-  // 0.15 ms more than the median is a matter of switches.
+  // Switches can cause 0.15 ms more than the median, so that is accepted.
   EXPECT_THAT(SlowNodes(FigureKind::kRoundTrip, {0.0001, 0.0001, 0.00025}), IsEmpty());
   EXPECT_THAT(SlowNodes(FigureKind::kRoundTrip, {0.01, 0.01, 0.0124}), IsEmpty());
 }
@@ -69,7 +69,7 @@ TEST(FindSlow, AllowsForStarvation) {
   EXPECT_EQ(1u, FindSlow(figures, figures).size());
   figures[2].starved = 0.3;  // without it, 86
   EXPECT_THAT(FindSlow(figures, figures), IsEmpty());
-  figures[2].value = 20;  // 29
+  figures[2].value = 20;  // 29 if starvation had no effect
   EXPECT_EQ(1u, FindSlow(figures, figures).size());
   figures[2].starved = 0.9;
   EXPECT_THAT(FindSlow(figures, figures), IsEmpty());
@@ -106,13 +106,14 @@ TEST(FigureText, HasThreeDigitsAndUnit) {
   EXPECT_EQ("0.11 ms", FigureText(FigureKind::kRoundTrip, 0.000114));
 }
 
-// A network whose links have the speed of their slower end, less up to 15 % by chance.
+// A simulated network. A link has the speed of its slower end, less up to 15 % by chance.
 class NetworkModel {
  public:
   NetworkModel(size_t nodes, uint64_t seed) : random_(seed), speeds_(nodes, 1e9) {}
   void Slow(size_t node) { speeds_[node] = 4e8; }
 
-  // Measures as NodeBench does: rounds of all nodes, then suspects with good partners.
+  // Measures as NodeBench does: first in rounds of all nodes, and then each suspect with good
+  // partners. Returns the slow nodes.
   std::vector<size_t> SlowNodes() {
     std::vector<Figure> figures;
     for (const PairRound& round : PlanRounds(speeds_.size())) Measure(round, figures);
@@ -163,7 +164,7 @@ TEST(Isolation, NamesNoNodeOfHealthyNetworks) {
   }
 }
 
-// 100 clusters whose figures differ by up to 15 % by chance, like healthy nodes.
+// Simulates 100 clusters of healthy nodes, whose figures differ by up to 15 % by chance.
 TEST(FindSlow, NamesNoNodeOfHealthyClusters) {
   const uint64_t seed = TestSeed();
   std::mt19937_64 random(seed);

@@ -54,7 +54,7 @@ TEST(ReplaceUnfit, ReplacesFailingNodesBeforeSlowOnes) {
 
 TEST(ReplaceUnfit, ReportsFailingNodeWithoutReplacement) {
   LaunchPlan plan = Plan(2, 1);
-  plan.nodes[2].slots = 1;  // too few for the ranks of another node
+  plan.nodes[2].slots = 1;  // too few slots for the ranks of another node
   const Replacements result = ReplaceUnfit(plan, {{"n1", true}});
   EXPECT_THAT(result.missing, ElementsAre("n1"));
   EXPECT_THAT(Names(result.plan), ElementsAre("n0", "n1", "n2 spare"));

@@ -25,8 +25,8 @@ TEST(LauncherNodeCommandTest, SrunStartsOneTaskWithoutItsPlace) {
 
 TEST(LauncherNodeCommandTest, DistinguishesScriptsFailureFromSruns) {
   const LauncherNodeCommand command({Launcher::kSlurm, {"srun"}});
-  EXPECT_FALSE(command.HasFailedItself(97 << 8));  // the node has no agent
-  EXPECT_FALSE(command.HasFailedItself(98 << 8));  // the agent cannot be installed
+  EXPECT_FALSE(command.HasFailedItself(97 << 8));  // 97: the node has no agent
+  EXPECT_FALSE(command.HasFailedItself(98 << 8));  // 98: the agent cannot be installed
   EXPECT_TRUE(command.HasFailedItself(1 << 8));
   EXPECT_TRUE(command.HasFailedItself(9));
 }

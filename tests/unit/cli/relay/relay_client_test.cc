@@ -1,4 +1,4 @@
-// Both ends of a relay, the front end's and the node's, with a socket pair in place of SSH.
+// Tests both ends of a relay, the front end's and the node's, with a socket pair in place of SSH.
 #include "cli/relay/relay_client.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 Deadline Soon() { return Deadline::After(milliseconds(30'000)); }
 
-// The node's end: RelayService, as in `dslaunch-agent relay`.
+// The node's end of the relay: RelayService, as in `dslaunch-agent relay`.
 class Relay {
  public:
   explicit Relay(UniqueFd link) {
@@ -174,7 +174,7 @@ TEST_F(RelayClientTest, KillGroupEndsChildrenToo) {
   const std::string text = ReadLine(stream);
   program->KillGroup();
   EXPECT_EQ(program->WaitEnd(Soon()), std::nullopt);
-  // The child is an orphan now, adopted by this process or by init.
+  // The child is now an orphan, adopted by this process or by init.
   const Deadline deadline = Soon();
   const std::string stat = "/proc/" + std::to_string(std::stoi(text)) + "/cmdline";
   while (std::filesystem::exists(stat) && !deadline.Expired()) {

@@ -12,7 +12,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A job of 100 s whose ranks started after 2 s, and again 10 s after a failure at 50 s.
+// Returns a job of 100 s whose ranks started after 2 s, and started again 10 s after a failure at
+// 50 s.
 ReportData Job(const std::string& id, double step_s, double loss) {
   ReportData data;
   data.job_id = id;

@@ -11,8 +11,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// Returns the files of one start of a rank: windows ten steps apart, with the given times of its
-// own work.
+// Returns the files of one start of a rank. Its windows are ten steps apart; `own_s` is the time of
+// the rank's own work in each window.
 RankFiles Rank(uint64_t attempt, uint32_t rank, const std::vector<double>& own_s) {
   RankFiles files;
   files.node = rank < 2 ? "node1" : "node2";

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 nlohmann::json Document(const ReportData& data) { return DocumentIn(ReportPage(data)); }
 
-// Returns a lead or a cell as one text.
+// Returns a lead or a cell, which may have several parts, as one text.
 std::string Text(const nlohmann::json& text) {
   if (text.is_string()) return text;
   if (text.contains("text")) return text["text"];
@@ -27,7 +27,7 @@ std::string LeadOf(const nlohmann::json& document, const std::string& id) {
   return Text(SectionOf(document, id)["lead"]);
 }
 
-// Returns the texts of the row of a table whose first cell is `name`.
+// Returns the texts of that row of a table whose first cell is `name`; empty if there is none.
 std::vector<std::string> RowOf(const nlohmann::json& document, const std::string& id,
                                const std::string& name) {
   const nlohmann::json table = PartOf(document, id, "table");
@@ -43,7 +43,7 @@ std::vector<std::string> RowOf(const nlohmann::json& document, const std::string
   return {};
 }
 
-// Returns "value / note" of a tile.
+// Returns "value / note" of the tile `label`; "" if there is none.
 std::string TileOf(const nlohmann::json& document, const std::string& label) {
   for (const nlohmann::json& tile : document["tiles"]) {
     if (tile["label"] == label)
@@ -310,7 +310,7 @@ TEST(ReportPageTest, ShowsGoodputAndPreflight) {
   EXPECT_EQ(rows[1][1], "9 Gbit/s");
 }
 
-// Texts from files must not end the document or add an element.
+// Texts from files must neither end the document nor add an element.
 TEST(ReportPageTest, HasOneDocumentThatNoTextCanLeave) {
   const std::string evil =
       R"(</code></td></script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&<!--)";

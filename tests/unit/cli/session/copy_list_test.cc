@@ -1,4 +1,4 @@
-// Which files and folders are copied, and under which names.
+// Tests which files and folders are copied, and their names in the copy.
 #include "cli/session/copy_list.h"
 
 #include <gmock/gmock.h>
@@ -112,7 +112,7 @@ TEST_F(CopyListTest, RefusesLinksThatLeaveFolder) {
   fs::create_symlink(here_ + "/a.out", here_ + "/absolute");
   ExpectRefused({}, {"."}, "absolute");
   fs::remove(here_ + "/absolute");
-  // Its words stay inside; the way through another link does not.
+  // The text of the link stays inside the folder, but its path leads outside through another link.
   fs::create_symlink("../here", here_ + "/bin/back");
   fs::create_symlink("bin/..", here_ + "/self");
   fs::create_symlink("self/../elsewhere", here_ + "/bin/sly");

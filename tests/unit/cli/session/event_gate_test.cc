@@ -27,7 +27,7 @@ pb::NodeEvent WorkerEnded(uint64_t attempt) {
 
 class EventGateTest : public testing::Test {
  protected:
-  // How many of them are taken as they are, and how many are replaced by a sentence.
+  // Number of events that are passed on unchanged, and number of events replaced by a notice.
   struct Taken {
     int as_they_are = 0;
     int replaced = 0;
@@ -127,7 +127,7 @@ TEST_F(EventGateTest, AcceptsSamplesForAsLongAsJobRuns) {
 
 TEST_F(EventGateTest, SampleOfUnknownRanksBreaksTheRules) {
   pb::NodeEvent event;
-  event.mutable_sample()->add_ranks()->set_rank(4);  // the job has four
+  event.mutable_sample()->add_ranks()->set_rank(4);  // rank 4 does not exist in a job of four ranks
   EXPECT_FALSE(gate_.OnEvent(event, now_).ok());
   event.mutable_sample()->clear_ranks();
   for (int i = 0; i < 2; ++i) event.mutable_sample()->add_ranks()->set_rank(1);

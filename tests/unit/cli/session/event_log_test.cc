@@ -101,7 +101,8 @@ TEST_F(EventLogTest, LimitsShareOfEachNode) {
   EXPECT_EQ(lines.back().at("event"), "end");
 }
 
-// From each of thousands of nodes they would be all that the log has.
+// Names are written only once, because otherwise the names of thousands of nodes would fill the
+// log.
 TEST_F(EventLogTest, WritesNamesOfManyNodesOncePerAttempt) {
   EventLog log = Open(folder_ / "job");
   std::vector<std::string> names;
@@ -136,7 +137,7 @@ TEST_F(EventLogTest, ReportsFullDiskOnceAndKeepsLinesWhole) {
   log.Connected("node1", "/first");
   struct stat status {};
   ASSERT_EQ(stat((folder_ / "job/events.jsonl").c_str(), &status), 0);
-  // The nearest to a full disk that a test can have: files may not grow beyond half a line more.
+  // Simulates a full disk: files may grow by only half a line more.
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};
   getrlimit(RLIMIT_FSIZE, &unlimited);

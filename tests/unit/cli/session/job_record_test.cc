@@ -98,7 +98,7 @@ TEST(JobRecordTest, NamesUnreadableRecordWithHint) {
   EXPECT_THAT(broken.error().message, HasSubstr("jobs/j1/job.json: not the record"));
 }
 
-// `dslaunch ps` starts the ssh_command of a record.
+// The record must be trustworthy, because `dslaunch ps` runs its ssh_command.
 TEST(JobRecordTest, RefusesRecordThatOthersMayHaveWritten) {
   const TempDir folder;
   ASSERT_TRUE(WriteJobRecord(folder / "jobs", Sample("j1", 1000)).ok());

@@ -14,7 +14,7 @@ namespace {
 
 using Ms = milliseconds;
 
-// Reaches no node; `connect` takes the time for it.
+// A transport that reaches no node. `connect` is called for each attempt and may take time.
 class FakeTransport : public Transport {
  public:
   FakeTransport(size_t at_once, std::function<void(const std::string& node)> connect)

@@ -1,4 +1,4 @@
-// Whole sessions with scripted agents.
+// Tests whole sessions with scripted agents.
 #include "cli/session/session.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// The rank of a node that has one; nullopt: it has none.
+// Returns the rank of `node`, if each member has one rank; nullopt if the node is not a member.
 std::optional<uint32_t> RankOf(uint32_t node, const std::vector<uint32_t>& members) {
   const auto found = std::ranges::find(members, node);
   if (found == members.end()) return std::nullopt;
@@ -144,7 +144,7 @@ class SessionTest : public testing::Test {
 
   std::string Shown() const { return Content(folder_ / "err"); }
 
-  // The last line of stdout.
+  // Returns the last line of stdout as JSON.
   nlohmann::json Closing() const {
     std::string out = Content(folder_ / "out");
     EXPECT_FALSE(out.empty());
@@ -184,7 +184,7 @@ TEST_F(SessionTest, ReportsSuccess) {
   EXPECT_EQ(std::ranges::count(events, "started"), 2);
 }
 
-// A job in which a rank is stopped for a while, at each log level.
+// Runs a job in which a rank is stopped for a while, at each log level.
 TEST_F(SessionTest, PrintsLinesOfChosenLogLevel) {
   PlanFor(1, 1, 0);
   const ScriptedNode::Script script = [](AgentScript& agent) {
@@ -212,7 +212,7 @@ TEST_F(SessionTest, PrintsLinesOfChosenLogLevel) {
     EXPECT_EQ(Run(), 0) << Shown();
     for (const std::string& text : c.says) EXPECT_THAT(Shown(), HasSubstr(text));
     for (const std::string& text : c.says_not) EXPECT_THAT(Shown(), Not(HasSubstr(text)));
-    EXPECT_EQ(Closing().at("exit_code"), 0);  // asked for by --json
+    EXPECT_EQ(Closing().at("exit_code"), 0);  // the last line is printed because of --json
   }
 }
 
@@ -228,7 +228,7 @@ TEST_F(SessionTest, PrintsFailureAtErrorLevel) {
   EXPECT_THAT(Shown(), testing::EndsWith("  exit code 69\n"));
 }
 
-// A pager that is not scrolled delays only the piece of output that it holds up.
+// A pager that does not read must delay only the output, not other reports.
 TEST_F(SessionTest, ReportsLostNodeWhileOutputIsNotRead) {
   PlanFor(1, 1, 0);
   options_.shown = {{true, {}}, {}, {}};
@@ -262,7 +262,7 @@ TEST_F(SessionTest, ReportsLostNodeWhileOutputIsNotRead) {
   EXPECT_THAT(Shown(), HasSubstr("node0 was lost: the connection to it broke"));
 }
 
-// The job has succeeded and its node has ended, while a pager that is not scrolled holds up the
+// The job has succeeded and its node has disconnected, while a pager that does not read blocks the
 // output before the node's last report.
 TEST_F(SessionTest, KeepsSuccessOfNodeGoneBeforeOutputIsRead) {
   PlanFor(1, 1, 0);
@@ -285,9 +285,9 @@ TEST_F(SessionTest, KeepsSuccessOfNodeGoneBeforeOutputIsRead) {
   std::thread pager([&] {
     const Deadline deadline = Deadline::After(milliseconds(10'000));
     while (connection < 0 && !deadline.Expired()) usleep(20'000);
-    usleep(300'000);  // its last message is here
+    usleep(300'000);  // by now the last message of the node has arrived
     ::shutdown(connection, SHUT_RDWR);
-    usleep(1'200'000);  // two renewals of the lease
+    usleep(1'200'000);  // time of two renewals of the lease
     while (!over) {
       char some[65536];
       if (::read(reader.get(), some, sizeof some) < 0) usleep(1'000);
@@ -299,11 +299,12 @@ TEST_F(SessionTest, KeepsSuccessOfNodeGoneBeforeOutputIsRead) {
   EXPECT_THAT(Shown(), Not(HasSubstr("lost")));
 }
 
-// --- Nodes that break the rules ---
+// --- Nodes that violate the protocol ---
 
 class HostileNodeTest : public SessionTest {
  protected:
-  // Two nodes with a rank each. node0 keeps the rules; node1 follows `script`.
+  // Runs two nodes with a rank each. node0 follows the protocol; node1 follows `script`. Returns
+  // the exit code.
   int RunWith(const ScriptedNode::Script& script) {
     PlanFor(2, 2, 0);
     transport_->Add("node0", {[](AgentScript& agent) {
@@ -570,7 +571,8 @@ TEST_F(SessionTest, ReconnectsLostNode) {
   EXPECT_THAT(Shown(), HasSubstr("  node1 was lost: the connection to it broke\n"));
 }
 
-// Three nodes, of which the first decides and breaks off; the others notice after `notice`.
+// Tests three nodes. The first hosts the rendezvous and breaks its connections; the others notice
+// this after `notice`.
 class LostHostTest : public SessionTest {
  protected:
   int RunWithout(const std::vector<ScriptedNode::Script>& host, milliseconds notice) {
@@ -616,7 +618,8 @@ TEST_F(LostHostTest, WaitsForLeaseIfSupervisorMayLive) {
   transport_->HideEndsOf("node0");
   const Clock::time_point start = Clock::now();
   EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << Shown();
-  EXPECT_GE(failed_over_at_.load() - start, milliseconds(3'800));  // and all else
+  // The failover waits for the lease and the other limits of the node.
+  EXPECT_GE(failed_over_at_.load() - start, milliseconds(3'800));
 }
 
 TEST_F(SessionTest, NamesSilentNode) {
@@ -662,7 +665,7 @@ TEST_F(SessionTest, LeavesSilentNodeToOtherNodes) {
   EXPECT_THAT(Shown(), Not(HasSubstr("sends heartbeats again")));
 }
 
-// Answers each node by its name.
+// Answers connection attempts differently by the name of the node.
 class RefusingTransport : public Transport {
  public:
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override {
@@ -686,8 +689,9 @@ TEST_F(SessionTest, FailsStartSoonAndNamesQuickFailures) {
   EXPECT_THAT(Shown(), HasSubstr("nothing was started (3 of 4 nodes failed)"));
 }
 
-// One node that is never reached, one that breaks off and is tried again when the job ends: what
-// their threads still use is theirs. LeakSanitizer reports what is left.
+// One node is never reached, and one breaks its connection and is being retried when the job ends.
+// Their threads must keep everything alive that they still use, and release it. LeakSanitizer
+// reports leaks of memory.
 TEST_F(SessionTest, RepeatedSessionsReleaseAllResources) {
   PlanFor(3, 1, 3);
   for (int round = 0; round < 2; ++round) {

@@ -86,7 +86,7 @@ TEST_F(StdinForwarderTest, ResendsRefusedInput) {
   EXPECT_EQ(sent_, 4);
 }
 
-// The connection to its first node broke, so the answer never arrives.
+// The connection to the rank's first node broke, so the answer never arrives.
 TEST_F(StdinForwarderTest, RestartedRankReadsOn) {
   hold_ = true;
   StdinForwarder forwarder = Make();

@@ -1,4 +1,4 @@
-// A simulated job whose nodes send the events that a viewer of a real one gets.
+// Simulates a job whose nodes send the events that a viewer of a real job receives.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class FakeJob {
     model_.OnEvent(0, event, now_);
   }
 
-  // Two seconds pass; then each node sends a sample. A core and a half of each rank work.
+  // Advances by two seconds, after which each node sends a sample. Each rank uses 1.5 cores.
   void Turn() {
     constexpr uint64_t kSeconds = 2;
     now_ += std::chrono::seconds(kSeconds);

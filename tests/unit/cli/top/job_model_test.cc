@@ -112,7 +112,7 @@ TEST(JobModelTest, ForgetsRanksOfEarlierAttempt) {
   job.model().OnEvent(0, started, job.now());
   EXPECT_EQ(job.model().ranks().size(), 1u);
   EXPECT_EQ(job.model().restarts(), 1u);
-  job.Turn();  // samples of attempt 1
+  job.Turn();  // sends samples of attempt 1, which are old
   EXPECT_EQ(job.model().ranks().size(), 1u);
   EXPECT_FALSE(job.model().ranks().at(0).has_sample);
 }

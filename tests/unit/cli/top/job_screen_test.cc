@@ -26,8 +26,8 @@ TopScreen DrawJob(FakeJob& job, size_t rows, size_t columns, const TopView& view
   return Draw(job.model(), {"train-3f2a", kStarted}, view, TimeOf(job), rows, columns);
 }
 
-// Styles other than the plain one are shown in front of a line: B bold, H heading, C chosen, W
-// warning.
+// Returns the screen as text. Each line begins with a letter for its style if that is not plain: B
+// bold, H heading, C chosen, W warning.
 std::string Text(const TopScreen& screen) {
   std::string text;
   for (const TopLine& line : screen.lines) {
@@ -40,7 +40,7 @@ std::string Text(const TopScreen& screen) {
   return text;
 }
 
-// Compares a screen with golden/NAME.txt.
+// Expects the screen to equal golden/NAME.txt.
 void ExpectGolden(const std::string& name, const std::string& text) {
   std::ifstream file(std::string(DSLAUNCH_GOLDEN) + "/" + name + ".txt");
   std::ostringstream golden;
@@ -48,7 +48,7 @@ void ExpectGolden(const std::string& name, const std::string& text) {
   EXPECT_EQ(text, golden.str()) << "golden/" << name << ".txt\n" << text;
 }
 
-// Two nodes of four ranks; rank 6 is slow.
+// Returns a job of two nodes with four ranks each, in which rank 6 is slow.
 FakeJob GpuJob() {
   FakeJob job(2, 4, /*with_gpus=*/true);
   job.rank(6).set_median_compute_us(700'000);

@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// "rank 3: why" or "node1: why".
+// Returns the outliers as "rank 3: why" or "node1: why". `later`: time since the last sample.
 std::vector<std::string> Find(FakeJob& job, std::chrono::seconds later = {}) {
   std::vector<std::string> texts;
   for (const Outlier& outlier : FindOutliers(job.model(), job.now() + later)) {
@@ -51,7 +51,7 @@ TEST(OutliersTest, NamesRankWithSlowOwnWork) {
   FakeJob job(2, 4, false);
   job.rank(6).set_median_compute_us(510'000);
   job.Turn();
-  EXPECT_THAT(Find(job), IsEmpty());  // 13 % more
+  EXPECT_THAT(Find(job), IsEmpty());  // 13 % above the median is normal
   job.rank(6).set_median_compute_us(600'000);
   job.Turn();
   EXPECT_THAT(Find(job), ElementsAre("rank 6: own work 0.6 s a step, median 0.45 s"));
@@ -59,7 +59,7 @@ TEST(OutliersTest, NamesRankWithSlowOwnWork) {
 
 TEST(OutliersTest, NamesRankBehindTheOthers) {
   FakeJob job(2, 4, false);
-  job.rank(2).set_step(1198);  // its report may be 3 s late
+  job.rank(2).set_step(1198);  // within the delay of reports, which may be 3 s late
   job.rank(3).set_step(1190);
   job.Turn();
   EXPECT_THAT(Find(job), ElementsAre("rank 3: at step 1190, median 1204"));
@@ -67,7 +67,8 @@ TEST(OutliersTest, NamesRankBehindTheOthers) {
 
 TEST(OutliersTest, NamesBadDevices) {
   FakeJob job(1, 4, true);
-  job.device(0).set_throttle_reasons(0x5);  // an idle GPU and the user's power cap are usual
+  // An idle GPU and the user's power cap are normal reasons.
+  job.device(0).set_throttle_reasons(0x5);
   job.device(1).set_throttle_reasons(0x40);
   job.device(2).set_ecc_uncorrected(2);
   job.Turn();

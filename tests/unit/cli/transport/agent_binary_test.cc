@@ -55,7 +55,7 @@ TEST(AgentBinaryTest, RejectsMissingAndForeignFiles) {
   std::filesystem::remove(path);
 }
 
-// Returns an agent's file with the ELF header of another machine type.
+// Returns the content of an agent's file with another machine type in its ELF header.
 std::string AgentForMachine(uint16_t machine) {
   std::ifstream file(DSLAUNCH_FAKE_AGENT, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};

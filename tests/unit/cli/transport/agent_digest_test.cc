@@ -36,7 +36,7 @@ class AgentDigestTest : public testing::Test {
   fs::path kept() const { return cache() / "dslaunch-agent.sha256"; }
   std::string Digest() const { return *AgentDigest(agent(), cache()); }
   std::string Right() const { return *Sha256OfFile(agent()); }
-  // Puts another digest into the cache, so that a second call shows which one it used.
+  // Replaces the digest in the cache, so that a later call shows whether it used the cache.
   void PlantOtherDigest() const {
     std::string text = Read(kept());
     text.replace(text.size() - 64, 64, std::string(64, 'a'));

@@ -17,8 +17,9 @@ namespace {
 
 using testing::HasSubstr;
 
-// Checks that sh, bash, zsh, fish and csh read the command alike: one line, one pair of single
-// quotes around all special characters, and no `!`, which csh would treat as history.
+// Checks that sh, bash, zsh, fish and csh parse the command alike: it must be one line, with one
+// pair of single quotes around all special characters, and no `!`, which csh would treat as
+// history.
 void ExpectPortable(const std::string& command) {
   ASSERT_TRUE(command.starts_with("/bin/sh -c '") && command.ends_with("'"));
   EXPECT_EQ(std::count(command.begin(), command.end(), '\''), 2);
@@ -68,14 +69,14 @@ TEST(InstallScriptTest, IsPortableAndContainsIds) {
   EXPECT_EQ(command.find("x'y"), std::string::npos);
 }
 
-// The connection is lost before the script requests the bytes, so its stdout is closed.
+// The connection is lost before the script requests the agent's bytes, so its stdout is closed.
 TEST(InstallScriptTest, CleansUpIfStdoutIsClosed) {
   utsname machine{};
   ASSERT_EQ(::uname(&machine), 0);
   const TempDir folder;
   const AgentBinary binary{"/x", "12ab", machine.machine, 4711, folder / "nodes"};
   const std::string script = ForLoginShell(InstallScript(binary, "feed", "0a1b"));
-  // Runs as under sshd, with the default action for SIGPIPE.
+  // The script runs as under sshd, with the default action for SIGPIPE.
   const std::string command = "{ sleep 0.2; env --default-signal=PIPE " + script +
                               " < /dev/null; echo $? > '" + (folder / "code") + "'; } | true";
   ASSERT_EQ(std::system(command.c_str()), 0);
@@ -84,8 +85,8 @@ TEST(InstallScriptTest, CleansUpIfStdoutIsClosed) {
   EXPECT_TRUE(std::filesystem::is_empty(cache));
 }
 
-// Nodes with a shared home find an abandoned lock at the same time: one of them takes it over, and
-// no copy fails.
+// Nodes with a shared home find an abandoned lock at the same time. One node must take the lock
+// over, and no copy may fail.
 TEST(InstallScriptTest, OneNodeTakesOverAbandonedLock) {
   const std::string content = "#!/bin/sh\nexit 0\n";
   utsname machine{};
@@ -124,7 +125,7 @@ TEST(InstallScriptTest, OneNodeTakesOverAbandonedLock) {
   }
 }
 
-// The node's clock is more than a day ahead of the file server's, so new files look old.
+// The node's clock is more than a day ahead of the file server's clock, so new files look old.
 TEST(InstallScriptTest, RemovesNothingIfClockIsDayAhead) {
   const std::string content = "#!/bin/sh\nexit 0\n";
   utsname machine{};
@@ -150,7 +151,7 @@ TEST(InstallScriptTest, RemovesNothingIfClockIsDayAhead) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("agent-12ab", "agent-34cd", ".copy-34cd"));
 }
 
-// Any character may occur in the name of the folder.
+// Any character may occur in the name of the folder, so it is encoded.
 TEST(StartScriptTest, EncodesFolderInOctal) {
   AgentBinary agent = Agent("12ab");
   agent.node_folder = "/a'\"`$(id)` é!";
@@ -185,7 +186,8 @@ TEST(CallBackScriptTest, ContainsAddressesAndNoSingleQuote) {
   EXPECT_THAT(script, HasSubstr("f 10.0.0.1:4711,fd66::1:4711 supervisor --nonce 5eed"));
 }
 
-// A node whose `uname -m` prints a type, with installed agents that print their name and arguments.
+// A node on which `uname -m` prints the type in the parameter. Its installed agents print their
+// name and arguments.
 class NodeOfTypeTest : public ::testing::TestWithParam<const char*> {
  protected:
   NodeOfTypeTest() {
@@ -205,7 +207,7 @@ class NodeOfTypeTest : public ::testing::TestWithParam<const char*> {
       folder_.Write(name, "#!/bin/sh\necho ${0##*/agent-} $1\n", /*executable=*/true);
     }
   }
-  // Runs a script as a login shell would. Returns its output and its exit status.
+  // Runs a script as a login shell would. Returns its output followed by its exit status.
   std::string Run(const std::string& script) const {
     FILE* const shell = ::popen(
         ("PATH=" + (folder_ / "tools") + ":$PATH " + ForLoginShell(script) + " 2>&1").c_str(), "r");

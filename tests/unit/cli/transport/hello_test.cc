@@ -45,8 +45,8 @@ TEST(HelloScannerTest, FindsLineAfterNoiseInAnyPieces) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::minstd_rand random(seed);
   for (int round = 0; round < 500; ++round) {
-    // Noise with incomplete prefixes that does not end with a newline; after the line, binary bytes
-    // that contain another hello.
+    // Before the hello line comes noise that contains incomplete prefixes and does not end with a
+    // newline. After the line come binary bytes that contain another hello.
     std::string noise = "Welcome!\nDSLAUNCH-HELLO beef 12\nDSLAUNCH-HEDSLAUNCH-";
     noise.insert(random() % noise.size(), std::string(random() % 300, 'x'));
     const std::string after = std::string("\0\r\n\xff", 4) + FormatHello(kNonce, "ff");

@@ -64,7 +64,7 @@ TEST(IsTurnedAwayTextTest, DistinguishesOverloadFromRefusal) {
   EXPECT_TRUE(IsTurnedAwayText("Connection reset by 10.0.0.1 port 22\r\n"));
   EXPECT_FALSE(IsTurnedAwayText(""));
   EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n"));
-  // The inner ssh was refused; the outer one only lost its connection.
+  // The inner ssh was refused, and the outer ssh only lost its connection.
   const std::string outer = "kex_exchange_identification: Connection closed by remote host\r\n";
   EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n" + outer));
   EXPECT_FALSE(IsTurnedAwayText("Host key verification failed.\r\n" + outer));

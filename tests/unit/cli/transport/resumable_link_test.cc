@@ -1,4 +1,4 @@
-// The front end's side of a resumable stream. The test acts as the node.
+// Tests the front end's side of a resumable stream. The test acts as the node.
 #include "cli/transport/resumable_link.h"
 
 #include <fcntl.h>
@@ -53,7 +53,7 @@ void Write(int fd, const std::string& text) {
 
 class ResumableLinkTest : public ::testing::Test {
  protected:
-  // Returns a connection to node_.
+  // Returns a new connection, whose other end is node_.
   std::unique_ptr<NodeLink> Connection(bool ended = false) {
     SocketPair pair = *MakeSocketPair();
     node_ = std::move(pair.ours);
@@ -79,7 +79,7 @@ class ResumableLinkTest : public ::testing::Test {
     }
     return heard;
   }
-  // Accepts a connection at the node and resumes the stream on it.
+  // Reads the request to resume on `fd`, and resumes the stream on it as the node does.
   void ResumeAtNode(int fd) {
     const std::optional<StreamResume> request = ParseRequest(TimedRead(fd, kRequestBytes));
     ASSERT_TRUE(request);
@@ -91,7 +91,7 @@ class ResumableLinkTest : public ::testing::Test {
   }
 
   std::atomic<bool> first_is_gone_ = false;
-  ResumableCore core_;  // the node's core
+  ResumableCore core_;  // resumable stream of the node
   UniqueFd node_;
   UniqueFd front_;
   std::unique_ptr<NodeLink> link_;

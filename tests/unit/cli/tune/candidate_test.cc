@@ -57,10 +57,11 @@ TEST(CandidateTest, SpaceKeepsGlobalBatchAndRanks) {
               32);
     EXPECT_EQ(
         ReplicasOf(problem, candidate) * candidate[Axis::kPipeline] * candidate[Axis::kTensor], 4);
-    EXPECT_LE(candidate[Axis::kTensor], 2);  // the model has 2 heads
+    EXPECT_LE(candidate[Axis::kTensor], 2);  // the model has only 2 heads
   }
-  // 4 replicas: 4 micro-batches x 4 stages of ZeRO; 2, by pipeline or tensor: 5 x 4; 1, by either
-  // or both: 6 without ZeRO; twice each.
+  // With 4 replicas there are 4 micro-batches x 4 stages of ZeRO; with 2, by pipeline or tensor, 5
+  // x 4 each; with 1, by either or both, 6 without ZeRO each. Each is counted twice, for
+  // recomputation.
   EXPECT_EQ(space.size(), 2u * (4 * 4 + 2 * 5 * 4 + 2 * 6));
 }
 
@@ -82,7 +83,7 @@ TEST(CandidateTest, AddsOffloadOnGpusOnly) {
 
 TEST(CandidateTest, LeavesOutWhatRecipeForbids) {
   nlohmann::json recipe = nlohmann::json::parse(kRecipe);
-  recipe["run"]["check_replicas_every"] = 2;  // not at ZeRO 3, nor in a pipeline
+  recipe["run"]["check_replicas_every"] = 2;  // not supported at ZeRO 3 or in a pipeline
   const TuneProblem problem = MakeTuneProblem(recipe.dump(), 2, 1);
   const std::vector<Candidate> space = SpaceOf(problem, recipe.dump());
   EXPECT_THAT(space, Contains(Make(8, 2, 0, 0, 1)));

@@ -20,7 +20,7 @@ constexpr char kRecipe[] =
     R"({"model":{"type":"gpt2","vocab_size":256,"n_positions":64,"n_embd":32,"n_layer":2,"n_head":2},)"
     R"("data":{"type":"text","path":"t"},"run":{"steps":5},"engine":{"train_batch_size":16}})";
 
-// Jobs that end at once. A step takes 10 ms for each micro-batch of the arguments.
+// Simulates jobs that end at once. A step takes 10 ms for each micro-batch in the arguments.
 class FakeJobs : public JobRunner {
  public:
   JobRun Run(const Words& arguments, double) override {
@@ -50,7 +50,7 @@ class FakeJobs : public JobRunner {
   }
 
   std::vector<Words> runs;
-  size_t interrupted_at = 0;  // number of the run; 0: none
+  size_t interrupted_at = 0;  // number of the interrupted run; 0 if none
   int plan_code = 0;
   std::string plan = "{\"plan\":{\"needs\":10,\"has\":20,\"passes\":5,\"on_gpu\":false}}\n";
 };

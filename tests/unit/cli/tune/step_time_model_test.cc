@@ -21,7 +21,7 @@ Candidate Make(int64_t micro_batch, int64_t zero = 0, int64_t recompute = 0, int
 }
 
 TEST(CostModelTest, CountsRecomputationBubbleAndExchanges) {
-  const TuneProblem one = Problem(1);  // no exchange
+  const TuneProblem one = Problem(1);  // one replica, so no exchange
   EXPECT_DOUBLE_EQ(RelativeCost(one, Make(64)), 1 + 0.25 / 64);
   EXPECT_DOUBLE_EQ(RelativeCost(one, Make(64, 0, 1)), (1 + 0.25 / 64) * 4 / 3);
   const TuneProblem two = Problem(2);
@@ -31,17 +31,17 @@ TEST(CostModelTest, CountsRecomputationBubbleAndExchanges) {
   EXPECT_NEAR(RelativeCost(four, Make(4, 2)) - RelativeCost(four, Make(4, 1)), 0.02 * 3, 1e-9);
 }
 
-// 2 ranks that divide layers sum as many activations as 4 of them send three times.
+// With 2 ranks that divide layers, the sums of activations move a third of what 4 ranks move.
 TEST(CostModelTest, CountsExchangesOfDividedLayers) {
   const auto cost = [](int64_t ranks, int64_t recompute) {
-    const Candidate divided = Make(64, 0, recompute, 1, ranks);  // one replica
+    const Candidate divided = Make(64, 0, recompute, 1, ranks);  // has one replica
     const double compute = (1 + 0.25 * static_cast<double>(ranks) / 64) * (recompute ? 4.0 / 3 : 1);
     return RelativeCost(Problem(ranks), divided) - compute;
   };
   EXPECT_GT(cost(2, 0), 0);
   EXPECT_NEAR(cost(4, 0), 3 * cost(2, 0), 1e-9);
   EXPECT_NEAR(cost(2, 1), 1.5 * cost(2, 0), 1e-9);
-  // Two replicas exchange half of the parameters each.
+  // Each of two replicas exchanges half of the parameters.
   const TuneProblem four = Problem();
   EXPECT_NEAR(RelativeCost(four, Make(4, 3, 0, 1, 2)) - RelativeCost(four, Make(4, 1, 0, 1, 2)),
               0.02 * (3 * 8 - 2) / 2, 1e-9);
@@ -58,7 +58,7 @@ TEST(StepTimeModelTest, PredictsMeasuredTime) {
   model.Add(Make(16), 0.5);
   EXPECT_NEAR(model.Predict(Make(16)).seconds, 0.5, 1e-6);
   EXPECT_LT(model.Predict(Make(16)).deviation, 0.03);
-  // The formulas predict other candidates, with more uncertainty.
+  // Other candidates are predicted by the formulas, with more uncertainty.
   const StepTimeModel::Prediction other = model.Predict(Make(16, 0, 1));
   EXPECT_NEAR(other.seconds, 0.5 * 4 / 3, 0.02);
   EXPECT_GT(other.deviation, 0.1);
@@ -68,7 +68,7 @@ TEST(StepTimeModelTest, LearnsValueOfAxisForOtherCandidates) {
   StepTimeModel model(Problem());
   model.Add(Make(16), 1);
   const double before = model.Predict(Make(8, 1)).seconds;
-  model.Add(Make(16, 1), 1.5);  // ZeRO 1 is slow here
+  model.Add(Make(16, 1), 1.5);  // ZeRO 1 is slow on this machine
   const StepTimeModel::Prediction after = model.Predict(Make(8, 1));
   EXPECT_GT(after.seconds, 1.2 * before);
   EXPECT_LT(after.deviation, model.Predict(Make(8, 2)).deviation);

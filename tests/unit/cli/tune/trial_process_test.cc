@@ -13,7 +13,7 @@
 namespace dslaunch::trial_process_test {
 namespace {
 
-// /bin/sh is dslaunch here; its arguments are a script.
+// Runs a shell script as a job: /bin/sh stands in for dslaunch.
 JobRun RunScript(const std::string& script, double limit_s = 30) {
   ProcessJobRunner runner("/bin/sh");
   return runner.Run({"-c", script}, limit_s);
@@ -54,7 +54,7 @@ TEST(TrialProcessTest, SignalOfUserEndsJobAndFollowingOnes) {
       30);
   EXPECT_EQ(run.signal, SIGINT);
   EXPECT_EQ(run.out, "interrupted\n");
-  ::kill(::getpid(), SIGTERM);  // between two jobs
+  ::kill(::getpid(), SIGTERM);  // interrupts between two jobs
   const JobRun next = runner.Run({"-c", "echo started"}, 30);
   EXPECT_EQ(next.signal, SIGTERM);
   EXPECT_EQ(next.out, "");

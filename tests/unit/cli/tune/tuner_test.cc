@@ -28,9 +28,9 @@ std::vector<Candidate> SpaceOf(const TuneProblem& problem) {
   return CandidateSpace(problem, [](const Candidate&) { return true; });
 }
 
-constexpr double kStartS = 1.2;  // time of a trial beside its steps
+constexpr double kStartS = 1.2;  // seconds of a trial without its steps
 
-// Nodes on which each candidate has a step time and needs memory, as functions say.
+// Simulates nodes. The functions define each candidate's step time, memory and end.
 struct Nodes {
   std::function<double(const Candidate&)> step_s = [](const Candidate&) { return 0.1; };
   std::function<PlanResult(const Candidate&)> plan = [](const Candidate&) { return PlanResult(); };
@@ -42,7 +42,7 @@ struct Nodes {
   std::vector<Candidate> tried = {};
   double elapsed_s = 0;
 
-  // Runs the whole search and returns why it ended.
+  // Runs the whole search and returns the reason why it ended.
   std::string Run(Tuner& tuner) {
     while (true) {
       const TuneAction action = tuner.Next(elapsed_s);
@@ -71,8 +71,8 @@ struct Nodes {
   }
 };
 
-// Times of a landscape whose rules the tuner's formulas only resemble, with effects of each value
-// and of each candidate that no formula has.
+// Returns step times that the tuner's formulas only approximate, with random effects of each value
+// and of each candidate.
 std::map<Candidate, double> Landscape(const TuneProblem& problem,
                                       const std::vector<Candidate>& space, Random& random) {
   const auto between = [&](double low, double high) {
@@ -221,7 +221,7 @@ TEST(TunerTest, FinalistsAreMeasuredAgain) {
 TEST(TunerTest, DoesNotTryWhatDoesNotFit) {
   const TuneProblem problem = Problem(2, 64);
   Nodes nodes;
-  // 100 bytes of states, divided at ZeRO 3, and 10 for each sample.
+  // States take 100 bytes, which ZeRO 3 divides, and each sample takes 10 bytes.
   nodes.plan = [](const Candidate& candidate) {
     PlanResult plan;
     plan.passes_bytes = 10 * candidate[Axis::kMicroBatch];
@@ -252,7 +252,8 @@ TEST(TunerTest, OutOfMemoryDropsLargerMicroBatches) {
   Tuner tuner(problem, SpaceOf(problem), 1e6);
   nodes.Run(tuner);
   EXPECT_EQ(tuner.best()->candidate[Axis::kMicroBatch], 4);
-  // The recipe's is 32: the same with 64 is never tried after 32 failed.
+  // The recipe's micro-batch is 32. After 32 has failed, the same candidate with 64 must never be
+  // tried.
   for (const Candidate& candidate : nodes.tried) {
     for (const Candidate& earlier : nodes.tried) {
       if (&earlier >= &candidate || nodes.end(earlier) == TrialEnd::kMeasured) continue;
@@ -336,7 +337,8 @@ TEST(TunerTest, DoesNotRepeatFinishedTrials) {
   resumed.Run(second);
   EXPECT_FALSE(first.rows().empty());
   for (const TuneRow& row : first.rows()) {
-    EXPECT_LE(std::ranges::count(resumed.tried, row.candidate), 1);  // a finalist is measured again
+    // A finalist may be measured again.
+    EXPECT_LE(std::ranges::count(resumed.tried, row.candidate), 1);
   }
   EXPECT_EQ(begun.tried.size() + resumed.tried.size(), whole.tried.size());
   EXPECT_EQ(second.best()->candidate, tuner.best()->candidate);

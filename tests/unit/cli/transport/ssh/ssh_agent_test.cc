@@ -71,7 +71,7 @@ TEST(AgentRelayTest, ServesChosenKeysAndForwardsSignatures) {
   const std::string signature("\0\0\0\3\x0eOK", 7);
   ::send(agent.get(), signature.data(), signature.size(), 0);
   EXPECT_EQ(read(client.get(), signature.size()), signature);
-  ask(std::string("\0\0\0\1\x13", 5));  // remove all identities
+  ask(std::string("\0\0\0\1\x13", 5));  // requests the removal of all identities
   EXPECT_EQ(read(client.get(), 5), std::string("\0\0\0\1\5", 5));
 }
 

@@ -1,4 +1,4 @@
-// Sharing one `ssh -G` among many hosts, checked against the system's ssh.
+// Tests that one `ssh -G` can be shared among many hosts, by comparison with the system's ssh.
 #include "cli/transport/ssh/ssh_configs.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using testing::Ne;
 
 Deadline Soon() { return Deadline::After(milliseconds(60'000)); }
 
-// A folder with a configuration, and an ssh that counts its runs.
+// Provides a folder with a configuration, and an ssh that counts its runs.
 class SshConfigsTest : public testing::Test {
  protected:
   SshConfigsTest() {
@@ -48,7 +48,7 @@ class SshConfigsTest : public testing::Test {
     return count;
   }
 
-  // Reads all hosts at once; the results are in the order of `hosts`.
+  // Reads the configuration of all hosts at the same time. The results are in the order of `hosts`.
   std::vector<SshConfig> ReadAtOnce(const std::string& config,
                                     const std::vector<std::string>& hosts) {
     const std::string file = Write("config", config);
@@ -69,7 +69,7 @@ class SshConfigsTest : public testing::Test {
     return read;
   }
 
-  // Compares with what each host gets on its own.
+  // Expects each host to have the configuration that ssh reports for this host alone.
   void ExpectRight(const std::vector<SshConfig>& read, const std::vector<std::string>& hosts) {
     for (size_t i = 0; i < hosts.size(); ++i) {
       const NodeTarget target{hosts[i], hosts[i], 0, ""};
@@ -130,7 +130,7 @@ TEST_F(SshConfigsTest, ReadsIncludedFiles) {
   const std::string below = Write("below", "User all\nHost node4\n  Include " + deepest + "\n");
   const std::vector<SshConfig> read =
       ReadAtOnce("Include " + below + "\nHost node7\n  Port 7\n", hosts);
-  EXPECT_EQ(Runs(), 4u);  // one run each for node4, node5 and node7, one for the other nodes
+  EXPECT_EQ(Runs(), 4u);  // one run each for node4, node5 and node7, and one for the other nodes
   ExpectRight(read, hosts);
 }
 
@@ -173,7 +173,7 @@ TEST_F(SshConfigsTest, DoesNotCacheErrors) {
   EXPECT_EQ(mended->port, 99);
 }
 
-// Random conditions: a host that shares an answer must get the same one on its own.
+// The conditions are random. A host that shares an answer must get the same answer on its own.
 TEST_F(SshConfigsTest, SharedAnswersMatchSshForRandomConfigs) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << '\n';

@@ -32,7 +32,7 @@ TEST(HostFieldMatchesTest, MatchesManyStarsQuickly) {
 }
 
 TEST(HostFieldMatchesTest, MatchesHashedNames) {
-  // Made by `ssh-keygen -H` from "node1" and "[node1]:2222".
+  // The hashes were made by `ssh-keygen -H` from "node1" and "[node1]:2222".
   const char* node1 = "|1|lkS8A2SgzqGxQFT6sJ+BbCnl6sc=|mb+riwCFioMCPNUVwMRlIx1WTCg=";
   const char* node1_port = "|1|lPk/1SGGRsy97z2P0Z56FREOoS8=|c8Ky56f+3nCrHkgSfLTDQiJCiRI=";
   EXPECT_TRUE(HostFieldMatches(node1, "node1"));
