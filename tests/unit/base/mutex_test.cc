@@ -55,7 +55,7 @@ TEST(MutexTest, WaitReleasesMutexAndHoldsItOnReturn) {
   std::thread other;
   {
     const MutexLock lock(shared.mutex);
-    other = std::thread([&] { shared.Add(); });  // blocks until this thread waits
+    other = std::thread([&] { shared.Add(); });  // Add() blocks until this thread waits
     const auto added = [&]() DSL_REQUIRES(shared.mutex) { return shared.count == 1; };
     EXPECT_TRUE(shared.changed.WaitFor(shared.mutex, kLong, added));
     EXPECT_TRUE(shared.changed.WaitUntil(shared.mutex, Clock::now() - kShort, added));

@@ -20,7 +20,7 @@ std::vector<Host> Hosts(const std::string& text) {
   return *hosts;
 }
 
-// Formats hosts as "w0*4 w1:0,2": all four slots of w0, two of w1.
+// Formats hosts as in "w0*4 w1:0,2", which is all four slots of w0 and the slots 0 and 2 of w1.
 std::string Text(const std::vector<Host>& hosts) {
   std::string text;
   for (const Host& host : hosts) {
@@ -43,7 +43,7 @@ struct GoodFilter {
   std::string left;
 };
 
-// All cases but the last behave like DeepSpeed's parse_resource_filter.
+// All cases except the last behave as in DeepSpeed's parse_resource_filter.
 TEST(FilterHosts, SelectsLikeDeepSpeed) {
   const auto I = FilterKind::kInclude;
   const auto E = FilterKind::kExclude;
@@ -168,7 +168,7 @@ TEST(FilterHosts, ErrorNamesTheOnlySlot) {
   EXPECT_THAT(left.error().message, HasSubstr("no slot 1: a has slot 0 only"));
 }
 
-// Returns the slots that a filter names for each host, without parsing.
+// Returns the slots that a filter selects for each host. Computed without parsing, for comparison.
 std::map<std::string, std::set<int>> Meaning(
     const std::vector<std::pair<std::string, std::vector<int>>>& nodes) {
   std::map<std::string, std::set<int>> meaning;

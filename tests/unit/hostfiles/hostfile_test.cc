@@ -161,7 +161,8 @@ std::string ManyHosts(int count) {
   return text;
 }
 
-// CPU time of this thread, which other processes do not extend.
+// Returns the time to parse `text`, as CPU time of this thread, which other processes do not
+// lengthen.
 double ParseSeconds(const std::string& text) {
   const auto now = [] {
     timespec time{};
@@ -180,7 +181,8 @@ double ParseSeconds(const std::string& text) {
 TEST(ParseHostfile, RunsInLinearTime) {
   EXPECT_EQ(ParseHostfile(ManyHosts(10'000), "hf")->size(), 10'000u);
   const double small = ParseSeconds(ManyHosts(10'000));
-  EXPECT_LT(ParseSeconds(ManyHosts(80'000)), 30 * small);  // 64 times if quadratic
+  // Quadratic time would be 64 times as long.
+  EXPECT_LT(ParseSeconds(ManyHosts(80'000)), 30 * small);
 }
 
 TEST(ParseHostfile, RandomBytesGiveHostsOrAOneLineError) {

@@ -101,7 +101,7 @@ std::string Nested(int levels) {
   return text;
 }
 
-// Nine levels of ten aliases each: a billion values.
+// Returns a file with nine levels of ten aliases each, which expand to a billion values.
 std::string Bomb() {
   std::string text = "- &a0 {name: a, slots: 1, labels: {x: y}}\n";
   for (int level = 1; level < 10; ++level) {
@@ -113,7 +113,7 @@ std::string Bomb() {
   return text;
 }
 
-// Each of many hosts refers to one large map.
+// Returns a file in which each of many hosts refers to one large map.
 std::string WideBomb() {
   std::string text = "- name: n\n  slots: 1\n  env: &e\n";
   for (int i = 0; i < 20'000; ++i) text += "    V" + std::to_string(i) + ": x\n";
@@ -222,10 +222,11 @@ double ParseSeconds(const std::string& text) {
 TEST(ParseYamlHostfile, RunsInLinearTime) {
   EXPECT_EQ(ParseHostfile(ManyHosts(2'000), "hf")->size(), 2'000u);
   const double small = ParseSeconds(ManyHosts(2'000));
-  EXPECT_LT(ParseSeconds(ManyHosts(16'000)), 30 * small);  // 64 times if quadratic
+  // Quadratic time would be 64 times as long.
+  EXPECT_LT(ParseSeconds(ManyHosts(16'000)), 30 * small);
 }
 
-// Changes a file at random: it yields either consistent hosts or an error of one line.
+// Changes a file at random. The result must be either consistent hosts or an error of one line.
 TEST(ParseYamlHostfile, RandomBytesGiveHostsOrAOneLineError) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", static_cast<int>(seed));

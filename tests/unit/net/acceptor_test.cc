@@ -1,4 +1,4 @@
-// Attacks on a job's only open port, over loopback.
+// Tests attacks on a job's only open port, over loopback.
 #include "net/acceptor.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ using ::testing::StartsWith;
 constexpr milliseconds kWait(10'000);
 constexpr size_t kMaxUnproven = 64;
 
-// Makes a plain connection to a loopback port.
+// Opens a plain TCP connection to a loopback port.
 UniqueFd Connect(int port) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -50,7 +50,8 @@ UniqueFd Connect(int port) {
   return fd;
 }
 
-// Returns whether the other end closes the connection in time, whatever it sends first.
+// Returns whether the other end closes the connection by the deadline. Discards any bytes that it
+// sends before.
 bool IsClosed(const UniqueFd& fd, Deadline deadline = Deadline::After(kWait)) {
   char bytes[4096];
   for (pollfd poll_fd{fd.get(), POLLIN, 0}; !deadline.Expired();) {
@@ -86,20 +87,22 @@ class AcceptorTest : public ::testing::Test {
         });
   }
 
-  // Waits for reports of refused connections.
+  // Waits for `at_least` reports of refused connections. Returns all reports so far.
   std::vector<std::string> Record(size_t at_least = 1) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWait, [&] { return reported_.size() >= at_least; });
     return reported_;
   }
-  // Returns the acceptor's end of a node's connection, or -1 if it does not arrive.
+  // Returns the descriptor of the node's accepted connection `number`, or -1 if it does not arrive
+  // in time.
   int Admitted(uint32_t node_index, size_t number = 0) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWait, [&] { return nodes_[node_index].size() > number; });
     return nodes_[node_index].size() > number ? nodes_[node_index][number].get() : -1;
   }
 
-  // A TLS client with these credentials that has completed its handshake.
+  // A TLS client with the given credentials that has completed its handshake, or has failed with
+  // `error`.
   struct Client {
     explicit Client(asio::ssl::context made) : tls(std::move(made)), stream(loop, tls) {}
     asio::ssl::context tls;
@@ -118,7 +121,8 @@ class AcceptorTest : public ::testing::Test {
   std::unique_ptr<Client> ConnectAs(const pb::Credentials& credentials) {
     return ConnectWith(*MakeTlsContext(credentials));
   }
-  // Reads, because a client may believe that it was accepted until then.
+  // Returns whether the acceptor has refused the client. Reads a byte, because the client's own
+  // handshake may have succeeded before the refusal.
   static bool IsRefused(Client& client) {
     char byte;
     if (!client.error) asio::read(client.stream, asio::buffer(&byte, 1), client.error);
@@ -172,7 +176,7 @@ TEST_F(AcceptorTest, EitherSideCanEndAConnection) {
 TEST_F(AcceptorTest, RefusesPlaintext) {
   Start();
   const UniqueFd fd = Connect(acceptor_->port());
-  // gRPC's first bytes without TLS.
+  // These are the first bytes that gRPC sends without TLS.
   ASSERT_GT(send(fd.get(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(fd));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
@@ -199,7 +203,8 @@ TEST_F(AcceptorTest, RefusesClientWithoutCertificate) {
   ExpectNodeIsAccepted();
 }
 
-// TLS sends the certificate to every peer before the peer is authenticated.
+// The certificate must contain no names, because TLS sends it to every peer before the peer is
+// authenticated.
 TEST_F(AcceptorTest, CertificateRevealsNoNames) {
   CertificateAuthority authority = *CertificateAuthority::Create("20260314-job-of-alice");
   options_.job_id = "20260314-job-of-alice";
@@ -212,7 +217,7 @@ TEST_F(AcceptorTest, CertificateRevealsNoNames) {
       {asio::ip::address_v4::loopback(), static_cast<uint16_t>(acceptor->port())}, client.error);
   client.stream.handshake(asio::ssl::stream_base::client, client.error);
   ASSERT_FALSE(client.error) << client.error.message();
-  // Examines the readable text of the chain only, because the bytes of keys and signatures may
+  // Only the readable text of the chain is searched, because the bytes of keys and signatures may
   // contain any short name.
   std::string seen;
   const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(client.stream.native_handle());
@@ -261,10 +266,11 @@ TEST_F(AcceptorTest, IssuesNoCertificateForInvalidPublicKey) {
 
 TEST_F(AcceptorTest, RefusesCertificateOfAnotherJob) {
   Start();
-  CertificateAuthority other = *CertificateAuthority::Create("job");  // same names, other keys
+  // The other authority has the same name, but other keys.
+  CertificateAuthority other = *CertificateAuthority::Create("job");
   pb::Credentials foreign = *other.Issue(1);
   foreign.set_ca_cert(
-      authority_.Issue(1)->ca_cert());  // the client itself would accept this acceptor
+      authority_.Issue(1)->ca_cert());  // so that the client itself would accept this acceptor
   const auto client = ConnectAs(foreign);
   EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(),
@@ -283,7 +289,7 @@ TEST_F(AcceptorTest, RefusesExpiredCertificate) {
   ExpectNodeIsAccepted();
 }
 
-// Even a clock that begins in 1970 because its battery is empty.
+// The certificates must be valid even for a clock that begins in 1970 because its battery is empty.
 TEST_F(AcceptorTest, CertificatesAreValidForClockThatIsBehind) {
   const pb::Credentials credentials = *authority_.Issue(1);
   for (const std::string& pem : {credentials.ca_cert(), credentials.cert()}) {
@@ -296,7 +302,8 @@ TEST_F(AcceptorTest, CertificatesAreValidForClockThatIsBehind) {
   }
 }
 
-// A connection that this end closed first is in TIME_WAIT for a minute.
+// The port must be reusable although the connection, which this end closed first, is in TIME_WAIT
+// for a minute.
 TEST_F(AcceptorTest, ReusesFixedPortAtOnce) {
   Start();
   const int port = acceptor_->port();
@@ -338,7 +345,7 @@ TEST_F(AcceptorTest, CutsOffSlowHandshake) {
   Start();
   const UniqueFd silent = Connect(acceptor_->port());
   const UniqueFd slow = Connect(acceptor_->port());
-  // An incomplete ClientHello.
+  // The bytes are an incomplete ClientHello.
   ASSERT_GT(send(slow.get(), "\x16\x03\x01\x02", 4, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(silent));
   EXPECT_TRUE(IsClosed(slow));
@@ -347,11 +354,12 @@ TEST_F(AcceptorTest, CutsOffSlowHandshake) {
   ExpectNodeIsAccepted();
 }
 
-// Half of the counted descriptors are the test's own.
+// Half of the counted descriptors are the test's own ends of connections.
 TEST_F(AcceptorTest, IdleConnectionsUseBoundedDescriptors) {
   constexpr int kConnections = 10'000;
   constexpr size_t kHeld = 200;
-  options_.handshake_timeout = milliseconds(60'000);  // they close because others connect
+  // With this timeout, connections close only because of newer connections.
+  options_.handshake_timeout = milliseconds(60'000);
   Start();
   const size_t before = OpenDescriptors();
   std::vector<UniqueFd> idle(kHeld);
@@ -391,7 +399,7 @@ TEST_F(AcceptorTest, LimitsConnectionsOfANode) {
   ExpectNodeIsAccepted();
 }
 
-// Uses up the descriptors of this process during its lifetime.
+// Uses up the descriptors of this process as long as the object lives.
 class NoDescriptors {
  public:
   NoDescriptors() {

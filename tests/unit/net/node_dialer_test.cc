@@ -48,7 +48,7 @@ class NodeDialerTest : public ::testing::Test {
 
   CertificateAuthority authority_;
   std::atomic<bool> has_arrived_ = false;
-  std::promise<std::pair<uint32_t, UniqueFd>> arrived_;  // the first connection
+  std::promise<std::pair<uint32_t, UniqueFd>> arrived_;  // the first connection that arrived
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<NodeDialer> dialer_;
 };

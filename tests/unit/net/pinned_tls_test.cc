@@ -21,7 +21,7 @@ struct Outcome {
   std::string pin_at_client;
 };
 
-// Performs a handshake over loopback.
+// Performs a handshake over loopback and returns the outcome on both ends.
 Outcome Handshake(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> server_tls) {
   asio::io_context loop;
   tcp::acceptor acceptor(loop, {asio::ip::address_v4::loopback(), 0});
@@ -46,7 +46,8 @@ Outcome Handshake(Result<asio::ssl::context> client_tls, Result<asio::ssl::conte
   return outcome;
 }
 
-// The client accepts only `expected`, the server any key.
+// Performs a handshake in which the client accepts only the key `expected`, and the server accepts
+// any key.
 Outcome Handshake(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
   return Handshake(MakePinnedContext(client, expected), MakePinnedContext(server, ""));
 }

@@ -1,4 +1,4 @@
-// Two ends of a TLS connection on one loop.
+// Tests the two ends of a TLS connection on one loop.
 #include "net/tls_stream.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,8 @@ class TlsStreamTest : public testing::Test {
     ASSERT_EQ(num_done, 2);
   }
 
-  // Receives the client's last bytes, after which the client closes without a TLS shutdown.
+  // Receives the client's last bytes at the server. The client then closes its socket without a TLS
+  // shutdown.
   void ReceiveLastBytes() {
     ASSERT_FALSE(client_->Write("last"));
     ASSERT_FALSE(client_->Flush());
@@ -106,12 +107,13 @@ TEST_F(TlsStreamTest, TransfersAllBytesThroughSmallBuffers) {
   EXPECT_GT(full, 0u) << "the socket was never full";
 }
 
-// The authority's certificate, which both ends have, would be parsed and verified again.
+// Only the own certificate is sent. Both ends have the authority's certificate already, and a
+// received copy would be parsed and verified again.
 TEST_F(TlsStreamTest, SendsOnlyTheOwnCertificate) {
   Handshake();
   EXPECT_EQ(sk_X509_num(SSL_get_peer_cert_chain(client_->ssl())),
-            1);  // the client's list includes the peer's certificate
-  // The server's list omits the peer's certificate.
+            1);  // the list at the client includes the peer's certificate
+  // The list at the server omits the peer's certificate.
   EXPECT_LE(sk_X509_num(SSL_get_peer_cert_chain(server_->ssl())), 0);
 }
 
@@ -125,10 +127,10 @@ TEST_F(TlsStreamTest, ReportsMissingShutdownAfterTheLastByte) {
   }
 }
 
-// A reset differs from an end, because the peer may reconnect.
+// A reset must be reported differently from the end of the stream, because the peer may reconnect
+// after a reset.
 TEST_F(TlsStreamTest, ReportsResetAfterTheLastByte) {
-  client_->socket().set_option(
-      tcp::no_delay(true));  // otherwise the reset would discard unsent bytes
+  client_->socket().set_option(tcp::no_delay(true));  // so that the reset discards no unsent bytes
   client_->socket().set_option(asio::socket_base::linger(true, 0));
   Handshake();
   ReceiveLastBytes();

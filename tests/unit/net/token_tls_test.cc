@@ -23,7 +23,7 @@ using asio::ip::tcp;
 constexpr milliseconds kWait(10'000);
 constexpr char kToken[] = "a token of some length";
 
-// Returns the two ends of a TCP connection over loopback.
+// Returns both ends of a TCP connection over loopback.
 std::pair<UniqueFd, UniqueFd> TcpPair() {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -52,7 +52,7 @@ Error ErrorOf(std::future<Result<UniqueFd>> future) {
   return result.ok() ? Error{ExitCode::kOk, "it was let in"} : result.error();
 }
 
-// Performs a TLS handshake without the token.
+// Performs a TLS handshake without the token. Returns its error.
 std::error_code ShakeHands(UniqueFd fd, asio::ssl::context& context,
                            asio::ssl::stream_base::handshake_type role) {
   asio::io_context loop;
@@ -70,7 +70,7 @@ TEST(TokenTlsTest, ConnectsEndsWithTheSameToken) {
   Result<UniqueFd> left = at_client.get(), right = at_server.get();
   ASSERT_TRUE(left.ok()) << left.error().message;
   ASSERT_TRUE(right.ok()) << right.error().message;
-  // Sends more than all buffers hold, then the end.
+  // Sends more bytes than all buffers hold, and then end of file.
   const std::string sent(3 << 20, 'x');
   auto reader = std::async(std::launch::async, [&] {
     std::string got(sent.size() + 1, '\0');
@@ -111,7 +111,7 @@ TEST(TokenTlsTest, RefusesPlaintextClient) {
   EXPECT_EQ(error.message, "it has no token");
 }
 
-// An impostor of node 0 whose certificate TLS would accept.
+// The server pretends to be node 0, with a certificate that plain TLS would accept.
 TEST(TokenTlsTest, RefusesServerWithACertificateInstead) {
   TokenTls tls(kToken);
   auto [client, server] = TcpPair();

@@ -1,4 +1,4 @@
-// Attempts: how the Coordinator reacts to failures when the job may continue.
+// Tests the Coordinator's attempts: its reactions to failures when the job may continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ using ::testing::SizeIs;
 
 constexpr Clock::time_point kLate(milliseconds(20'000));
 
-// Nodes 0 to 2 and the spare 3; two to three run the job, which may be restarted twice.
+// A job with the nodes 0 to 2 and the spare node 3. Two to three nodes run the job, which may be
+// restarted twice.
 class ElasticTest : public CoordinatorFixture {
  protected:
   ElasticTest() : CoordinatorFixture(Options()) {}
@@ -30,7 +31,8 @@ class ElasticTest : public CoordinatorFixture {
     options.policy.set_max_nodes(3);
     return options;
   }
-  // Passes time until it is over or a tick sends messages, and returns those.
+  // Advances the clock by up to `ms`, while the nodes in `alive` send heartbeats, until a tick
+  // sends messages. Returns these messages.
   std::vector<Outgoing> PassWith(int ms, const std::vector<uint32_t>& alive) {
     std::vector<Outgoing> out;
     for (; ms > 0 && out.empty(); ms -= 500) {
@@ -46,7 +48,7 @@ class ElasticTest : public CoordinatorFixture {
     ASSERT_EQ(coordinator_->phase(), Phase::kRunning);
   }
 
-  // Returns the nodes that get ranks by these messages.
+  // Returns the nodes that get ranks by these messages; empty if there is no assignment.
   static std::vector<uint32_t> Assigned(const std::vector<Outgoing>& out) {
     for (const Outgoing& one : out) {
       if (one.message.has_assignment()) return IndexesOf(one.message.assignment().members());
@@ -66,7 +68,7 @@ TEST_F(ElasticTest, FailedRankDrainsAllAndStartsNextAttempt) {
   Start();
   PassWith(500, {0, 1, 2, 3});
   const std::vector<Outgoing> drain = Failed(1, 3, 7);
-  ASSERT_EQ(drain.size(), 4u);  // including the spare
+  ASSERT_EQ(drain.size(), 4u);  // including the drain of the spare
   for (const Outgoing& one : drain) {
     EXPECT_EQ(one.message.attempt(), 1u);
     EXPECT_EQ(one.message.drain().cause().rank(), 3);
@@ -78,7 +80,8 @@ TEST_F(ElasticTest, FailedRankDrainsAllAndStartsNextAttempt) {
   EXPECT_EQ(coordinator_->attempt(), 2u);
   const Case own = To(0, form, Case::kAssignment);
   EXPECT_EQ(own.assignment().restart_count(), 1u);
-  EXPECT_EQ(own.assignment().master_port(), 31'000u);  // the new port
+  // The port that was reserved for the new attempt.
+  EXPECT_EQ(own.assignment().master_port(), 31'000u);
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   for (uint32_t node = 0; node < 3; ++node) EXPECT_TRUE(TornDown(node).empty());
   const std::vector<Outgoing> closed = TornDown(3);
@@ -199,7 +202,7 @@ TEST_F(ElasticTest, DrainsForJoiningNodeWithoutCountingRestart) {
   const std::vector<Outgoing> form = Drained(2);
   EXPECT_THAT(Assigned(form), ElementsAre(0, 1, 2));
   EXPECT_EQ(To(0, form, Case::kAssignment).assignment().restart_count(), 0u);
-  EXPECT_THAT(Join(3), IsEmpty());  // three are enough
+  EXPECT_THAT(Join(3), IsEmpty());  // three nodes are enough
 }
 
 TEST_F(ElasticTest, DoesNotDrainForJoinerOnceANodeIsDone) {
@@ -230,12 +233,12 @@ TEST_F(ElasticTest, RefusesEveryMessageOfAFencedNode) {
     EXPECT_TRUE(say[0].end_session);
     EXPECT_EQ(say[0].session, 2u);
   }
-  // A node that reconnects takes part again.
+  // A node that reconnects takes part in the next attempt.
   Rejoin(1, 20);
   Drained(0);
   Drained(2);
   EXPECT_THAT(Assigned(Drained(3)), ElementsAre(0, 1, 2));
-  EXPECT_EQ(coordinator_->OnDisconnect(2, now_).size(), 0u);  // end of the old connection
+  EXPECT_EQ(coordinator_->OnDisconnect(2, now_).size(), 0u);  // end of the node's old connection
   EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
 }
 
@@ -352,7 +355,7 @@ TEST_F(ElasticTest, LaterReportReplacesVictimAsCause) {
   EXPECT_EQ(Notices(closed), "first cause: rank 4 (node2) (the others look like its victims)\n");
 }
 
-// As with Python programs that leave the process group before they exit: the victims exit first.
+// The victims exit first, as do Python programs that leave the process group before they exit.
 TEST_F(ElasticTest, WaitsForTheCauseBehindAVictim) {
   Start();
   EXPECT_THAT(Failed(0, 1, 1, /*victim=*/true), IsEmpty());
@@ -369,7 +372,7 @@ TEST_F(ElasticTest, EndsAtOnceWhenEveryRankHasFailed) {
   EXPECT_EQ(To(0, Failed(2, 5, 1, /*victim=*/true), Case::kDrain).drain().cause().rank(), 0);
 }
 
-// The rank's output contained an error of its own when it was stopped.
+// The rank's output already contained its own error when the rank was stopped.
 TEST_F(ElasticTest, ErrorDuringStopReplacesVictimAsCause) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(0);
@@ -434,7 +437,8 @@ TEST_F(ElasticTest, ContinuesWithoutALeavingNodeAtNoCost) {
   EXPECT_THAT(Notices(Rejoin(1, 17)), HasSubstr("node1 joined"));
 }
 
-// The host keeps the connection of an agent whose process has ended, in case the agent resumes it.
+// The old session may still exist, because the host keeps the connection of an ended agent in case
+// the agent resumes it.
 TEST_F(ElasticTest, NodeThatLeftMayRejoinBeforeItsOldSessionEnds) {
   Start();
   StopJob(1, pb::Cause::NODE_LEFT);
@@ -467,7 +471,8 @@ TEST_F(ElasticTest, FindsSilentNodeAsCauseOfItsVictims) {
   EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: no heartbeat for 6 s"));
 }
 
-// Like the failure of a switch: one restart, whichever node has drained already.
+// Nodes that become silent together, as after the failure of a switch, cost one restart, whichever
+// node has drained already.
 TEST_F(ElasticTest, NodesSilentTogetherCostOneRestart) {
   Start();
   Failed(0, 1, 7);
@@ -494,7 +499,8 @@ TEST_F(ElasticTest, NamesFirstOfNodesSilentTogetherAsCause) {
   EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
 }
 
-// As behind a half-open firewall: this node's messages arrive, but none arrives here.
+// Simulates a half-open firewall: messages of the rendezvous' node arrive elsewhere, but no
+// messages arrive at that node.
 class CutOffTest : public ElasticTest {
  protected:
   CutOffTest() { Restart(/*max_restarts=*/2, /*voters=*/{}); }
@@ -513,7 +519,7 @@ class CutOffTest : public ElasticTest {
       Beat(node);
     }
   }
-  // Passes time until a message of this kind is sent to node 0; returns all messages.
+  // Advances the clock until a message of this kind is sent to node 0. Returns all messages.
   std::vector<Outgoing> PassUntil(Case::MessageCase kind, const std::vector<uint32_t>& alive) {
     std::vector<Outgoing> all, out;
     while (To(0, out, kind).message_case() != kind && now_ < kLate) {
@@ -600,7 +606,7 @@ TEST_F(ElasticTest, WaitsForSuspectBeforeRestart) {
 TEST_F(ElasticTest, ContinuesWithoutNodeWhoseSupervisorWasKilled) {
   Start();
   const std::vector<Outgoing> drain = StopJob(1, pb::Cause::NODE_LOST);
-  EXPECT_FALSE(To(1, drain, Case::kDrain).has_drain());  // already tears down
+  EXPECT_FALSE(To(1, drain, Case::kDrain).has_drain());  // node 1 is already tearing down
   EXPECT_TRUE(To(0, drain, Case::kDrain).has_drain());
   Drained(0);
   Drained(2);
@@ -638,7 +644,7 @@ TEST_F(ElasticTest, UsersStopEndsJobThatIsRestarting) {
   Failed(1, 3, 7);
   const std::vector<Outgoing> stop = StopJob(2, pb::Cause::INTERRUPTED);
   EXPECT_TRUE(To(0, stop, Case::kStop).has_stop());
-  Failed(1, 2, 7);  // in the attempt that was about to be repaired
+  Failed(1, 2, 7);  // a failure in the attempt that was about to be repaired
   for (uint32_t node = 0; node < 3; ++node) TornDown(node);
   EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().kind(),
             pb::Cause::INTERRUPTED);
@@ -705,7 +711,8 @@ class StandstillOfJobTest : public ElasticTest {
     Begin(options);
     Start();
   }
-  // Sends heartbeats in which both ranks of each node have been still for so long.
+  // Sends heartbeats in which both ranks of each node have been still for `still_s` seconds.
+  // Returns the answers except heartbeats.
   std::vector<Outgoing> BeatStill(int still_s) {
     std::vector<Outgoing> sent;
     const auto add = [&](std::vector<Outgoing> more) {
@@ -728,7 +735,8 @@ class StandstillOfJobTest : public ElasticTest {
     add(coordinator_->OnTick(now_));
     return sent;
   }
-  // Answers for a node: `outside` reads a file, and the others wait in a barrier.
+  // Sends a node's answers to a look: the rank `outside` reads a file, and the other ranks wait in
+  // a barrier.
   std::vector<Outgoing> Answer(uint32_t node, uint64_t look, uint32_t outside) {
     std::vector<Outgoing> sent;
     for (uint32_t rank = 2 * node; rank < 2 * node + 2; ++rank) {
@@ -751,7 +759,7 @@ class StandstillOfJobTest : public ElasticTest {
 TEST_F(StandstillOfJobTest, RequestsFlightRecordsIfNotSure) {
   StartWith(pb::Policy::REPORT);
   const uint64_t look = To(1, BeatStill(60), Case::kInspect).inspect().look();
-  const uint32_t none = 99;  // all ranks wait
+  const uint32_t none = 99;  // no such rank, so all ranks wait
   Answer(0, look, none);
   Answer(1, look, none);
   const std::vector<Outgoing> asked = Answer(2, look, none);
@@ -944,7 +952,8 @@ TEST_F(ElasticTest, CountsStepsThatNoHeartbeatReported) {
 
 class FailoverTest : public ElasticTest {
  protected:
-  // node0, which hosted the rendezvous, was lost in attempt 4; that used one of two restarts.
+  // Returns the options after a failover. node0, which hosted the rendezvous, was lost in attempt
+  // 4, and that used one of two restarts.
   static CoordinatorOptions AfterFailover() {
     CoordinatorOptions options = Options();
     options.rendezvous_node = 1;

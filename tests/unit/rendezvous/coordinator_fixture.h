@@ -1,4 +1,4 @@
-// A fixture for tests of the Coordinator: agents' messages, and a clock that the test controls.
+// Base of tests of the Coordinator: makes the agents' messages, and controls the clock.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 
 namespace dslaunch {
 
-// Nodes with two slots each; the first hosts the rendezvous. Node i uses session i + 1 unless
-// sessions_ contains another.
+// Creates a job of nodes with two slots each; the first node hosts the rendezvous. Node i uses
+// session i + 1 unless sessions_ has another session for it.
 class CoordinatorFixture : public ::testing::Test {
  protected:
   using Case = pb::RendezvousMessage;
@@ -37,7 +37,7 @@ class CoordinatorFixture : public ::testing::Test {
     return options;
   }
   explicit CoordinatorFixture(const CoordinatorOptions& options) { Begin(options); }
-  // Starts a new job.
+  // Starts a new job with its own Coordinator.
   void Begin(const CoordinatorOptions& options) {
     coordinator_ = std::make_unique<Coordinator>(options, now_);
   }
@@ -92,7 +92,8 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_drained()->set_unfit(unfit);
     return Log(message);
   }
-  // `step`: the step that both ranks of the node have made; 0: none.
+  // Reports the failure of a rank. `step`: the step that both ranks of the node have made; 0 if
+  // none.
   std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false,
                                bool while_stopping = false, uint64_t step = 0) {
     pb::AgentMessage message = From(node);
@@ -135,7 +136,7 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_front_end_connection()->set_is_broken(is_broken);
     return Log(message);
   }
-  // Sends a heartbeat in which both ranks are at `step`; 0: without progress.
+  // Sends a heartbeat in which both ranks are at `step`; without progress if `step` is 0.
   std::vector<Outgoing> Beat(uint32_t node, uint64_t step = 0) {
     pb::AgentMessage message = From(node);
     message.mutable_heartbeat()->set_sent_us(42);
@@ -145,7 +146,7 @@ class CoordinatorFixture : public ::testing::Test {
   std::vector<Outgoing> Vanish(uint32_t node) { return coordinator_->OnDisconnect(node + 1, now_); }
   void Pass(int ms) { now_ += milliseconds(ms); }
 
-  // Returns the first message of this kind to the node, or an empty message.
+  // Returns the first message of this kind to the node; an empty message if there is none.
   static Case To(uint32_t node, const std::vector<Outgoing>& out, Case::MessageCase kind) {
     for (const Outgoing& one : out) {
       if (one.session == node + 1 && one.message.message_case() == kind) return one.message;
@@ -153,7 +154,7 @@ class CoordinatorFixture : public ::testing::Test {
     return {};
   }
 
-  // Adds the progress of both ranks of a node; nothing if `step` is 0.
+  // Adds the progress of both ranks of a node to `ranks`; adds nothing if `step` is 0.
   static void AddSteps(uint32_t node, uint64_t step,
                        google::protobuf::RepeatedPtrField<pb::RankProgress>& ranks) {
     for (uint32_t local = 0; step > 0 && local < 2; ++local) {

@@ -142,7 +142,7 @@ TEST_F(CoordinatorTest, TimeLimitEndsJobAsItsCause) {
   EXPECT_EQ(stop.stop().cause().kind(), pb::Cause::TIMED_OUT);
   EXPECT_EQ(stop.stop().cause().exit_code(), 75);
   EXPECT_THAT(stop.stop().cause().message(), HasSubstr("time limit of 5.25 s (--time_limit)"));
-  Failed(1, 2, 143);  // because of the stop
+  Failed(1, 2, 143);  // a consequence of the stop
   TornDown(0);
   TornDown(1);
   const Case completed = To(1, TornDown(2), Case::kCompleted);
@@ -168,7 +168,7 @@ TEST_F(CoordinatorTest, AllowsRanksToFinishBeforeAllAreReady) {
   Finished(0);
   Finished(1);
   const std::vector<Outgoing> out = Finished(2);
-  ASSERT_EQ(out.size(), 6u);  // all ready, and immediately all finished
+  ASSERT_EQ(out.size(), 6u);  // all nodes are ready, and immediately all have finished
   EXPECT_TRUE(out.back().message.has_stop());
 }
 
@@ -378,7 +378,7 @@ TEST_F(CoordinatorTest, IgnoresMessagesOfAnotherAttempt) {
   old.mutable_finished();
   coordinator_->OnMessage(1, old, now_);
   Finished(1);
-  EXPECT_TRUE(Finished(2).empty());  // node1's message about attempt 0 did not count
+  EXPECT_TRUE(Finished(2).empty());  // node 1's message was about attempt 0, so it does not count
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
 }
 

@@ -335,7 +335,7 @@ TEST(WaitPlaceTest, FindsExchangesOfPrograms) {
   EXPECT_EQ(FindWaitPlace(store).kind, Kind::kNone);
   store.mutable_processes(0)->mutable_threads(0)->set_target("a socket");
   EXPECT_EQ(FindWaitPlace(store).kind, Kind::kMaybe) << "such as a wait for a key of the store";
-  // An exchange further out does not count: the program's own code is called from it.
+  // An exchange in an outer frame does not count, because the program's own code is called from it.
   EXPECT_EQ(kind({{"hook", "/u/t.py", 3}, {"wait_tensor", functional.c_str(), 1}}, "read"),
             Kind::kNone);
 }

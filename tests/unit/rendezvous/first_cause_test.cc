@@ -44,7 +44,7 @@ TEST(FirstCauseTest, SingleFailureIsTheCause) {
 }
 
 TEST(FirstCauseTest, PrefersEarlierFailureReportedLater) {
-  // Rank 3's agent sent its report after 500 ms.
+  // Rank 3's agent sent its report 500 ms after the failure.
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 10), 0, At(1000)), ReportOf(Failed(1, 3, 500, 10), 1, At(1100))});
   EXPECT_EQ(first.cause.rank(), 3);
@@ -97,7 +97,7 @@ TEST(FirstCauseTest, PrefersFirstReportIfOrderIsUnknown) {
       {ReportOf(Failed(0, 0, 0, 200), 0, At(1000)), ReportOf(Failed(1, 3, 150, 200), 1, At(1100))});
   EXPECT_EQ(first.cause.rank(), 0);
   EXPECT_THAT(first.reason, HasSubstr("rank 0 was reported first"));
-  // With an unknown round trip, reports within a second have no known order.
+  // With an unknown round trip, reports within a second of each other have no known order.
   const FirstCause unknown = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 0), 0, At(1000)), ReportOf(Failed(1, 3, 500, 0), 1, At(1100))});
   EXPECT_EQ(unknown.cause.rank(), 0);
@@ -136,22 +136,23 @@ TEST(FirstCauseTest, UsesTimeANodeWasLastSeen) {
       {ReportOf(Failed(0, 0, 0, 10), 0, At(500)), ReportSince(Lost(1), 1, At(1000), At(7000))});
   EXPECT_EQ(first.cause.rank(), 0);
   EXPECT_EQ(first.reason, "rank 0 failed before the others");
-  // Conversely, a rank that fails long after the loss was not the first.
+  // Conversely, a rank that fails long after the loss was not the first cause.
   const FirstCause lost = ChooseFirstCause(
       {ReportSince(Lost(1), 1, At(1000), At(1010)), ReportOf(Failed(0, 0, 0, 10), 0, At(1500))});
   EXPECT_EQ(lost.cause.kind(), pb::Cause::NODE_LOST);
 }
 
 TEST(FirstCauseTest, UsesTheOrderOfANodesReports) {
-  // Rank 0 and rank 3 have no known order, but node 1 reported rank 2 before rank 3, and rank 0
-  // failed before rank 2.
+  // Ranks 0 and 3 have no known order. But node 1 reported rank 2 before rank 3, and rank 0 failed
+  // before rank 2.
   const FirstCause first = ChooseFirstCause({ReportOf(Failed(1, 2, 0, 10), 1, At(500)),
                                              ReportOf(Failed(1, 3, 0, 900), 1, At(501)),
                                              ReportOf(Failed(0, 0, 500, 10), 0, At(600))});
   EXPECT_EQ(first.cause.rank(), 0);
 }
 
-// Failures at random times on nodes whose messages are delayed randomly and arrive in any order.
+// Failures happen at random times on nodes whose messages are delayed randomly and arrive in any
+// order.
 TEST(FirstCauseTest, NeverContradictsAKnownOrder) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
@@ -167,10 +168,11 @@ TEST(FirstCauseTest, NeverContradictsAKnownOrder) {
     const int count = static_cast<int>(random.Between(2, 6));
     const int64_t spread = random.Between(1, 2'000);
     for (int rank = 0; rank < count; ++rank) {
-      const auto node = static_cast<uint32_t>(rank);  // no order within a node here
+      // One rank per node, so there is no order within a node.
+      const auto node = static_cast<uint32_t>(rank);
       const int64_t at = random.Between(10'000, 10'000 + spread);
       const int64_t rtt = random.Between(1, 300);
-      if (random.OneIn(5)) {  // a node that becomes silent
+      if (random.OneIn(5)) {  // the node becomes silent
         const int64_t noticed = at + random.Between(0, 6'000);
         failures.push_back(
             {at, noticed,
@@ -183,7 +185,7 @@ TEST(FirstCauseTest, NeverContradictsAKnownOrder) {
              ReportOf(Failed(node, rank, age, static_cast<int>(rtt)), node, At(arrival))});
       }
     }
-    // Any rank that failed after the true first cause may look like its victim.
+    // Any rank that failed after the true first cause may look like a victim of that cause.
     const auto truth = std::min_element(failures.begin(), failures.end(),
                                         [](auto& a, auto& b) { return a.at < b.at; });
     const uint32_t true_node = truth->report.node;
@@ -212,7 +214,7 @@ TEST(FirstCauseTest, NeverContradictsAKnownOrder) {
       ASSERT_GE(report.latest, chosen->earliest) << "history " << history << ": one was before it";
     }
   }
-  EXPECT_GT(ordered, 1'000);  // otherwise the test would show nothing
+  EXPECT_GT(ordered, 1'000);  // otherwise the test would prove nothing
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST_F(JudgeFlightTest, NamesRankThatHasNotCalledCollective) {
 }
 
 TEST_F(JudgeFlightTest, BlamesRootOfChainOfWaits) {
-  // Rank 0 waits for rank 1 in group tp, which waits for rank 2 in group dp.
+  // Rank 0 waits in group tp for rank 1, which waits in group dp for rank 2.
   Waits(Group(0, "tp", 7, {0, 1}), 7);
   Group(1, "tp", 6, {0, 1});
   Waits(Group(1, "dp", 2, {1, 2}), 2);

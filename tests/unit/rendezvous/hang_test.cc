@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 Clock::time_point At(int seconds) { return Clock::time_point(milliseconds(1000 * seconds)); }
 
-// Returns ranks that made their last step at second 0 and need 1 s for a step.
+// Returns ranks that made these steps, the last at second 0, and that need 1 s per step.
 std::vector<RankSteps> Ranks(const std::vector<uint64_t>& steps) {
   std::vector<RankSteps> ranks;
   for (const uint64_t step : steps) {
@@ -93,7 +93,7 @@ TEST(HangTest, FindsSlowerOfTwoByItsStepTime) {
   std::vector<RankSteps> ranks = Ranks({20, 20});
   ranks[1].median_step = microseconds(1'600'000);
   ranks[0].median_compute =
-      microseconds(1);  // not comparable, because the other rank does not report it
+      microseconds(1);  // not comparable, because the other rank does not report its time
   EXPECT_THAT(Decide(1, ranks).ranks, ElementsAre(1u));
   EXPECT_THAT(Decide(1, ranks).reason, HasSubstr("1600.0 ms for a step"));
 }
@@ -107,7 +107,7 @@ TEST(HangTest, ReportsStragglerAgainOnlyWhenTwiceAsSlow) {
   EXPECT_EQ(Decide(1, ranks).kind, Kind::kStraggler);
 }
 
-// A first run on a laptop: more ranks than cores, and steps of some milliseconds.
+// Simulates a first run on a laptop, with more ranks than cores and steps of some milliseconds.
 TEST(HangTest, IgnoresShortStepsAndSharedCores) {
   std::vector<RankSteps> ranks = Ranks({20, 20, 20, 20});
   for (RankSteps& rank : ranks) rank.median_compute = microseconds(5'000);

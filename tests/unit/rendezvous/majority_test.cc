@@ -29,7 +29,7 @@ TEST(MajorityTest, SinceIsTheTimeOfTheSlowestNeededVoter) {
   majority.OnTick();
   EXPECT_EQ(majority.Since(), At(5));
   majority.OnReceived(2, At(30), At(50));
-  majority.OnReceived(2, At(1), At(50));  // an old time that arrives late
+  majority.OnReceived(2, At(1), At(50));  // an older time that arrives late
   majority.OnTick();
   EXPECT_EQ(majority.Since(), At(10));
 }
@@ -45,7 +45,7 @@ TEST(MajorityTest, IgnoresNonVotersAndFutureTimes) {
   EXPECT_FALSE(majority.Since());
 }
 
-// A rendezvous elected by three nodes and hosted by the second of them.
+// A rendezvous that was elected by three nodes and is hosted by the second of them.
 class ElectedTest : public CoordinatorFixture {
  protected:
   ElectedTest() : CoordinatorFixture(Options()) { Pass(1'000); }
@@ -65,7 +65,8 @@ class ElectedTest : public CoordinatorFixture {
     options.majority = 2;
     return options;
   }
-  // Sends a heartbeat with the rendezvous' clock that the node received; returns the reply.
+  // Sends a heartbeat that contains the last rendezvous' clock that the node received. Returns the
+  // reply.
   pb::Heartbeat Beat(uint32_t node, uint64_t heard_us) {
     coordinator_->SetBootTime(At(now_.time_since_epoch() / milliseconds(1)));
     pb::AgentMessage message = From(node);
@@ -85,8 +86,8 @@ class ElectedTest : public CoordinatorFixture {
     return false;
   }
 
-  // Makes nodes 1 and 2 join and confirm a heartbeat. Returns the rendezvous' clock that they
-  // received.
+  // Makes nodes 1 and 2 join and confirm a heartbeat. Returns the rendezvous' clock in that
+  // heartbeat.
   uint64_t HearMajority() {
     Join(1);
     Join(2);
@@ -124,8 +125,8 @@ TEST_F(ElectedTest, SendsPeersToANodeThatJoinsLate) {
   EXPECT_TRUE(To(0, Join(0), Case::kPeers).has_peers());
 }
 
-// The machine may have been suspended, and the other nodes may have begun another attempt
-// meanwhile.
+// Success must not be reported, because the machine may have been suspended, and the other nodes
+// may have begun another attempt in the meantime.
 TEST_F(ElectedTest, ReportsNoSuccessUnderALeaseThatIsOver) {
   const auto stops = [](const std::vector<Outgoing>& messages) {
     return std::ranges::any_of(messages,

@@ -66,7 +66,7 @@ TEST(QuorumTest, AllowsSharedMachineOnRequest) {
             Verdict::kForm);
 }
 
-// Nodes 0, 1 and 2, and the spares 3 and 4; two to three of them run the job.
+// Returns a job with the nodes 0, 1 and 2, and the spares 3 and 4. Two to three nodes run the job.
 QuorumOptions Elastic() {
   QuorumOptions options;
   for (int i = 0; i < 5; ++i) {
@@ -105,7 +105,7 @@ TEST(PickTest, PicksAtMostMaxNodesAndRegularNodes) {
   QuorumOptions options = Elastic();
   options.max_nodes = 2;
   EXPECT_THAT(Picked({0, 1, 2, 3}, options), ElementsAre(0, 1));
-  // A spare does not add to the regular nodes of a job, however many may run.
+  // Spares only replace regular nodes, even if more nodes may run.
   options.max_nodes = 5;
   EXPECT_THAT(Picked({0, 1, 2, 3, 4}, options), ElementsAre(0, 1, 2));
 }
@@ -187,7 +187,7 @@ TEST(RanksTest, RanksFollowHostfileOrder) {
     EXPECT_EQ(assignment.num_nodes(), 3u);
   }
   EXPECT_EQ(assigned.master_port, 29500u);
-  EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // address that the first other node uses
+  EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // the address that the first other node uses
 }
 
 TEST(RanksTest, NumbersRanksOfEachRoleSeparately) {

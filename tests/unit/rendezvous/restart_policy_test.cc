@@ -35,7 +35,8 @@ pb::Policy Restarts(uint32_t max) {
   return policy;
 }
 
-// Returns attempts that ended one second apart, each because of node 1.
+// Returns attempts that ended one second apart because of node 1. `best_steps`: the best step of
+// each attempt.
 std::vector<EndedAttempt> Attempts(const std::vector<std::optional<uint64_t>>& best_steps) {
   std::vector<EndedAttempt> ended;
   for (const auto& step : best_steps)
@@ -104,7 +105,7 @@ TEST(RestartPolicyTest, TwoAttemptsWithoutANewStepAreALoop) {
             "restart loop without a new step: two attempts in a row did not get beyond step 100");
   EXPECT_FALSE(Decide(Attempts({100, {}, {}}), policy).restart);
   EXPECT_TRUE(Decide(Attempts({100, {}, 101, {}}), policy).restart);
-  // Before its first step, a program counts as one that reports no steps.
+  // Before its first step, a program counts as a program that does not report steps.
   EXPECT_TRUE(Decide(Attempts({{}, {}, {}, 1, 1}), policy).restart);
 }
 
@@ -167,7 +168,7 @@ TEST(RestartPolicyTest, SetsAsideNodeThatFailsOftenUntilCooldown) {
   EXPECT_THAT(decision.reason, HasSubstr("node2 failed 2 times within 60 s"));
   EXPECT_THAT(NodesSetAside(At(109), ended, policy), ElementsAre(1u));
   EXPECT_THAT(NodesSetAside(At(110), ended, policy), IsEmpty());
-  // Failures further apart than the cool-down do not add up.
+  // Failures that are further apart than the cool-down are not added up.
   ended = {{Exit(1), At(0), {}}, {Exit(1), At(60), {}}};
   EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
 }
@@ -188,7 +189,7 @@ TEST(RestartPolicyTest, SetsAsideNodeThatIsCauseOfTwoHangs) {
   const RestartDecision decision = Decide(ended, policy);
   EXPECT_THAT(decision.set_aside, ElementsAre(1u));
   EXPECT_THAT(decision.reason, HasSubstr("node2 was the cause of 2 hangs within 60 s"));
-  // Without a rank, the node is not known.
+  // Without a rank, the hang's node is unknown.
   ended = {hang(1, -1, 0), hang(1, -1, 10), hang(1, -1, 20)};
   EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
 }

@@ -1,4 +1,4 @@
-// The gRPC edge over real TLS connections on loopback.
+// Tests the gRPC server of the rendezvous over real TLS connections on loopback.
 #include "rendezvous/server.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ CoordinatorOptions TwoNodes(const std::string& job_id) {
   return options;
 }
 
-// Resets this process's TCP connections to the port, like a firewall.
+// Resets this process's TCP connections to `port`, as a firewall does.
 void ResetConnectionsTo(int port) {
   constexpr int kMostDescriptors = 1024;
   for (int fd = 3; fd < kMostDescriptors; ++fd) {
@@ -55,7 +55,7 @@ void ResetConnectionsTo(int port) {
   }
 }
 
-// An agent as the rendezvous sees it.
+// An agent's side of the rendezvous protocol.
 class Agent {
  public:
   Agent(std::shared_ptr<grpc::Channel> channel, std::string job_id, uint32_t node)
@@ -78,7 +78,7 @@ class Agent {
     message.mutable_join()->set_reached_at(claimed);
     Send(std::move(message));
   }
-  // Returns the next message, or an empty one if none arrives or the stream has ended.
+  // Returns the next message; an empty message if none arrives in time or the stream has ended.
   pb::RendezvousMessage Next() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWait, [this] { return !messages_.empty() || ended_; });
@@ -128,7 +128,7 @@ class ServerTest : public ::testing::Test {
     EXPECT_TRUE(server.ok());
     return *std::move(server);
   }
-  // Connects as node 1.
+  // Finds and connects to the rendezvous as node 1.
   Result<RendezvousRoute> Find(CertificateAuthority& authority,
                                const std::vector<std::string>& endpoints,
                                milliseconds limit = kWait) {
@@ -231,7 +231,8 @@ TEST_F(ServerTest, SilentAgentIsRefusedAndMayRejoin) {
 }
 
 TEST_F(ServerTest, RefusesAgentOfAnotherJobWithReason) {
-  CertificateAuthority other = *CertificateAuthority::Create("job");  // same name, other keys
+  // The other authority has the same name, but other keys.
+  CertificateAuthority other = *CertificateAuthority::Create("job");
   const Result<RendezvousRoute> route = Find(other, server_->endpoints(), milliseconds(500));
   ASSERT_FALSE(route.ok());
   EXPECT_EQ(route.error().code, ExitCode::kTimedOut);
@@ -253,7 +254,7 @@ TEST_F(ServerTest, RefusesNodeThatClaimsToBeAnother) {
   EXPECT_TRUE(honest.Next().has_assignment());
 }
 
-// The ranks of all nodes would connect to that address.
+// A node must not choose the address, because the ranks of all nodes connect to it.
 TEST_F(ServerTest, NodeCannotChooseMasterAddr) {
   const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok());
@@ -323,7 +324,7 @@ TEST_F(ServerTest, StreamResumesAfterItsConnectionIsReset) {
   const pb::RendezvousMessage missed = back.Next();
   EXPECT_TRUE(missed.has_stop());
   EXPECT_EQ(missed.number(), 2u);
-  back.Send(join);  // accepted messages are not accepted again
+  back.Send(join);  // an accepted message must not be accepted again
   pb::AgentMessage torn_down;
   torn_down.set_number(2);
   torn_down.mutable_torn_down();

@@ -17,7 +17,7 @@ TEST(UnacknowledgedTest, KeepsMessagesUntilAcknowledged) {
   sent.Acknowledge(2);
   ASSERT_EQ(sent.kept().size(), 1u);
   EXPECT_EQ(sent.kept().front().number(), 3u);
-  sent.Acknowledge(1);  // an older acknowledgement
+  sent.Acknowledge(1);  // an acknowledgement that is older than the last
   EXPECT_EQ(sent.kept().size(), 1u);
 }
 

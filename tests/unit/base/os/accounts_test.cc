@@ -50,7 +50,7 @@ TEST(AccountsTest, AgreesWithTheCLibrary) {
   EXPECT_EQ(account->home, own->pw_dir);
   EXPECT_EQ(account->group, own->pw_gid);
   EXPECT_EQ(FindGroup(account->group)->name, ::getgrgid(own->pw_gid)->gr_name);
-  // No account has this number, not even for getent.
+  // No account has this number, in the files or by getent.
   EXPECT_FALSE(FindAccount(4'000'000'123u));
   EXPECT_FALSE(FindGroup(4'000'000'123u));
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Ms = milliseconds;
 
-// Returns whether a ChildWatch sees a child both while it runs and, in time, after its end.
+// Returns whether a ChildWatch reports a child as running, and then as ended in time.
 bool SeesAChildEnd() {
   const SpawnResult spawned = Spawn({.executable = "/bin/sleep", .argv = {"sleep", "600"}});
   if (spawned.pid <= 0) return false;
@@ -27,7 +27,8 @@ bool SeesAChildEnd() {
 
 TEST(ChildWatch, SeesExitWithoutReaping) { EXPECT_TRUE(SeesAChildEnd()); }
 
-// Docker's older seccomp profile, and Linux before 5.3.
+// pidfds are refused with EPERM by Docker's older seccomp profile, and are missing (ENOSYS) in
+// Linux before 5.3.
 TEST(ChildWatch, WorksWithoutPidfd) {
   for (const int error_number : {EPERM, ENOSYS})
     EXPECT_TRUE(HoldsWithout({SYS_pidfd_open, SYS_pidfd_send_signal}, error_number, SeesAChildEnd));

@@ -21,7 +21,7 @@ TEST(ExportedSymbolsTest, ListsSymbolsOfCLibraryByPrefix) {
   ASSERT_NE(::dladdr(reinterpret_cast<void*>(&std::atoi), &library), 0);
   const auto symbols = ExportedSymbols(library.dli_fname, "ato");
   ASSERT_TRUE(symbols.ok()) << symbols.error().message;
-  EXPECT_THAT(*symbols, Contains("i"));  // atoi
+  EXPECT_THAT(*symbols, Contains("i"));  // rest of the name atoi
   EXPECT_THAT(*symbols, Contains("l"));
   EXPECT_THAT(*symbols, Not(Contains("atoi")));
   EXPECT_TRUE(std::ranges::is_sorted(*symbols));

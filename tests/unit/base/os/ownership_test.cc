@@ -24,7 +24,7 @@ class OwnershipTest : public ::testing::Test {
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
     return path;
   }
-  // Gives the file to another user. Returns false if this process may not do that.
+  // Gives the file to another user. Returns false if this process is not permitted to.
   static bool ChangeOwner(const std::string& path) {
     return ::lchown(path.c_str(), kStranger, kStranger) == 0;
   }

@@ -28,7 +28,8 @@ void KillAndReap(pid_t pid) {
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
 }
 
-// A worker with a grandchild in its own session. The test process is a sub-reaper meanwhile.
+// Starts a worker with a grandchild in its own session. The test process is a sub-reaper, so it
+// adopts the grandchild.
 class WithGrandchild : public testing::Test {
  protected:
   void SetUp() override {
@@ -114,7 +115,7 @@ TEST(ProcessTree, ZombieHasEndedAndIsNotADescendant) {
   EXPECT_FALSE(ReadProcess(child.pid));
 }
 
-// A process can choose any name, even one that looks like the rest of the line.
+// A process can choose any name, even a name that looks like the rest of the line.
 TEST(ProcessTree, ParsesNameThatLooksLikeFields) {
   const pid_t child = fork();
   if (child == 0) {
@@ -145,7 +146,8 @@ TEST(ProcessTree, SignalsTheNamedProcess) {
   EXPECT_FALSE(SignalProcess(info->id, SIGTERM)) << "it is gone";
 }
 
-// Docker's older seccomp profile refuses pidfds with EPERM.
+// The process must be signalled without a pidfd, because Docker's older seccomp profile refuses
+// pidfds with EPERM.
 TEST(ProcessTree, SignalsWithoutPidfd) {
   const SpawnResult child =
       Spawn({.executable = kFakeWorker, .argv = {"fake_worker", "--sleep-ms", "60000"}});

@@ -26,7 +26,8 @@ SpawnSpec Shell(const std::string& script) {
   return {.executable = "/bin/sh", .argv = {"sh", "-c", script}, .env = {"PATH=/usr/bin:/bin"}};
 }
 
-// Returns the status from waitpid(), or nullopt if the process could not be started.
+// Runs a program to its end. Returns the status from waitpid(), or nullopt if the process could not
+// be started.
 std::optional<int> RunToEnd(const SpawnSpec& spec) {
   const SpawnResult result = Spawn(spec);
   if (result.pid < 0) return std::nullopt;
@@ -35,7 +36,7 @@ std::optional<int> RunToEnd(const SpawnSpec& spec) {
   return status;
 }
 
-// Returns what the program prints.
+// Runs a program to its end and returns the text that it prints. Expects exit code 0.
 std::string OutputOf(SpawnSpec spec) {
   const TempDir dir;
   const UniqueFd out(open((dir / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -93,7 +94,7 @@ TEST(Spawn, PassesArgumentsAndEnvironmentByteForByte) {
             all_bytes + "\n\n$(echo no); *\nSTRANGE=" + all_bytes + "\nHOME is not set\n");
 }
 
-// Opening the file, a FIFO, blocks until a reader opens it.
+// The child blocks while it opens its stdout, a FIFO, until a reader opens it.
 TEST(Spawning, ReturnsBeforeASlowStartHasFinished) {
   const TempDir dir;
   const std::string fifo = dir / "fifo";
@@ -132,7 +133,7 @@ TEST(Spawn, AppendsToPrivateOutputFiles) {
   ExpectFailure(nowhere, ENOENT, "open stderr file");
 }
 
-// In a separate process, because the raised limit stays.
+// Runs in a separate process, because the raised limit would stay raised.
 TEST(Spawn, ChildrenGetTheOriginalDescriptorLimit) {
   const pid_t child = fork();
   if (child == 0) {
@@ -153,7 +154,7 @@ TEST(Spawn, ChildrenGetTheOriginalDescriptorLimit) {
 }
 
 TEST(Spawn, ChildrenGetTheirUmaskAndLimits) {
-  // In a separate process, because the change is permanent.
+  // Runs in a separate process, because the change is permanent.
   const pid_t child = fork();
   if (child == 0) {
     umask(027);

@@ -16,7 +16,7 @@ namespace {
 using std::string_literals::operator""s;
 using testing::HasSubstr;
 
-// Protocol 2, the opcodes, STOP.
+// Returns a pickle of protocol 2 with these opcodes, followed by STOP.
 std::string Protocol2(const std::string& opcodes) { return "\x80\x02" + opcodes + "."; }
 
 std::string LittleEndian(uint64_t number, size_t bytes) {
@@ -33,7 +33,7 @@ Pickle ReadGood(const std::string& opcodes) {
   return *std::move(pickle);
 }
 
-// Returns the message for a pickle that is refused; "" if it is accepted.
+// Returns the message for a pickle that is refused; "" if the pickle is accepted.
 std::string RefusalOf(const std::string& bytes, const PickleLimits& limits = {}) {
   const Result<Pickle> pickle = Pickle::Read(bytes, "some.pkl", limits);
   if (pickle.ok()) return "";
@@ -58,7 +58,7 @@ TEST(PickleTest, ReadsNumbers) {
   EXPECT_EQ(all.item(4).Int(), -32768);
   EXPECT_EQ(all.item(5).Int(), std::numeric_limits<int64_t>::max());
   EXPECT_EQ(all.item(6).type(), PickleType::kInt);
-  EXPECT_EQ(all.item(6).Int(), std::nullopt);  // 2^63
+  EXPECT_EQ(all.item(6).Int(), std::nullopt);  // 2^63 does not fit into int64_t
   EXPECT_EQ(all.item(7).Double(), 1.5);
   EXPECT_EQ(all.item(8).Bool(), true);
   EXPECT_EQ(all.item(9).Bool(), false);
@@ -109,7 +109,7 @@ TEST(PickleTest, KeepsCallsInert) {
 }
 
 TEST(PickleTest, ReadsObjectsWithStateAndItems) {
-  // A dict subclass with an argument, a key and a state.
+  // The pickle is a dict subclass with an argument, a key and a state.
   const Pickle pickle =
       ReadGood("cmy\nDict\nK\x01\x85\x81" + Text("k") + "K\x02s}" + Text("field") + "K\x03sb");
   const PickleValue object = pickle.root();
@@ -145,7 +145,7 @@ TEST(PickleTest, SharesValuesOfMemo) {
   EXPECT_FALSE(inner.Same(pickle.root()));
 }
 
-// 2^150 values if they were copied.
+// If shared values were copied, there would be 2^150 of them.
 TEST(PickleTest, ReadsExponentiallySharedValues) {
   std::string opcodes = "K\x01";
   for (int i = 0; i < 150; ++i) opcodes += "q" + std::string(1, char(i)) + "h" + char(i) + "\x86";
@@ -169,7 +169,7 @@ TEST(PickleTest, RefusesDeepValuesWithoutUsingStack) {
   EXPECT_EQ(RefusalOf(Protocol2("N" + million), deep), "");
   EXPECT_EQ(RefusalOf(Protocol2("N" + std::string(199, '\x85'))), "");
   EXPECT_NE(RefusalOf(Protocol2("N" + std::string(200, '\x85'))), "");
-  // Two long paths share their end.
+  // Two long paths share their end, so the depth must be counted along each path.
   EXPECT_NE(RefusalOf(Protocol2("N" + std::string(150, '\x85') + "q\x01h\x01" +
                                 std::string(60, '\x85') + "\x86")),
             "");

@@ -9,7 +9,7 @@
 namespace dslaunch::pickle_writer_test {
 namespace {
 
-// tests/trainer/torch_archive_test.py has torch.load read what it writes.
+// tests/trainer/torch_archive_test.py also reads the writer's output with torch.load.
 TEST(PickleWriterTest, ReaderReturnsWrittenValues) {
   const std::vector<int64_t> numbers = {
       0, -1, INT32_MAX, INT32_MIN, int64_t{1} << 31, std::numeric_limits<int64_t>::min()};

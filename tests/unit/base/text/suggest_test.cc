@@ -8,7 +8,7 @@ namespace {
 TEST(Nearest, FindsTyposAndNothingElse) {
   const std::vector<std::string> words = {"num_nodes", "num_gpus", "hostfile", "tee"};
   EXPECT_EQ(Nearest("num_node", words), "num_nodes");
-  EXPECT_EQ(Nearest("nmu_gpus", words), "num_gpus");  // adjacent letters swapped
+  EXPECT_EQ(Nearest("nmu_gpus", words), "num_gpus");  // two adjacent letters are swapped
   EXPECT_EQ(Nearest("hotsfile", words), "hostfile");
   EXPECT_EQ(Nearest("te", words), "tee");
   EXPECT_EQ(Nearest("include", words), "");

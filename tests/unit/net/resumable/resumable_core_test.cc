@@ -1,4 +1,4 @@
-// Two ends of a resumable stream. The test itself is the connection between them.
+// Tests the two ends of a resumable stream. The test itself is the connection between them.
 #include "net/resumable/resumable_core.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::string Frame(char kind, const std::string& content) {
 
 std::string Receipt(char number) { return Frame('A', std::string(7, '\0') + number); }
 
-// Passes bytes to an end and delivers what arrives at once.
+// Passes bytes to an end. Returns the data that arrived, and marks it as delivered.
 std::string Deliver(ResumableCore& to, const std::string& bytes) {
   const Result<void> taken = to.OnBytes(bytes);
   EXPECT_TRUE(taken.ok()) << taken.error().message;
@@ -29,7 +29,7 @@ std::string Deliver(ResumableCore& to, const std::string& bytes) {
   return arrived;
 }
 
-// Makes a new connection, on which each end reports what it has received.
+// Makes a new connection, on which each end reports the number of bytes that it has received.
 void Reconnect(ResumableCore& a, ResumableCore& b) {
   const uint64_t a_has = a.received();
   const uint64_t b_has = b.received();
@@ -65,7 +65,7 @@ TEST(ResumableCoreTest, ResendsExactlyTheLostBytes) {
     a.Send(piece);
     sent += piece;
     const std::string frames = a.TakeFrames();
-    // The connection breaks anywhere in a frame.
+    // The connection breaks at any position in a frame.
     const size_t lost = i % 3 == 0 ? frames.size() * (i % 7) / 6 : 0;
     arrived += Deliver(b, frames.substr(0, frames.size() - lost));
     if (i % 3 != 0) continue;
@@ -126,7 +126,7 @@ TEST(ResumableCoreTest, ResendsALostAcknowledgement) {
   ResumableCore b;
   a.Send(std::string(kWindow, 'x'));
   Deliver(b, a.TakeFrames());
-  b.TakeFrames();  // the acknowledgement is lost
+  b.TakeFrames();  // drops the acknowledgement
   EXPECT_EQ(a.Room(), 0u);
   Reconnect(a, b);
   Deliver(a, b.TakeFrames());

@@ -1,4 +1,5 @@
-// Two ends on one loop. The test cuts the connection between them and loses data in transit.
+// Tests the two ends of a resumable stream on one loop. The test cuts the connection between them
+// and loses data in transit.
 #include "net/resumable/resumable_stream.h"
 
 #include <fcntl.h>
@@ -29,13 +30,14 @@ class ResumableStreamTest : public ::testing::Test {
           ResumableStream::Handlers{.on_broken = [this](const std::string&) { ++broken; },
                                     .on_all_sent = [this] { ++all_sent; }});
     }
-    UniqueFd outside;  // the other end of its local socket
+    UniqueFd outside;  // the other end of the stream's local socket
     std::optional<ResumableStream> stream;
     int broken = 0;
     int all_sent = 0;
   };
 
-  // The test carries the bytes itself, so that it knows what is lost.
+  // Connects both ends through the test, which carries the bytes itself, so that it can lose some
+  // of them.
   void Connect() {
     SocketPair a = *MakeSocketPair();
     SocketPair b = *MakeSocketPair();
@@ -99,7 +101,7 @@ TEST_F(ResumableStreamTest, ManyCutsNeitherLoseNorDuplicateBytes) {
     ASSERT_EQ(write(a_.outside.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
     sent += line;
     if (i % 3 == 0)
-      Run();  // in transit, and lost
+      Run();  // the bytes stay in transit and are lost
     else
       Carry();
     if (i % 5 == 0) {

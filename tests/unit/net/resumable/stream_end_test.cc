@@ -1,4 +1,4 @@
-// Both kinds of stream ends behave the same.
+// Tests that both kinds of stream ends behave in the same way.
 #include "net/resumable/stream_end.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Lines = std::vector<std::string>;
 
-// Feeds the chunks and returns the lines, including an unfinished last one.
+// Feeds the chunks and returns all lines, including an unfinished last line.
 Lines Assemble(const std::vector<std::string>& chunks) {
   LineAssembler assembler;
   Lines lines;
@@ -55,7 +55,8 @@ TEST(LineAssembler, FlushEmitsUnfinishedLineOnce) {
   assembler.FlushPartial(sink);
   assembler.FlushPartial(sink);
   EXPECT_THAT(lines, ElementsAre("password: "));
-  assembler.Append("\nnext\n\n", sink);  // the first newline belongs to the line already shown
+  // The first newline belongs to the line that was already output.
+  assembler.Append("\nnext\n\n", sink);
   EXPECT_THAT(lines, ElementsAre("password: ", "next", ""));
 }
 
@@ -129,12 +130,12 @@ TEST(LineAssembler, ChunkSizesDoNotChangeTheLines) {
   }
 }
 
-// Returns CPU time, which other processes do not extend.
+// Returns the CPU time since `start`. Other processes do not lengthen it.
 double CpuSecondsSince(std::clock_t start) {
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// The limits are far above linear time and far below quadratic time.
+// The limits in these tests are far above linear time and far below quadratic time.
 TEST(LineAssembler, ManyLinesTakeLinearTime) {
   std::string chunk;
   for (int i = 0; i < 500; ++i)

@@ -28,7 +28,7 @@ TEST(IsOldJobTest, ReadsTheDateOfAJobsName) {
 
 class RemoveOldJobsTest : public testing::Test {
  protected:
-  // Makes a job's folder with one file, last changed at `when`.
+  // Makes a job's folder that contains one file. All were last changed at `when`.
   void Make(const std::string& job, std::time_t when) {
     const std::string folder = jobs_ / job;
     fs::create_directories(folder + "/nodes/n");
@@ -46,7 +46,7 @@ class RemoveOldJobsTest : public testing::Test {
 
 TEST_F(RemoveOldJobsTest, RemovesJobsUnchangedFor90Days) {
   Make(kOldJob, long_ago_);
-  Make("20260102-000000-running", kNow);  // has a recent change
+  Make("20260102-000000-running", kNow);  // has a recent change, so the job may still run
   Make("20261101-000000-recent", long_ago_);
   Make("mine", long_ago_);
   EXPECT_EQ(RemoveOldJobs(jobs_.path(), kNow, 10, [](const std::string&) { return true; }), 1u);

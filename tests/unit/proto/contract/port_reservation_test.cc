@@ -7,7 +7,7 @@
 namespace dslaunch::port_reservation_test {
 namespace {
 
-// Binds and listens like a server, with or without SO_REUSEADDR. Returns whether that succeeded.
+// Binds and listens as a server does, with or without SO_REUSEADDR. Returns whether both succeeded.
 bool CanListen(const UniqueFd& fd, int port, bool reuse) {
   const int on = reuse ? 1 : 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

@@ -52,7 +52,7 @@ TEST(RankLinkTest, RejectsInvalidBytes) {
   other_kind[4] = 9;
   EXPECT_THAT(refusal(other_kind), HasSubstr("unknown kind 9"));
   std::string long_label = good;
-  long_label[22] = 1;  // increases the length by 65,536
+  long_label[22] = 1;  // increases the length of the label by 65,536
   EXPECT_THAT(refusal(long_label), HasSubstr("longer than it may be"));
 }
 

@@ -12,14 +12,15 @@
 #include "tests/support/own_memory.h"
 
 #ifdef DSLAUNCH_SANITIZED
-// Freed memory in AddressSanitizer's quarantine would count as the queue's.
+// Limits AddressSanitizer's quarantine, because freed memory in it would be counted as memory of
+// the queue.
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=8"; }
 #endif
 
 namespace dslaunch::framed_socket_test {
 namespace {
 
-// A FramedSocket and the raw other end of its socket.
+// A FramedSocket, and the other end of its socket without framing.
 struct Pair {
   asio::io_context io{1};
   UniqueFd raw;
@@ -45,7 +46,8 @@ struct Pair {
     Turn();
   }
   void Turn() { io.poll(); }
-  // Reads `bytes` bytes from the raw end while the loop runs.
+  // Reads `bytes` bytes from the raw end while the loop runs. Returns fewer if they do not arrive
+  // in time.
   std::string Take(size_t bytes) {
     std::string got;
     const Deadline deadline = Deadline::After(milliseconds(10'000));
@@ -221,7 +223,8 @@ TEST(FramedSocket, ThreadsSendWholeMessagesToASlowReader) {
   EXPECT_EQ(pair.framed->queued_bytes(), 0u);
 }
 
-// The reader is always behind, so the queue is never empty and must release its written part.
+// The reader is always behind, so the queue is never empty. The queue must still release the memory
+// of written data.
 TEST(FramedSocketTest, QueueThatIsNeverEmptyDoesNotGrow) {
   Pair pair;
   pb::SupervisorEvent event;

@@ -12,8 +12,8 @@ constexpr Ms kNone(0);
 class LeaseTest : public ::testing::Test {
  protected:
   static Lease::Time At(Ms time) { return Lease::Time(std::chrono::hours(3) + time); }
-  // Checks the lease regularly from `from` to `until`, like an agent, and returns the time left
-  // then.
+  // Checks the lease regularly from `from` to `until`, as an agent does. Returns the time left at
+  // `until`.
   Ms LookOn(Ms from, Ms until) {
     for (; from < until; from += Ms(500)) lease_.Left(At(from));
     return lease_.Left(At(until)).value();
@@ -22,7 +22,8 @@ class LeaseTest : public ::testing::Test {
   uint64_t Renew(Ms time, std::optional<uint64_t> last_seen_us = {}) {
     return lease_.Renew(last_seen_us, At(time));
   }
-  // Renews as a front end that has just received an answer of the node.
+  // Renews the lease as a front end that has just received an answer of the node. Returns the
+  // node's clock.
   uint64_t RenewInTouch(Ms time) {
     const auto heard = At(time).time_since_epoch();
     return Renew(time, static_cast<uint64_t>(std::chrono::microseconds(heard).count()));
@@ -51,7 +52,7 @@ TEST_F(LeaseTest, RenewalsKeepItAlive) {
   }
 }
 
-// The network delayed the renewal: the front end has long declared this node lost.
+// The network delayed the renewal, so the front end has long declared this node lost.
 TEST_F(LeaseTest, DelayedRenewalCountsFromItsLastAnswer) {
   const uint64_t heard = Renew(Ms(1'000));
   LookOn(kNone, Ms(40'000));
@@ -61,7 +62,7 @@ TEST_F(LeaseTest, DelayedRenewalCountsFromItsLastAnswer) {
   EXPECT_EQ(Left(Ms(41'000)), Ms(26'000));
 }
 
-// The node stalled from its start on, and the front end's first renewals were delayed.
+// The node stalled at its start, and the front end's first renewals were delayed.
 TEST_F(LeaseTest, FirstRenewalsCountFromTheStart) {
   Renew(Ms(40'000));
   EXPECT_EQ(LookOn(kNone, Ms(40'000)), Ms(6'000 + 60'000 - 40'000));
@@ -94,7 +95,8 @@ TEST_F(LeaseTest, GrantsTimeToReadRenewalsAfterAStall) {
   EXPECT_EQ(LookOn(Ms(103'000), Ms(110'000)), kNone);
 }
 
-// Laptop and front end: the first renewal after the suspension is an old one, the second is not.
+// A laptop was suspended with its front end. The first renewal afterwards is an old one, and the
+// second is new.
 TEST_F(LeaseTest, SurvivesSuspensionTogetherWithItsFrontEnd) {
   uint64_t heard = Renew(Ms(1'000), Renew(Ms(500)));
   const Ms awake(7 * 3'600'000);

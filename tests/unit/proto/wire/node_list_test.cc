@@ -23,7 +23,7 @@ std::vector<pb::Node> Named(const std::vector<std::string>& names) {
   return nodes;
 }
 
-// Returns the number of runs, after checking that the nodes survive a round trip.
+// Packs the nodes and checks that they survive a round trip. Returns the number of packed runs.
 int Packed(const std::vector<pb::Node>& nodes) {
   pb::NodeList arrived;
   EXPECT_TRUE(arrived.ParseFromString(PackNodes(nodes).SerializeAsString()));

@@ -14,7 +14,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-// A job of two nodes with two slots each.
+// Limits of a job of two nodes with two slots each.
 constexpr PeerLimits kLimits = {.nodes = 2, .ranks = 4, .slots = 2, .attempts = 1};
 
 std::string WhyOf(const Result<void>& result) { return result.ok() ? "" : result.error().message; }
@@ -26,7 +26,7 @@ pb::Cause Exit7() {
   return cause;
 }
 
-// A valid event, like an agent's.
+// Returns a valid event, as an agent sends it.
 pb::NodeEvent GoodStarted() {
   pb::NodeEvent event;
   pb::Started& started = *event.mutable_started();
