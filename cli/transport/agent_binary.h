@@ -1,4 +1,5 @@
-// The dslaunch-agent file, which the front end starts locally and copies to nodes.
+// Finds and describes the dslaunch-agent file, which the front end starts locally and copies to
+// nodes.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 namespace dslaunch {
 
 struct AgentBinary {
-  std::string path;      // absolute
-  std::string build_id;  // lower-case hex; names the version on the nodes
-  std::string machine;   // machine type, as in `uname -m`
+  std::string path;      // absolute path of the file
+  std::string build_id;  // build id in lower-case hex; names the version on the nodes
+  std::string machine;   // machine type as printed by `uname -m`
   uint64_t size_bytes = 0;
   // Absolute path of the folder on the nodes to which it is copied; empty for ~/.cache/dslaunch.
   std::string node_folder = {};
@@ -21,7 +22,7 @@ struct AgentBinary {
   std::vector<AgentBinary> others = {};
 };
 
-// Reads the properties of the agent at `path`.
+// Reads the build id, machine type and size of the agent at `path`, an ELF file.
 Result<AgentBinary> ReadAgentBinary(const std::string& path);
 
 // Returns the agents of `folder` for machine types other than `own_machine`: files named
@@ -30,22 +31,22 @@ Result<AgentBinary> ReadAgentBinary(const std::string& path);
 Result<std::vector<AgentBinary>> FindOtherAgents(const std::string& folder,
                                                  const std::string& own_machine);
 
-// Returns the agent beside the running executable, with those in ../lib/dslaunch for other machine
-// types.
+// Returns the agent beside the running executable, together with the agents in ../lib/dslaunch for
+// other machine types.
 Result<AgentBinary> FindAgentBinary();
 
-// Returns the machine types of `agent` and its others, its own first.
+// Returns the machine types of `agent` and of `agent.others`, the type of `agent` first.
 std::vector<std::string> MachinesOf(const AgentBinary& agent);
 
-// Returns which of `agent` and its others runs on nodes of type `machine`; nullopt if none does. An
-// empty `machine` is unknown and gives `agent` itself.
+// Returns `agent` or the member of `agent.others` that runs on nodes of type `machine`; nullopt if
+// no such agent exists. An empty `machine` means unknown and returns `agent`.
 std::optional<AgentBinary> AgentFor(const AgentBinary& agent, const std::string& machine);
 
-// Returns whether `agent` or one of its others has this build id.
+// Returns whether `agent` or a member of `agent.others` has the build id `build_id`.
 bool HasBuild(const AgentBinary& agent, const std::string& build_id);
 
-// Returns the error for a node of type `machine`, which has no agent here. `machine` may be a
-// shell's variable. Contains no quotes.
+// Returns the error text for a node of type `machine` for which no agent is available. `machine`
+// may be a shell variable of a script. The text contains no quotes, so a script can quote it.
 std::string NoAgentText(const AgentBinary& agent, const std::string& machine);
 
 // Returns the SHA-256 of a file in lower-case hex.

@@ -1,5 +1,5 @@
-// Copies the agent to a node that lacks it: the data to send, the answers of the node's script, and
-// the limit of concurrent copies.
+// Copies the agent to a node that lacks it. Provides the data to send, a parser for the answers of
+// the node's script, and a limit of concurrent copies.
 #pragma once
 
 #include <cstddef>
@@ -17,44 +17,44 @@
 
 namespace dslaunch {
 
-// A copy is aborted when no byte was sent for kCopyStall, and after kCopyLimit in any case. The
+// A copy is aborted if no byte was sent for kCopyStall, or if it takes longer than kCopyLimit. The
 // time of a copy does not count as time to connect.
 inline constexpr milliseconds kCopyStall{30'000};
 inline constexpr milliseconds kCopyLimit{15 * 60'000};
 inline constexpr milliseconds kCopyEnd{60'000};    // limit for bytes in transit and the node's disk
 inline constexpr milliseconds kCopyTurnPoll{100};  // interval at which CopyGate is polled
 
-// The agent file as it is sent.
+// The content of an agent file in the form in which it is sent to nodes.
 struct PackedAgent {
-  std::string gzip;    // content of the file, compressed
+  std::string gzip;    // compressed content of the file
   std::string sha256;  // SHA-256 of the uncompressed file, lower-case hex
 };
 
-// Reads and compresses the file in pieces, once per process; later calls for the same build share
-// the result. Errors are kIo. Thread-safe.
+// Reads and compresses the agent's file in pieces, once per process; later calls for the same build
+// share the result. Returns kIo if the file cannot be read. Thread-safe.
 Result<std::shared_ptr<const PackedAgent>> PackAgent(const AgentBinary& agent);
 
-// Returns the uncompressed file for nodes without gzip, read on the first call. Errors are kIo.
-// Thread-safe.
+// Returns the uncompressed file for nodes without gzip; the first call reads the file. Returns kIo
+// if the file cannot be read. Thread-safe.
 Result<std::shared_ptr<const std::string>> RawAgent(const AgentBinary& agent);
 
-// Parses what the install script (InstallScript in agent_scripts.h) writes to stdout, possibly
-// after the output of a login shell. Pure.
+// Parses the output of the install script (InstallScript in agent_scripts.h), which may follow the
+// output of a login shell. Has no side effects.
 class CopyDialog {
  public:
   enum class State {
-    kWaiting,   // more must be read; another copy to the same folder may be running
-    kSendGzip,  // send PackedAgent::gzip and end the stream
-    kSendRaw,   // the node has no gzip: send RawAgent
-    kHave,      // the agent is already there: send nothing
+    kWaiting,   // no request yet; another copy to the same folder may be running
+    kSendGzip,  // the node has gzip: send PackedAgent::gzip and end the stream
+    kSendRaw,   // the node has no gzip: send RawAgent and end the stream
+    kHave,      // the node already has the agent: send nothing
   };
 
-  // `nonce` is the one in the script; lines with another one are ignored.
+  // `nonce` is the nonce in the script; lines with a different nonce are ignored.
   explicit CopyDialog(std::string_view nonce);
 
   State Feed(std::string_view bytes);
 
-  static constexpr size_t kMaxLineBytes = 4096;  // longer text without a line end is ignored
+  static constexpr size_t kMaxLineBytes = 4096;  // longer text without a line end is discarded
 
  private:
   const std::string prefix_;
@@ -62,13 +62,13 @@ class CopyDialog {
   State state_ = State::kWaiting;
 };
 
-// Bounds the number of concurrent copies, because more would only slow each other down.
+// Bounds the number of concurrent copies, because more copies would only slow each other down.
 // Thread-safe.
 class CopyGate {
  public:
   static constexpr size_t kAtOnce = 8;
 
-  // A copy in progress, until destroyed. Must not outlive the gate.
+  // Represents a copy in progress and counts as running until destroyed. Must not outlive the gate.
   class Turn {
    public:
     explicit Turn(CopyGate* gate) : gate_(gate) {}
@@ -83,7 +83,7 @@ class CopyGate {
   // Returns the gate of this process, which is never destroyed.
   static CopyGate& Shared();
 
-  // Returns nullopt while kAtOnce copies are in progress.
+  // Starts a copy. Returns nullopt if kAtOnce copies are already in progress.
   std::optional<Turn> TryEnter();
 
  private:

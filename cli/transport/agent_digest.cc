@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMaxBytes = 1024;
 constexpr size_t kDigits = 64;
 
-// Returns numbers of which at least one changes when the file does; empty if the file cannot be
-// read.
+// Returns the file's device, inode, size and times as text. At least one of them changes when the
+// file changes. Returns an empty string if the file cannot be read.
 std::string IdentityOf(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return "";
@@ -34,8 +34,7 @@ std::string IdentityOf(const std::string& path) {
   return identity;
 }
 
-// Returns the cached digest; empty if there is none, or if it belongs to another version of the
-// file.
+// Returns the cached digest; empty if the cache has no digest of this version of the file.
 std::string Kept(const UniqueFd& folder, const std::filesystem::path& path,
                  const std::string& identity) {
   const Result<UniqueFd> file = OpenOwnFile(folder, path.filename(), path, ::geteuid());
@@ -57,7 +56,8 @@ Result<std::string> AgentDigest(const std::string& path, const std::string& cach
       cache_folder + "/" + std::filesystem::path(path).filename().string() + ".sha256";
   if (std::string digest = Kept(*folder, file, identity); !digest.empty()) return digest;
   Result<std::string> digest = Sha256OfFile(path);
-  // Do not cache the digest if the file was replaced meanwhile.
+  // Do not cache the digest if the file was replaced during hashing, because it may mix both
+  // versions.
   if (digest.ok() && IdentityOf(path) == identity)
     (void)PutFile(file, identity + *digest, /*overwrite=*/true);
   return digest;

@@ -1,5 +1,5 @@
-// The digest with which nodes check the agent that they received, without hashing 19 MB at every
-// start.
+// Caches the digest with which nodes check the agent that they received, so that the 19 MB file is
+// not hashed at every start.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace dslaunch {
 
-// Returns Sha256OfFile(path), cached in `cache_folder` (absolute; created if missing; empty for no
-// cache), by the file's name, with the file's device, inode, size and times, which identify its
-// content. An unusable cache only costs time. Errors are kIo.
+// Returns Sha256OfFile(path), cached under the file's name in `cache_folder` (absolute; created if
+// missing; empty for no cache). The cached digest is valid for the file's device, inode, size and
+// times, which identify the content. An unusable cache is not an error, because the file is then
+// hashed again. Returns kIo if the file cannot be read.
 Result<std::string> AgentDigest(const std::string& path, const std::string& cache_folder);
 
-// Returns $XDG_CACHE_HOME/dslaunch or ~/.cache/dslaunch; empty if there is no home folder.
+// Returns $XDG_CACHE_HOME/dslaunch or ~/.cache/dslaunch; empty if the user has no home folder.
 std::string OwnCacheFolder();
 
 }  // namespace dslaunch

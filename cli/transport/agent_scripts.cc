@@ -8,14 +8,15 @@ namespace {
 
 constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
-// Uses only shell built-ins before the exec, because it delays every start. The full checks ran at
-// the installation.
+// The script uses only shell built-ins before the exec, because it delays every start. Its checks
+// are brief, because the installation made the full checks.
 constexpr std::string_view kStart =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
     R"sh(exec "$a"%ARGUMENTS%)sh";
 
-// For nodes of several machine types. Costs one process, so not used for a single type.
+// The script for nodes of several machine types. Not used for a single type, because uname costs a
+// process.
 constexpr std::string_view kStartByMachine =
     R"sh(m=$(uname -m); echo "%LINE%%NONCE% $m"; case $m in %CASES% *) exit 97;; esac)sh";
 
@@ -24,13 +25,13 @@ constexpr std::string_view kStartByMachine =
 // its final name only when it is complete, on disk and known to run on this node.
 //
 // Nodes may share the folder (a home on NFS). A folder for the build is the lock, because mkdir is
-// atomic on NFS, and the file in it is the holder's copy; other nodes wait until the agent appears.
-// Clocks differ, so a lock counts as abandoned when nothing in it has changed for a number of
-// looks. Of the nodes that see this, one takes the lock over: only one can rename the file that
-// they all saw. A lock without a file is removed, and a holder that had just created it tries
-// again. Leftovers of an interrupted copy are removed with the lock or after a day, and agents that
-// no job has started for 90 days too. Nothing is removed if this copy itself looks a day old,
-// because then the node's clock is ahead of the file server's.
+// atomic on NFS. The file in the lock folder is the holder's copy; other nodes wait until the agent
+// appears. Clocks differ between nodes, so a lock counts as abandoned when its content has not
+// changed for a number of looks. Only one of the nodes that see this takes over the lock, because
+// only one can rename the file that they all saw. A lock without a file is removed, and a holder
+// that had just created it tries again. Leftovers of an interrupted copy are removed with the lock
+// or after a day; agents that no job has started for 90 days are removed too. Nothing is removed if
+// this copy itself looks a day old, because then the node's clock is ahead of the file server's.
 constexpr std::string_view kInstall =
     R"sh(umask 077; l=; t=; a=; )sh"
     R"sh(good() { [ -n "$a" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
@@ -79,17 +80,17 @@ constexpr std::string_view kInstall =
     R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; drop; )sh"
     R"sh(good || fail "$a is not the agent; remove it")sh";
 
-// Shell code that receives the bytes: after a request for a form that the node can read, or
-// unrequested.
+// Shell code that writes the agent's bytes to "$t". kTakeAsked first requests a form that the node
+// can read; kTakeRaw reads uncompressed bytes without a request.
 constexpr char kTakeAsked[] =
     R"sh(if command -v gzip > /dev/null 2>&1; then say gzip; gzip -dc > "$t"; else say raw; cat > "$t"; fi)sh";
 constexpr char kTakeRaw[] = R"sh(cat > "$t")sh";
 
-// Looks, one per second, at another node's copy that makes no progress.
+// Number of looks, one per second, after which another node's unchanged copy counts as abandoned.
 constexpr int kAbandonedAfterLooks = 20;
 
-// Returns the folder for the scripts, encoded in octal so that the shell interprets none of its
-// characters.
+// Returns the agent's folder as a word for the scripts. A folder other than the default is encoded
+// in octal, so that the shell interprets none of its characters.
 std::string FolderWord(const AgentBinary& agent) {
   if (agent.node_folder.empty()) return kDefaultFolder;
   std::string word = R"sh("$(printf "%b" ")sh";
@@ -100,8 +101,9 @@ std::string FolderWord(const AgentBinary& agent) {
   return word + R"sh(")/dslaunch-$(id -u)")sh";
 }
 
-// For all nodes of a launcher at once. A node without the agent fetches it from dslaunch's own
-// port, because no launcher connects the stdin of all nodes. One line on stdout reports a failure.
+// The script that all nodes of a launcher run. A node without the agent fetches it from dslaunch's
+// own port, because no launcher connects the stdin of all nodes. A failure is reported in one line
+// on stdout.
 constexpr std::string_view kCallBack =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
@@ -110,8 +112,8 @@ constexpr std::string_view kCallBack =
     R"sh(| ( %INSTALL% ) 2>&1) || { set -f; echo DSLAUNCH-FAILED %NONCE% %PLACE% $w; exit 98; }; )sh"
     R"sh(exec "$a" call-back --nonce %NONCE% %PLACE% %PIN% %ENDPOINTS%%ARGUMENTS%)sh";
 
-// Keeps only these characters and `also` of a text from a file or a variable, because a shell on
-// the node parses it.
+// Returns `text` without any characters except lower-case letters, digits, '_' and those in `also`.
+// Texts from files and variables need this, because a shell on the node parses the script.
 std::string Plain(std::string_view text, std::string_view also = "") {
   std::string plain;
   for (const char c : text) {
@@ -123,7 +125,7 @@ std::string Plain(std::string_view text, std::string_view also = "") {
   return plain;
 }
 
-// Returns the agent's arguments for a shell, each after a blank.
+// Returns the agent's arguments as shell words, each preceded by a blank.
 std::string ArgumentWords(const AgentRole& role, std::string_view nonce) {
   std::string words;
   for (const std::string& argument : AgentArguments(role, nonce))
@@ -198,7 +200,7 @@ std::string CallBackScript(const std::vector<OfferedAgent>& agents, const AgentR
          {"%ARGUMENTS%", ArgumentWords(role, start.nonce)},
          {"%PLACE%", start.place}});
   };
-  // The first one refuses machine types without an agent as it is installed.
+  // The script of the first agent refuses machine types for which no agent is installed.
   std::string by_machine = script(agents.front());
   if (agents.size() == 1) return by_machine;
   by_machine = "*) " + by_machine + ";;";

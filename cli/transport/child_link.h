@@ -1,4 +1,4 @@
-// A link to a supervisor through a local program: the agent itself, or an ssh.
+// Implements a link to a supervisor through a local program, which is the agent itself or an ssh.
 #pragma once
 
 #include <functional>
@@ -22,17 +22,17 @@ class ChildLink : public NodeLink {
         address_(std::move(address)),
         start_nonce_(std::move(start_nonce)) {}
 
-  // Ends the stream, after which the supervisor tears its node down, and kills a program that
-  // hangs.
+  // Ends the stream, on which the supervisor tears its node down. Kills the program if it does not
+  // exit within kLeaveToEnd, unless it was left running.
   ~ChildLink() override {
     child_->ShutStream();
     if (!child_->is_left_running()) child_->WaitEnd(Deadline::After(kLeaveToEnd));
   }
 
-  // Decides from the program's wait status whether it lost the node, so that the status does not
-  // describe the supervisor.
+  // Returns whether the program's wait status shows that the program lost the node. Such a status
+  // does not describe the supervisor.
   using IsLost = std::function<bool(int wait_status)>;
-  // Prepares the link for a ResumableLink, which then owns the end of the stream.
+  // Prepares the link for a ResumableLink, which from then on ends the stream.
   void SetResumable(IsLost is_lost) {
     is_lost_ = std::move(is_lost);
     child_->ReleaseStream();
@@ -41,7 +41,7 @@ class ChildLink : public NodeLink {
   UniqueFd TakeFd() override { return std::move(stream_); }
   void Abort(const std::string&) override { child_->ShutStream(); }
   bool WaitEnd(Deadline deadline) override {
-    child_->ShutStream();  // its duplicate would keep a closed stream open
+    child_->ShutStream();  // the program's duplicate would keep a closed stream open
     const std::optional<int> status = child_->WaitEnd(deadline);
     return status && !(is_lost_ && is_lost_(*status));
   }

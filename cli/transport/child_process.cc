@@ -32,7 +32,8 @@ Error SystemError(const std::string& step, int error_number) {
 }
 
 // Spawns on a thread that never ends, because a child's parent-death signal is tied to the thread
-// that forked it, not to the process.
+// that forked it, not to the process. Otherwise the child would be signaled when the caller's
+// thread ends.
 SpawnResult SpawnForLife(const SpawnSpec& spec) {
   struct Spawner {
     Mutex mutex;
@@ -128,12 +129,14 @@ std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
 
 void ChildProcess::Signal(int signal_number) {
   const MutexLock lock(mutex_);
-  if (!reaped_) ::kill(pid_, signal_number);  // not reaped, so the pid is still the child's
+  if (!reaped_)
+    ::kill(pid_, signal_number);  // the pid is still the child's, because the child is
+                                  // not reaped
 }
 
 void ChildProcess::SignalGroup(int signal_number) {
   const MutexLock lock(mutex_);
-  if (!reaped_) ::kill(-pid_, signal_number);  // the child leads its own session and group
+  if (!reaped_) ::kill(-pid_, signal_number);  // the child leads its own session and process group
 }
 
 std::string ChildProcess::StderrTail(size_t max_bytes) const {

@@ -1,4 +1,4 @@
-// A program that the front end runs on its own machine, with a socket as its stdin and stdout.
+// Runs a program on the front end's machine, with a socket as its stdin and stdout.
 #pragma once
 
 #include <sys/types.h>
@@ -20,15 +20,16 @@
 
 namespace dslaunch {
 
-// Runs in a separate session, so that Ctrl-C at the terminal reaches only dslaunch. Killed by
-// SIGKILL and reaped on destruction, unless LeaveRunning was called.
+// A child process in a separate session, so that Ctrl-C at the terminal reaches only dslaunch. The
+// destructor kills it with SIGKILL and reaps it, unless LeaveRunning was called.
 class ChildProcess : public RunningProgram {
  public:
-  // Whether the program gets SIGTERM when this process ends in any way.
+  // Whether the program gets SIGTERM when this process ends in any way: kEndsWithUs if so.
   enum class Fate { kOnItsOwn, kEndsWithUs };
 
-  // Starts a program; `argv[0]` is its absolute path. `pass_fd` is one of SpawnSpec's pass_fds; -1
-  // for none. The error is a fragment of a sentence: "execve: Permission denied".
+  // Starts a program; `argv[0]` is its absolute path. `pass_fd` is a descriptor that the program
+  // inherits (see SpawnSpec::pass_fds); -1 for none. The error is a fragment of a sentence:
+  // "execve: Permission denied".
   static Result<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& argv,
                                                      Fate fate, int pass_fd = -1);
 
@@ -40,10 +41,11 @@ class ChildProcess : public RunningProgram {
   void ShutStream() override;
   void ReleaseStream() override;
 
-  // Reaps the program.
+  // Waits for the program's end as RunningProgram::WaitEnd does, and reaps the program.
   std::optional<int> WaitEnd(Deadline deadline) override;
 
-  // Send a signal to the program, or to its whole group, if it has not been reaped.
+  // Send a signal to the program, or to its whole process group. Do nothing once the program was
+  // reaped.
   void Signal(int signal_number);
   void SignalGroup(int signal_number);
   void KillGroup() override { SignalGroup(SIGKILL); }
@@ -59,14 +61,14 @@ class ChildProcess : public RunningProgram {
   const pid_t pid_;
   std::atomic<bool> left_running_ = false;
   bool reaped_ DSL_GUARDED_BY(mutex_) = false;
-  int status_ DSL_GUARDED_BY(mutex_) = 0;  // valid if reaped_
+  int status_ DSL_GUARDED_BY(mutex_) = 0;  // the wait status; valid if reaped_
   const ChildWatch watch_;
   UniqueFd stream_;
-  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of the stream
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of stream_
   const UniqueFd stderr_file_;
 };
 
-// Starts programs on this machine that end with this process.
+// Starts programs on this machine that get SIGTERM when this process ends.
 class LocalStarter : public ProgramStarter {
  public:
   Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) override {
@@ -76,12 +78,12 @@ class LocalStarter : public ProgramStarter {
   }
 };
 
-// Describes a wait status: "exit status 3", "killed by SIGTERM".
+// Describes a wait status in words: "exit status 3", "killed by SIGTERM".
 std::string EndInWords(int wait_status);
 
-// Runs a program to its end with an empty stdin and returns its stdout, cut to `max_bytes`.
-// `printed`, if not null, gets its stderr, cut likewise. Errors are fragments that follow what the
-// program was run for: "... ended with exit status 255; it printed: ...".
+// Runs a program to its end with an empty stdin and returns its stdout, cut to `max_bytes`. Stores
+// its stderr, cut likewise, in `printed` unless that is null. The error is a fragment of a sentence
+// whose subject is the purpose of the program: "... ended with exit status 255; it printed: ...".
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
                                  size_t max_bytes = 1 << 20, std::string* printed = nullptr);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxBuildIdBytes = 128;
 constexpr size_t kMaxShownBytes = 512;
-constexpr size_t kMaxMachineBytes = 65;  // longest `uname -m`
+constexpr size_t kMaxMachineBytes = 65;  // longest machine type that `uname -m` can print
 
 }  // namespace
 
@@ -27,7 +27,7 @@ HelloScanner::HelloScanner(std::string_view nonce)
 HelloScanner::State HelloScanner::Feed(std::string_view bytes) {
   if (state_ != State::kNeedMore) return state_;
   if (!in_line_) {
-    // The prefix may be split over two calls.
+    // The prefix may be split over two calls, so the search begins before the new bytes.
     const size_t from = buffer_.size() - std::min(buffer_.size(), prefix_.size() - 1);
     buffer_.append(bytes);
     const size_t at = buffer_.find(prefix_, from);

@@ -60,7 +60,7 @@ bool IsTurnedAwayText(std::string_view ssh_stderr) {
   const auto says = [ssh_stderr](std::string_view text) {
     return ssh_stderr.find(text) != std::string_view::npos;
   };
-  // ssh prints these too when its own proxy was refused, so exclude that.
+  // ssh prints these messages also when its own proxy was refused, so that case is excluded.
   const bool was_closed = says("Connection closed by ") || says("Connection reset by ") ||
                           says("_exchange_identification: ");
   return was_closed && !says("Permission denied") && !says("verification failed") &&

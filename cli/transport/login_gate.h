@@ -14,27 +14,27 @@
 
 namespace dslaunch {
 
-// Attempts of a login that sshd turns away, and the pauses between them (PauseAfter in
-// base/backoff.h).
+// Limits of the attempts of a login that sshd turns away, and of the pauses between attempts
+// (PauseAfter in base/backoff.h).
 inline constexpr int kLoginAttempts = 10;
 inline constexpr milliseconds kFirstLoginPause{150};
 inline constexpr milliseconds kLongestLoginPause{2000};
 
-// Returns whether an ssh program's last output shows that an sshd closed the connection before
-// authentication, as it does if too many arrive at once (MaxStartups). Returns false after a
-// refused login.
+// Returns whether the last output of an ssh program shows that sshd closed the connection before
+// authentication. sshd does this if too many logins arrive at once (MaxStartups). Returns false if
+// sshd refused the credentials.
 bool IsTurnedAwayText(std::string_view ssh_stderr);
 
-// Thread-safe.
+// Limits concurrent logins, both to each sshd and in total. Thread-safe.
 class LoginGate {
  public:
   static constexpr size_t kPerSshd = 8;
   static constexpr size_t kInTotal = 64;
-  // A slow login stops counting after this time, so that a host that never answers delays the
-  // others once by this much, not by its whole time-out.
+  // Time after which a slow login stops counting. A host that never answers therefore delays other
+  // logins by this time at most, not by its whole time-out.
   static constexpr milliseconds kCountsFor{3000};
 
-  // A login in progress, until destroyed. Must not outlive the gate.
+  // Represents a login in progress, which counts until destroyed. Must not outlive the gate.
   class Turn {
    public:
     Turn(LoginGate* gate, uint64_t id) : gate_(gate), id_(id) {}
@@ -74,7 +74,7 @@ class LoginGate {
   mutable Mutex mutex_;
   CondVar changed_;
   std::map<uint64_t, Login> logins_ DSL_GUARDED_BY(mutex_);
-  // The limits of sshds for which it differs from kPerSshd.
+  // Limits of the sshds whose limit differs from kPerSshd.
   std::map<std::string, size_t> limits_ DSL_GUARDED_BY(mutex_);
   uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
 };

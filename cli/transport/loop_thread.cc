@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kEndsWithin(10'000);  // after its last operation has ended
+constexpr milliseconds kEndsWithin(10'000);  // limit for the exit of an idle thread
 
 }  // namespace
 
@@ -37,7 +37,7 @@ LoopThread::~LoopThread() {
     thread_.detach();
 }
 
-// The wait is short, because handlers on the loop do not block.
+// The wait for the result is short, because handlers on the loop do not block.
 void LoopThread::Run(const std::function<void()>& act) {
   if (context_->get_executor().running_in_this_thread()) return act();
   std::promise<void> done;

@@ -1,4 +1,4 @@
-// A thread that transfers the bytes of many connections.
+// Provides a thread that transfers the bytes of many connections.
 #pragma once
 
 #include <asio/executor_work_guard.hpp>
@@ -13,25 +13,27 @@
 
 namespace dslaunch {
 
-// Shared by its users, and ends with the last of them. Handlers on it must not block. Thread-safe.
+// Runs an io_context on a thread shared by all owners; the last owner ends the thread. Handlers on
+// the thread must not block. Thread-safe.
 class LoopThread {
  public:
-  // Starts a thread; `purpose` is as in StartThread. Returns kUnavailable if no thread can be
-  // created.
+  // Starts a thread named after `purpose` (see StartThread). Returns kUnavailable if no thread can
+  // be created.
   static Result<std::shared_ptr<LoopThread>> Start(const std::string& purpose);
 
-  // Waits until the thread has ended, which it does once all operations have ended and left it no
-  // work; does not wait on that thread itself. An operation that does not end keeps its thread and
-  // the context alive.
+  // Waits until the thread has ended, which happens once all operations have ended and no work is
+  // left. Does not wait if called on the thread itself. An operation that never ends keeps its
+  // thread and the context alive.
   ~LoopThread();
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
 
-  // An object that may outlive the loop must keep a work guard and a reference to the context.
+  // Returns the thread's context. An object that may outlive the loop must keep a work guard and a
+  // reference to the context.
   const std::shared_ptr<asio::io_context>& context() const { return context_; }
 
-  // Runs `act` on the loop's thread and returns when it is done; runs it directly if called on that
-  // thread.
+  // Runs `act` on the loop's thread and returns when `act` has returned. Calls `act` directly if
+  // already on that thread.
   void Run(const std::function<void()>& act);
 
  private:
@@ -44,8 +46,8 @@ class LoopThread {
   std::thread thread_;
 };
 
-// Returns the loop of all SSH connections of this process, started again if it has ended. A node
-// that runs needs no thread of its own.
+// Returns the loop of all SSH connections of this process, so that a running node needs no thread
+// of its own. Starts a new loop if the previous loop has ended.
 Result<std::shared_ptr<LoopThread>> SshLoop();
 
 }  // namespace dslaunch

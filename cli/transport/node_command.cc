@@ -38,8 +38,9 @@ std::vector<std::string> ExecNodeCommand::CommandLine(const NodeTarget& target,
   return argv;
 }
 
-// These programs return the exit code of the command, and often 1 for their own errors, so only the
-// script's codes for a missing agent certainly come from the command.
+// These programs return the exit code of the command, and often 1 for their own errors. Therefore
+// only the script's codes for a missing agent and a failed installation certainly come from the
+// command.
 bool NodeCommand::HasFailedItself(int wait_status) const {
   return !WIFEXITED(wait_status) ||
          (WEXITSTATUS(wait_status) != kAgentMissing && WEXITSTATUS(wait_status) != kInstallFailed);

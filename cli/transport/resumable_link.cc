@@ -12,10 +12,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTicketWithin{5'000};  // the ticket is sent with the hello line
+constexpr milliseconds kTicketWithin{5'000};  // limit for the ticket, which the supervisor sends
+                                              // right after the hello line
 // Equals the time for which the supervisor waits, SupervisorCore::kResumeLimit.
 constexpr milliseconds kReconnectWithin{4'000};
-// Limit for the connection's last bytes, which show whether the supervisor has ended.
+// Limit for the last bytes of the connection, which show whether the supervisor has ended.
 constexpr milliseconds kEndReportTimeout{1'000};
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{1'000};
@@ -27,7 +28,7 @@ struct Receipt {
   bool is_done DSL_GUARDED_BY(mutex) = false;
 };
 
-// Runs on the loop.
+// Reads until `receipt` has `size` bytes, end of file or its reader has returned. Runs on the loop.
 void ReceiveMore(StreamEnd& end, size_t size, const std::shared_ptr<Receipt>& receipt) {
   end.AwaitReadable([&end, size, receipt](std::error_code error) {
     MutexLock lock(receipt->mutex);
@@ -43,7 +44,7 @@ void ReceiveMore(StreamEnd& end, size_t size, const std::shared_ptr<Receipt>& re
   });
 }
 
-// Receives exactly `size` bytes; fewer at end of file or at the deadline.
+// Receives exactly `size` bytes; fewer at end of file or if the deadline passes.
 std::string Receive(LoopThread& loop, StreamEnd& end, size_t size, Deadline deadline) {
   const auto receipt = std::make_shared<Receipt>();
   loop.Run([&] { ReceiveMore(end, size, receipt); });
@@ -183,7 +184,7 @@ void ResumableLink::RepairOnce() {
   if (!connected.ok()) SetOver(connected.error().message);
 }
 
-// Ends the connection. Returns whether its last bytes show that the supervisor has ended.
+// Ends the broken connection. Returns whether its last bytes show that the supervisor has ended.
 bool ResumableLink::EndConnection() {
   std::shared_ptr<NodeLink> link = Current();
   const bool supervisor_ended = link->WaitEnd(Deadline::After(kEndReportTimeout));
@@ -201,7 +202,7 @@ bool ResumableLink::EndConnection() {
 Result<void> ResumableLink::Reconnect(Deadline by) {
   for (int attempt = 0; !stopping_; ++attempt) {
     Result<Connection> next = reconnect_(ticket_.socket, by);
-    // The node may notice later than this side that the connection broke, so a failure is retried.
+    // A failure is retried, because the node may detect the broken connection later than this side.
     Result<void> resumed = next.ok() ? Resume(*std::move(next), by) : next.error();
     if (resumed.ok()) return {};
     const Deadline pause =
@@ -217,10 +218,10 @@ Result<void> ResumableLink::Resume(Connection connection, Deadline by) {
   std::unique_ptr<StreamEnd>& end = connection.end;
   bool is_sent = false;
   loop_->Run([&] {
-    // Nothing more is received meanwhile.
+    // received() is final, because the old connection is closed and nothing more arrives.
     const std::string request = FormatRequest({ticket_.secret, stream_->received()});
     std::error_code error;
-    // A new stream has room for the request.
+    // A new stream has room for the whole request, so a single write suffices.
     is_sent = end->Write(request, error) == request.size();
   });
   std::optional<uint64_t> received;

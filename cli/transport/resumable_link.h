@@ -1,4 +1,4 @@
-// A link to a node that outlives its connection, so a reset connection costs nothing.
+// Implements a link to a node that survives a reset connection without losing bytes.
 #pragma once
 
 #include <atomic>
@@ -15,27 +15,28 @@
 
 namespace dslaunch {
 
-// Transfers bytes between its own socket and the current connection, on SshLoop's thread. While a
-// new connection is made, a separate thread does this and ends the broken connection.
+// A node link that replaces its connection whenever that breaks. Transfers bytes between its own
+// socket and the current connection on SshLoop's thread. A separate thread ends a broken connection
+// and makes the new one.
 class ResumableLink : public NodeLink {
  public:
-  // A connection to the node and its stream, on SshLoop, just after the hello line.
+  // A connection to the node and its stream, positioned just after the hello line. Used on SshLoop.
   struct Connection {
-    std::shared_ptr<LoopThread> loop;  // SshLoop
+    std::shared_ptr<LoopThread> loop;  // the loop returned by SshLoop()
     std::unique_ptr<NodeLink> link;
     std::unique_ptr<StreamEnd> end;
   };
-  // Makes a connection from a link that has a socket.
+  // Makes a connection from a link that has a socket (NodeLink::TakeFd).
   static Result<Connection> Over(std::unique_ptr<NodeLink> link);
 
-  // Makes another connection to the node, to a process that forwards bytes to the supervisor's
-  // socket (AgentRole::Kind::kResume).
+  // Connects to the node again and starts a process there that forwards bytes to the supervisor's
+  // socket `socket` (AgentRole::Kind::kResume).
   using ReconnectFn = std::function<Result<Connection>(const std::string& socket, Deadline)>;
 
-  // Waits for the supervisor's ticket. `first` must lead to a supervisor that was started as
-  // resumable.
+  // Waits for the supervisor's ticket and returns the link. Precondition: `first` leads to a
+  // supervisor that was started as resumable.
   static Result<std::unique_ptr<NodeLink>> Open(Connection first, ReconnectFn reconnect);
-  // May wait up to 5 s for a connection that is being made. Must not run on SshLoop's thread.
+  // Waits up to 5 s for a connection attempt in progress. Must not run on SshLoop's thread.
   ~ResumableLink() override;
 
   UniqueFd TakeFd() override { return std::move(outer_); }
@@ -52,18 +53,20 @@ class ResumableLink : public NodeLink {
  private:
   ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
                 std::shared_ptr<LoopThread> loop);
-  std::shared_ptr<NodeLink> Current() const;  // null if the connection broke
-  // Run on the loop.
+  std::shared_ptr<NodeLink> Current() const;  // the current link; null while its connection is
+                                              // broken
+  // These methods run on the loop.
   void OnBroken();
   void OnClosed();
   Result<void> StartRepair();
-  // Run on the thread that replaces a broken connection.
+  // These methods run on the thread that replaces a broken connection.
   void Repair();
   void RepairOnce();
   bool EndConnection();
   Result<void> Reconnect(Deadline by);
   Result<void> Resume(Connection connection, Deadline by);
-  // Stops making connections. May be called on any thread; `why` may be empty.
+  // Ends the link: no further connection is made. `why` is logged or shown and may be empty. May be
+  // called on any thread.
   void SetOver(const std::string& why);
 
   const std::string notice_, address_, own_address_, start_nonce_;
@@ -77,11 +80,11 @@ class ResumableLink : public NodeLink {
   CondVar changed_;
   std::shared_ptr<NodeLink> current_ DSL_GUARDED_BY(mutex_);
   bool supervisor_ended_ DSL_GUARDED_BY(mutex_) = false;
-  // stderr of the first connection; nullopt until it breaks.
+  // stderr of the first connection; nullopt until that connection breaks.
   std::optional<std::string> printed_ DSL_GUARDED_BY(mutex_);
   bool broken_ DSL_GUARDED_BY(mutex_) = false;     // the connection must be replaced
   bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // a thread is replacing the connection
-  bool over_ DSL_GUARDED_BY(mutex_) = false;       // no other connection will be made
+  bool over_ DSL_GUARDED_BY(mutex_) = false;       // no further connection will be made
   std::string why_over_ DSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<ResumableStream> stream_;  // used on the loop only

@@ -1,6 +1,6 @@
-// The interface between the front end and the ways to reach a node. A transport starts
-// `dslaunch-agent` on a node and returns a byte stream to it; the code above is the same for all
-// transports.
+// Defines the interface between the front end and the ways to reach a node. A transport starts
+// `dslaunch-agent` on a node and returns a byte stream to it. All other code of the front end is
+// the same for all transports.
 #pragma once
 
 #include <poll.h>
@@ -29,7 +29,8 @@ class StreamHandle {
     handle.own_ = std::move(fd);
     return handle;
   }
-  // Uses the other end of the socket pair, which must stay open while the handle is used.
+  // Returns a handle that uses `fd`, the other end of the socket pair, which must stay open while
+  // the handle is used.
   static StreamHandle OfOtherEnd(int fd) {
     StreamHandle handle;
     handle.fd_ = fd;
@@ -57,18 +58,18 @@ struct HeldStream {
   StreamHandle handle;
 };
 
-// A running supervisor on a node. Thread-safe except for TakeFd.
+// A connection to a running supervisor on a node. Thread-safe except for TakeFd.
 class NodeLink {
  public:
-  // Aborts what still runs over the link, unless LeaveRunning was called.
+  // Ends the operations that use the link, unless LeaveRunning was called.
   virtual ~NodeLink() = default;
 
   // Returns the connected stream socket to the agent's gRPC server, positioned just after the hello
   // line. Call it once.
   virtual UniqueFd TakeFd() = 0;
 
-  // Like TakeFd, for a caller that passes the descriptor on but must still be able to end the
-  // stream.
+  // Returns the socket like TakeFd, with a handle for a caller that passes the descriptor on but
+  // must still be able to end the stream.
   virtual HeldStream TakeStream() {
     HeldStream stream;
     stream.fd = TakeFd();
@@ -76,18 +77,19 @@ class NodeLink {
     return stream;
   }
 
-  // Shuts the stream down at once, so that operations blocked on it return. The supervisor sees end
-  // of file and tears its node down. `why` is for the log.
+  // Shuts the stream down at once, so that operations blocked on it return. The supervisor reads
+  // end of file and tears its node down. `why` is for the log.
   virtual void Abort(const std::string& why) = 0;
 
   // Waits until the supervisor has ended. Returns false if the deadline passed first. Precondition:
   // the stream is closed.
   virtual bool WaitEnd(Deadline deadline) = 0;
 
-  // Makes destroying the link end nothing on the node; the supervisor continues without it.
+  // Makes the destructor end nothing on the node; the supervisor continues without the link.
   virtual void LeaveRunning() {}
 
-  // Returns a notice for the user about the way to the node: a sentence without its end, or "".
+  // Returns a notice for the user about the way to the node: a sentence without its full stop, or
+  // "" for none.
   virtual std::string Notice() const { return ""; }
 
   // Returns the last 4 KiB of the remote side's stderr, for error messages.
@@ -96,15 +98,15 @@ class NodeLink {
   // Returns the numeric address at which the node was reached.
   virtual std::string Address() const = 0;
 
-  // Returns this machine's numeric address as the node saw it; empty if there was no such
-  // connection.
+  // Returns this machine's numeric address as the node saw it; empty if the transport made no
+  // connection that shows it.
   virtual std::string OwnAddress() const { return ""; }
 
   // Returns the nonce with which the supervisor was started; empty if unknown.
   virtual std::string StartNonce() const { return ""; }
 
-  // Returns the public key of a node that created its own (net/certificate_authority.h); empty if
-  // it needs one.
+  // Returns the public key of a node that created its own key (net/certificate_authority.h); empty
+  // if the node needs one from the front end.
   virtual std::string PublicKey() const { return ""; }
 };
 
@@ -113,13 +115,13 @@ class Transport {
   virtual ~Transport() = default;
 
   // Reaches the node, starts its supervisor and agent, and checks their hello line. Blocks until
-  // `deadline` at most. Called on several threads at once, one for each node. Errors name the node,
-  // the step that failed and a hint.
+  // `deadline` at most. Called on several threads at once, once for each node. Errors name the node
+  // and the failed step, and give a hint.
   virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
                                                     Deadline deadline) = 0;
 
-  // Returns how many concurrent calls of Connect make progress; further ones would only block a
-  // thread each.
+  // Returns the number of concurrent calls of Connect that make progress; each further call would
+  // only block a thread.
   virtual size_t ConnectsAtOnce() const { return std::numeric_limits<size_t>::max(); }
 };
 

@@ -22,13 +22,14 @@ namespace {
 
 constexpr milliseconds kLastOutputWait{300};
 
-// Returns whether the failure needs an action of the user, so that a retry would not help.
+// Returns whether stderr shows a failure that only the user can fix, so that a retry would not
+// help.
 bool IsRefusedText(const std::string& stderr_tail) {
   return stderr_tail.find("Permission denied") != std::string::npos ||
          stderr_tail.find("verification failed") != std::string::npos;
 }
 
-// Waits for the install script's request. Returns kWaiting if its output has ended.
+// Waits for the install script's request. Returns kWaiting if the script's output has ended.
 Result<CopyDialog::State> AwaitCopyRequest(int stream, std::string_view nonce, Deadline deadline) {
   CopyDialog dialog(nonce);
   std::array<char, 4096> chunk;
@@ -45,8 +46,8 @@ Result<CopyDialog::State> AwaitCopyRequest(int stream, std::string_view nonce, D
   }
 }
 
-// Sends the bytes to the program's stdin. If the program ends early, its exit status shows why, so
-// that is not an error here.
+// Sends the bytes to the program's stdin. Returns no error if the program ends early, because its
+// exit status then shows the cause.
 Result<void> SendAll(int stream, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(stream, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -91,8 +92,8 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
                 "complete; raise --connect_timeout");
   }
   const Deadline by = Deadline::After(limit);
-  // Everything that the program does before the command runs is one step, because only its output
-  // could show more.
+  // All work of the program before the command runs is one step, because the program's output does
+  // not reveal more.
   Begin(ConnectStep::kConnect);
   std::string machine;
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by, machine));
@@ -167,7 +168,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
   }
 }
 
-// Ignores the program's output and relies on its exit status.
+// Ignores the program's output, because its exit status shows whether the installation succeeded.
 Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target,
                                                 const AgentBinary& agent) const {
   DSL_TRY_ASSIGN(const std::string sha256, AgentDigest(agent.path, OwnCacheFolder()));
@@ -179,7 +180,8 @@ Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target,
   const std::optional<int> status = (*child)->WaitEnd(Deadline::After(kCopyLimit));
   if (status && *status == 0) return true;
   (*child)->KillGroup();
-  // A relay has the agent for its own machine type, which may not be the node's.
+  // Not an error, because a relay has the agent for its own machine type, which may not be the
+  // node's.
   if (status && !agent_.others.empty()) return false;
   return Fail(target, ExitCode::kUnavailable,
               status ? "the agent could not be installed" + OutputClause((*child)->StderrTail())

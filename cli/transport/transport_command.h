@@ -18,13 +18,13 @@
 
 namespace dslaunch {
 
-// Runs one process of the program for each node for the whole job, and another one before it if the
-// agent must be copied. No local shell parses its arguments, and the node's shell only the
-// constants of agent_scripts.h. The program has no terminal, so it cannot ask the user. How the
-// node is reached and authenticated is left to the program. Thread-safe.
+// Runs one process of the program for each node for the whole job, after a first process if the
+// agent must be copied. No local shell parses its arguments, and the node's shell parses only the
+// constants of agent_scripts.h. The program has no terminal, so it cannot ask the user. The program
+// itself decides how to reach the node and to authenticate. Thread-safe.
 class CommandTransport : public Transport {
  public:
-  // `on_step` is called with each step as it begins, on the thread of Connect; may be empty.
+  // `on_step` is called when each step begins, on the thread of Connect; may be empty.
   CommandTransport(AgentBinary agent, std::shared_ptr<const NodeCommand> command, AgentRole role,
                    std::function<void(ConnectStep)> on_step = {},
                    std::shared_ptr<ProgramStarter> starter = std::make_shared<LocalStarter>())
@@ -36,19 +36,20 @@ class CommandTransport : public Transport {
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
-  // Sets NodeLink::Notice of its links.
+  // Sets the notice that NodeLink::Notice returns for links of this transport.
   void SetNotice(std::string notice) { notice_ = std::move(notice); }
 
   // Sets the text that is appended to every error.
   void SetHint(std::string hint) { hint_ = std::move(hint); }
 
  private:
-  // Returns null if the node lacks the agent. Sets `machine` to the node's machine type, or empties
-  // it.
+  // Starts the agent and returns a link; null if the node lacks the agent. Sets `machine` to the
+  // node's machine type, or to an empty string if unknown.
   Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline,
                                            std::string& machine) const;
   Result<void> Install(const NodeTarget& target, const AgentBinary& agent) const;
-  // Returns false if the starter has no agent file, or possibly another one.
+  // Returns false if the starter has no file of the agent, or has one that may be for another
+  // machine type.
   Result<bool> InstallByStarter(const NodeTarget& target, const AgentBinary& agent) const;
   Result<std::unique_ptr<RunningProgram>> Run(const NodeTarget& target,
                                               const std::string& script) const;

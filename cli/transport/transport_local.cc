@@ -29,7 +29,7 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
   auto link = std::make_unique<ChildLink>(*std::move(child), "127.0.0.1");
   HelloScanner scanner(nonce);
   if (const Result<void> hello = link->AwaitHello(scanner, deadline); !hello) {
-    // It may be about to write the reason to stderr.
+    // The agent may be about to write the cause to stderr, so wait for its end.
     link->child().WaitEnd(Deadline::After(kLastWordsWait));
     std::string message = "node '" + target.name + "': the local agent " + hello.error().message;
     const std::string printed = OneLine(link->StderrTail() + " " + scanner.Skipped(), 512);

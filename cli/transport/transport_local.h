@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// The supervisor gets a separate session, this process's environment, and a socketpair as its stdin
-// and stdout, so no other process is between the stream and the supervisor. Thread-safe.
+// Starts the supervisor in a separate session, with this process's environment and a socketpair as
+// its stdin and stdout. No other process is between the stream and the supervisor. Thread-safe.
 class LocalTransport : public Transport {
  public:
   explicit LocalTransport(AgentBinary agent, AgentRole role = {})

@@ -1,6 +1,6 @@
-// GSSAPI stubs for a dslaunch that contains libssh, which would otherwise use Kerberos. Kerberos'
-// libraries are only available as shared ones, which not every system has. dslaunch never uses
-// them: for hosts that need Kerberos, the system's ssh logs in (--ssh_command).
+// Defines stubs of GSSAPI, which libssh would otherwise link for Kerberos. Kerberos' libraries are
+// only available as shared libraries, which not every system has. dslaunch never uses them: for
+// hosts that need Kerberos, the system's ssh logs in (--ssh_command).
 #include <cstdint>
 
 extern "C" {

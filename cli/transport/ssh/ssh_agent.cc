@@ -35,7 +35,8 @@ size_t ReadNumber(std::string_view bytes) {
   return value;
 }
 
-// Removes a length-prefixed string from the start of `rest`.
+// Removes a length-prefixed string from the start of `rest` and returns it; nullopt if `rest` is
+// too short.
 std::optional<std::string> ReadString(std::string_view& rest) {
   if (rest.size() < 4) return std::nullopt;
   const size_t size = ReadNumber(rest);
@@ -68,7 +69,8 @@ bool ReceiveAll(int fd, std::string& bytes, Deadline deadline) {
   return true;
 }
 
-// Receives a whole message, without its length.
+// Receives a whole message and returns it without its length. Returns nullopt on an error, at the
+// deadline, or if the message exceeds kMaxMessageBytes.
 std::optional<std::string> Receive(int fd, Deadline deadline) {
   std::string size(4, '\0');
   if (!ReceiveAll(fd, size, deadline) || ReadNumber(size) > kMaxMessageBytes) return std::nullopt;
@@ -109,7 +111,8 @@ std::vector<AgentKey> ParseAgentKeys(std::string_view answer) {
 UniqueFd ConnectAgent(const std::string& socket_path) {
   const std::optional<sockaddr_un> address = UnixAddress(socket_path);
   if (socket_path.empty() || !address) return UniqueFd();
-  // Non-blocking, so that an agent whose queue is full counts as missing.
+  // The socket is non-blocking, so that an agent whose queue is full counts as missing instead of
+  // blocking the login.
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (ConnectUnix(fd.get(), *address) != 0) fd.Reset();
   return fd;

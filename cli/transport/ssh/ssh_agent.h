@@ -1,5 +1,6 @@
-// Selects keys of the user's ssh-agent. libssh 0.10 would offer all keys in the agent's order, so
-// with more than MaxAuthTries keys the one that ssh_config names might never be tried.
+// Selects keys of the user's ssh-agent. libssh 0.10 would offer all keys in the agent's order. With
+// more than MaxAuthTries keys, the server might close the connection before the key that ssh_config
+// names is tried.
 #pragma once
 
 #include <string>
@@ -15,29 +16,31 @@
 namespace dslaunch {
 
 struct AgentKey {
-  std::string blob;     // the public key in wire format
+  std::string blob;     // public key in wire format
   std::string comment;  // name of the key in messages
 };
 
-// Returns the keys in the order in which `ssh` offers them: first the keys of ssh_config's identity
-// files, then the others unless `listed_only` (IdentitiesOnly) is set. `listed` are public key
-// blobs. Pure.
+// Returns `keys` in the order in which `ssh` offers them: first the keys of ssh_config's identity
+// files, whose public key blobs are `listed`, then the other keys. Omits the other keys if
+// `listed_only` (IdentitiesOnly) is set.
 std::vector<AgentKey> ChooseAgentKeys(std::vector<AgentKey> keys,
                                       const std::vector<std::string>& listed, bool listed_only);
 
-// Parses the agent protocol's list of keys, without its length. Returns an empty list if it is
-// malformed. Pure.
+// Parses the agent protocol's list of keys, without the length prefix. Returns an empty list if
+// `answer` is malformed.
 std::vector<AgentKey> ParseAgentKeys(std::string_view answer);
 
-// Connects to an agent; returns an invalid descriptor if none listens.
+// Connects to the ssh-agent at `socket_path`. Returns an invalid descriptor if no agent listens
+// there.
 UniqueFd ConnectAgent(const std::string& socket_path);
 
-// Returns kUnavailable, with a fragment of a sentence, if the agent does not answer.
+// Returns the keys that the agent holds. Returns kUnavailable, with a fragment of a sentence, if
+// the agent does not answer by the deadline.
 Result<std::vector<AgentKey>> ListAgentKeys(int agent_fd, Deadline deadline);
 
-// An agent for libssh that offers only `keys` and forwards requests to sign to the real agent. A
-// separate thread serves it, because libssh blocks on its answers. Ends at `deadline` at the
-// latest.
+// Acts as an ssh-agent for libssh that offers only `keys` and forwards signing requests to the real
+// agent. Serves on a separate thread, because libssh blocks on the answers, and ends at `deadline`
+// at the latest.
 class AgentRelay {
  public:
   AgentRelay(UniqueFd agent, std::vector<AgentKey> keys, Deadline deadline);
@@ -45,7 +48,7 @@ class AgentRelay {
   AgentRelay& operator=(const AgentRelay&) = delete;
   ~AgentRelay();
 
-  // Returns libssh's end. Call it once.
+  // Returns the end of the socket pair that libssh uses. Call it once.
   UniqueFd TakeFd() { return std::move(theirs_); }
 
  private:

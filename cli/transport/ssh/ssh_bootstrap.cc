@@ -13,7 +13,8 @@ namespace {
 
 constexpr milliseconds kExitStatusWait{2000};
 
-// Waits for the end of a command whose output has ended or is not needed.
+// Waits for the end of a command whose output has ended or is not needed, and returns its exit
+// status.
 std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline deadline) {
   while (session.Process() && !stream.Closed() && !stream.exit_status()) {
     stream.inbound().clear();
@@ -24,10 +25,10 @@ std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline de
 
 struct Started {
   std::unique_ptr<SshStream> stream;  // null if the node lacks the agent
-  std::string machine;                // the node's machine type; empty if unknown
+  std::string machine;                // node's machine type; empty if unknown
 };
 
-// Tries once to start the agent.
+// Tries once to start the agent, without installing it.
 Result<Started> TryStart(SshSession& session, const AgentBinary& agent, const AgentRole& role,
                          TailBuffer& stderr_tail, Deadline deadline) {
   const std::string nonce = MakeNonce();
@@ -91,7 +92,7 @@ Result<CopyGate::Turn> AwaitCopyTurn(SshSession& session, Deadline deadline) {
   }
 }
 
-// Waits for the script's request. Returns kWaiting if the command has ended.
+// Waits for the install script's request. Returns kWaiting if the command has ended.
 Result<CopyDialog::State> AwaitCopyRequest(SshSession& session, SshStream& stream,
                                            std::string_view nonce, Deadline deadline) {
   CopyDialog dialog(nonce);
@@ -108,8 +109,8 @@ Result<CopyDialog::State> AwaitCopyRequest(SshSession& session, SshStream& strea
   }
 }
 
-// Sends the bytes to the command's stdin. If the command ends early, its exit status shows why, so
-// that is not an error here.
+// Sends the bytes to the command's stdin. Returns no error if the command ends early, because its
+// exit status then shows the cause.
 Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view bytes,
                      Deadline deadline) {
   Deadline stalled = Deadline::After(kCopyStall);
@@ -120,7 +121,8 @@ Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view by
     bytes.remove_prefix(static_cast<size_t>(n));
     if (n > 0) stalled = Deadline::After(kCopyStall);
     const Deadline by = stalled.Earlier(deadline);
-    // Wait only briefly, because during a key exchange there may be room before anything arrives.
+    // Wait only briefly, because during a key exchange the stream may accept bytes again before
+    // anything arrives from the node.
     if (n == 0 && by.Expired()) return session.WaitIo(by);
     if (n == 0) (void)session.WaitIo(Deadline::After(milliseconds(5)).Earlier(by));
   }

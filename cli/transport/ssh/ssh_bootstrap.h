@@ -1,4 +1,4 @@
-// Starts the agent on a node over SSH, and installs it first where the node lacks this version.
+// Starts the agent on a node over SSH, and first installs it if the node lacks this version.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Starts the agent in its role and waits for its hello line. The returned stream is positioned just
-// after that line.
+// Starts the agent in `role` and waits for its hello line. Returns the command's stream, positioned
+// just after that line.
 Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBinary& agent,
                                               const AgentRole& role, TailBuffer& stderr_tail,
                                               Deadline deadline);

@@ -51,7 +51,7 @@ std::string LocalHostName() {
   return name.data();
 }
 
-// Returns the value of %`token`. Keeps an unknown token.
+// Returns the value of the token %`token`, or the token itself if it is unknown.
 std::string ExpandToken(char token, const SshConfig& config, const NodeTarget& target,
                         const LocalAccount& account) {
   switch (token) {
@@ -84,7 +84,8 @@ std::string ExpandToken(char token, const SshConfig& config, const NodeTarget& t
   }
 }
 
-// Expands `~`, ${VARIABLE} and %-tokens as in IdentityFile. Unknown ones are kept.
+// Expands `~`, ${VARIABLE} and %-tokens as ssh does for IdentityFile. Keeps unknown variables and
+// tokens.
 std::string Expand(std::string_view text, const SshConfig& config, const NodeTarget& target,
                    const LocalAccount& account) {
   std::string path;
@@ -129,7 +130,7 @@ Error BadJump(std::string_view jump, const std::string& why) {
                                         "; write [user@]host[:port]"};
 }
 
-// Reads an option that is neither a plain text nor a switch. Ignores unknown ones.
+// Reads an option whose value is neither a plain text nor a switch. Ignores unknown options.
 Result<void> ReadOption(std::string_view name, const std::string& value, SshConfig& config) {
   if (name == "port") {
     if (!ReadNumber(value, config.port) || config.port < 1 || config.port > 65535)

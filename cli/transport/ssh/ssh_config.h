@@ -1,4 +1,4 @@
-// The configuration of SSH for a node, as ssh_config defines it.
+// Reads the SSH configuration for a node, as ssh_config defines it.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace dslaunch {
 
-// A host of a ProxyJump.
+// A host through which a ProxyJump leads.
 struct SshHop {
-  std::string user;  // empty to use ssh_config's
+  std::string user;  // empty to use the user of ssh_config
   std::string host;
-  int port = 0;  // 0 to use ssh_config's
+  int port = 0;  // 0 to use the port of ssh_config
 
   bool operator==(const SshHop&) const = default;
 };
 
-// StrictHostKeyChecking. dslaunch never prompts, so kAsk refuses unknown keys as kYes does.
+// Values of StrictHostKeyChecking. dslaunch never prompts, so kAsk refuses unknown keys like kYes.
 enum class HostKeyPolicy { kAsk, kYes, kAcceptNew, kNo };
 
-// Fields are named after ssh_config's options.
+// The configuration for one node. The fields are named after ssh_config's options.
 struct SshConfig {
   std::string host_name;
   int port = 22;
@@ -39,7 +39,7 @@ struct SshConfig {
   std::vector<std::string> user_known_hosts;
   std::vector<std::string> global_known_hosts;
   std::string host_key_alias;  // empty if none
-  // Limit for each connection, in addition to dslaunch's own.
+  // Limit for each connection, in addition to dslaunch's own limit; nullopt if not configured.
   std::optional<milliseconds> connect_timeout;
   int address_family = 0;  // AF_UNSPEC, AF_INET or AF_INET6
   bool batch_mode = false;
@@ -49,11 +49,11 @@ struct SshConfig {
   bool compression = false;
   bool gssapi_authentication = false;
   bool hostbased_authentication = false;
-  // In addition to certificates beside the identity files.
+  // Certificates in addition to those found beside the identity files.
   std::vector<std::string> certificate_files;
-  uint64_t rekey_bytes = 0;    // RekeyLimit; 0 for the default
-  uint32_t rekey_seconds = 0;  // RekeyLimit; 0 for the default
-  // Comma-separated lists; empty for the defaults.
+  uint64_t rekey_bytes = 0;    // bytes of RekeyLimit; 0 for the default
+  uint32_t rekey_seconds = 0;  // seconds of RekeyLimit; 0 for the default
+  // Comma-separated lists of algorithms; empty for the defaults.
   std::string ciphers;
   std::string macs;
   std::string kex_algorithms;
@@ -62,7 +62,7 @@ struct SshConfig {
   bool operator==(const SshConfig&) const = default;
 };
 
-// The account that replaces `~` and tokens in ssh_config's paths.
+// The account whose name and home replace `~` and tokens in ssh_config's paths.
 struct LocalAccount {
   std::string user;
   std::string home;
@@ -70,29 +70,29 @@ struct LocalAccount {
 LocalAccount ThisAccount();
 
 // Parses the output of `ssh -G` for `target` and replaces the tokens of identity files. Errors are
-// kBadInput, with a fragment for a sentence that names the node. Pure except for SSH_AUTH_SOCK and
-// other variables that the output names.
+// kBadInput, with a fragment for a sentence that names the node. Depends only on its arguments,
+// SSH_AUTH_SOCK and other variables that the output names.
 Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target,
                                  const LocalAccount& account);
 
-// Parses "[user@]host[:port]" or ssh:// URIs, separated by commas, the hop closest to this machine
-// first. "none" gives an empty list.
+// Parses a list of hops, each "[user@]host[:port]" or an ssh:// URI, separated by commas. The first
+// hop is the closest to this machine. "none" gives an empty list.
 Result<std::vector<SshHop>> ParseProxyJump(std::string_view text);
 
-// Returns the configuration that ssh has without any configuration file.
+// Returns the configuration that ssh uses without any configuration file.
 SshConfig DefaultSshConfig(const NodeTarget& target, const LocalAccount& account);
 
 // The output of `ssh -v -G`.
 struct SshDump {
-  std::string text;     // empty if there is no ssh, so only defaults apply
-  std::string verbose;  // stderr
+  std::string text;     // empty if ssh is not installed, so that only defaults apply
+  std::string verbose;  // stderr, which names the files that ssh read
 };
 
-// Reads the configuration with `ssh -G` (5 ms), because libssh 0.10 knows less than half of the
-// options, goes through a chain of jumps in the wrong order, and supports Match and Include only in
-// part. `config_file`, if not empty, replaces the user's and the system's. `ssh` is the program
-// with its options; empty for ssh from PATH. Without ssh only defaults apply, which is an error if
-// the user has a configuration.
+// Reads the configuration with `ssh -G` (5 ms). libssh 0.10 is not used for this, because it
+// supports less than half of the options, goes through a chain of jumps in the wrong order, and
+// supports Match and Include only in part. `config_file`, if not empty, replaces the user's and the
+// system's files. `ssh` is the program with its options; empty for ssh from PATH. If ssh is not
+// installed, returns an empty dump, or an error if the user has a configuration file.
 Result<SshDump> AskSsh(const NodeTarget& target, const std::string& config_file,
                        const std::vector<std::string>& ssh, Deadline deadline);
 

@@ -23,7 +23,7 @@ bool IsPlain(std::string_view host) {
   });
 }
 
-// Removes the keyword from "Keyword value" or "Keyword=value" and returns it.
+// Removes the keyword from the line "Keyword value" or "Keyword=value" and returns it.
 std::string ReadKeyword(std::string_view& line) {
   const auto skip_blanks = [&line] {
     line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
@@ -39,14 +39,14 @@ std::string ReadKeyword(std::string_view& line) {
   return keyword;
 }
 
-// Returns the value of "NAME value", a line of `ssh -G`.
+// Returns the value in a line "NAME value" of the output of `ssh -G`.
 std::string_view ValueOf(std::string_view line) {
   const size_t space = line.find(' ');
   return space == std::string_view::npos ? "" : line.substr(space + 1);
 }
 
-// Returns whether a line lists algorithms. Such a line never names a host, although it may contain
-// a short name by chance.
+// Returns whether a line lists algorithms. Such a line never names a host, although an algorithm's
+// name may contain a short host name by chance.
 bool ListsAlgorithms(std::string_view line) {
   const std::string_view name = line.substr(0, line.find(' '));
   return name.ends_with("algorithms") || name == "ciphers" || name == "macs";
@@ -74,6 +74,7 @@ bool SshConfigRules::Condition::Holds(std::string_view host) const {
 
 void SshConfigRules::Read(std::string_view text) {
   conditions_.push_back({{"*"}, {}});  // condition of the options before the first Host or Match
+                                       // line
   bool is_in_match = false;
   for (const std::string_view as_it_is : SplitLines(text)) {
     std::string blanks(as_it_is);
@@ -114,7 +115,8 @@ void SshConfigRules::AddMatch(std::string_view criteria) {
     if (criterion.starts_with('!')) criterion.erase(0, 1);
     if (criterion.empty() || criterion == "all") continue;
     std::string_view values = TakeWord(criteria);
-    // These have the same value for all hosts of a class.
+    // These criteria have the same value for all hosts of a class, so they cannot distinguish
+    // hosts.
     if (criterion == "user" || criterion == "localuser") continue;
     if (criterion != "host" && criterion != "originalhost") may_share_ = false;
     Condition& condition = conditions_.emplace_back();

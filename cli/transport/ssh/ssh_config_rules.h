@@ -1,4 +1,4 @@
-// Finds hosts for which ssh_config gives the same configuration.
+// Finds hosts for which ssh_config gives the same configuration, so that ssh is run once for them.
 #pragma once
 
 #include <optional>
@@ -8,24 +8,25 @@
 
 namespace dslaunch {
 
-// The conditions of an ssh_config. Pure. Conservative: hosts in one class have the same
-// configuration except for their own name, but hosts in different classes may have too.
+// Divides hosts into classes by the conditions of an ssh_config. Hosts in one class have the same
+// configuration except for their own name. Hosts in different classes may have the same
+// configuration too, because the division is conservative.
 class SshConfigRules {
  public:
-  // `texts` are all files that ssh reads, in any order.
+  // `texts` are the contents of all files that ssh reads, in any order.
   explicit SshConfigRules(const std::vector<std::string>& texts);
 
   // Returns the class of a host, valid among hosts with the same user, port and options. Returns
-  // nullopt if the host shares with none, because a `HostName` or `Include` may be specific to it,
-  // a `Match` tests more than names, or the name is not plain (lower case).
+  // nullopt if the host shares its configuration with no other: a `HostName` or `Include` may be
+  // specific to it, a `Match` tests more than names, or the name is not plain (lower case).
   std::optional<std::string> ClassOf(std::string_view host) const;
 
  private:
-  // A `Host`, or one condition of a `Match`.
+  // The condition of a `Host` line, or one condition of a `Match` line.
   struct Condition {
     std::vector<std::string> patterns;
-    std::vector<std::string> excluded;  // patterns with "!"
-    bool names_host = false;            // a `HostName` other than %h depends on it
+    std::vector<std::string> excluded;  // patterns with a leading "!", stored without it
+    bool names_host = false;            // a `HostName` other than %h depends on this condition
 
     void Add(std::string_view pattern);
     bool Holds(std::string_view host) const;
@@ -39,12 +40,12 @@ class SshConfigRules {
   std::vector<Condition> conditions_;
 };
 
-// Returns the files that `ssh -v` reported as read.
+// Returns the files that ssh read according to `verbose`, the stderr of `ssh -v`.
 std::vector<std::string> FilesThatSshReads(std::string_view verbose);
 
-// Returns the output of `ssh -G` for `host`, derived from `dump`, the output for `other` of the
-// same class. Returns nullopt if it may differ, because `dump` names one of the two hosts in other
-// places (a host in ProxyJump does not jump to itself).
+// Returns the output of `ssh -G` for `other`, derived from `dump`, the output for `host`, a host of
+// the same class. Returns nullopt if the output for `other` may differ: `dump` contains one of the
+// two names in other places, for example in ProxyJump, because a host does not jump to itself.
 std::optional<std::string> DumpFor(std::string_view other, std::string_view dump,
                                    std::string_view host);
 

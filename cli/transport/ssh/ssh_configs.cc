@@ -9,7 +9,7 @@ namespace {
 
 constexpr milliseconds kServesFor(60'000);
 
-// Returns a key of everything, apart from the host, that affects ssh_config's result.
+// Returns a key of all inputs, apart from the host, that affect the result of ssh_config.
 std::string ScopeOf(const NodeTarget& target, const std::string& config_file,
                     const std::vector<std::string>& ssh) {
   std::string scope = config_file + '\0' + std::to_string(target.port) + '\0' + target.user;
@@ -17,7 +17,8 @@ std::string ScopeOf(const NodeTarget& target, const std::string& config_file,
   return scope;
 }
 
-// Returns nullopt if the files cannot be read.
+// Returns the rules of the files that `verbose`, the stderr of `ssh -v`, names; nullopt if a file
+// cannot be read.
 std::optional<SshConfigRules> RulesOf(const std::string& verbose) {
   const std::vector<std::string> files = FilesThatSshReads(verbose);
   std::vector<std::string> texts;
@@ -90,8 +91,9 @@ void SshConfigs::Keep(const std::string& scope, const std::string& host,
   Scope& known = scopes_[scope];
   known.is_busy = false;
   changed_.NotifyAll();
-  if (!dump.ok()) return;  // the next caller asks
-  // Files may have changed meanwhile, so only rules and answers from one reading are combined.
+  if (!dump.ok()) return;  // the next caller runs ssh again
+  // Files may have changed since the first reading, so only rules and answers from one reading are
+  // combined.
   if (!known.read_at) {
     known.rules = std::move(rules);
     known.read_at = Clock::now();

@@ -1,4 +1,4 @@
-// Reads ssh_config for many hosts with few processes.
+// Caches ssh_config for many hosts, so that few processes are needed to read it.
 #pragma once
 
 #include <map>
@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// Runs ssh (AskSsh) for one host of each class (SshConfigRules) and reuses the answer for the class
-// for a minute, so a thousand nodes that start together take one `ssh -G`. Thread-safe; concurrent
-// requests for the same class wait for one answer.
+// Runs ssh (AskSsh) for one host of each class (SshConfigRules) and reuses the answer for the whole
+// class for a minute. A thousand nodes that start together thus need one `ssh -G`. Thread-safe;
+// concurrent requests for the same class wait for one answer.
 class SshConfigs {
  public:
   // Returns the configuration for `target`. See AskSsh for the other arguments and the errors.
@@ -26,18 +26,18 @@ class SshConfigs {
     std::string host;
     std::string dump;
   };
-  // Hosts that are requested with the same user, port and options.
+  // The answers for hosts that are requested with the same user, port and options.
   struct Scope {
-    bool is_busy = false;                      // a thread is asking and will call Keep
+    bool is_busy = false;                      // a thread is running ssh and will call Keep
     std::optional<Clock::time_point> read_at;  // nullopt until read
-    std::optional<SshConfigRules> rules;       // nullopt if no hosts share
-    // Nullopt if each host needs its own answer.
+    std::optional<SshConfigRules> rules;       // nullopt if no hosts share a configuration
+    // The value is nullopt if each host of the class needs an answer of its own.
     std::map<std::string, std::optional<Answer>> by_class;
   };
 
   static std::optional<std::string> ClassOf(const Scope& scope, const std::string& host);
-  // Returns the known answer. nullopt: the caller must ask, and call Keep with the result if
-  // `keeps`.
+  // Returns the known answer. Returns nullopt if the caller must run ssh; the caller must then call
+  // Keep with the result if `keeps` is set.
   std::optional<Result<std::string>> Find(const std::string& scope, const std::string& host,
                                           Deadline deadline, bool& keeps);
   void Keep(const std::string& scope, const std::string& host, const Result<SshDump>& dump);

@@ -17,7 +17,7 @@ std::string NumericAddress(const addrinfo& address) {
   return text;
 }
 
-// Returns 0 or the errno of the failure; ECANCELED if stopped.
+// Connects `fd` to `address`. Returns 0, or the errno of the failure; ECANCELED if stopped.
 int ConnectOne(int fd, const addrinfo& address, Deadline deadline, int stop_fd) {
   if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;

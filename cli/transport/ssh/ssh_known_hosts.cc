@@ -21,7 +21,8 @@ std::string ToLower(std::string_view text) {
   return lower;
 }
 
-// `field` is `|1|base64 salt|base64 HMAC-SHA1(salt, name)`.
+// Returns whether a hashed host field matches `name`. `field` has the form `|1|base64 salt|base64
+// HMAC-SHA1(salt, name)`.
 bool HashedNameMatches(std::string_view field, std::string_view name) {
   field.remove_prefix(3);
   const size_t bar = field.find('|');
@@ -87,7 +88,7 @@ int FindRevocation(std::string_view known_hosts, const std::vector<std::string>&
     ++number;
     if (ReadField(line) != "@revoked") continue;
     const std::string_view hosts = ReadField(line);
-    ReadField(line);  // the key's type, which the key contains too
+    ReadField(line);  // skips the key's type, which the key contains too
     if (ReadField(line) != key_base64) continue;
     const auto listed = [hosts](const std::string& name) { return HostFieldMatches(hosts, name); };
     if (std::any_of(names.begin(), names.end(), listed)) return number;

@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kSshFailed = 255;  // ssh's exit code if it failed itself, not the command
+constexpr int kSshFailed = 255;  // ssh's exit code if ssh itself failed, not the command
 constexpr milliseconds kSshConfigLimit{3000};
 
 }  // namespace
@@ -21,7 +21,7 @@ std::vector<std::string> SshNodeCommand::CommandLine(const NodeTarget& target,
   return argv;
 }
 
-// Only ssh_config shows which nodes share a bastion.
+// The name comes from ssh_config, because only that shows which nodes share a bastion.
 std::string SshNodeCommand::GateName(const NodeTarget& target, Deadline deadline) const {
   const Result<SshConfig> config =
       configs_->Read(target, "", words_, Deadline::After(kSshConfigLimit).Earlier(deadline));

@@ -1,4 +1,4 @@
-// The system's ssh as a program that runs commands on nodes.
+// Declares the system's ssh as a program that runs commands on nodes.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Runs ssh. `words` are the absolute path of ssh, or of a program with the same command line, and
-// options for it. `configs` caches ssh_config and may be shared.
+// Runs commands by ssh. `words` are the absolute path of ssh, or of a program with the same command
+// line, followed by options. `configs` caches ssh_config and may be shared with other objects.
 class SshNodeCommand : public NodeCommand {
  public:
   explicit SshNodeCommand(std::vector<std::string> words,

@@ -17,19 +17,21 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 1024;
 
-// Guards the terminal's settings, because the process may end while a question is open.
+// Guards the terminal's settings, which RestoreTerminal must be able to restore while a question is
+// open.
 Mutex settings_mutex;
 UniqueFd changed_terminal DSL_GUARDED_BY(settings_mutex);
 termios settings_before DSL_GUARDED_BY(settings_mutex){};
 
-// std::timed_mutex, because acquiring it must have a deadline.
+// Returns the mutex that admits one question at a time. It is a std::timed_mutex, because acquiring
+// it must have a deadline.
 std::timed_mutex& OneQuestion() {
-  // Never destroyed, because threads may outlive main().
+  // The mutex is never destroyed, because threads may outlive main().
   static auto* const mutex = new std::timed_mutex;
   return *mutex;
 }
 
-// Guarded by OneQuestion().
+// Returns the answers by topic. Guarded by OneQuestion().
 std::map<std::string, std::optional<std::string>>& Answers() {
   static auto* const answers = new std::map<std::string, std::optional<std::string>>;
   return *answers;
@@ -38,7 +40,7 @@ std::map<std::string, std::optional<std::string>>& Answers() {
 UniqueFd OpenTerminal() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return UniqueFd();
   UniqueFd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
-  // A process in the background would be stopped by a read.
+  // A process in the background must not read from the terminal, because the kernel would stop it.
   if (terminal && ::tcgetpgrp(terminal.get()) != ::getpgrp()) terminal.Reset();
   return terminal;
 }
@@ -53,7 +55,7 @@ void SwitchEchoOff(int terminal) {
   termios quiet = settings_before;
   quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHOE | ECHOK | ECHONL);
   changed_terminal.Reset(::fcntl(terminal, F_DUPFD_CLOEXEC, 0));
-  ::tcsetattr(terminal, TCSAFLUSH, &quiet);  // input typed before the question is discarded
+  ::tcsetattr(terminal, TCSAFLUSH, &quiet);  // discards input typed before the question
 }
 
 std::optional<std::string> ReadLine(int terminal, Deadline deadline) {
@@ -72,7 +74,8 @@ std::optional<std::string> ReadLine(int terminal, Deadline deadline) {
   }
 }
 
-// Precondition: the caller holds OneQuestion().
+// Prints `prompt` and reads an answer, as AskUser does. Precondition: the caller holds
+// OneQuestion().
 std::optional<std::string> Ask(const std::string& prompt, bool echo, Deadline deadline) {
   const UniqueFd terminal = OpenTerminal();
   if (!terminal) return std::nullopt;

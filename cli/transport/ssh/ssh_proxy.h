@@ -11,32 +11,32 @@
 
 namespace dslaunch {
 
-// The values of a ProxyCommand's tokens.
+// The values that replace the tokens of a ProxyCommand.
 struct ProxyTokens {
   std::string host;  // %h
   int port = 22;     // %p
   std::string user;  // %r
-  std::string name;  // %n, the name as the user wrote it
+  std::string name;  // %n, host name as the user wrote it
 };
 
-// Replaces the tokens of `command`. Because a shell will parse the result, names with characters
-// other than letters, digits and `._:@-` are refused, as are tokens other than these and `%%`.
-// Errors are fragments of a sentence.
+// Replaces the tokens of `command`. Because a shell parses the result, refuses names with
+// characters other than letters, digits and `._:@-`, and tokens other than those of ProxyTokens and
+// `%%`. Errors are fragments of a sentence.
 Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTokens& tokens);
 
-// A running proxy command whose stdin and stdout lead to the node. Killed and reaped on
-// destruction.
+// A running proxy command whose stdin and stdout lead to the node. The destructor kills and reaps
+// it.
 class SshProxy {
  public:
-  // `command` is the result of ExpandProxyCommand(). `stream` receives our end of its stdin and
-  // stdout, non-blocking.
+  // Starts `command`, the result of ExpandProxyCommand(). `stream` receives this process's end of
+  // the socket that is the command's stdin and stdout, non-blocking.
   static Result<std::unique_ptr<SshProxy>> Start(const std::string& command, UniqueFd& stream);
 
   SshProxy(const SshProxy&) = delete;
   SshProxy& operator=(const SshProxy&) = delete;
   ~SshProxy();
 
-  // Returns the command's stderr so far.
+  // Returns the stderr that the command has written so far.
   std::string StderrTail() const { return child_->StderrTail(); }
 
  private:

@@ -55,7 +55,8 @@ void SshPump::Carry() {
   uint64_t seen = 0;
   bool moved = false;
   do {
-    // A call to libssh may deliver bytes of the other direction, so repeat until nothing happens.
+    // A call to libssh may deliver bytes of the other direction, so repeat until no more bytes
+    // arrive.
     seen = stream_.deliveries();
     moved = ToLocal();
     moved |= ToRemote();
@@ -69,7 +70,8 @@ void SshPump::End(PumpEnd how) {
   on_end_(std::move(how));
 }
 
-// Returns false while the local side accepts no more bytes.
+// Delivers the last bytes of the remote side. Returns false while the local side accepts no more
+// bytes.
 bool SshPump::DeliverRest() {
   while (ToLocal()) {
   }
@@ -96,7 +98,8 @@ bool SshPump::ToLocal() {
     return false;
   }
   if (error) {
-    // No reader is left: read and drop, so that the remote side does not block.
+    // The local stream has no reader, so its bytes are read and dropped; otherwise the remote side
+    // would block.
     local_open_ = false;
     return true;
   }
@@ -120,7 +123,7 @@ bool SshPump::ToRemote() {
   }
   if (!to_remote_.empty() && stream_.WindowBytes() > 0 && !session_.WritePending()) {
     const int n = stream_.Write(std::string_view(to_remote_).substr(sent_));
-    if (n < 0) {  // the channel accepts no more bytes; its end is reported separately
+    if (n < 0) {  // the channel accepts no more bytes; OnClose reports its end
       to_remote_.clear();
       sent_ = 0;
       local_eof_ = sent_eof_remote_ = true;
@@ -154,8 +157,8 @@ void SshPump::AwaitMore() {
   });
 }
 
-// Waits for one readiness event. A hang-up counts as ready, so call it only when something is to be
-// transferred.
+// Calls Turn() after one readiness event. A hang-up counts as ready, so call Await only if bytes
+// are to be transferred.
 void SshPump::Await(Wait which) {
   if (std::exchange(awaited_[which], true)) return;
   OnReady then = [self = shared_from_this(), which](std::error_code error) {

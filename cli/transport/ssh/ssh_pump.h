@@ -18,28 +18,30 @@
 namespace dslaunch {
 
 struct PumpEnd {
-  bool closed_by_node = false;     // the command ended; false if the connection was lost or stopped
+  bool closed_by_node = false;     // true if the command ended; false if the connection was lost or
+                                   // stopped
   std::optional<int> exit_status;  // nullopt if a signal ended the command
-  std::string error;               // why the connection was lost
+  std::string error;               // cause if the connection was lost, otherwise empty
 };
 
-// Runs on a loop's thread, without blocking; only that thread may use the session meanwhile. Memory
-// is bounded in both directions: neither side is read while the other accepts no bytes.
+// Transfers bytes on a loop's thread, without blocking; meanwhile only that thread may use the
+// session. Memory is bounded in both directions, because each side is read only while the other
+// side accepts bytes.
 class SshPump : public std::enable_shared_from_this<SshPump> {
  public:
   using OnEnd = std::function<void(PumpEnd)>;
 
-  // `session` and `stream` must outlive Stop().
+  // `session` and `stream` must live until Stop() has returned.
   SshPump(asio::io_context& loop, SshSession& session, SshStream& stream,
           std::unique_ptr<StreamEnd> local, OnEnd on_end);
 
-  // Starts the transfer. `on_end` is called once, when the command has ended or the connection is
-  // lost. End of file is forwarded in each direction separately. The remote side's last bytes are
-  // still delivered after `on_end`; then the local stream is shut.
+  // Starts the transfer. Calls `on_end` once, when the command has ended or the connection is lost.
+  // End of file is forwarded in each direction separately. The remote side's last bytes are still
+  // delivered after `on_end`; then the local stream is shut.
   void Start();
   // Ends the local stream in both directions; bytes already read from it are still sent.
   void ShutLocal();
-  // Closes the local stream. After that no bytes are transferred and no callback runs.
+  // Closes the local stream. After Stop(), no bytes are transferred and no callback runs.
   void Stop();
 
  private:
@@ -58,13 +60,14 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   SshSession& session_;
   SshStream& stream_;
   const OnEnd on_end_;
-  std::unique_ptr<StreamEnd> local_;              // null once stopped
-  asio::posix::stream_descriptor session_ready_;  // borrowed descriptor
+  std::unique_ptr<StreamEnd> local_;              // null after Stop()
+  asio::posix::stream_descriptor session_ready_;  // wait on the session's descriptor, which the
+                                                  // session owns
   asio::steady_timer retry_timer_;
   std::array<bool, kNumWaits> awaited_{};
-  size_t delivered_ = 0;    // bytes of stream_.inbound()
-  std::string to_remote_;   // read from local_, not yet accepted by the channel
-  size_t sent_ = 0;         // bytes of to_remote_ already sent
+  size_t delivered_ = 0;    // number of leading bytes of stream_.inbound() already delivered
+  std::string to_remote_;   // bytes read from local_ and not yet accepted by the channel
+  size_t sent_ = 0;         // number of leading bytes of to_remote_ already sent
   bool local_open_ = true;  // local_ accepts bytes
   bool local_eof_ = false;  // local_ has reached end of file
   bool sent_eof_local_ = false;

@@ -68,7 +68,7 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
         new SshSession(target, options, *config, deadline, control));
     const Result<void> established = session->Establish();
     if (established) {
-      session->config_ = {};  // frees some kilobytes for as long as the connection exists
+      session->config_ = {};  // frees some kilobytes for the life of the connection
       return session;
     }
     if (!session->WasTurnedAway() || attempt + 1 == kLoginAttempts || session->By().Expired())
@@ -83,8 +83,8 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
   }
 }
 
-// A login that waits for its turn holds no other turn, although a host on the way holds one while
-// its own login is in progress.
+// A login that waits for its turn holds no other turn, which avoids a deadlock. A host on the way
+// holds a turn only while its own login is in progress.
 Result<void> SshSession::Establish() {
   DSL_TRY(Configure());
   control_.Begin(ConnectStep::kConnect);
@@ -120,17 +120,18 @@ Result<void> SshSession::Configure() {
   ::ssh_set_blocking(session, 0);
   const bool process_config = false;
   ::ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &process_config);
-  // libssh uses this name only to look it up in known_hosts, because the connection is made here.
+  // libssh uses this host name only to look it up in known_hosts, because dslaunch itself makes the
+  // connection.
   const bool has_alias = !config_.host_key_alias.empty();
   const int port = has_alias ? 22 : config_.port;
   ::ssh_options_set(session, SSH_OPTIONS_HOST,
                     (has_alias ? config_.host_key_alias : config_.host_name).c_str());
   ::ssh_options_set(session, SSH_OPTIONS_PORT, &port);
   ::ssh_options_set(session, SSH_OPTIONS_USER, config_.user.c_str());
-  // Always on, because libssh reports an unknown key as known when it is off.
+  // Strict checking is always on, because libssh reports an unknown key as known when it is off.
   const int strict = 1;
   ::ssh_options_set(session, SSH_OPTIONS_STRICTHOSTKEYCHECK, &strict);
-  // libssh prefers the types of host key listed in these files.
+  // Both files are set, because libssh prefers the types of host keys that they list.
   if (!config_.user_known_hosts.empty())
     ::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, config_.user_known_hosts.front().c_str());
   if (!config_.global_known_hosts.empty()) {
@@ -189,13 +190,13 @@ Result<void> SshSession::Reach() {
 }
 
 Result<void> SshSession::Handshake() {
-  // Libssh closes the duplicate, also on errors.
+  // Pass a duplicate, because libssh closes its descriptor, also on errors.
   const int fd = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);
   ::ssh_options_set(session_.get(), SSH_OPTIONS_FD, &fd);
   Result<int> status = Drive(ConnectBy(), [this] {
     const int connected = ::ssh_connect(session_.get());
-    // libssh makes the socket blocking once connected; a stalled node would then block this thread
-    // in send().
+    // libssh makes the socket blocking once it is connected. Otherwise a stalled node would block
+    // this thread in send().
     ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
     return connected;
   });
@@ -223,10 +224,9 @@ Error SshSession::HandshakeError() const {
   return Fail(ExitCode::kUnavailable, text);
 }
 
-// Returns whether sshd closed the connection because it was overloaded, and not because it refused
-// a login.
+// Returns whether sshd closed the connection because of overload, not because it refused a login.
 bool SshSession::WasTurnedAway() const {
-  if (control_.step == ConnectStep::kLogin)  // the user answered after sshd's LoginGraceTime
+  if (control_.step == ConnectStep::kLogin)  // the user may have answered after LoginGraceTime
     return asked_ && ::ssh_is_connected(session_.get()) == 0;
   if (control_.step != ConnectStep::kHandshake) return false;
   if (proxy_) return IsTurnedAwayText(proxy_->StderrTail());
@@ -239,7 +239,8 @@ bool SshSession::WasTurnedAway() const {
 
 Result<std::unique_ptr<SshStream>> SshSession::Exec(const std::string& command,
                                                     TailBuffer& stderr_tail, Deadline deadline) {
-  // If sshd allows one session at a time (MaxSessions 1), a session that has ended may still count.
+  // With MaxSessions 1, sshd allows one session at a time and may still count a session that has
+  // ended, so opening a session is retried.
   const Deadline last_try = Deadline::After(kSessionEnds).Earlier(deadline);
   std::unique_ptr<SshStream> stream;
   while (!stream) {
@@ -289,8 +290,9 @@ bool SshSession::Process() {
 }
 
 Result<void> SshSession::WaitIo(Deadline deadline) {
-  // Before it runs a command, sshd delays each small packet until the last one is acknowledged,
-  // which the kernel would do 40 ms late. The kernel resets the option, so it is set each time.
+  // Before sshd runs a command, it delays each small packet until the previous one is acknowledged,
+  // which the kernel does up to 40 ms late. Quick acknowledgement avoids this. The kernel resets
+  // the option, so it is set before each wait.
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
   const int flags = ::ssh_get_poll_flags(session_.get());

@@ -1,4 +1,4 @@
-// One logged-in SSH connection to a node. Wraps libssh, which is used in non-blocking mode
+// Implements a logged-in SSH connection to a node. Wraps libssh, which is used in non-blocking mode
 // throughout.
 #pragma once
 
@@ -29,23 +29,24 @@ struct SshOptions {
   std::string config_file = {};
   // Cache of ssh_config, shared by all copies of these options.
   std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>();
-  // Called as each step begins, on a thread of the connection; may be empty.
+  // Called when each step begins, on a thread of the connection; may be empty.
   std::function<void(ConnectStep)> on_step = {};
-  // --ssh_command: the program, with options, that replaces SshSession; empty if none.
+  // The program, with options, that replaces SshSession (--ssh_command); empty to use SshSession.
   std::vector<std::string> command = {};
 
-  // If not null, is set to a fragment of a sentence that names what a login needs and only the
-  // system's ssh supports.
+  // If not null, Open sets it to a fragment of a sentence that names the feature that a login needs
+  // and only the system's ssh supports.
   std::shared_ptr<std::atomic<const char*>> unsupported = {};
 
-  // If false, the user is not asked questions whose answers are not yet known, for example in the
-  // middle of a job.
+  // Whether the user may be asked questions whose answers are not yet known; false, for example, in
+  // the middle of a job.
   bool may_ask_again = true;
 
   // For a host of a ProxyJump: the hosts that are reached through it, the node first. Empty for the
-  // node itself.
+  // node.
   std::vector<std::string> leads_to = {};
-  // The ProxyJump to this host, if another host's configuration defines it; nullopt to use its own.
+  // The ProxyJump to this host if another host's configuration defines it; nullopt to use the
+  // configuration of this host.
   std::optional<std::vector<SshHop>> proxy_jump = {};
 };
 
@@ -60,15 +61,16 @@ struct FreeSshKey {
 };
 using SshKey = std::unique_ptr<ssh_key_struct, FreeSshKey>;
 
-// The state that a connection attempt shares with other threads.
+// The state that a connection attempt shares with other threads, which can stop the attempt.
 struct SshControl {
-  int stop_fd = -1;  // readable: give up
+  int stop_fd = -1;  // becomes readable when the attempt must stop
   std::atomic<ConnectStep> step{ConnectStep::kResolve};
   std::function<void(ConnectStep)> on_step;
-  // How far the attempt's deadline was moved: waiting for a turn or for the user does not count
-  // against the node.
+  // Time by which the attempt's deadline was extended, because waiting for a turn or for the user
+  // does not count against the node.
   std::atomic<milliseconds::rep> granted_ms{0};
-  SshControl* outer = nullptr;  // the connection to which this one leads; outlives this one
+  SshControl* outer = nullptr;  // the connection that this connection leads to, which outlives it;
+                                // null if none
 
   void Begin(ConnectStep next) {
     step = next;
@@ -80,7 +82,8 @@ struct SshControl {
   }
 };
 
-// Extends the deadline by `longest` while it exists, and takes back the unused time.
+// Extends the attempt's deadline by `longest` while it exists. The destructor takes back the unused
+// time.
 class GrantedWait {
  public:
   GrantedWait(SshControl& control, milliseconds longest) : control_(control), longest_(longest) {
@@ -100,14 +103,15 @@ class GrantedWait {
   const Clock::time_point began_ = Clock::now();
 };
 
-// Used by one thread at a time. Every wait ends at its deadline or when `control` is stopped.
+// A logged-in connection. Used by one thread at a time. Every wait ends at its deadline or when
+// `control` is stopped.
 class SshSession {
  public:
   // Connects, enforces the host key and logs in, through the hosts of ssh_config's ProxyJump.
   // LoginGate bounds the number of concurrent logins; a login that sshd turns away before
-  // authentication is retried. `control`'s grants extend `deadline`. Errors name the node, or the
-  // host on the way to it, the cause and a hint: kUnavailable, kBadInput for ssh_config, or
-  // kNoPermission if a key was refused.
+  // authentication is retried. The grants of `control` extend `deadline`. Errors name the node, or
+  // the host on the way to it, the cause and a hint. They are kUnavailable, kBadInput for an
+  // invalid ssh_config, or kNoPermission if a key was refused.
   static Result<std::unique_ptr<SshSession>> Open(const NodeTarget& target,
                                                   const SshOptions& options, Deadline deadline,
                                                   SshControl& control);
@@ -118,21 +122,21 @@ class SshSession {
   Result<std::unique_ptr<SshStream>> Exec(const std::string& command, TailBuffer& stderr_tail,
                                           Deadline deadline);
 
-  // Opens a TCP connection from the node to another host.
+  // Opens a TCP connection from the node to `port` of `host`.
   Result<std::unique_ptr<SshStream>> Forward(const std::string& host, int port,
                                              TailBuffer& stderr_tail, Deadline deadline);
 
-  // Handles received data and sends pending data. Returns false if the connection is dead.
+  // Handles received data and sends pending data. Returns false if the connection is broken.
   bool Process();
 
-  // Waits until Process has something to do.
+  // Waits until Process can make progress. Returns an error at the deadline, or if stopped.
   Result<void> WaitIo(Deadline deadline);
 
-  // Returns whether bytes wait for the socket to accept them.
+  // Returns whether bytes are pending because the socket does not accept them.
   bool WritePending() const { return (::ssh_get_status(session_.get()) & SSH_WRITE_PENDING) != 0; }
 
   void Begin(ConnectStep step) { control_.Begin(step); }
-  // Returns a wait that does not count as time of the attempt while it exists.
+  // Returns an object during whose life the attempt's time does not count, for `longest` at most.
   GrantedWait GrantWait(milliseconds longest) { return GrantedWait(control_, longest); }
 
   int socket() const { return socket_.get(); }
@@ -154,16 +158,16 @@ class SshSession {
   Result<void> Handshake();
   Error HandshakeError() const;
   bool WasTurnedAway() const;
-  Deadline By() const;           // the deadline, extended by grants
+  Deadline By() const;           // deadline_, extended by grants
   Deadline ConnectBy() const;    // By(), limited by ssh_config's ConnectTimeout
-  std::string GateName() const;  // name under which logins are counted
+  std::string GateName() const;  // name of the sshd under which LoginGate counts logins
 
   // Defined in ssh_session_hops.cc:
   Result<void> ReachThroughHops();
 
   // Defined in ssh_session_host_key.cc:
   Result<void> CheckHostKey();
-  // Decides about a key that no file of `paths` lists for the host, which has `names` there.
+  // Decides about a host key that no file of `paths` lists for any of the host's `names`.
   Result<void> CheckUnlistedHostKey(const std::string& fingerprint,
                                     const std::vector<std::string>& names,
                                     const std::vector<std::string>& paths);
@@ -176,13 +180,14 @@ class SshSession {
     if (options_.unsupported) *options_.unsupported = what;
   }
 
-  // Repeats `step` while it returns SSH_AGAIN.
+  // Repeats `step` while it returns SSH_AGAIN. Returns its result, or SSH_ERROR if disconnected.
   template <class Step>
   Result<int> Drive(Deadline deadline, Step step) {
     while (true) {
       const int status = step();
       if (status != SSH_AGAIN) return status;
-      // libssh returns SSH_AGAIN forever if the server has ended the session with a message.
+      // libssh returns SSH_AGAIN forever after the server has ended the session with a message, so
+      // check the connection.
       if (::ssh_is_connected(session_.get()) == 0) return SSH_ERROR;
       DSL_TRY(WaitIo(deadline));
     }
@@ -193,17 +198,18 @@ class SshSession {
   SshConfig config_;  // cleared after login
   const Deadline deadline_;
   SshControl& control_;
-  std::string where_;                // "user@host port N"
-  std::string address_;              // numeric; behind a proxy, as configured
-  bool asked_ = false;               // the user was asked for a secret
-  std::unique_ptr<NodeLink> hop_;    // ProxyJump's connection that leads here
-  std::unique_ptr<SshProxy> proxy_;  // ProxyCommand that leads here
-  UniqueFd socket_;                  // the session has a duplicate and closes that
+  std::string where_;                // "user@host port N", for messages
+  std::string address_;              // numeric address; the configured host if behind a proxy
+  bool asked_ = false;               // whether the user was asked for a secret
+  std::unique_ptr<NodeLink> hop_;    // the connection to the last host of ProxyJump; null if none
+  std::unique_ptr<SshProxy> proxy_;  // the running ProxyCommand; null if none
+  UniqueFd socket_;  // this object's descriptor; libssh has a duplicate, which it closes
   std::unique_ptr<ssh_session_struct, FreeSshSession> session_;
   std::unique_ptr<ssh_event_struct, FreeSshEvent> event_;
 };
 
-// Returns "node 'node3'", or "host 'gate' on the way" for a host of its ProxyJump.
+// Returns the subject of an error: "node 'node3'", or "host 'gate' on the way" for a host of the
+// node's ProxyJump.
 std::string SubjectOf(const NodeTarget& target, const SshOptions& options);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// How a session reaches its host through ssh_config's ProxyJump. `ssh -J` is not used, because its
-// output does not reliably show which host failed or which host's key is unknown.
+// Implements how a session reaches its host through ssh_config's ProxyJump. `ssh -J` is not used,
+// because its output does not reliably show which host failed or which host's key is unknown.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Connects through the last host of the list, which is reached through the hosts before it; the
-// first one uses its own configuration.
+// Connects through the last host of ProxyJump, which is itself reached through the hosts before it.
+// The first host uses its own configuration.
 Result<void> SshSession::ReachThroughHops() {
   const SshHop& last = config_.proxy_jump.back();
   SshOptions options;

@@ -1,4 +1,4 @@
-// How a session checks that it is connected to the right host; libssh does not do this by itself.
+// Implements how a session checks the host key of the server, which libssh does not do by itself.
 #include <algorithm>
 #include <cerrno>
 
@@ -42,15 +42,16 @@ HostKey ReadHostKey(ssh_session session) {
   return read;
 }
 
-// Looks the server up in one known_hosts file. libssh accepts two files, ssh any number.
+// Looks the server up in one known_hosts file. Each file is looked up separately, because libssh
+// accepts two files and ssh any number.
 ssh_known_hosts_e LookUp(ssh_session session, const std::string& path) {
   ::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, path.c_str());
   ::ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, path.c_str());
   return ::ssh_session_is_known_server(session);
 }
 
-// Combines the answers as ssh does: one file that lists the key is enough, and a different listed
-// key takes precedence over no key.
+// Looks the server up in all files and combines the answers as ssh does: one file that lists the
+// key is enough, and a different listed key takes precedence over no key.
 ssh_known_hosts_e LookUp(ssh_session session, const std::vector<std::string>& paths) {
   constexpr ssh_known_hosts_e kOrder[] = {SSH_KNOWN_HOSTS_OK, SSH_KNOWN_HOSTS_CHANGED,
                                           SSH_KNOWN_HOSTS_OTHER, SSH_KNOWN_HOSTS_ERROR,
@@ -63,7 +64,7 @@ ssh_known_hosts_e LookUp(ssh_session session, const std::vector<std::string>& pa
   return SSH_KNOWN_HOSTS_NOT_FOUND;
 }
 
-// Returns the file to name in a hint.
+// Returns the file that a hint names: the first of `paths`, or "known_hosts" if `paths` is empty.
 std::string FirstOf(const std::vector<std::string>& paths) {
   return paths.empty() ? "known_hosts" : paths.front();
 }
@@ -121,7 +122,7 @@ Result<void> SshSession::CheckHostKey() {
 Result<void> SshSession::CheckUnlistedHostKey(const std::string& fingerprint,
                                               const std::vector<std::string>& names,
                                               const std::vector<std::string>& paths) {
-  std::string unreadable;  // the first file that exists and cannot be read, and why
+  std::string unreadable;  // name of the first file that exists and cannot be read, with the cause
   for (const std::string& path : paths) {
     const std::optional<std::string> text = ReadWhole(path);
     if (!text && errno != ENOENT && unreadable.empty())
@@ -149,7 +150,8 @@ Result<void> SshSession::CheckUnlistedHostKey(const std::string& fingerprint,
                   config_.host_name + ", and compare the fingerprint");
 }
 
-// Serialized, so that the key of a bastion that many nodes use is written once.
+// Adds the host's key to the user's known_hosts. Calls are serialized, so that the key of a bastion
+// that many nodes use is written once.
 Result<void> SshSession::AcceptNewHostKey(const std::string& fingerprint) {
   static Mutex* const mutex = new Mutex;
   const MutexLock lock(*mutex);

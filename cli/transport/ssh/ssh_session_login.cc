@@ -1,4 +1,5 @@
-// How a session logs in: keys in the order in which ssh offers them, then questions to the user.
+// Implements how a session logs in: with keys in the order in which ssh offers them, then with
+// questions to the user.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -13,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// sshd's LoginGraceTime; a later answer would be useless.
+// Longest wait for an answer. Equals sshd's LoginGraceTime, so a later answer would be useless.
 constexpr milliseconds kAnswerWait{120'000};
 constexpr size_t kMaxPromptBytes = 200;
 
@@ -38,7 +39,7 @@ std::string Join(const std::vector<std::string>& words) {
 }
 
 // Reads the public key from FILE.pub, or from FILE if that is in OpenSSH's format or is a public
-// key. Returns null if neither has one.
+// key. Returns null if neither file contains a key.
 SshKey ReadPublicKey(const std::string& path) {
   for (const std::string& file : {path + ".pub", path}) {
     ssh_key key = nullptr;
@@ -55,7 +56,7 @@ std::string BlobOf(const SshKey& key) {
   return blob;
 }
 
-// Returns a hint how to make the login succeed.
+// Returns a hint that explains how to make the login succeed.
 std::string LoginHint(int methods, bool gssapi_authentication) {
   const std::string key = "put a public key into the node's authorized_keys (ssh-copy-id)";
   if ((methods & SSH_AUTH_METHOD_GSSAPI_MIC) == 0) return key;
@@ -66,7 +67,7 @@ std::string LoginHint(int methods, bool gssapi_authentication) {
   return (methods & SSH_AUTH_METHOD_PUBLICKEY) != 0 ? key + ", or " + ticket : ticket;
 }
 
-// libssh's callback for a key file with a passphrase.
+// The argument of libssh's callback that asks for the passphrase of a key file.
 struct PassphraseQuestion {
   const std::string& path;
   SshControl& control;
@@ -94,7 +95,7 @@ struct PassphraseQuestion {
 
 }  // namespace
 
-// One attempt to log in.
+// One attempt of `session` to log in.
 class SshSession::LoginAttempt {
  public:
   explicit LoginAttempt(SshSession& session) : session_(session) {}
@@ -108,7 +109,7 @@ class SshSession::LoginAttempt {
   Result<int> WithFile(const std::string& path, const SshKey& public_key);
   Result<int> ByAsking(int status);
   Result<int> AnswerQuestions();
-  ssh_key ReadPrivateKey(const std::string& path);  // owned by the caller
+  ssh_key ReadPrivateKey(const std::string& path);  // the caller owns the key
   Error Refusal(int status) const;
   const char* MethodOfSystemSsh(int methods) const;
   // Repeats `step` while it returns SSH_AUTH_AGAIN.
@@ -123,8 +124,9 @@ class SshSession::LoginAttempt {
   SshSession& session_;
   const SshConfig& config_ = session_.config_;
   const ssh_session ssh_ = session_.session_.get();
-  std::vector<std::string> tried_;   // keys that were offered to the server
-  std::vector<std::string> locked_;  // offered keys whose passphrase was not given
+  std::vector<std::string> tried_;   // names of the keys that were offered to the server
+  std::vector<std::string> locked_;  // names of offered keys whose passphrase the user did not
+                                     // enter
 };
 
 Result<void> SshSession::Login() { return LoginAttempt(*this).Run(); }
@@ -133,7 +135,8 @@ Result<void> SshSession::LoginAttempt::Run() {
   DSL_TRY_ASSIGN(int status, WithKeys());
   if (status == SSH_AUTH_SUCCESS) return {};
   if (::ssh_is_connected(ssh_) != 0 && ::ssh_userauth_list(ssh_, nullptr) == 0) {
-    // No key was offered, so the server has not listed its accepted methods yet.
+    // No key was offered, so the server has not listed its accepted methods yet; "none" requests
+    // the list.
     DSL_TRY_ASSIGN(status, Drive([this] { return ::ssh_userauth_none(ssh_, nullptr); }));
     if (status == SSH_AUTH_SUCCESS) return {};
   }
@@ -194,11 +197,12 @@ Result<int> SshSession::LoginAttempt::WithAgent(const std::vector<std::string>& 
     offered.push_back(key.blob);
   }
   AgentRelay relay(std::move(agent), std::move(chosen), session_.By());
-  ::ssh_set_agent_socket(ssh_, relay.TakeFd().Release());  // libssh closes it
+  ::ssh_set_agent_socket(ssh_, relay.TakeFd().Release());  // libssh closes the descriptor
   return Drive([this] { return ::ssh_userauth_agent(ssh_, nullptr); });
 }
 
-// Asks the server whether it would accept the key before asking the user for its passphrase.
+// Asks the server whether it would accept the key before asking the user for the passphrase, so
+// that the user is not asked in vain.
 Result<int> SshSession::LoginAttempt::WithFile(const std::string& path, const SshKey& public_key) {
   if (public_key) {
     DSL_TRY_ASSIGN(const int status, Drive([this, &public_key] {
@@ -223,7 +227,7 @@ Result<int> SshSession::LoginAttempt::WithCertificate(const std::string& path,
   return Drive([this, &key] { return ::ssh_userauth_publickey(ssh_, nullptr, key.get()); });
 }
 
-// Returns null if there is no key or its passphrase was not given.
+// Returns the private key; null if the file has no key or the user did not enter its passphrase.
 ssh_key SshSession::LoginAttempt::ReadPrivateKey(const std::string& path) {
   PassphraseQuestion question{path, session_.control_, !config_.batch_mode && CanAskUser()};
   ssh_key key = nullptr;
@@ -292,8 +296,8 @@ Result<int> SshSession::LoginAttempt::AnswerQuestions() {
   }
 }
 
-// Returns a method that ssh supports and libssh 0.10 or this client does not; null if there is
-// none.
+// Returns a method that ssh supports, but libssh 0.10 or this client does not; null if the server
+// offers no such method.
 const char* SshSession::LoginAttempt::MethodOfSystemSsh(int methods) const {
   if (config_.gssapi_authentication && (methods & SSH_AUTH_METHOD_GSSAPI_MIC) != 0)
     return "the server accepts GSSAPI";

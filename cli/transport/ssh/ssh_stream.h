@@ -1,4 +1,4 @@
-// A command that runs over an SSH session, with its standard streams in bounded buffers.
+// Implements a command that runs over an SSH session, with its standard streams in bounded buffers.
 #pragma once
 
 #include <libssh/callbacks.h>
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Keeps the last bytes of a stream. Thread-safe.
+// Keeps the last kMaxBytes bytes of a stream. Thread-safe.
 class TailBuffer {
  public:
   void Append(std::string_view bytes);
@@ -27,9 +27,9 @@ class TailBuffer {
   std::string tail_ DSL_GUARDED_BY(mutex_);
 };
 
-// Owns a channel. Must be used on its session's thread and destroyed before the session. Everything
-// that libssh delivers while it handles packets arrives here by callback, so nothing remains unseen
-// in libssh except what Refill() fetches.
+// A command on a session, or a forwarded connection; owns a channel. Must be used on its session's
+// thread and destroyed before the session. Libssh delivers bytes by callback while it handles
+// packets, so only the bytes that Refill() fetches remain in libssh.
 class SshStream {
  public:
   // `stderr_tail` receives the command's stderr and must outlive this object.
@@ -40,20 +40,20 @@ class SshStream {
 
   ssh_channel channel() const { return channel_; }
 
-  // The command's stdout, which the caller consumes. While it holds kHighWater bytes, further bytes
-  // stay in libssh, whose window then stops the remote side.
+  // Returns the command's stdout, which the caller consumes. While the buffer holds kHighWater
+  // bytes, further bytes stay in libssh, whose window then stops the remote side.
   std::string& inbound() { return inbound_; }
 
-  // Fetches the bytes that stayed in libssh, if inbound() is empty.
+  // Fetches the bytes that stayed in libssh. Does nothing unless inbound() is empty.
   void Refill();
 
-  // Returns the number of bytes held by libssh. It is bounded unless the remote side violates its
-  // window.
+  // Returns the number of bytes held by libssh. The number is bounded unless the remote side
+  // violates its window.
   size_t HeldBytes() const;
 
-  // Sends what the remote window accepts now, at most kMostWritten bytes. Returns their number, or
-  // -1 if the channel is broken. 0 with an open window means that keys are being exchanged or
-  // enough is in transit; try again soon.
+  // Sends as many bytes as the remote window accepts now, at most kMostWritten. Returns their
+  // number, or -1 if the channel is broken. A result of 0 with an open window means that keys are
+  // being exchanged or enough bytes are in transit; the caller should retry soon.
   int Write(std::string_view bytes);
   uint32_t WindowBytes() const { return ::ssh_channel_window_size(channel_); }
   void SendEof();
@@ -62,18 +62,20 @@ class SshStream {
   bool Closed() const { return closed_; }
   std::optional<int> exit_status() const { return exit_status_; }
 
-  // Counts deliveries, so that a caller can detect one inside a call to libssh.
+  // Returns the number of deliveries so far, so that a caller can detect a delivery inside a call
+  // to libssh.
   uint64_t deliveries() const { return deliveries_; }
 
   static constexpr size_t kHighWater = 256 * 1024;
-  // libssh holds the bytes twice and keeps that memory for the life of the session. With libssh's
-  // overhead the size fits in a power of two.
+  // Most bytes per Write. libssh holds the bytes twice and keeps that memory for the life of the
+  // session. Together with libssh's overhead the size fits in a power of two.
   static constexpr size_t kMostWritten = 4 * 1024 - 256;
-  // Initial limit of bytes sent and not yet consumed by the command. For each packet, OpenSSH's
-  // sshd copies everything that it holds for a command, so with its whole window of 2 MiB small
-  // packets cost four times as much.
+  // Initial limit of bytes that were sent and not yet consumed by the command. For each packet,
+  // OpenSSH's sshd copies everything that it holds for a command, so small packets would cost four
+  // times as much if its whole window of 2 MiB were used.
   static constexpr uint32_t kMostUnderWay = 256 * 1024;
-  // Some remote sides acknowledge late; if the limit was reached for this long, it is doubled.
+  // Time after which the limit, if reached without a break, is doubled, because some remote sides
+  // acknowledge late.
   static constexpr milliseconds kHeldAtMost{250};
 
  private:
@@ -90,9 +92,9 @@ class SshStream {
   bool closed_ = false;
   std::optional<int> exit_status_;
   uint64_t deliveries_ = 0;
-  uint32_t widest_ = 0;  // the remote window when nothing is in transit
+  uint32_t widest_ = 0;  // size of the remote window when no bytes are in transit
   uint64_t most_under_way_ = kMostUnderWay;
-  // Since when the limit of bytes in transit is reached.
+  // Time since which the limit of bytes in transit is reached; nullopt if it is not reached.
   std::optional<Clock::time_point> held_since_;
 };
 

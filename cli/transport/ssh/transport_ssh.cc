@@ -22,7 +22,8 @@
 namespace dslaunch {
 namespace {
 
-// Extra time for the session's own message, which is more precise than ours.
+// Extra time for the session's own error message, which is more precise than the message of the
+// link.
 constexpr milliseconds kMessageGrace{200};
 
 SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
@@ -31,7 +32,7 @@ SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
   };
 }
 
-// Returns a connection; `end` is set only if the link is for use on the loop.
+// Opens a link and returns its connection. `end` is set only if `use` is kOnLoop.
 Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOptions& options,
                                            const SshLink::StartFn& start, Deadline deadline,
                                            SshLink::Use use) {
@@ -42,10 +43,11 @@ Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOp
   return ResumableLink::Connection{std::move(loop), std::move(link), std::move(end)};
 }
 
-// Returns a function that logs in to the same host, as the same user, with the same options.
+// Returns a function that logs in to the same host again, as the same user and with the same
+// options.
 ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
                                       const AgentBinary& agent) {
-  options.on_step = {};  // this start is not shown
+  options.on_step = {};  // the progress of a reconnection is not shown
   options.may_ask_again = false;
   return [target, options, agent](const std::string& socket,
                                   Deadline by) -> Result<ResumableLink::Connection> {
@@ -56,12 +58,12 @@ ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions optio
 
 }  // namespace
 
-// Shared with the login thread, which outlives its link only if it is stuck in the resolver or in
-// an ssh-agent that does not answer.
+// The state that a link shares with its login thread. The thread outlives its link only if it is
+// stuck in the resolver or in an ssh-agent that does not answer.
 struct SshLink::State {
   SshControl control;
-  UniqueFd stop;     // eventfd
-  SocketPair local;  // one end for TakeFd(), one for the pump; unused for Use::kOnLoop
+  UniqueFd stop;     // eventfd that stops the login when written
+  SocketPair local;  // one end for TakeFd(), the other for the pump; unused for Use::kOnLoop
   TailBuffer stderr_tail;
   std::shared_ptr<LoopThread> loop;
   std::string address;  // set before Open returns the link
@@ -71,14 +73,15 @@ struct SshLink::State {
   std::optional<Result<std::unique_ptr<SshSession>>> logged_in DSL_GUARDED_BY(mutex);
   std::optional<PumpEnd> end DSL_GUARDED_BY(mutex);
   bool stopped DSL_GUARDED_BY(mutex) = false;
-  // Set once the command runs. The pump is destroyed first, on the loop.
+  // These members are set once the command runs. The pump is destroyed first, on the loop.
   std::unique_ptr<SshSession> session DSL_GUARDED_BY(mutex);
   std::unique_ptr<SshStream> stream DSL_GUARDED_BY(mutex);
   std::shared_ptr<SshPump> pump DSL_GUARDED_BY(mutex);
-  // Returned by TakeEnd(); used on the loop.
+  // The stream's end that TakeEnd() returns; used on the loop.
   std::unique_ptr<StreamEnd> outer_end DSL_GUARDED_BY(mutex);
 
-  // Creates what a login and its stream need. Called once, before other threads use this.
+  // Creates the objects that a login and its stream need. Called once, before other threads use
+  // this state.
   Result<void> Init(const NodeTarget& target, Use use) {
     DSL_TRY_ASSIGN(loop, SshLoop());
     if (use == Use::kSocket) {
@@ -100,14 +103,14 @@ struct SshLink::State {
     outer_end = std::move(outer);
     return std::move(inner);
   }
-  // Stops the login and all later work.
+  // Stops the login and all later operations.
   void RequestStop() {
     const MutexLock lock(mutex);
     stopped = true;
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
   }
-  // Destroys a session that arrives after the stop.
+  // Stores the result of the login. Destroys the session if the link was stopped before.
   void SetLoggedIn(Result<std::unique_ptr<SshSession>> result) {
     const MutexLock lock(mutex);
     if (stopped) return;
@@ -153,14 +156,14 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
     const Deadline by = granted();
     state->changed.WaitUntil(state->mutex, by.when() + kMessageGrace, has_answer);
     if (has_answer() || granted().when() > by.when()) continue;
-    login.detach();  // the destructor requests its stop
+    login.detach();  // the destructor requests the stop of the login
     return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
                                              "): " + TimedOutAt(control.step)};
   }
   Result<std::unique_ptr<SshSession>> session = *std::move(state->logged_in);
   state->logged_in.reset();
   lock.Unlock();
-  // Join now, so that neither the thread's stack nor its malloc arena is kept for the life of the
+  // Join the thread now, so that neither its stack nor its malloc arena is kept for the life of the
   // node.
   login.join();
   if (!session) return session.error();
@@ -181,7 +184,7 @@ void SshLink::Pump(std::unique_ptr<SshSession> session, std::unique_ptr<SshStrea
   state_->pump = std::make_shared<SshPump>(
       *state_->loop->context(), *state_->session, *state_->stream, state_->MakeLocal(),
       [state = state_](PumpEnd how) { state->SetEnd(std::move(how)); });
-  state_->control.stop_fd = -1;  // no wait uses it any more
+  state_->control.stop_fd = -1;  // no wait uses the descriptor any more
   state_->control.on_step = {};
   state_->stop.Reset();
   asio::post(*state_->loop->context(), [pump = state_->pump] { pump->Start(); });

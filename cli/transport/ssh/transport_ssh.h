@@ -18,24 +18,26 @@
 
 namespace dslaunch {
 
-// A command on a node with a stream to its stdin and stdout. A separate thread logs in, Open's
-// caller starts the command, and SshLoop's thread transfers its bytes from then on.
+// A link to a command on a node, with a stream to its stdin and stdout. A separate thread logs in,
+// the caller of Open starts the command, and SshLoop's thread transfers its bytes from then on.
 class SshLink : public NodeLink {
  public:
-  // The user of the stream: any caller, through TakeFd, or code on SshLoop, through TakeEnd.
+  // Selects the user of the stream: any caller, through TakeFd, or code on SshLoop, through
+  // TakeEnd.
   enum class Use { kSocket, kOnLoop };
 
-  // Starts the command over a logged-in session, by the deadline.
+  // Starts the command over a logged-in session before the deadline.
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
-  // Blocks until `deadline`, extended by the attempt's grants. `outer` belongs to the connection
-  // that leads through this one; it must outlive the link, and its deadline must bound the wait.
+  // Logs in and starts the command. Blocks until `deadline` at most, extended by the attempt's
+  // grants. `outer` belongs to the connection that leads through this link; it must outlive the
+  // link, and its deadline must bound the wait.
   static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
                                                const StartFn& start, Deadline deadline,
                                                SshControl* outer = nullptr, Use use = Use::kSocket);
 
-  // Closes the connection at once; the node's supervisor sees end of file.
+  // Closes the connection at once; the node's supervisor then reads end of file.
   ~SshLink() override;
 
   UniqueFd TakeFd() override;
@@ -45,7 +47,7 @@ class SshLink : public NodeLink {
   std::string StderrTail() const override;
   std::string Address() const override;
 
-  // Returns how the command ended; nullopt while it runs.
+  // Returns how the command ended; nullopt while the command runs.
   std::optional<PumpEnd> End() const;
 
  private:
@@ -56,13 +58,13 @@ class SshLink : public NodeLink {
   const std::shared_ptr<State> state_;
 };
 
-// Returns options with the program of --ssh_command, which is looked up in PATH; none if it is
-// empty. Returns kUsage if the program does not exist.
+// Returns options with the program of --ssh_command, looked up in PATH; default options if
+// `ssh_command` is empty. Returns kUsage if the program does not exist.
 Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
 
-// Uses CommandTransport if options.command is set. Uses the system's ssh too, with a notice in the
-// link, if a login fails that ssh may manage (SshOptions::unsupported). Links of jobs are
-// ResumableLinks. Thread-safe.
+// Reaches nodes with SshSession, or with CommandTransport if options.command is set. If a login
+// fails that the system's ssh may support (SshOptions::unsupported), retries with that program and
+// puts a notice in the link. Links of jobs are ResumableLinks. Thread-safe.
 class SshTransport : public Transport {
  public:
   explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})
@@ -73,7 +75,7 @@ class SshTransport : public Transport {
 
  private:
   AgentRole Role() const;
-  // Connects by a program of this machine; see SshNodeCommand for `words`.
+  // Connects with a program on this machine; see SshNodeCommand for `words`.
   Result<std::unique_ptr<NodeLink>> ConnectByProgram(std::vector<std::string> words,
                                                      const std::string& notice,
                                                      const NodeTarget& target,
