@@ -1,4 +1,4 @@
-// Time limits of the front end's calls to an agent, and of its connection.
+// Defines time limits of the front end's calls to an agent, and of the connection to the agent.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,18 @@
 namespace dslaunch {
 
 inline constexpr milliseconds kCallTimeout(5'000);
-// Longer than an agent waits for its supervisor (StackRequests::kLimit).
+// The limit exceeds the time for which an agent waits for its supervisor (StackRequests::kLimit).
 inline constexpr milliseconds kStacksTimeout(15'000);
-// Long, because a node's disk may be slow.
+// The limit is long, because a node's disk may be slow.
 inline constexpr milliseconds kPrepareTimeout(30'000);
 
-// Returns the time after which a connection counts as broken if nothing arrives on it. It is longer
-// than the silence after which the session itself declares a node lost.
+// Returns the silence after which a connection counts as broken. It is longer than the silence
+// after which the session declares the node lost.
 inline milliseconds LinkSilentAfter(const pb::Timeouts& timeouts) {
   return milliseconds(std::max(timeouts.lease_ms(), timeouts.dead_ms()) + timeouts.dead_ms());
 }
 
-// Returns the time within which a node has torn itself down.
+// Returns the time within which a node has torn itself down, including the node's own limits.
 inline milliseconds TeardownLimit(const pb::Timeouts& timeouts) {
   constexpr milliseconds kSlack(5'000);  // added to the node's own limits
   return milliseconds(timeouts.grace_ms()) + milliseconds(timeouts.teardown_ms()) + kSlack;

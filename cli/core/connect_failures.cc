@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kMaxNames = 32;
 
-// Returns the message without the node at its beginning: "node 'a' (root@a port 22): text", "a:
-// text".
+// Returns the message without the node at its beginning. Accepts the beginnings "node 'a' (root@a
+// port 22): text" and "a: text".
 std::string_view Reason(const NodeFailure& failure) {
   std::string_view text = failure.message;
   const std::string quoted = "node '" + failure.node + "'";
@@ -25,7 +25,7 @@ std::string_view Reason(const NodeFailure& failure) {
   return text.starts_with(": ") ? text.substr(2) : std::string_view(failure.message);
 }
 
-// Returns whether `word` contains `name`, and not as part of a longer name.
+// Returns whether `word` contains `name` other than as part of a longer name.
 bool Names(std::string_view word, std::string_view name) {
   const auto goes_on = [word](size_t at) {
     return at < word.size() && (std::isalnum(static_cast<unsigned char>(word[at])) != 0 ||
@@ -43,11 +43,12 @@ bool IsOneNodesOwn(std::string_view word, const NodeFailure& failure) {
     return true;
   const bool has_digit =
       std::ranges::any_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
-  // A word with a digit and three dots, or two colons, is an address.
+  // A word with a digit and three dots, or with a digit and two colons, counts as an address.
   return has_digit && (std::ranges::count(word, '.') >= 3 || std::ranges::count(word, ':') >= 2);
 }
 
-// Returns the reason with everything replaced that is specific to one node.
+// Returns the reason with the parts that are specific to one node replaced, so that equal results
+// mean the same kind of failure.
 std::string Kind(const NodeFailure& failure) {
   std::string kind;
   std::string_view rest = Reason(failure);

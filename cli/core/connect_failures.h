@@ -1,4 +1,4 @@
-// Formats the failures of all nodes that cannot be used as one list, with one line for each kind of
+// Formats the failures of all nodes that cannot be used as a list with one line for each kind of
 // failure.
 #pragma once
 
@@ -8,14 +8,14 @@
 namespace dslaunch {
 
 struct NodeFailure {
-  std::string node;     // name of the node
+  std::string node;     // name of the failed node
   std::string host;     // host at which the node is reached; often equal to `node`
-  std::string message;  // message of an Error; begins with the node
+  std::string message;  // text of the Error; begins with the node
 };
 
-// Returns one line for each kind of failure, in the order of the nodes. The line for one node is
-// its message. The line for several nodes begins with their names and number. Messages are of the
-// same kind if they differ only in names, addresses and fingerprints. Pure.
+// Returns one line for each kind of failure, in the order of the nodes. A line for a single node is
+// its message. A line for several nodes begins with their names and number. Messages are of the
+// same kind if they differ only in names, addresses and fingerprints.
 std::vector<std::string> FoldFailures(const std::vector<NodeFailure>& failures);
 
 }  // namespace dslaunch

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kLongestWatch(500);     // between two checks for silent nodes
+constexpr milliseconds kLongestWatch(500);     // longest time between two checks for silent nodes
 constexpr milliseconds kNotYetDecided(2'000);  // silence after which a warning is printed
 
 }  // namespace
@@ -21,8 +21,8 @@ void ContactCore::OnReached(size_t index) {
 
 // --- Leases ---
 
-// Renewals are sent at the interval of the nodes' own heartbeats, because the answers are signs of
-// life too.
+// Renewals are sent at the interval of the nodes' own heartbeats, because the session counts
+// answers to renewals as signs of life too.
 void ContactCore::SetRenewTimer(Clock::time_point now) {
   const pb::Timeouts& timeouts = options_.job.timeouts();
   milliseconds every = kRenewEvery;
@@ -31,14 +31,15 @@ void ContactCore::SetRenewTimer(Clock::time_point now) {
   out_.Do(action::SetTimer{SessionTimer::kRenew, now + every});
 }
 
-// A node ends when its lease expires. An agent may be slow to prepare, because of its disk, but it
-// answers this call at once as long as the node is alive.
+// A node ends when its lease expires, so nodes that are preparing get renewals too. An agent may
+// prepare slowly because of its disk, but it answers this call at once as long as the node is
+// alive.
 void ContactCore::OnRenewTimer(Clock::time_point now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const SessionNodes::Node& node = nodes_[i];
     if (!node.is_reached || node.goodbye_said) continue;
-    // A silent node may still receive messages. Its lease must not outlast the session's wait for
-    // its end.
+    // A silent node may still receive messages. It gets no renewal, because its lease must not
+    // outlast the session's wait for its end.
     if (!node.is_preparing && IsSilent(i, now)) continue;
     out_.Do(
         action::Renew{i, peers_[i].last_seen_us, node.is_preparing ? dead_after() : kCallTimeout});
@@ -67,7 +68,8 @@ void ContactCore::SetWatchTimer(Clock::time_point now) {
 }
 
 void ContactCore::OnWatchTimer(Clock::time_point now) {
-  // If this process could not run, messages of the nodes are still unread.
+  // After this process could not run, messages of the nodes are still unread, so their silence is
+  // counted from now.
   if (watch_due_ && now - *watch_due_ > dead_after() / 4) {
     for (Peer& peer : peers_) peer.silence.ResetDeadline(now);
     newest_contact_ = now;
@@ -84,9 +86,9 @@ void ContactCore::OnListening(size_t index, Clock::time_point now) {
   NoteContact(now);
 }
 
-// After this machine was cut off, TCP sends again when its retransmission timer expires, which has
-// doubled each time (RFC 6298, 5.5). So a connection may stay silent for as long again as the cut
-// lasted.
+// Records a message from a node at `now`. While this machine is cut off, TCP doubles its
+// retransmission timer with each attempt (RFC 6298, 5.5) and sends again only when the timer
+// expires. So a connection may stay silent after the cut for as long again as the cut lasted.
 void ContactCore::NoteContact(Clock::time_point now) {
   const Clock::duration silence = now - newest_contact_;
   if (newest_contact_ != Clock::time_point{} && silence >= dead_after() / 2) {
@@ -96,10 +98,10 @@ void ContactCore::NoteContact(Clock::time_point now) {
   newest_contact_ = now;
 }
 
-// Returns the silence after which a node counts as lost. It is `dead_s` if another node sent
-// something long after this one, because then only this node is silent. Otherwise this machine may
-// be cut off while the nodes continue, so it is at least the lease. After an interrupt it is
-// `dead_s`, because the user should not have to wait for the lease.
+// Returns the silence after which a node counts as lost. The limit is `dead_s` if another node sent
+// a message long after this node, because then only this node is silent. Otherwise this machine may
+// be cut off while the nodes continue, so the limit is at least the lease. After an interrupt the
+// limit is `dead_s`, so that the user does not wait for the lease.
 milliseconds ContactCore::PatienceWith(size_t index) const {
   const Clock::time_point last_seen = peers_[index].silence.last_seen();
   const Clock::time_point awaited_since = last_seen < all_silent_until_ ? all_back_by_ : last_seen;
@@ -112,8 +114,9 @@ bool ContactCore::IsSilent(size_t index, Clock::time_point now) const {
   return peers_[index].silence.SilentFor(now) >= PatienceWith(index);
 }
 
-// The other nodes know more about a node that sends nothing to this machine, so they decide as long
-// as one of them sends heartbeats.
+// Warns of silent nodes and decides whether to stop waiting for them. The other nodes know more
+// about a node that sends nothing to this machine, so they decide as long as one of them sends
+// heartbeats.
 void ContactCore::WatchSilence(Clock::time_point now) {
   bool any_seen = false;
   bool any_silent = false;
@@ -122,7 +125,7 @@ void ContactCore::WatchSilence(Clock::time_point now) {
     const bool silent = IsSilent(i, now);
     (silent ? any_silent : any_seen) = true;
     WarnOfSilence(i, now);
-    // The job has continued without this node, so it need not wait for it.
+    // The job has continued without this node, so the session does not wait for it.
     if (silent && job_.attempt() > 0 && !job_.IsMember(i)) nodes_.Abandon(i);
   }
   WarnIfAllAreSilent(now);

@@ -1,4 +1,4 @@
-// Keeps contact with a session's nodes: renews their leases and notices their silence.
+// Keeps contact with a session's nodes: renews their leases and detects silent nodes.
 #pragma once
 
 #include <cstddef>
@@ -19,51 +19,53 @@ namespace dslaunch {
 
 inline constexpr milliseconds kRenewEvery(1'000);  // longest time between renewals
 
-// See SessionCore for what all parts have in common.
+// The part of SessionCore that renews leases and measures silence. See SessionCore for the rules of
+// all parts.
 class ContactCore {
  public:
   ContactCore(const SessionOptions& options, SessionNodes& nodes, JobState& job, const EndCore& end,
               SessionOutbox& out)
       : options_(options), nodes_(nodes), job_(job), end_(end), out_(out), peers_(nodes.size()) {}
 
-  // Called when there is a new connection to the node.
+  // Resets the node's contact state, because a new connection to the node exists.
   void OnReached(size_t index);
-  // Called when the node runs again.
+  // Allows a new warning about the node's silence, because the node runs again.
   void OnRunAgain(size_t index) { peers_[index].silence_warned = false; }
-  // Called when the session waits for the node's next event from now on.
+  // Starts to measure the node's silence, because the session now waits for the node's next event.
   void OnListening(size_t index, Clock::time_point now);
-  // Called when the session stops reading the node's events, because the terminal accepts no output
-  // or the stream has ended.
+  // Stops measuring the node's silence, because the session stops reading the node's events: the
+  // terminal accepts no output, or the stream has ended.
   void OnHolding(size_t index) { peers_[index].silence.Hold(); }
-  // Handles the agent's answer to a renewal, which it sends whatever else it is waiting for;
-  // nullopt: it did not answer within the action's time-out. Other failures need not be reported.
+  // Handles the agent's answer to a renewal. The agent answers renewals even while it waits for
+  // other operations. `clock_us` is nullopt if the agent did not answer within the action's
+  // time-out. Other failures need not be reported.
   void OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
   void SetRenewTimer(Clock::time_point now);
   void OnRenewTimer(Clock::time_point now);
   void SetWatchTimer(Clock::time_point now);
-  // First half of a watch: asks to stop a job that cannot start without a silent node.
+  // Runs the first half of a watch: requests to stop a job that cannot start without a silent node.
   void OnWatchTimer(Clock::time_point now);
-  // Second half of a watch: warns of silent nodes, and stops waiting for them once all nodes are
-  // silent.
+  // Runs the second half of a watch: warns of silent nodes, and stops waiting for them once all
+  // nodes are silent.
   void WatchSilence(Clock::time_point now);
 
   // Returns whether the node has been silent for so long that it counts as lost.
   bool IsSilent(size_t index, Clock::time_point now) const;
-  // Returns how long the node has given no sign of life, counting only time in which the session
-  // read from it.
+  // Returns the time since the node's last sign of life, counting only time in which the session
+  // read from the node.
   Clock::duration SilentFor(size_t index, Clock::time_point now) const {
     return peers_[index].silence.SilentFor(now);
   }
-  // Returns how long the node has given no sign of life, including time in which the session did
-  // not read from it.
+  // Returns the time since the node's last sign of life, including time in which the session did
+  // not read from the node.
   Clock::duration SinceLastSeen(size_t index, Clock::time_point now) const {
     return peers_[index].silence.SinceLastSeen(now);
   }
 
  private:
   struct Peer {
-    SilenceWatch silence;                  // silence of the node's events
-    std::optional<uint64_t> last_seen_us;  // time in the node's newest answer to a renewal
+    SilenceWatch silence;                  // measures the silence of the node's events
+    std::optional<uint64_t> last_seen_us;  // clock of the node in its newest answer to a renewal
     bool silence_warned = false;
   };
 
@@ -81,10 +83,12 @@ class ContactCore {
   SessionOutbox& out_;
   std::vector<Peer> peers_;  // indexed by node
   std::optional<Clock::time_point> watch_due_;
-  // Time of the newest message from any node, including nodes that have ended since.
+  // Time of the newest message from any node, including nodes that have ended in the meantime.
   Clock::time_point newest_contact_;
-  Clock::time_point all_silent_until_;  // end of the last silence of all nodes (the cut)
-  Clock::time_point all_back_by_;       // by then every node must have sent a message after it
+  Clock::time_point all_silent_until_;  // end of the last period in which all nodes were silent
+                                        // (the cut)
+  Clock::time_point all_back_by_;  // time by which every node must have sent a message after the
+                                   // cut
   bool all_silent_warned_ = false;
 };
 

@@ -12,11 +12,11 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kSameInterrupt(100);
-// Limit for a supervisor that has just noticed that its agent has stopped.
+// Limit of the wait for a supervisor that has just detected that its agent has stopped.
 constexpr milliseconds kSilentNodeWait(2'000);
-// Time after which a reader that accepts nothing is no longer waited for.
+// Time after which the session stops waiting for a reader that accepts no output.
 constexpr std::chrono::seconds kReaderPatience(60);
-// Shorter limit once the user has requested the end.
+// The same limit after the user has requested the end.
 constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 
 }  // namespace
@@ -24,11 +24,11 @@ constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 // --- The user ---
 
 void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
-  // timeout(1) and some job systems signal both the process and its group; the two signals are one
-  // request.
+  // timeout(1) and some job systems signal both the process and its group, so two signals in quick
+  // succession count as one request.
   const std::optional<Clock::time_point> before = std::exchange(interrupted_at_, now);
   if (before && now - *before < kSameInterrupt) return;
-  if (detaching_) return;  // in a moment the job no longer belongs to this process
+  if (detaching_) return;  // the job is about to leave this process, so the signal is ignored
   const bool again = std::exchange(was_interrupted_, true);
   const std::string name = SignalName(signal_number);
   const pb::Cause cause =
@@ -44,7 +44,7 @@ void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
 }
 
 // The ready barrier has passed, so all ranks are started. Nodes that are not connected are not part
-// of the job.
+// of the job, so they are not detached.
 void EndCore::Detach() {
   if (std::exchange(detaching_, true)) return;
   StopConnecting();
@@ -56,7 +56,7 @@ void EndCore::Detach() {
   }
 }
 
-// If one node cannot be detached, the job ends, because a part of it would need this front end.
+// If one node cannot be detached, the job ends, because that node would still need this front end.
 void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
   --detaches_pending_;
   if (!result.ok() && std::exchange(detaching_, false)) {
@@ -89,8 +89,8 @@ void EndCore::Bound(Clock::time_point now) {
 }
 
 void EndCore::OnNodeEnded(Clock::time_point now) {
-  // This runs at the end of each node. Usually the node that was needed before still is, so it is
-  // checked first.
+  // This runs at the end of each node. The node that was needed at the last check is checked first,
+  // because it usually still is needed.
   for (size_t looked_at = 0; looked_at < nodes_.size(); ++looked_at) {
     if (IsNeeded(ViewOf(needed_))) return;
     needed_ = (needed_ + 1) % nodes_.size();
@@ -115,17 +115,18 @@ void EndCore::OnTimer(std::optional<Clock::duration> reader_still_for, Clock::ti
   if (!reader_still_for || is_brief_ || output_is_dropped_) {
     GiveUpWaiting();
   } else if (*reader_still_for < kReaderPatience) {
-    // A node that waits for this process's terminal is not late.
+    // A node that waits for this process's terminal is not late, so the time limit starts again.
     is_bounded_ = false;
     Bound(now);
   } else {
-    // The node's report may be unread behind its output.
+    // The node's report may be unread behind its output, so the output is dropped.
     DropOutput();
     out_.Do(action::SetTimer{SessionTimer::kTeardown, now + dead_after()});
   }
 }
 
-// After an interrupt the user should not have to wait for a reader.
+// After an interrupt, output that a stuck reader does not accept is dropped, so that the user does
+// not wait for the reader.
 void EndCore::OnReader(std::optional<Clock::duration> still_for) {
   if (was_interrupted_ && still_for && *still_for >= kReaderPatienceAtTheEnd) DropOutput();
 }

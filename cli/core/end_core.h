@@ -1,5 +1,5 @@
-// Ends a session: in bounded time, whatever the nodes do, and with a full report; on the user's
-// signal; or by detaching from the job.
+// Ends a session: in bounded time, whatever the nodes do, and with a full report. Also ends a
+// session on the user's signal, or by detaching from the job.
 #pragma once
 
 #include <cstddef>
@@ -17,32 +17,35 @@
 
 namespace dslaunch {
 
-// See SessionCore for what all parts have in common.
+// The part of SessionCore that ends the session. See SessionCore for the rules of all parts.
 class EndCore {
  public:
   EndCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
           JobState& job, SessionOutbox& out)
       : options_(options), requests_(requests), nodes_(nodes), job_(job), out_(out) {}
 
-  // Handles the user's request to end the job. The second signal kills the ranks at once.
+  // Handles the user's request to end the job: the first signal stops the ranks, the second signal
+  // kills them at once.
   void OnInterrupt(int signal_number, Clock::time_point now);
-  // Detaches from the job, which its nodes continue. Precondition: all ranks are started.
+  // Detaches from the job, which the nodes then continue alone. Precondition: all ranks are
+  // started.
   void Detach();
   void OnDetached(const Result<void>& result, Clock::time_point now);
-  // Called when the job must end instead of being detached.
+  // Cancels a detach in progress, because the job must end instead.
   void CancelDetach() { detaching_ = false; }
   // Stops connecting to nodes for good.
   void StopConnecting();
   // Starts the time limit of the wait for the nodes, because the job is ending.
   void Bound(Clock::time_point now);
-  // Called when nothing more will arrive from a node.
+  // Checks whether the session can end, because nothing more will arrive from a node.
   void OnNodeEnded(Clock::time_point now);
-  // `reader_still_for`: see OnReader.
+  // Handles the expiry of the time limit. `reader_still_for`: see OnReader.
   void OnTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
-  // Called with the time for which the reader of this output (such as the terminal) has read
-  // nothing while it holds up the nodes' messages; nullopt: it does not hold them up.
+  // Handles the state of the reader of this process's output, such as a terminal. `still_for` is
+  // the time for which the reader has accepted nothing while it blocks the nodes' messages; nullopt
+  // if it does not block them.
   void OnReader(std::optional<Clock::duration> still_for);
-  // Ends the session without waiting for the nodes that have not ended.
+  // Stops waiting for the nodes that have not ended, and ends the session.
   void GiveUpWaiting();
   void Finish();
 
@@ -51,9 +54,10 @@ class EndCore {
   bool detaching() const { return detaching_; }
   bool detached() const { return detached_; }
   bool finished() const { return finished_; }
-  // Whether some output of ranks was not shown because the terminal or pipe did not accept it.
+  // Returns whether some output of ranks was not shown, because the terminal or pipe did not accept
+  // it.
   bool output_is_dropped() const { return output_is_dropped_; }
-  // Whether the node did not end in time, so that the session no longer waits for it.
+  // Returns whether the node did not end in time, so that the session no longer waits for it.
   bool HasGivenUp(size_t index) const { return given_up_.contains(index); }
 
  private:
@@ -70,7 +74,7 @@ class EndCore {
   size_t needed_ = 0;          // node for whose end the session was last found to be waiting
   bool connecting_stopped_ = false;
   bool is_bounded_ = false;
-  bool is_brief_ = false;  // whether the timer waits for silent nodes only
+  bool is_brief_ = false;  // whether the timer waits only for silent nodes
   bool output_is_dropped_ = false;
   bool was_interrupted_ = false;
   std::optional<Clock::time_point> interrupted_at_;

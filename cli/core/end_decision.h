@@ -1,17 +1,16 @@
-// Decides whether the front end of a job must still wait for its nodes. Pure: the input is the
-// front end's view of the nodes.
+// Decides whether the front end of a job must still wait for its nodes. The decision depends only
+// on the front end's view of the nodes.
 #pragma once
 
 #include <vector>
 
 namespace dslaunch {
 
-// The front end's view of one node.
 struct EndView {
-  bool ended = false;         // nothing more will arrive from the node
-  bool stream_ended = false;  // the node reports nothing more; its supervisor may still run
-  bool given_up = false;      // the other nodes declared the silent node lost
-  bool is_part = false;       // the node has ranks, or may get some
+  bool ended = false;         // true if nothing more will arrive from the node
+  bool stream_ended = false;  // true if the node reports nothing more; its supervisor may still run
+  bool given_up = false;      // true if the other nodes declared the silent node lost
+  bool is_part = false;       // true if the node has ranks or may get ranks
 };
 
 enum class EndDecision {

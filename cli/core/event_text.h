@@ -1,4 +1,4 @@
-// Describes events of a node, for the log.
+// Describes the events of a node as text for the log.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Returns one sentence without a period; empty for events that are shown elsewhere or are very
-// frequent.
+// Returns one sentence without a period that describes `event`. Returns an empty string for events
+// that are shown elsewhere or are very frequent.
 std::string EventText(const std::string& node, const pb::NodeEvent& event);
 
 }  // namespace dslaunch

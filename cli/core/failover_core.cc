@@ -28,7 +28,8 @@ void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::t
   }
 }
 
-// The report of a single node does not count, because that node may have lost its own network.
+// The host counts as lost during a failover, after its own report, or once its stream has ended. A
+// report of another node is not enough, because that node may have lost its own network.
 bool FailoverCore::IsHostLost() const {
   const size_t host = requests_.host();
   return failing_over_ || nodes_[host].stream_ended || peers_[host].awaits_failover;
@@ -65,9 +66,9 @@ void FailoverCore::Check(Clock::time_point now) {
   const size_t host = requests_.host();
   std::vector<FailoverView> views = Views(now);
   const bool may_restart = job_.restarts() < options_.job.policy().max_restarts();
-  // The other nodes have left the host for good, so it is ended at once instead of waiting for its
-  // end. That needs a restart, because the host may have used the last one to continue without
-  // them.
+  // All other nodes have left the host permanently, so the host is ended at once instead of waiting
+  // for its end. This needs a restart: without one left, the host may have used the last restart to
+  // continue without them.
   if (!IsHostGone(now)) {
     const bool is_heard =
         contact_.SilentFor(host, now) < milliseconds(options_.job.timeouts().dead_ms()) / 2;
@@ -134,7 +135,8 @@ void FailoverCore::Move(size_t index) {
   if (follows || index == requests_.host()) out_.Ask(session_request::Keep{index});
   if (index == requests_.host()) return;
   if (!follows) {
-    // The node looks for the lost rendezvous, or cannot be informed of the new one.
+    // The node still looks for the lost rendezvous, or cannot be informed of the new one, so it is
+    // ended.
     if (nodes_[index].is_reached && !nodes_[index].is_preparing) nodes_.Abandon(index);
     return;
   }

@@ -1,10 +1,12 @@
-// Failover: when the node that hosts the rendezvous is lost, the session chooses another host.
+// Implements failover: when the node that hosts the rendezvous is lost, the session chooses another
+// host.
 //
-// Only the front end may do that: the nodes cannot tell a dead node from a cut network, and two
-// halves that both continue would overwrite each other's files. The front end sees both sides. It
-// waits until the lost node has certainly ended its ranks: until its supervisor has ended, or the
-// node has been silent for as long as its lease and the teardown after it can take. A closed link
-// proves nothing, because a cut network closes this side of the link while the node's side stays
+// Only the front end may do that. The nodes cannot distinguish a dead node from a cut network, and
+// two halves of a job that both continue would overwrite each other's files. The front end sees
+// both halves. It waits until the lost node has certainly ended its ranks: until its supervisor has
+// ended, or the node has been silent for as long as its lease and the teardown after the lease can
+// take. A closed link does not prove this, because a cut network closes only this side of the link
+// while the node's side stays open.
 // open.
 #pragma once
 
@@ -27,14 +29,14 @@
 
 namespace dslaunch {
 
-// See SessionCore for what all parts have in common.
+// The part of SessionCore that moves the rendezvous to another node. See SessionCore for the rules
+// of all parts.
 class FailoverCore {
  public:
-  // A bug that the simulator must find.
+  // A bug that can be planted to test that the simulator finds it.
   enum class PlantedBug {
     kNone,
-    // Begins the failover as soon as the loss is reported, before the lost node's lease has
-    // expired.
+    // Begins the failover as soon as the loss is reported, before the lost node's lease expires.
     kFailsOverTooEarly,
   };
 
@@ -51,17 +53,18 @@ class FailoverCore {
 
   // Handles a node's report that it has lost its rendezvous.
   void OnLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
-  // Called when the node's stream of events has ended, or when the node runs again.
+  // Stops waiting for the node to fail over, because its stream of events has ended or the node
+  // runs again.
   void StopAwaiting(size_t index) { peers_[index].awaits_failover = false; }
   // Prepares a node that is reached again, at once or when there is a rendezvous for it.
   void OnReached(size_t index);
   // `host` is the node that the request named as the new host.
   void OnAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
   // Begins a failover once the host has certainly ended. Precondition: this process was able to
-  // run, so a silence is the node's.
+  // run, so a silence is caused by the node.
   void Check(Clock::time_point now);
 
-  // Returns whether there is currently no rendezvous that a reconnected node could join.
+  // Returns whether no rendezvous currently exists that a reconnected node could join.
   bool IsHostLost() const;
   bool AwaitsFailover(size_t index) const { return peers_[index].awaits_failover; }
 
@@ -76,7 +79,7 @@ class FailoverCore {
   std::vector<FailoverView> Views(Clock::time_point now) const;
   void FailOverTo(size_t host, std::vector<FailoverView> views);
   void OnFailedOver(const pb::RendezvousOpened& opened);
-  // Makes the node join the new rendezvous, or ends the node.
+  // Sends the node to the new rendezvous, or ends the node if that is not possible.
   void Move(size_t index);
   void StopWithout(const std::string& why);
 
@@ -88,11 +91,11 @@ class FailoverCore {
   SessionOutbox& out_;
   const PlantedBug bug_;
   std::vector<Peer> peers_;                            // indexed by node
-  std::optional<pb::RendezvousLost> rendezvous_lost_;  // report of the newest attempt
-  bool reported_by_host_ = false;  // whether the host itself gave up the rendezvous
-  bool failing_over_ = false;      // whether the new host has not answered yet
+  std::optional<pb::RendezvousLost> rendezvous_lost_;  // report with the newest attempt
+  bool reported_by_host_ = false;  // true if the host itself gave up the rendezvous
+  bool failing_over_ = false;      // true until the new host has answered
   pb::FailoverRequest request_;    // newest request
-  uint64_t begun_attempt_ = 0;     // newest attempt that a failover was to begin
+  uint64_t begun_attempt_ = 0;     // newest attempt number that a failover was to begin
 };
 
 }  // namespace dslaunch

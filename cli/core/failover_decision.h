@@ -1,5 +1,5 @@
-// Decides which node hosts the rendezvous after the node that hosts it is lost. Pure: the input is
-// the front end's view of the nodes.
+// Decides which node hosts the rendezvous after its host is lost. The decision depends only on the
+// front end's view of the nodes.
 #pragma once
 
 #include <cstddef>
@@ -12,36 +12,35 @@
 
 namespace dslaunch {
 
-// The front end's view of one node.
 struct FailoverView {
-  bool connected = false;        // messages of the node arrive, or may arrive again
-  bool awaits_failover = false;  // the node has lost its rendezvous
-  bool was_idle = false;         // the node had no ranks when it lost its rendezvous
-  bool will_join = false;        // the node is reached again and joins the next rendezvous
+  bool connected = false;        // true if messages of the node arrive, or may arrive again
+  bool awaits_failover = false;  // true if the node has lost its rendezvous
+  bool was_idle = false;         // true if the node had no ranks when it lost its rendezvous
+  bool will_join = false;        // true if the node is reached again and joins the next rendezvous
   bool spare = false;
-  bool is_part = false;  // the node has ranks, or may get some
-  bool silent = false;   // the node has been silent for so long that it counts as lost
+  bool is_part = false;  // true if the node has ranks or may get ranks
+  bool silent = false;   // true if the node has been silent for so long that it counts as lost
 };
 
-// Returns the time after a node's last heartbeat by which it has certainly ended its ranks. It
-// covers the lease, which is renewed until the node counts as lost, the time that a stopped agent
-// may add to the lease, and the teardown that follows.
+// Returns the time after a node's last heartbeat by which the node has certainly ended its ranks.
+// The time covers the lease, which is renewed until the node counts as lost, the time that a
+// stopped agent may add to the lease, and the teardown that follows.
 milliseconds GoneAfter(const pb::Timeouts& timeouts);
 
-// Returns the host of the next rendezvous, once `lost_host` has certainly ended or has given the
-// rendezvous up. It is a node that waits for a failover, a spare only if no other node waits, and
-// `lost_host` only if no node waits. nullopt: no node waits, or a connected node has not noticed
-// the loss and would continue the old attempt.
+// Returns the host of the next rendezvous, once `lost_host` has certainly ended or has given up the
+// rendezvous. The new host is a node that waits for a failover: a spare only if no other node
+// waits, and `lost_host` only if no other node at all waits. Returns nullopt if no node waits, or
+// if a connected node has not noticed the loss and would continue the old attempt.
 std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, size_t lost_host);
 
 // Returns whether `host` must end although it sends heartbeats, because several other nodes have
-// lost its rendezvous and none continues with it. A single node that has lost it may be cut off
-// itself.
+// lost its rendezvous and none continues with it. A single such node is not enough, because that
+// node may be cut off itself.
 bool IsHostCutOff(const std::vector<FailoverView>& nodes, size_t host);
 
 struct FailoverInfo {
   size_t lost_host = 0;
-  pb::RendezvousLost lost;  // the report of the newest attempt
+  pb::RendezvousLost lost;  // report with the newest attempt
   uint64_t attempt = 0;   // newest attempt that was seen to start, or that a failover was to begin
   uint32_t restarts = 0;  // number of restarts used
   uint32_t max_restarts = 0;
@@ -49,10 +48,11 @@ struct FailoverInfo {
   std::vector<FailoverView> nodes;
 };
 
-// Returns the request that opens the new rendezvous on `host`. Its attempt numbers must be new. The
-// lost rendezvous may have begun attempts that no node here knows of: with nodes that do not wait
-// for a failover, and with idle nodes that its message did not reach. So as many numbers are
-// skipped as there may be such attempts; none if those nodes are too few for an attempt.
+// Returns the request that opens the new rendezvous on `host`. The request's attempt numbers must
+// be unused. The lost rendezvous may have begun attempts that are unknown to the nodes that wait
+// for the failover: with nodes that do not wait, and with idle nodes that its message did not
+// reach. So one number is skipped for each possible unknown attempt; none if those nodes are too
+// few for an attempt.
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info);
 
 }  // namespace dslaunch

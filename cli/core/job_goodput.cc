@@ -24,8 +24,8 @@ GoodputTimes ToTimes(const pb::RankGoodput& rank) {
   return times;
 }
 
-// Changes the times so that their sum is `whole`: adds what is missing to `missing`, or reduces the
-// largest times by the excess, which comes from another clock.
+// Changes `times` so that their sum is `whole`. Adds a missing amount to the bucket `missing`, or
+// reduces the largest times by an excess, which results from a different clock.
 void MakeSum(GoodputTimes& times, uint64_t whole, GoodputBucket missing) {
   uint64_t sum = times.Sum();
   if (sum < whole) times[missing] += whole - sum;
@@ -61,7 +61,7 @@ void JobGoodput::OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_po
 void JobGoodput::OnStarted(size_t index, const pb::Started& started, Clock::time_point now) {
   ranks_ = std::max(ranks_, started.world_size());
   if (started.attempt() > attempt_) {
-    const bool is_first = attempt_ == 0;  // nodes without ranks in it never counted
+    const bool is_first = attempt_ == 0;  // nodes without ranks in the first attempt never counted
     attempt_ = started.attempt();
     const std::vector<uint32_t> members = IndexesOf(started.members(), nodes_.size());
     for (size_t other = 0; other < nodes_.size(); ++other) {
@@ -74,8 +74,8 @@ void JobGoodput::OnStarted(size_t index, const pb::Started& started, Clock::time
   }
   Node& node = nodes_[index];
   if (!node.counts) {
-    // The node was a spare, or has come back. Its earlier times are settled already, or belong to
-    // no rank.
+    // The node was a spare, or has reconnected. Its earlier times are settled already, or belong to
+    // no rank, so counting starts now.
     node.counts = node.reported = true;
     node.since = now;
     for (Slot& slot : node.slots) slot = {};
@@ -113,7 +113,8 @@ void JobGoodput::AddTimes(const Node& node, Clock::time_point now, GoodputTimes&
                                                                : kLost;
   for (const Slot& slot : node.slots) {
     GoodputTimes times = slot.before;
-    // A later report may correct a value downwards, even below the base.
+    // A later report may correct a value downwards, even below the base, so the difference is at
+    // least 0.
     for (size_t k = 0; k < kGoodputBuckets; ++k)
       times.us[k] += slot.newest.us[k] - std::min(slot.newest.us[k], slot.base.us[k]);
     MakeSum(times, whole, rest);
@@ -129,7 +130,7 @@ Goodput JobGoodput::At(Clock::time_point now) const {
   for (const Node& node : nodes_) {
     if (node.counts) AddTimes(node, now, goodput.times);
   }
-  // A rank may have had no node for some time.
+  // A rank may have had no node for some time, which counts as lost.
   MakeSum(goodput.times, goodput.wall_us * goodput.ranks, kLost);
   return goodput;
 }

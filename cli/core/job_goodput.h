@@ -1,4 +1,4 @@
-// Adds up the time of all ranks of a job by its use, from the nodes' reports. Pure.
+// Adds up the time of all ranks of a job by its use, from the reports of the nodes.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,30 @@
 
 namespace dslaunch {
 
-// A node's agent counts the times of its slots from its own start. This class adds the time before
-// that (connect), the time after the loss of a node and of ranks without a node (lost), and the
-// time of waiting for other nodes' teardown.
+// Counts the times of a job's ranks. The agent of a node counts the times of its slots from the
+// agent's own start. This class adds the time before that start (connect), the time after the loss
+// of a node and of ranks without a node (lost), and the time of waiting for the teardown of other
+// nodes.
 class JobGoodput {
  public:
   JobGoodput(const LaunchPlan& plan, Clock::time_point now);
 
   void OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_point now);
-  // Returns the times up to `now`.
+  // Returns the times from the start of the job to `now`.
   Goodput At(Clock::time_point now) const;
 
  private:
   struct Slot {
-    GoodputTimes before;  // times of earlier agents, and before the agent's first report
-    GoodputTimes base;    // times of this agent when the slot was first counted
-    GoodputTimes newest;  // newest times of this agent
+    GoodputTimes before;  // times of earlier agents and of the time before this agent's first
+                          // report
+    GoodputTimes base;    // times reported by this agent when the slot was first counted
+    GoodputTimes newest;  // newest times reported by this agent
   };
   struct Node {
     std::vector<Slot> slots;
-    bool counts = false;    // whether the node has ranks, or will get some at the start
-    bool reported = false;  // whether an agent of the node has reported
-    bool is_over = false;   // whether the node has no process left, and reports no more
+    bool counts = false;    // true if the node has ranks, or gets some at the start
+    bool reported = false;  // true if an agent of the node has reported
+    bool is_over = false;   // true if the node has no process left and reports no more
     Clock::time_point since;
   };
 
@@ -47,12 +49,13 @@ class JobGoodput {
   std::vector<Node> nodes_;
   GoodputTimes settled_;  // times of nodes that no longer count
   uint64_t attempt_ = 0;
-  uint32_t ranks_ = 0;  // largest number of ranks at a time; 0 before the first attempt
+  uint32_t ranks_ = 0;  // largest number of concurrent ranks so far; 0 before the first attempt
   const uint32_t planned_ranks_;
 };
 
-// Returns the times of a job without a front end, as its nodes report them; nullopt if no node
-// started a rank. A node that began later counts as connecting until then.
+// Returns the times of a job without a front end, as the sum of the reports of its nodes; nullopt
+// if no node started a rank. A node that began later than the others counts as connecting until its
+// start.
 std::optional<Goodput> SumOfNodes(const std::vector<const pb::NodeGoodput*>& nodes);
 
 }  // namespace dslaunch

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Limit of the last lines of failed ranks, for all nodes together; each node has an equal share.
+// Limit of the kept last lines of failed ranks, for all nodes together; each node has an equal
+// share.
 constexpr size_t kKeptLinesBytes = 64 << 20;
 
 }  // namespace
@@ -84,7 +85,7 @@ std::vector<std::string> JobState::OnEvent(size_t node, const pb::NodeEvent& eve
   return {};
 }
 
-// Every node with ranks reports it; the first report counts.
+// Every node with ranks reports the start; the first report counts.
 void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(node);
   OwnRanks& own = own_ranks_[node];
@@ -101,7 +102,7 @@ void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(members_.begin(), members_.end());
 }
 
-// A rank may end before the last rank of its node has started, and so before OnStarted.
+// A rank may end before the last rank of its node has started, so before OnStarted is called.
 void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   OwnRanks& own = own_ranks_[node];
   if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};
@@ -116,7 +117,7 @@ void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   if (!is_new) return;
   size_t& bytes = last_lines_bytes_[static_cast<uint32_t>(node)];
   if (bytes + ended.last_lines().size() > kKeptLinesBytes / nodes_.size())
-    kept->second.clear_last_lines();  // the rank's log file has the lines
+    kept->second.clear_last_lines();  // the lines are dropped, because the rank's log file has them
   bytes += kept->second.last_lines().size();
   const auto first = workers_ended_.lower_bound({ended.rank(), 0});
   const auto end = workers_ended_.upper_bound({ended.rank(), UINT64_MAX});
@@ -154,8 +155,8 @@ std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting
   const uint32_t about = cause.node_index();
   if (restarting.attempt() <= ended_attempt_) return {};
   ended_attempt_ = restarting.attempt();
-  // Streams of different nodes are not ordered with each other: a node that has already
-  // reconnected, or has ranks in a later attempt, is not declared lost again.
+  // Streams of different nodes are not ordered relative to each other. A node that has already
+  // reconnected, or has ranks in a later attempt, is therefore not declared lost again.
   if (cause.kind() == pb::Cause::NODE_LOST && part_.contains(about) && ended_attempt_ >= attempt_)
     given_up_.insert(about);
   return {AttemptEndText(restarting, about < nodes_.size() ? nodes_[about].name : "")};
@@ -170,9 +171,9 @@ std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause, bool kee
          nodes_[node].name + " hosts the rendezvous from now on";
 }
 
-// In a job that can be restarted, a node that is cut off from the others reports its own end as
-// the job's. So the outcome of the rendezvous' host counts while it is connected, and never the
-// outcome of a reconnected node without ranks, which may have found no rendezvous.
+// In a job that can be restarted, a node that is cut off from the others reports its own end as the
+// end of the job. So while the rendezvous' host is connected, only its outcome counts. The outcome
+// of a reconnected node without ranks never counts, because that node may have found no rendezvous.
 void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
   if (restartable_ && node != rendezvous_ && !part_.contains(node)) return;
   if (!nodes_[node].outcome) nodes_[node].outcome = outcome.cause();
@@ -185,8 +186,8 @@ void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
 
 void JobState::OnDisconnected(size_t node) {
   connected_.erase(node);
-  // No rendezvous can decide on another attempt, unless the other nodes wait for a failover, which
-  // needs a job that can be restarted.
+  // Without a rendezvous no further attempt can be decided, so the job ends. The exception is a job
+  // that can be restarted, whose other nodes wait for a failover.
   ending_ = ending_ || (node == rendezvous_ && !restartable_);
 }
 

@@ -1,5 +1,5 @@
-// The state of a job, built from the events of its nodes. Pure: each event returns the lines to
-// show to the user, and the queries tell the session what to do next.
+// Builds the state of a job from the events of its nodes. Each event returns the lines to show to
+// the user, and the queries show the session which step comes next.
 #pragma once
 
 #include <cstdint>
@@ -16,65 +16,73 @@
 
 namespace dslaunch {
 
-// Returns the lines for the user about the end of an attempt that is followed by another. `node` is
-// the name of the node of the cause.
+// Returns the text for the user about the end of an attempt that is followed by another attempt.
+// `node` is the name of the node of the cause.
 std::string AttemptEndText(const pb::Restarting& restarting, const std::string& node);
 
 class JobState {
  public:
   JobState(const LaunchPlan& plan, const pb::Policy& policy);
 
-  // Whether the job can continue after the loss of a rank or a node.
+  // Returns whether the job can continue after the loss of a rank or a node.
   bool restartable() const { return restartable_; }
 
-  // Called when the node could not be reached and the job starts without it.
+  // Records that the node could not be reached, so that the job starts without it.
   void OnAbsent(size_t node);
   void SetRendezvous(size_t node) { rendezvous_ = node; }
-  // Called when `node` hosts the rendezvous after an attempt that `cause` ended. The previous host
-  // counts as lost unless `keeps_last`. Returns a line for the user.
+  // Records that `node` hosts the rendezvous after an attempt that `cause` ended. The previous host
+  // counts as lost unless `keeps_last` is set. Returns a line for the user.
   std::string OnFailedOver(size_t node, const pb::Cause& cause, bool keeps_last);
-  // Called when a node that the previous host reported as lost has joined the new rendezvous.
+  // Records that a node that the previous host reported as lost has joined the new rendezvous.
   void OnKept(size_t node) { given_up_.erase(node); }
-  // Called when a node that was absent or lost is part of the job again.
+  // Records that a node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
-  // Handles an event. Returns lines for the user, without "dslaunch: "; usually none.
+  // Handles an event. Returns lines for the user, without the prefix "dslaunch: "; usually none.
   std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
-  // Called when the node's stream of events has ended.
+  // Records that the node's stream of events has ended.
   void OnDisconnected(size_t node);
   // Records why the node's connection ended before the node was done.
   void OnLost(size_t node, const std::string& reason, const std::string& last_output);
-  // Called when a node was lost before any rank ran, which ends the job.
+  // Records that a node was lost before any rank ran, which ends the job.
   void OnLostAtStart(const pb::Cause& cause);
-  // Called when the node's agent sent an invalid message, which ends the job. The first such cause
-  // is the job's cause.
+  // Records that the node's agent sent an invalid message, which ends the job. The first such cause
+  // becomes the cause of the job's end.
   void OnBrokenRules(const pb::Cause& cause);
-  // Called when the user requests the job's end. An earlier failure stays the cause.
+  // Records that the user requested the job's end. An earlier failure stays the cause.
   void OnInterrupted(const pb::Cause& cause);
 
   const NodeEnd& node(size_t index) const { return nodes_[index]; }
 
-  // Whether every node is being torn down.
+  // Returns whether every node is being torn down.
   bool ending() const { return ending_; }
-  // Members that the rendezvous declared lost, either in an attempt that ended because of them or
-  // at the end.
+  // Returns the members that the rendezvous declared lost, either in an attempt that ended because
+  // of them or at the end of the job.
   const std::set<size_t>& given_up() const { return given_up_; }
-  // Whether the node has ranks, or may get some: it started with the job, or its ranks started
-  // later.
+  // Returns whether the node has ranks or may get ranks: it started with the job, or its ranks
+  // started later.
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
 
-  uint64_t attempt() const { return attempt_; }  // newest attempt that started; 0 before the first
-  uint32_t restarts() const { return restarts_; }  // restarts after failures, before that attempt
-  int world_size() const { return world_size_; }   // ranks of the newest attempt
+  uint64_t attempt() const {
+    return attempt_;
+  }  // the newest attempt that started; 0 before the
+     // first attempt
+  uint32_t restarts() const {
+    return restarts_;
+  }                                               // number of restarts after failures up to that
+                                                  // attempt
+  int world_size() const { return world_size_; }  // number of ranks of the newest attempt
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
-  // Ranks of the newest attempt in ascending order: those that succeeded, and those that still run.
+  // Lists the ranks of the newest attempt in ascending order: the ranks that succeeded, and the
+  // ranks that still run.
   struct RankProgress {
     std::vector<int> succeeded;
     std::vector<int> running;
   };
   RankProgress Progress() const;
-  // Ends of workers by rank and attempt, for the kNewestAttempts newest attempts of each rank.
+  // Returns the ends of workers by rank and attempt, for the kNewestAttempts newest attempts of
+  // each rank.
   std::vector<pb::WorkerEnded> workers_ended() const;
 
  private:
@@ -82,24 +90,25 @@ class JobState {
   static constexpr int kBySignal = -1;
   static constexpr int kTolerated = -2;
 
-  // Reports of a node about its own ranks in the newest attempt that it named.
+  // A node's reports about its own ranks in the newest attempt that the node named.
   struct OwnRanks {
     uint64_t attempt = 0;
     uint32_t first = 0;
-    uint32_t count = 0;  // 0: not reported yet
-    // By rank. kBySignal, or kTolerated if the others continue without the rank. The first report
-    // counts.
+    uint32_t count = 0;  // 0 until reported
+    // Exit codes by rank; kBySignal after a signal, kTolerated if the other ranks continue without
+    // the rank. The first report of a rank counts.
     std::map<uint32_t, int> exit_codes = {};
   };
 
-  // Every node with ranks reports it; the first report counts.
+  // Handles the start of a node's ranks. Every node with ranks reports the start; the first report
+  // counts.
   void OnStarted(size_t node, const pb::Started& started);
   std::vector<std::string> OnRestarting(const pb::Restarting& restarting);
   void OnWorkerEnded(size_t node, const pb::WorkerEnded& ended);
   void OnOutcome(size_t node, const pb::Outcome& outcome);
 
   const bool restartable_;
-  const uint32_t most_ranks_;  // largest number of ranks of all nodes together
+  const uint32_t most_ranks_;  // largest total number of ranks of all nodes
   std::vector<NodeEnd> nodes_;
   size_t rendezvous_ = 0;
   std::set<size_t> connected_;
@@ -107,7 +116,7 @@ class JobState {
   std::set<size_t> given_up_;
   std::vector<uint32_t> members_;  // ascending
   uint64_t attempt_ = 0;
-  uint64_t ended_attempt_ = 0;  // newest attempt that was followed by another
+  uint64_t ended_attempt_ = 0;  // newest attempt that another attempt followed
   uint32_t restarts_ = 0;
   int world_size_;
   bool ending_ = false;
@@ -117,7 +126,7 @@ class JobState {
   std::vector<OwnRanks> own_ranks_;  // indexed by node
   // Ends of workers, by rank and attempt.
   std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;
-  // Total size of the last lines in `workers_ended_`, by node.
+  // Total bytes of the last lines in `workers_ended_`, by node.
   std::map<uint32_t, size_t> last_lines_bytes_;
 };
 

@@ -17,8 +17,8 @@ pb::Cause Lost(const std::vector<NodeEnd>& nodes, uint32_t index) {
 
 bool HasFinalStatus(const NodeEnd& node) { return node.done && node.done->completed(); }
 
-// Returns the final status that the rendezvous sent, preferably as received from its own node;
-// nullptr if no node passed it on.
+// Returns the final status that the rendezvous sent, preferably as received from the rendezvous'
+// own node; nullptr if no node forwarded a final status.
 const pb::NodeDone* FinalStatus(const JobInfo& info) {
   const std::vector<NodeEnd>& nodes = info.nodes;
   if (info.rendezvous_node < nodes.size() && HasFinalStatus(nodes[info.rendezvous_node]))
@@ -40,17 +40,17 @@ std::vector<uint32_t> Members(const JobInfo& info, const pb::NodeDone* final_sta
   return members;
 }
 
-// Returns how much a node's report of the cause counts; 0: not at all. A node that only lost its
-// rendezvous knows less than a node that received the decision. A node that lost the front end
-// knows nothing, because this front end is alive.
+// Returns the weight of a node's report of the cause; 0 if the report does not count. A node that
+// only lost its rendezvous knows less than a node that received the decision. A node that lost the
+// front end knows nothing about the cause, because this front end is alive.
 int Worth(const NodeEnd& node) {
   if (!node.outcome || IsSuccess(*node.outcome)) return 0;
   if (node.outcome->kind() == pb::Cause::FRONT_END_LOST) return 0;
   return node.outcome->kind() == pb::Cause::NODE_LOST ? 1 : 2;
 }
 
-// Replaces the cause for a lost node by one with the last output of its supervisor, if there is
-// any.
+// Returns the cause for a lost node with the last output of the node's supervisor added. Returns
+// other causes unchanged, and also a cause without such output.
 pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
   const uint32_t index = cause.node_index();
   const bool lost_with_words = cause.kind() == pb::Cause::NODE_LOST && index < nodes.size() &&
@@ -58,7 +58,8 @@ pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
   return lost_with_words ? Lost(nodes, index) : cause;
 }
 
-// A node that is cut off reports the other nodes as lost, but this front end is connected to them.
+// Returns whether a node that is cut off reported the cause. Such a node reports the other nodes as
+// lost, but this front end is connected to them.
 bool IsWordOfCutOff(const pb::Cause& cause, const std::vector<NodeEnd>& nodes,
                     const std::vector<uint32_t>& members) {
   const uint32_t accused = cause.node_index();
@@ -92,8 +93,8 @@ pb::Cause FirstCause(const JobInfo& info, const std::vector<uint32_t>& members,
   return {};
 }
 
-// Returns what is missing for success. The job succeeds only if each node has reported the success
-// of its own ranks, and these are all ranks.
+// Returns the fact that contradicts a reported success; nullopt if none does. The job succeeds only
+// if each node has reported the success of its own ranks, and these are all ranks.
 std::optional<pb::Cause> MissingSuccess(const JobInfo& info, const std::vector<uint32_t>& members) {
   const auto failure = [&](uint32_t index, const std::string& what) {
     return MakeCause(pb::Cause::INTERNAL, index, ExitCode::kInternal,
@@ -124,7 +125,7 @@ std::optional<pb::Cause> MissingSuccess(const JobInfo& info, const std::vector<u
 }
 
 // Returns whether the cause is a request to stop, from a signal or from the program itself, and
-// every rank has saved because of it.
+// every rank has saved because of the request.
 bool AllSaved(const JobInfo& info, const JobEnd& end) {
   uint64_t attempt = 0;
   for (const uint32_t index : end.members)
@@ -138,7 +139,7 @@ bool AllSaved(const JobInfo& info, const JobEnd& end) {
          });
 }
 
-// Returns what a node's end adds to the cause; empty if it adds nothing.
+// Returns the facts that a node's end adds to the cause; empty if it adds none.
 std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   const bool is_cause = end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == index;
   if (node.absent || is_cause) return "";
@@ -148,7 +149,7 @@ std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   return was_refused && !IsSuccess(*node.outcome) ? node.outcome->message() : "";
 }
 
-// Returns whether `cause` can result from the signals that Slurm sends to a step when it cancels
+// Returns whether `cause` can result from the signals that Slurm sends to a step when Slurm cancels
 // the job.
 bool IsEffectOfCancelling(const pb::Cause& cause) {
   switch (cause.kind()) {
@@ -188,7 +189,7 @@ JobEnd DecideJobEnd(const JobInfo& info) {
   end.remarks = info.losses;
   for (uint32_t i = 0; i < info.nodes.size(); ++i) {
     NodeEnd node = info.nodes[i];
-    // The launcher prints the same output for each node.
+    // The launcher prints the same output for each node, so it is not repeated.
     if (is_cancelled) node.last_output.clear();
     std::string remark = Remark(end, node, i);
     if (!remark.empty()) end.remarks.push_back(std::move(remark));
@@ -206,7 +207,8 @@ JobEnd DecideJobEnd(const JobInfo& info) {
       end.cause = *std::move(missing);
   }
   end.exit_code = !IsSuccess(end.cause) ? end.cause.exit_code() : 0;
-  if (!IsSuccess(end.cause))  // a failure never gives 0, nor a code that a shell reads as 0
+  if (!IsSuccess(end.cause))  // a failure never exits with 0, nor with a code that a shell reads as
+                              // 0
     end.exit_code = FailureCode(end.exit_code, ExitCode::kInternal);
   end.saved_on_request = AllSaved(info, end);
   if (end.saved_on_request) end.exit_code = ToInt(ExitCode::kPreempted);

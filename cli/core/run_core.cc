@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the warning
+constexpr milliseconds kUnevenEnd(60'000);  // time from the newest success of a rank to the warning
 
 }  // namespace
 
@@ -69,14 +69,15 @@ bool RunCore::OnStreamEnd(size_t index) {
   if (!job_.node(index).done) LoseAtStart(index, "the connection to its agent broke");
   job_.OnDisconnected(index);
   if (job_.node(index).done) {
-    // The agent stays until this side ends the connection. In the per-node style, the node's own
-    // command starts no other agent before that.
+    // The agent stays until this side ends the connection, so that the node's own command cannot
+    // start another agent earlier in the per-node style.
     if (!job_.ending()) nodes_.SayGoodbye(index);
     OnLinkEnded(index, /*is_empty=*/true, /*last_output=*/"");
     return true;
   }
   // The supervisor outlives its agent until the node is empty, so the session waits for the
-  // supervisor. A job that cannot continue without the node is about to end.
+  // supervisor. A job that cannot continue without the node is about to end, so the time limit
+  // starts.
   if (!job_.restartable() || job_.ending()) out_.Ask(session_request::BoundEnd{});
   nodes_.SayGoodbye(index);
   out_.Do(action::AwaitEnd{index, TeardownLimit(options_.job.timeouts())});
@@ -107,8 +108,9 @@ void RunCore::OnBrokenRules(size_t index, const std::string& what) {
   nodes_.Abort(index, why);
 }
 
-// Before the first ranks run, only the front end knows all nodes. The rendezvous would wait for a
-// node that has not joined yet, and the lost node may be the one that hosts the rendezvous.
+// Before the first ranks run, only the front end knows all nodes, so it must decide about a loss.
+// The rendezvous would wait for a node that has not joined yet, and the lost node may be the one
+// that hosts the rendezvous.
 void RunCore::LoseAtStart(size_t index, const std::string& why) {
   const bool is_host = index == requests_.host();
   if (job_.attempt() > 0 || job_.ending() || (job_.restartable() && !is_host)) return;
@@ -117,9 +119,9 @@ void RunCore::LoseAtStart(size_t index, const std::string& why) {
   out_.Ask(session_request::StopJob{cause, /*except=*/index});
 }
 
-// If the host's messages do not reach the other nodes, it sees them disconnect one after the other
-// and reports the first of them as lost. If that node still sends heartbeats to the front end, the
-// others get time to report that the host is cut off.
+// If the host's messages do not reach the other nodes, the host sees them disconnect one after the
+// other and reports the first of them as lost. If that node still sends heartbeats to the front
+// end, the node is kept for some time, so that the other nodes can report that the host is cut off.
 void RunCore::AbandonGivenUp(Clock::time_point now) {
   const milliseconds dead_after(options_.job.timeouts().dead_ms());
   const bool is_host_ending = failover_.IsHostLost() || nodes_[requests_.host()].goodbye_said;

@@ -1,5 +1,5 @@
-// Handles the nodes of a running job: what the events of one node mean for the others, losses of
-// nodes, and their return.
+// Handles the nodes of a running job: the effects of a node's events on the other nodes, losses of
+// nodes, and reconnected nodes.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@
 
 namespace dslaunch {
 
-// See SessionCore for what all parts have in common.
+// The part of SessionCore that handles nodes while the job runs. See SessionCore for the rules of
+// all parts.
 class RunCore {
  public:
   RunCore(const SessionOptions& options, const NodeRequests& requests, SessionNodes& nodes,
@@ -30,7 +31,7 @@ class RunCore {
           const FailoverCore& failover, SessionOutbox& out);
 
   void OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
-  // Returns whether nothing more will arrive from the node.
+  // Handles the end of a node's events. Returns whether nothing more will arrive from the node.
   bool OnStreamEnd(size_t index);
   void OnBrokenRules(size_t index, const std::string& what);
   void OnLinkEnded(size_t index, bool is_empty, const std::string& last_output);
@@ -40,13 +41,13 @@ class RunCore {
   bool OnConnected(size_t index, Result<NodeAddresses> addresses);
   bool OnPrepared(size_t index, Result<pb::PreparedNode> info);
 
-  // Stops the job if it cannot start without this node.
+  // Stops the job if it cannot start without the node `index`.
   void LoseAtStart(size_t index, const std::string& why);
   // Ends the nodes that the other nodes have declared lost.
   void AbandonGivenUp(Clock::time_point now);
-  // Called when a node that was reported as lost has joined the new rendezvous.
+  // Keeps a node that was reported as lost but has joined the new rendezvous.
   void OnKept(size_t index);
-  // Warns, once in an attempt, that some ranks succeeded long ago while others still run.
+  // Warns, once in an attempt, if some ranks succeeded long ago while others still run.
   void WatchUnevenEnd(Clock::time_point now);
 
  private:

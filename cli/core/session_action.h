@@ -1,5 +1,5 @@
-// The actions of a session's core. LaunchSession carries them out on sockets and a terminal; the
-// simulator carries them out on its virtual network.
+// Defines the actions of a session's core. LaunchSession carries them out on sockets and a
+// terminal; the simulator carries them out on its virtual network.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ inline constexpr size_t kSessionTimers = 4;
 // `node` is always an index into the plan's nodes.
 namespace action {
 
-// Shows the user a line of dslaunch's own. Made only if the log level includes it.
+// Logs a line of dslaunch's own. Created only if the log level includes the line.
 struct Log {
   LogLevel level;
   std::string text;
 };
 
-// Adds a line to events.jsonl. `text` is the job's folder on the node, a message, or a signal's
-// name.
+// Adds a line to events.jsonl. `text` is the job's folder on the node, a message, or the name of a
+// signal.
 struct Record {
   enum class Kind { kConnected, kFailed, kLost, kInterrupted };
   Kind kind;
@@ -35,28 +35,29 @@ struct Record {
   std::string text;
 };
 
-// Shows the output of this many ranks from now on.
+// Shows the output of `ranks` ranks from now on.
 struct ShowRanks {
   size_t ranks;
 };
 
-// Connects to a node; answered by OnConnected. `attempt` 0: at once; else after the pause that
-// follows that many attempts (PauseAfter with attempt - 1).
+// Connects to a node; answered by OnConnected. `attempt` 0 connects at once. A larger `attempt`
+// first waits for the pause after that many attempts (PauseAfter with attempt - 1).
 struct Connect {
   size_t node;
   int attempt;
 };
 
-// Stops connecting: pending pauses end without an attempt.
+// Stops connecting; attempts that wait for their pause are dropped.
 struct StopConnecting {};
 
-// Prepares a node; answered by OnPrepared. The credentials are added later.
+// Prepares a node; answered by OnPrepared. LaunchSession adds the credentials to `request`.
 struct Prepare {
   size_t node;
   pb::PrepareRequest request;
 };
 
-// Starts the stream of the node's events: OnListening, OnEvent, OnStreamEnd.
+// Starts the stream of the node's events, which are delivered by OnListening, OnEvent and
+// OnStreamEnd.
 struct Run {
   size_t node;
   pb::RunRequest request;
@@ -75,7 +76,7 @@ struct Failover {
   pb::FailoverRequest request;
 };
 
-// Stop and Signal do not wait for an answer.
+// Stops the ranks of a node because of `cause`. Has no answer.
 struct Stop {
   size_t node;
   pb::Cause cause;
@@ -86,7 +87,7 @@ struct Signal {
   int signal_number;
 };
 
-// Shows where the threads of these nodes' ranks are. Has no answer.
+// Shows the positions of the threads of these nodes' ranks. Has no answer.
 struct ShowStacks {
   std::vector<size_t> nodes;
 };
@@ -96,7 +97,7 @@ struct Detach {
   size_t node;
 };
 
-// Closes this end of the connection. A supervisor with nothing left to do then ends; any other
+// Closes this end of the connection. A supervisor without processes then ends; any other supervisor
 // tears its node down.
 struct Goodbye {
   size_t node;
@@ -115,8 +116,8 @@ struct AwaitEnd {
   milliseconds limit;
 };
 
-// Stops showing output of ranks and waiting for it, because the reader of this process's output has
-// stalled and the reports of the nodes wait behind the output.
+// Stops showing output of ranks and waiting for it. Used if the reader of this process's output has
+// stalled, because the reports of the nodes wait behind the output.
 struct DropOutput {};
 
 // Sets a timer, replacing its earlier time; answered by the matching On...Timer.
@@ -125,7 +126,7 @@ struct SetTimer {
   Clock::time_point when;
 };
 
-// Ends the session. SessionCore::End has the result. This is the last action.
+// Ends the session, whose result SessionCore::End returns. Always the last action.
 struct Finish {};
 
 }  // namespace action

@@ -1,5 +1,5 @@
-// The decisions of a session, without a network: its actions for each answer, event, signal and
-// timer. Pure: no clock, no threads, no I/O; LaunchSession, tests and the simulator drive it.
+// Makes the decisions of a session, without a network: returns actions for each answer, event,
+// signal and timer. Uses no clock, threads or I/O; LaunchSession, tests and the simulator drive it.
 //
 //   connecting -> preparing -> running -> ending        each step begins once all nodes answered
 //
@@ -38,35 +38,36 @@
 
 namespace dslaunch {
 
-// The longest pause before a node is tried again.
+// The longest pause before the session tries again to reach a node.
 inline constexpr milliseconds kMaxRetryWait(60'000);
 
-// Not thread-safe. Each On... function returns the actions to carry out, in order. After Finish
-// they all return nothing.
+// The state machine of one session. Each On... function returns the actions to carry out, in order;
+// after Finish they return no actions. Not thread-safe.
 class SessionCore {
  public:
   using Actions = std::vector<SessionAction>;
   using PlantedBug = FailoverCore::PlantedBug;
 
-  // `options` must outlive this.
+  // `options` must outlive this object.
   SessionCore(const SessionOptions& options, Clock::time_point now,
               PlantedBug bug = PlantedBug::kNone);
 
   Actions Start(Clock::time_point now);
-  // Called when the job's keys cannot be created.
+  // Fails the session, because the job's keys cannot be created.
   Actions OnCannotStart(Error error, Clock::time_point now);
-  // These two also handle the answers of later attempts to reach a node.
+  // OnConnected and OnPrepared also handle the answers of later attempts to reach a node.
   Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
   Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
-  // Called while the job runs. Output of ranks is not passed to this function; it counts only as a
-  // sign of life of the node.
+  // Handles an event of a node while the job runs. Output of ranks is not passed to this function;
+  // it counts only as a sign of life of the node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   Actions OnStreamEnd(size_t index, Clock::time_point now);
-  // Called when the node's agent sent an invalid message, described by `what`. The node's further
-  // events are ignored, and the job ends.
+  // Ends the job, because the node's agent sent an invalid message, described by `what`. Further
+  // events of the node are ignored.
   Actions OnBrokenRules(size_t index, const std::string& what, Clock::time_point now);
-  // `last_output` is the supervisor's last output; often empty.
+  // Handles the end of a node's link. `last_output` is the last output of the supervisor; often
+  // empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
   // See FailoverCore::OnAnswered, ContactCore::OnRenewed and EndCore::OnDetached.
@@ -78,13 +79,13 @@ class SessionCore {
   // Handles a signal from the user.
   Actions OnSignal(int signal_number, Clock::time_point now);
 
-  // Called when a timer has expired, not earlier than SetTimer::when. `reader_still_for`: see
+  // Handles the expiry of a timer, not earlier than SetTimer::when. `reader_still_for`: see
   // EndCore::OnReader.
   Actions OnTimer(SessionTimer timer, std::optional<Clock::duration> reader_still_for,
                   Clock::time_point now);
 
-  // Returns the result. Precondition: Finish was returned. `cancelled`: how Slurm ended the job's
-  // step, in its own words; empty if it did not.
+  // Returns the result of the session. `cancelled` is Slurm's own description of how it ended the
+  // job's step; empty if Slurm did not end it. Precondition: Finish was returned.
   SessionEnd End(const std::string& cancelled = "") const;
 
   ContactCore& contact() { return contact_; }

@@ -1,4 +1,4 @@
-// Options of a session.
+// Defines the options of a session.
 #pragma once
 
 #include <memory>
@@ -16,30 +16,32 @@ namespace dslaunch {
 
 struct CopyList;  // cli/session/copy_list.h
 
-// Name of the log file in the job's folder at the front end.
+// Name of the log file in the job's folder on the front end's machine.
 inline constexpr const char* kFrontEndLogName = "dslaunch.log";
-// Name of the file with the measurements of --preflight, in the same folder.
+// Name of the file with the measurements of --preflight in the job's folder on the front end's
+// machine.
 inline constexpr const char* kPreflightName = "preflight.json";
 
-// The job's specification and what only the front end uses.
+// The specification of a job and the options that only the front end uses.
 struct SessionOptions {
   pb::JobSpec job;  // without the list of nodes, which the session adds
   LaunchPlan plan;
   // Files to copy to the nodes before the start; may be null.
   std::shared_ptr<const CopyList> copy_list;
   MpiChoice mpi = MpiChoice::kAuto;
-  ShownOutput shown;  // not used if the job is detachable
+  ShownOutput shown;  // ignored if the job is detachable
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
-  std::string own_address;   // address at which other nodes reach this machine; empty: any
+  std::string own_address;   // address at which other nodes reach this machine; empty for any
+                             // address
   std::string error_file;    // file that also gets the first cause of a failure; may be empty
   bool json = false;         // whether to print the closing block on stdout as JSON too
-  MetricsPlaces metrics;     // places for metrics; if any is set, the nodes send samples
-  std::string stdin_notice;  // notice for unread bytes in stdin; may be empty
-  // Folder for events.jsonl, and for dslaunch.log, which gets everything that is logged, whatever
-  // level the terminal shows. Empty: neither file is written.
+  MetricsPlaces metrics;     // destinations of metrics; if any is set, the nodes send samples
+  std::string stdin_notice;  // notice about unread bytes in stdin; may be empty
+  // Folder for events.jsonl and dslaunch.log; empty to write neither file. dslaunch.log contains
+  // all logged lines, whatever level the terminal shows.
   std::string job_folder;
-  std::string preflight;  // content of kPreflightName; may be empty
+  std::string preflight;  // content of the file kPreflightName; may be empty
   milliseconds connect_timeout{20'000};
   milliseconds retry_wait{5'000};  // pause before the first attempt to reconnect to a node
 };

@@ -1,5 +1,6 @@
-// Collects the steps of SessionCore's parts in order: actions, which LaunchSession carries out, and
-// requests to other parts, which SessionCore carries out where they occur among the actions.
+// Collects the steps of SessionCore's parts in order. Steps are actions, which LaunchSession
+// carries out, and requests to other parts, which SessionCore carries out where they occur among
+// the actions.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace dslaunch {
 
 namespace session_request {
 
-// Starts the watch for silent nodes, because all have received the request to run.
+// Starts the watch for silent nodes. Made once all nodes have received the request to run.
 struct BeginWatch {};
 
 // Stops the job if it cannot start without the node.
@@ -25,7 +26,7 @@ struct LoseAtStart {
   std::string why;
 };
 
-// Stops every connected node except one, and starts the time limit for their ends.
+// Stops every connected node except `except`, and starts the time limit for their ends.
 struct StopJob {
   pb::Cause cause;
   size_t except;
@@ -65,14 +66,14 @@ class SessionOutbox {
  public:
   using Step = std::variant<SessionAction, SessionRequest>;
 
-  // `options` must outlive this.
+  // `options` must outlive this object.
   explicit SessionOutbox(const SessionOptions& options) : options_(options) {}
 
   void Do(SessionAction action) { steps_.emplace_back(std::move(action)); }
   void Ask(SessionRequest request) { steps_.emplace_back(std::move(request)); }
   std::vector<Step> Take() { return std::exchange(steps_, {}); }
 
-  // Returns whether a line of this level is written to the terminal or a file.
+  // Returns whether a line of this level is written to the terminal or to a file.
   bool ShouldLog(LogLevel level) const {
     return !options_.job_folder.empty() || level <= options_.log_level;
   }

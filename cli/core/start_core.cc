@@ -15,13 +15,14 @@ namespace {
 constexpr uint32_t kMetricsSampleMs = 5'000;
 
 constexpr milliseconds kNameOthersToo(2'000);
-// Limit of the bytes of pending requests to prepare, so that thousands of large requests do not
-// fill the memory; and the number of requests that may always be pending, whatever their size.
+// The first constant limits the bytes of pending requests to prepare, so that thousands of large
+// requests do not fill the memory. The second is the number of requests that may always be pending,
+// whatever their size.
 constexpr size_t kMostRequestBytes = size_t{64} << 20;
 constexpr size_t kFewestRequests = 32;
 
-// A node that is switched off or far away may become reachable. A node that refuses needs an action
-// of the user.
+// Returns whether connecting again may succeed. A node that is switched off or far away may become
+// reachable, but a node that refuses needs an action of the user.
 bool IsRetryable(const Error& error) {
   return error.code == ExitCode::kUnavailable || error.code == ExitCode::kTimedOut;
 }
@@ -115,7 +116,7 @@ void StartCore::ChooseHost() {
 
 // --- Preparing ---
 
-// Nodes that wait for their turn hold a lease, which is renewed.
+// Nodes that wait for their turn keep their lease, because it is renewed meanwhile.
 void StartCore::PrepareMore() {
   for (; num_preparing_ < most_preparing_ && next_to_prepare_ < nodes_.size(); ++next_to_prepare_) {
     if (!nodes_[next_to_prepare_].is_reached) continue;

@@ -1,8 +1,8 @@
 // Starts the job of a session: connects to all nodes, prepares them and runs them.
 //
-// A step begins when all nodes have answered the previous one without an error. Once it is certain
-// that the job cannot start, the remaining nodes get two more seconds to answer, so that nodes with
-// problems of their own are named too, and the session does not wait until their time-outs.
+// A step begins when all nodes have answered the previous step without an error. Once it is certain
+// that the job cannot start, the remaining nodes get two more seconds to answer. Thus nodes with
+// other problems are named too, and the session does not wait until their time-outs.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@
 
 namespace dslaunch {
 
-// See SessionCore for what all parts have in common.
+// The part of SessionCore that starts the job. See SessionCore for the rules of all parts.
 class StartCore {
  public:
   StartCore(const SessionOptions& options, Clock::time_point now, NodeRequests& requests,
             SessionNodes& nodes, JobState& job, SessionOutbox& out);
 
   void Start();
-  // Called when the job's keys cannot be created.
+  // Fails the start, because the job's keys cannot be created.
   void OnCannotStart(Error error) { Fail(0, std::move(error)); }
   void OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
   void OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
   void OnConnectTimer();
 
   bool has_failed() const { return has_failed_; }
-  // Returns why the job did not start. Precondition: has_failed().
+  // Returns the end of a session whose job did not start. Precondition: has_failed().
   SessionEnd End() const;
 
  private:
@@ -55,12 +55,14 @@ class StartCore {
   SessionNodes& nodes_;
   JobState& job_;
   SessionOutbox& out_;
-  std::vector<std::optional<Error>> failures_;  // failures of connecting or preparing, by node
-  size_t pending_ = 0;                          // answers missing in the current step
+  std::vector<std::optional<Error>> failures_;  // failures of connecting or preparing, indexed by
+                                                // node
+  size_t pending_ = 0;                          // number of missing answers in the current step
   size_t next_to_prepare_ = 0;
   size_t num_preparing_ = 0;
   size_t most_preparing_ = 0;
-  bool giving_up_ = false;  // the start will fail; other nodes get a short time to be named too
+  bool giving_up_ = false;  // true if the start will fail and other nodes get a short time to
+                            // report their failures
   bool has_failed_ = false;
 };
 
