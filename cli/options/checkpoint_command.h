@@ -1,5 +1,5 @@
-// The command line of `dslaunch checkpoint ls | verify | export | convert | diff`. The trainer,
-// which can read checkpoints, runs these commands.
+// Parses the command line of `dslaunch checkpoint ls | verify | export | convert | diff`. The
+// trainer, which can read checkpoints, runs these commands.
 #pragma once
 
 #include <string>
@@ -11,26 +11,26 @@
 namespace dslaunch {
 
 struct CheckpointCommand {
-  std::string help;  // text to print on stdout instead of running the command; else empty
+  std::string help;  // text to print on stdout instead of running the command; empty to run it
   std::vector<std::string> words;  // arguments of the trainer (trainer/program/checkpoint_tool.h)
 
-  // The values that were given, from which `words` are made.
+  // The parsed values, from which `words` are made.
   std::string path;
-  std::string out;          // export and convert; the second checkpoint of diff
-  std::string to;           // convert only; empty: safetensors
-  std::string dtype;        // export and convert; empty if the dtype is kept
-  std::string prefix;       // convert only
-  std::string key;          // convert only
-  bool force = false;       // export and convert
-  bool merge_lora = false;  // export only
-  bool json = false;        // ls and diff
+  std::string out;          // output of export and convert; second checkpoint of diff
+  std::string to;           // for convert: target format; empty for safetensors
+  std::string dtype;        // for export and convert: target dtype; empty to keep the dtype
+  std::string prefix;       // for convert only
+  std::string key;          // for convert only
+  bool force = false;       // for export and convert
+  bool merge_lora = false;  // for export only
+  bool json = false;        // for ls and diff
 };
 
-// Returns the rows of these commands in the table of all.
+// Returns the rows of the checkpoint commands in the table of all commands.
 std::vector<CommandSpec> CheckpointCommands();
 
-// Parses the command line; `words` begins with "checkpoint". Errors are kUsage, one line with a
-// hint.
+// Parses the command line, whose first word in `words` is "checkpoint". Errors are kUsage, one line
+// with a hint.
 Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

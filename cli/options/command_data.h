@@ -1,5 +1,5 @@
-// The table of commands and options as plain data, for pages that are generated from it, such as
-// docs/reference/options.md. Pure.
+// Provides the table of commands and options as plain data, for pages that are generated from it,
+// such as docs/reference/options.md.
 #pragma once
 
 #include <string>
@@ -9,37 +9,44 @@
 namespace dslaunch {
 
 struct OptionData {
-  std::vector<std::string> names;  // "-H", "--hostfile"; '-' is accepted in place of '_'
-  std::string placeholder;         // "FILE", "auto|cuda|cpu"; empty for a flag
-  std::string kind;  // "flag", "text", "number", "seconds", "choice", "file", "folder"
-  std::vector<std::string> choices;  // accepted values, if the choice is fixed
-  std::string default_value;  // empty if there is none, or if `help` explains what it depends on
-  std::string help;           // without a full stop and without the default
+  std::vector<std::string> names;  // names such as "-H" and "--hostfile"; '-' is accepted in place
+                                   // of '_'
+  std::string placeholder;  // placeholder of the value, such as "FILE" or "auto|cuda|cpu"; empty
+                            // for a flag
+  std::string kind;  // kind of value: "flag", "text", "number", "seconds", "choice", "file" or
+                     // "folder"
+  std::vector<std::string> choices;  // accepted values if the choice is fixed, otherwise empty
+  std::string default_value;  // empty if the option has no default, or if `help` explains a default
+                              // that varies
+  std::string help;           // description without a full stop and without the default
   std::string group;          // heading of the group in --help
-  std::string refusal;        // why the option is refused, and the hint; empty if it is accepted
-  // Environment variable with the default, "PET_NNODES"; empty if there is none.
+  std::string refusal;  // reason why the option is refused, and a hint; empty if it is accepted
+  // Environment variable that supplies the default, such as "PET_NNODES"; empty if none does.
   std::string variable;
-  bool in_launch_file = false;  // allowed in the `launch` section of dslaunch.yaml
+  bool in_launch_file = false;  // whether the `launch` section of dslaunch.yaml may contain the
+                                // option
   bool from_deepspeed = false;
   bool from_torchrun = false;
   bool from_horovod = false;
   bool from_accelerate = false;
-  bool is_common = false;  // shown by --help; other options only by --help_all
+  bool is_common = false;  // true if --help shows the option; false if only --help_all does
   bool is_repeatable = false;
 };
 
 struct CommandData {
-  std::string name;     // "logs", "hostfile write"; empty for the launch of PROGRAM
-  std::string usage;    // "dslaunch logs JOB [options]"
-  std::string help;     // without a full stop
+  std::string name;     // name such as "logs" or "hostfile write"; empty for the launch of PROGRAM
+  std::string usage;    // usage line, such as "dslaunch logs JOB [options]"
+  std::string help;     // description without a full stop
   std::string details;  // further lines of the help; may be empty
-  // Pairs of a command line and its effect.
+  // Pairs of an example command line and its effect.
   std::vector<std::pair<std::string, std::string>> examples;
-  bool takes_launch_options = false;  // accepts the launch options, and `options` is empty (doctor)
-  std::vector<OptionData> options;    // in the order of the help; options of one group are adjacent
+  bool takes_launch_options = false;  // true if the command accepts the launch options instead of
+                                      // `options` (doctor)
+  std::vector<OptionData> options;    // options in the order of the help; options of one group are
+                                      // adjacent
 };
 
-// Returns every command with all its options, the launch first.
+// Returns every command with all its options. The launch of PROGRAM comes first.
 std::vector<CommandData> AllCommands();
 
 }  // namespace dslaunch

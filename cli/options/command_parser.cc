@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// Splits a word at '=' and spells its name as the table does: "--num-nodes=2" becomes "--num_nodes"
+// Splits a word at '=' and spells the name as the table does: "--num-nodes=2" becomes "--num_nodes"
 // and "=2".
 std::pair<std::string, std::string> SplitName(const std::string& word) {
   if (word.rfind("--", 0) != 0) return {word.substr(0, 2), word.substr(2)};
@@ -24,13 +24,13 @@ std::pair<std::string, std::string> SplitName(const std::string& word) {
   return {name, word.substr(equals)};
 }
 
-// Returns a hint for an option of another launcher, else "".
+// Returns a hint if `word` is an option of another launcher, else "".
 std::string RemedyIn(const OptionTable& table, const std::string& word) {
   return &table == &LaunchOptionTable() ? OptionRemedy(word) : "";
 }
 
-// Like SplitName(word), but also splits a name of the table with one dash and several letters:
-// "-np=2".
+// Splits a word like SplitName(word). If the table has a name with one dash and several letters,
+// also splits such a name: "-np=2".
 std::pair<std::string, std::string> SplitName(const OptionTable& table, const std::string& word) {
   const std::string whole = word.substr(0, word.find('='));
   if (whole.starts_with("--") || whole.size() <= 2) return SplitName(word);
@@ -51,7 +51,8 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   std::replace(bare.begin(), bare.end(), '-', '_');
   for (const LinePart::Other& other : part.others) {
     const std::string typed = SplitName(other.table, word).first;
-    // "-hostfile" is not -h with the value "ostfile".
+    // A name with one dash and several letters is not short: "-hostfile" is not -h with the value
+    // "ostfile".
     if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2])) break;
     const FoundOption found = FindOption(other.table, typed);
     if (found.spec == nullptr && found.candidates.empty()) continue;
@@ -69,7 +70,8 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   return WrongUse("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
-// Returns whether `word` lacks one dash: "-hostfile" is not -h with the value "ostfile".
+// Returns whether `word` is a long name of the table with one dash too few: "-hostfile" is not -h
+// with the value "ostfile".
 bool LacksADash(const OptionTable& table, const std::string& word) {
   if (word.size() <= 2 || word[1] == '-') return false;
   const std::string name = "-" + SplitName("-" + word).first.substr(1);
@@ -81,8 +83,8 @@ bool LacksADash(const OptionTable& table, const std::string& word) {
 
 Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word) {
   const std::string typed = SplitName(part.table, word).first;
-  // Another section has an option of this name with one dash, so do not read its first letter as an
-  // option here.
+  // If another section has an option of this name with one dash, the word belongs there, so its
+  // first letter is not read as an option here.
   for (const LinePart::Other& other : part.others) {
     if (typed.size() == 2 && !word.starts_with("--") &&
         SplitName(other.table, word).first.size() > 2)
@@ -95,20 +97,21 @@ Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word
     return WrongUse("option " + Quoted(typed) + " could be one of " + list + "; write it out");
   }
   const bool is_whole = typed.size() > 2 && found.spec != nullptr;
-  // "-mca" is not -m with the value "ca".
+  // For example, "-mca" is not -m with the value "ca".
   const bool is_other = word.size() > 2 && word[1] != '-' && !RemedyIn(part.table, word).empty();
   if (found.spec == nullptr || (!is_whole && (is_other || LacksADash(part.table, word))))
     return UnknownOption(part, word);
   return found.spec;
 }
 
-// An option as the user typed it, for messages: "--nnodes", "-n (--num_gpus)".
+// An option with its name as the user typed it, for messages: "--nnodes", "-n (--num_gpus)".
 struct TypedName {
   const OptionSpec* spec;
   std::string name;
 };
 
-// Returns the name for messages. `word` is "--num_nodes" or "-N"; an abbreviated name is completed.
+// Returns the name of `spec` for messages. `word` is the typed name, such as "--num_nodes" or "-N";
+// an abbreviated name is completed.
 TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
   const std::string full(NameOf(spec));
   if (word == full) return {&spec, full};
@@ -117,9 +120,9 @@ TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
   return {&spec, std::ranges::find(names, word) == names.end() ? full : word};
 }
 
-// The words up to the first that is not an option. CLI11 has a mode for this (prefix_command), but
-// it mixes unknown options with the program's options, so the boundary is found here, and CLI11
-// reads the words before it.
+// The words up to the first word that is not an option. CLI11 has a mode for this (prefix_command),
+// but that mode mixes unknown options with the program's options. Therefore dslaunch finds the
+// boundary itself, and CLI11 reads only the words before it.
 struct SplitWords {
   std::vector<std::string> options;  // names, each followed by its value if it takes one
   std::vector<TypedName> names;      // names of `options`, in the same order
@@ -142,7 +145,7 @@ Result<SplitWords> SplitOptions(const LinePart& part, const std::vector<std::str
     auto [name, attached] = SplitName(part.table, word);
     const bool is_short = !name.starts_with("--");
     while (IsFlag(*spec) && is_short && !attached.empty() && attached.front() != '=') {
-      split.options.emplace_back(NameOf(*spec));  // -qm means -q -m
+      split.options.emplace_back(NameOf(*spec));  // splits combined flags: -qm means -q -m
       split.names.push_back(NameAsTyped(*spec, name));
       word = "-" + attached;
       DSL_TRY_ASSIGN(spec, Identify(part, word));
@@ -170,7 +173,7 @@ Result<SplitWords> SplitOptions(const LinePart& part, const std::vector<std::str
   return split;
 }
 
-// Reads the options with CLI11 and converts its exceptions to errors.
+// Reads the options with CLI11 and converts CLI11's exceptions to errors.
 Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string> options,
                               const std::vector<TypedName>& names) {
   CLI::App app;
@@ -194,7 +197,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
     const std::string name(NameOf(spec));
     const CLI::Option* option = app.get_option(name);
     if (option->count() == 0) continue;
-    std::vector<std::string> typed;  // names used, one for each occurrence
+    std::vector<std::string> typed;  // names as typed, one for each occurrence
     for (const TypedName& one : names) {
       if (one.spec == &spec) typed.push_back(one.name);
     }
@@ -206,7 +209,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
   return layer;
 }
 
-// Returns "ls, verify or export".
+// Returns the actions of the commands as a list for messages: "ls, verify or export".
 std::string ActionList(const std::vector<const CommandSpec*>& commands) {
   std::string list;
   for (size_t i = 0; i < commands.size(); ++i) {
@@ -220,8 +223,8 @@ Error CommandError(const CommandSpec& command, const std::string& what) {
   return UsageError(command.name + what, "dslaunch " + std::string(FamilyOf(command)) + " --help");
 }
 
-// Returns the other commands of the family, and the launch, whose options may precede `bench`, for
-// hints about misplaced options.
+// Returns the option tables of the family's other commands, for hints about misplaced options. For
+// `bench`, also returns the table of the launch, whose options may precede `bench`.
 std::vector<LinePart::Other> Siblings(const CommandSpec& command) {
   std::vector<LinePart::Other> others;
   if (FamilyOf(command) == "bench") others.push_back({LaunchOptionTable(), "before 'bench'"});

@@ -1,4 +1,4 @@
-// The commands of dslaunch, with their options and arguments.
+// Defines the commands of dslaunch, with their options and arguments.
 #include <algorithm>
 #include <iterator>
 
@@ -18,7 +18,7 @@ constexpr int64_t kDayMs = 86'400'000;
 constexpr Named<const char*> kCompletions[] = {
     {"bash", "bash"}, {"zsh", "zsh"}, {"fish", "fish"}, {"man", "man"}};
 
-// Returns an --ssh_command option that stores into `member`.
+// Returns an --ssh_command option whose value is stored in `member`.
 template <auto member>
 OptionSpec SshCommand(const char* help) {
   OptionSpec spec = Option("--ssh_command", "'ssh ...'", help, ReadCommand<member>);
@@ -31,7 +31,7 @@ OptionSpec JobSsh() {
       "reach the job's nodes with this command; default: as the job was started");
 }
 
-// Returns the --rank option of logs and attach.
+// Returns the --rank option of the commands logs and attach.
 OptionSpec Rank() {
   return Option(
       "--rank", "R", "show the output of this rank only",
@@ -193,7 +193,7 @@ const OptionTable& ManifestOptions() {
   return table;
 }
 
-// Returns the exclusions of `train`: only one option may replace training by another task.
+// Returns the exclusions of `train`: at most one option may replace training by another task.
 std::vector<Exclusion> TrainExclusions() {
   std::vector<Exclusion> all = {{"--steps", "--epochs"}};
   const std::vector<const char*> tasks = {"--eval_only", "--plan_memory", "--plan_pipeline",
@@ -219,7 +219,8 @@ constexpr char kTuneDetails[] =
     R"(Varies micro-batch and accumulation at the recipe's global batch, ZeRO stage, recomputation, offload, pipeline stages and the ranks that divide each layer. Each trial trains a few steps; nothing is saved. Configurations that do not fit into memory, run out of it or fail are rows of the table with their cause. Ctrl-C ends the trial and prints what was found.
 Launch options are those of dslaunch --help. Exit codes: 0, a configuration was found; 69, none; 130, interrupted; 64 and 65, wrong input.)";
 
-// Returns the requirements of options that have no effect on a prediction of test data.
+// Returns the requirements of options for prompts, which have no effect on a prediction of test
+// data.
 std::vector<Requirement> PromptRequirements() {
   std::vector<Requirement> all;
   for (const char* option :
@@ -493,7 +494,7 @@ std::vector<CommandSpec> MakeCommands() {
   };
 }
 
-// Names that other launchers and tools use for a command of dslaunch.
+// A name that other launchers and tools use for a command of dslaunch.
 struct OtherName {
   const char* word;
   const char* command;

@@ -74,7 +74,7 @@ complete -c dslaunch -e
 complete -c dslaunch -f -a '(__dslaunch_complete)'
 )sh";
 
-// Returns `name` spelt as the user types: with '-' if `typed` has a '-'.
+// Returns `name` as the user types it: with '-' for '_' if `typed` contains a '-' after the dashes.
 std::string SpeltAs(const std::string& name, const std::string& typed) {
   std::string spelt = name;
   if (typed.size() > 2 && typed.find('-', 2) != std::string::npos) {
@@ -108,13 +108,13 @@ Paths PathsOf(ValueKind kind) {
                                       : Paths::kNone;
 }
 
-// Returns the first words of all commands, each once.
+// Returns the first words of all commands, each word once.
 std::vector<Completion::Word> CommandWords() {
   std::vector<Completion::Word> words;
   for (const CommandSpec& command : Commands()) {
     const std::string_view family = FamilyOf(command);
     if (family.empty() || (!words.empty() && words.back().text == family)) continue;
-    std::string help;  // the actions, if the command is a family
+    std::string help;  // the actions, if the command belongs to a family
     for (const CommandSpec* member : CommandsOf(family)) {
       help += (help.empty() ? "" : " | ") + std::string(ActionOf(*member));
     }
@@ -142,7 +142,8 @@ std::vector<Completion::Word> WordsOf(Offers offers, const CompletionSources& so
   return {};
 }
 
-// The candidates for a value: choices, the words of `offers` (each followed by `end`), and paths.
+// Describes the candidates for a value: choices, the words of `offers` (each followed by `end`),
+// and paths.
 struct Value {
   std::vector<std::string> choices;
   Offers offers;
@@ -150,8 +151,8 @@ struct Value {
   const char* end;
 };
 
-// Offers the candidates for a value. `before` is the text before it in the same word: "" or
-// "--device=".
+// Adds the candidates for a value to `completion`. `before` is the text that precedes the value in
+// the same word: "" or "--device=".
 void OfferValue(const Value& value, const std::string& before, const std::string& typed,
                 const CompletionSources& sources, Completion& completion) {
   for (const std::string& choice : value.choices) {
@@ -171,7 +172,7 @@ void OfferValues(const OptionSpec& spec, const std::string& before, const std::s
              completion);
 }
 
-// Joins --name=value, which bash passes as three words.
+// Joins the words of --name=value, which bash passes as three words.
 std::vector<std::string> WithValuesJoined(const std::vector<std::string>& words) {
   std::vector<std::string> joined;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -186,9 +187,9 @@ std::vector<std::string> WithValuesJoined(const std::vector<std::string>& words)
   return joined;
 }
 
-// Skips the options of `table` from words[next] on and moves `next` to the first word that is not
-// an option, or to the last word. Returns true if the last word belongs to an option; `completion`
-// is then complete.
+// Skips the options of `table` from words[next]. Moves `next` to the first word that is not an
+// option, or to the last word. Returns true if the last word belongs to an option; then
+// `completion` is complete.
 bool PassOptions(const OptionTable& table, const std::vector<std::string>& words, size_t& next,
                  bool split_by_shell, const CompletionSources& sources, Completion& completion) {
   for (; next < words.size(); ++next) {
@@ -215,12 +216,12 @@ bool PassOptions(const OptionTable& table, const std::vector<std::string>& words
       OfferValues(*spec, "", words.back(), sources, completion);
       return true;
     }
-    ++next;  // skip the value
+    ++next;  // skips the value
   }
   return false;
 }
 
-// Offers commands, and paths of programs.
+// Adds the commands, and paths of programs, to `completion`.
 void OfferCommands(const std::string& typed, Completion& completion) {
   for (Completion::Word& word : CommandWords()) {
     if (word.text.starts_with(typed)) completion.words.push_back(std::move(word));
@@ -235,7 +236,7 @@ void OfferArgument(const ArgumentSpec& argument, const std::string& typed,
   OfferValue(value, "", typed, sources, completion);
 }
 
-// Completes the last of `words`, which follow the first word of a command, words[next - 1].
+// Completes the last of `words`. words[next - 1] is the first word of a command of `family`.
 Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
                            const std::vector<std::string>& words, size_t next, bool split_by_shell,
                            const CompletionSources& sources) {

@@ -1,4 +1,4 @@
-// The command line of `dslaunch data prepare`, which the trainer runs.
+// Parses the command line of `dslaunch data prepare`, which the trainer runs.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace dslaunch {
 
 struct DataCommand {
-  std::string help;  // text to print on stdout instead of running the command; else empty
+  std::string help;  // text to print on stdout instead of running the command; empty to run it
   std::vector<std::string> words;  // arguments of the trainer (trainer/program/data_tool.h)
 
-  // The values that were given, from which `words` are made.
+  // The parsed values, from which `words` are made.
   std::vector<std::string> inputs;
   std::string tokenizer;
   std::string output;
@@ -23,9 +23,10 @@ struct DataCommand {
 };
 
 const OptionTable& DataPrepareOptions();
-extern const char kDataPrepareDetails[];  // further lines of its help
+extern const char kDataPrepareDetails[];  // further lines of the help of `data prepare`
 
-// Parses the command line; `words` begins with "data". Errors are kUsage, one line with a hint.
+// Parses the command line, whose first word in `words` is "data". Errors are kUsage, one line with
+// a hint.
 Result<DataCommand> ParseDataCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Placeholder for the missing program.
+// The program's name if the command line has no program, because the launch options require one.
 constexpr char kNoProgram[] = "true";
 
 Error DoctorUsage(const std::string& what) {

@@ -1,4 +1,4 @@
-// The command line of `dslaunch doctor`.
+// Parses the command line of `dslaunch doctor`.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace dslaunch {
 
 struct DoctorCommand {
-  std::string help;      // text to print on stdout instead of running doctor; else empty
-  LaunchOptions launch;  // the nodes, the way to reach them, and their slots
-  // `train`, `predict`, `bench` or a run file with a recipe was given, so the trainer must run on
-  // the nodes.
+  std::string help;      // text to print on stdout instead of running doctor; empty to run it
+  LaunchOptions launch;  // launch options with the nodes, the way to reach them, and their slots
+  // True if `train`, `predict`, `bench` or a run file with a recipe was given, so that the trainer
+  // must run on the nodes.
   bool trains = false;
-  bool has_program = false;  // launch.program is the program that a job would run
+  bool has_program = false;  // true if launch.program is the program that a job would run
 };
 
-// Parses the command line; `words` begins with "doctor", followed by launch options and,
-// optionally, `train` or a program with its arguments. Errors are the same as of ParseOptions.
+// Parses the command line. `words` begins with "doctor", followed by launch options and,
+// optionally, `train` or a program with its arguments. Returns the errors of ParseOptions.
 Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
                                          const ParseContext& context = {});
 

@@ -1,11 +1,11 @@
-// The meanings of the exit codes in base/exit_code.h, for the man page and docs/reference.
+// Lists the meanings of the exit codes in base/exit_code.h, for the man page and docs/reference.
 #pragma once
 
 namespace dslaunch {
 
 struct ExitCodeMeaning {
   const char* code;
-  const char* meaning;  // without a full stop
+  const char* meaning;  // meaning without a full stop
 };
 
 inline constexpr ExitCodeMeaning kExitCodeMeanings[] = {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kWidth = 89;
 constexpr size_t kTextColumn = 27;
-constexpr size_t kIndent = 4;  // indent of the description of a command
+constexpr size_t kIndent = 4;  // indentation of a command's description
 constexpr size_t kExampleIndent = 6;
 
 constexpr char kUses[] =
@@ -30,7 +30,7 @@ A program whose name is a command of dslaunch is started as ./train.
 Examples: dslaunch --help_all; of a command: dslaunch COMMAND --help. Manual: dslaunch help.
 )";
 
-// Returns `text` wrapped in lines of up to kWidth, each after `indent` blanks.
+// Returns `text` wrapped in lines of at most kWidth characters, each after `indent` blanks.
 std::string Wrapped(std::string_view text, size_t indent) {
   std::string result;
   while (!text.empty()) {
@@ -45,7 +45,7 @@ std::string Wrapped(std::string_view text, size_t indent) {
   return result;
 }
 
-// Lists the commands other than the launch, each family once.
+// Returns the list of all commands other than the launch, each family once.
 std::string CommandList() {
   const std::string begin = "  dslaunch ";
   std::string result;
@@ -68,7 +68,7 @@ std::string CommandList() {
   return result + line + "\n";
 }
 
-// Returns the entry of an option: its heading, and `text` in the second column.
+// Returns the help entry of an option: `heading`, and `text` in the second column.
 std::string HelpEntry(const std::string& heading, std::string_view text) {
   std::string result;
   std::string line = "  " + heading;
@@ -151,7 +151,7 @@ std::string CommandHelpText(std::string_view family) {
 
 namespace {
 
-// Escapes `text` for roff, so that no dash becomes a hyphen and no line a macro.
+// Escapes `text` for roff, so that no dash becomes a hyphen and no line becomes a macro.
 std::string Roff(std::string_view text) {
   std::string roff;
   for (const char c : text) {
@@ -195,7 +195,7 @@ std::string Options(const OptionTable& table) {
   return text;
 }
 
-// Returns the description of `command` in paragraphs.
+// Returns the description of `command` as roff paragraphs.
 std::string Description(const CommandSpec& command) {
   std::string text = Roff(command.help) + ".\n";
   for (const std::string_view line : SplitLines(command.details))

@@ -1,4 +1,4 @@
-// The help of dslaunch and of its commands, made from the table of options. Pure.
+// Formats the help of dslaunch and of its commands from the table of options.
 #pragma once
 
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace dslaunch {
 
-std::string HelpText();           // the most common options
-std::string HelpAllText();        // all options except those of HelpLaunchersText()
-std::string HelpLaunchersText();  // options that exist only for command lines of other launchers
+std::string HelpText();           // help with the most common options
+std::string HelpAllText();        // help with all options except those of HelpLaunchersText()
+std::string HelpLaunchersText();  // help with the options that exist only for command lines of
+                                  // other launchers
 
-// Returns the help of a command, or of the family of commands that share the first word ("train",
-// "logs", "hostfile").
+// Return the help of a command, or of the family of commands that share the first word, such as
+// "train", "logs" or "hostfile".
 std::string CommandHelpText(std::string_view family);
 std::string CommandHelpText(const CommandSpec& command);
 
-std::string ManPage();  // dslaunch(1)
+std::string ManPage();  // text of the manual page dslaunch(1) in roff
 
 }  // namespace dslaunch

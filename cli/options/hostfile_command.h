@@ -1,4 +1,4 @@
-// The command line of `dslaunch hostfile write | check`.
+// Parses the command line of `dslaunch hostfile write | check`.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ struct HostfileCommand {
   enum class Kind { kHelp, kWrite, kCheck };
   enum class Source { kHosts, kSlurm, kSshConfig };
   Kind kind = Kind::kHelp;
-  std::string text;  // text to print on stdout, for kHelp
+  std::string text;  // for kHelp: text to print on stdout
   int64_t connect_timeout_ms = 20'000;
-  // Command and options of the system's ssh; empty for the built-in client.
+  // The system's ssh command with its options; empty for the built-in client.
   std::vector<std::string> ssh_command;
 
-  // Options of `write`:
+  // Options of `write`.
   Source source = Source::kHosts;
-  std::vector<std::string> hosts;  // values of --hosts as typed
+  std::vector<std::string> hosts;  // values of --hosts as typed by the user
   std::string output;              // output file; empty for stdout
-  bool force = false;              // overwrites `output` if it exists
-  bool skip_failing = false;       // omits nodes that cannot be reached
+  bool force = false;              // true to overwrite `output` if it exists
+  bool skip_failing = false;       // true to omit nodes that cannot be reached
 
-  // Options of `check`:
+  // Options of `check`.
   std::string file;
   bool json = false;
 };
@@ -34,7 +34,8 @@ struct HostfileCommand {
 const OptionTable& HostfileWriteOptions();
 const OptionTable& HostfileCheckOptions();
 
-// Parses the command line; `words` begins with "hostfile". Errors are kUsage, one line with a hint.
+// Parses the command line, whose first word in `words` is "hostfile". Errors are kUsage, one line
+// with a hint.
 Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -16,16 +16,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An option in the file.
+// An option in the launch section of the file.
 struct Entry {
   const OptionSpec& spec;
-  std::string name;  // "dslaunch.yaml:3:5: num_gpus"
+  std::string name;  // position and key for messages: "dslaunch.yaml:3:5: num_gpus"
   const Json& value;
 };
 
 Error BadInput(const std::string& what) { return {ExitCode::kBadInput, what}; }
 
-// Returns the option of `key`, which must be a full name; null if there is none.
+// Returns the option whose full name is `key`; null if no option has that name.
 const OptionSpec* FindKey(const OptionTable& table, const std::string& key) {
   const OptionSpec* spec = FindOption(table, (key.size() == 1 ? "-" : "--") + key).spec;
   if (spec == nullptr) return nullptr;
@@ -63,7 +63,7 @@ Result<void> AddFlag(const Entry& entry, OptionLayer& layer) {
   return {};
 }
 
-// Adds the entries of a list of NAME=VALUE, or of a map.
+// Adds the entries of a list of NAME=VALUE or NAME, or of a map from names to values.
 Result<void> AddAll(const Entry& entry, OptionLayer& layer) {
   const auto wrong = [&] {
     return BadInput(entry.name + " is a list of NAME=VALUE or NAME, or a map of names to values");
@@ -92,7 +92,7 @@ Result<void> AddEntry(const Entry& entry, OptionLayer& layer) {
   return {};
 }
 
-// Checks an option in a file that the command line does not name.
+// Returns an error if a file that the command line does not name must not set the option.
 Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const std::string& path) {
   const std::string remedy = ", so it is not taken from a file that the command line does not name";
   const std::string named = "--run_file " + Truncate(path);
@@ -100,7 +100,8 @@ Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const st
     return BadInput(given.name + " " + spec.needs_trust + remedy + "; give " +
                     std::string(NameOf(spec)) + " there, or " + named);
   }
-  // A NAME without a value copies it from dslaunch's own environment.
+  // A NAME without a value is accepted, because it copies the value from dslaunch's own
+  // environment.
   const size_t equals = given.text.find('=');
   if (NameOf(spec) != "--env" || equals == std::string::npos) return {};
   const std::string variable = given.text.substr(0, equals);

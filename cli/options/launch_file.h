@@ -1,5 +1,5 @@
-// The run file dslaunch.yaml: a recipe and launch options in one file. The section `launch` holds
-// options under their names on the command line, with the same values:
+// Reads the run file dslaunch.yaml, which contains a recipe and launch options. The section
+// `launch` contains options under their names on the command line, with the same values:
 //   launch:
 //     hostfile: hosts
 //     num_gpus: 8
@@ -20,21 +20,21 @@ namespace dslaunch {
 
 struct LaunchFile {
   OptionLayer launch;
-  bool has_recipe = false;  // the file has other sections besides `launch`
+  bool has_recipe = false;  // whether the file has other sections besides `launch`
 };
 
-// Parse the text of a run file, or read it from `path`. They check its shape and the names of
-// options; the options' readers check the values. Errors are kBadInput and name
-// `source`:line:column and the key.
+// Parse the text of a run file, or read it from `path`. Both functions check the structure of the
+// file and the names of options; the readers of the options check the values. Errors are kBadInput
+// and name `source`:line:column and the key.
 Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& source,
                                    const OptionTable& table);
 
 Result<LaunchFile> ReadLaunchFile(const std::string& path, const OptionTable& table);
 
-// Reads a file that the command line does not name, such as ./dslaunch.yaml. Also rejects it if
-// another user may have written it, if it names code to run (ssh_command, venv_script ...), if it
-// decides who may join (insecure_rdzv, rdzv_token_file), or if its env sets a variable that is not
-// an IsSafeVariable. These errors are kBadInput and explain how to name the file.
+// Reads a file that the command line does not name, such as ./dslaunch.yaml. Also rejects the file
+// if another user may have written it, if it names code to run (ssh_command, venv_script ...), if
+// it decides who may join (insecure_rdzv, rdzv_token_file), or if its env sets a variable that is
+// not an IsSafeVariable. These errors are kBadInput and explain how to name the file.
 Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTable& table);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The options of a launch, which precede PROGRAM, `train` or `predict`.
+// Defines the options of a launch, which precede PROGRAM, `train` or `predict`.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -47,7 +47,7 @@ constexpr Named<const char*> kStartMethods[] = {
 
 // Readers of single options.
 
-// Reads "600" or "setup=1800,600". A single time applies to the setup too.
+// Reads time limits such as "600" or "setup=1800,600". A single time applies to the setup too.
 void HangLimits(const FlagValue& given, ParsedFlags& flags) {
   constexpr std::string_view kSetup = "setup=";
   constexpr int64_t kMaxS = 86'400;
@@ -130,7 +130,8 @@ void ReadShownRanks(const FlagValue& given, ParsedFlags& flags) {
   flags.ranks_shown_given = true;
 }
 
-// Reads streams, as torchrun's --tee. A list of ranks is rejected with a hint that names --show.
+// Reads names of streams, as torchrun's --tee does. Rejects a list of ranks with a hint that names
+// --show.
 void ReadTeeStreams(const FlagValue& given, ParsedFlags& flags) {
   const bool is_list =
       given.text.size() > 1 && given.text.find_first_not_of("0123456789,") == std::string::npos;
@@ -147,8 +148,8 @@ void ReadMonitorInterval(const FlagValue& given, ParsedFlags&) {
   (void)ReadNumber(given.name, given.text, 1e-6, kDayS);
 }
 
-// Reads a list of hosts such as "w0:2,w1:2" (horovodrun's -H), else a path of a hostfile
-// (deepspeed's -H).
+// Reads a list of hosts such as "w0:2,w1:2" (horovodrun's -H); reads any other text as the path of
+// a hostfile (deepspeed's -H).
 void ReadHostfileOrHosts(const FlagValue& given, ParsedFlags& flags) {
   if (LooksLikeHosts(given.text)) {
     flags.options.hosts = ReadHosts(given.name, given.text);
@@ -157,7 +158,7 @@ void ReadHostfileOrHosts(const FlagValue& given, ParsedFlags& flags) {
   }
 }
 
-// Sets a variable of the ranks that dslaunch/horovod.h and Horovod read.
+// Sets an environment variable of the ranks that dslaunch/horovod.h and Horovod read.
 void SetVariable(ParsedFlags& flags, const char* name, const std::string& value) {
   flags.options.env.push_back(std::string(name) + "=" + value);
 }

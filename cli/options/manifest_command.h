@@ -1,4 +1,4 @@
-// The command line of dslaunch manifest kubernetes.
+// Parses the command line of `dslaunch manifest kubernetes`.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace dslaunch {
 
 struct ManifestCommand {
-  std::string help = {};  // text to print instead of a manifest; else empty
+  std::string help = {};  // text to print instead of a manifest; empty to print the manifest
   KubernetesJob job = {};
 };
 
-// Parses the command line; `words` begins with "manifest", and the words after "--" are dslaunch's
-// command line in each pod. Errors are kUsage, one line with a hint.
+// Parses the command line. `words` begins with "manifest"; the words after "--" are the command
+// line of dslaunch in each pod. Errors are kUsage, one line with a hint.
 Result<ManifestCommand> ParseManifestCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -19,7 +19,7 @@ using Words = std::vector<std::string>;
 struct Replaceable {
   LauncherKind kind;
   const char* name;
-  bool OptionSpec::*has;  // the member that marks the launcher's options
+  bool OptionSpec::*has;  // member of OptionSpec that marks the launcher's options
 };
 constexpr Replaceable kReplaceable[] = {
     {LauncherKind::kTorchrun, "torchrun", &OptionSpec::torchrun},
@@ -27,13 +27,13 @@ constexpr Replaceable kReplaceable[] = {
     {LauncherKind::kAccelerate, "accelerate launch", &OptionSpec::accelerate},
 };
 
-// Options that set the same number.
+// Each row lists options that set the same number.
 constexpr std::string_view kSynonyms[][4] = {
     {"--num_gpus", "--nproc_per_node", "--slots_per_host", ""},
     {"--num_nodes", "--nnodes", "--num_machines", ""},
     {"--num_proc", "--num_processes", "", ""}};
 
-// Prefixes of options that set the number of ranks.
+// Prefixes of the options that set the number of ranks.
 constexpr std::string_view kCounts[] = {"--nproc", "--num_gpus", "--num-gpus", "-np",
                                         "-n",      "--num_proc", "--num-proc"};
 
@@ -57,8 +57,8 @@ void Remove(OptionLayer& layer, std::string_view name) {
   std::erase_if(layer.values, [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
-// Adds the options of `inner`, the launcher's, to `options`; an option in both is an error unless
-// the values agree.
+// Adds `inner`, the options of `launcher`, to `options`. An option in both is an error unless its
+// values are equal.
 Result<void> Merge(const std::string& launcher, OptionLayer inner, OptionLayer& options) {
   for (auto& [spec, values] : inner.values) {
     for (FlagValue& value : values) value.name = launcher + "'s " + value.name;
@@ -80,8 +80,8 @@ Result<void> Merge(const std::string& launcher, OptionLayer inner, OptionLayer& 
   return {};
 }
 
-// Reads the options of the launcher from the start of `words`. Returns nullopt if it only prints
-// help.
+// Reads the options of the launcher at the start of `words`. Returns nullopt if the launcher would
+// only print help.
 Result<std::optional<LeadingOptions>> ReadOptionsOf(const Replaceable& launcher,
                                                     const Words& words) {
   const std::string name = launcher.name;
@@ -99,7 +99,7 @@ Result<std::optional<LeadingOptions>> ReadOptionsOf(const Replaceable& launcher,
 }
 
 // Returns the interpreter with which the launcher would start its ranks, or "" if dslaunch would
-// choose the same.
+// choose the same interpreter.
 std::string InterpreterOf(const LauncherUse& use, const std::string& program,
                           const std::function<bool(const std::string&)>& has_program) {
   if (!use.python.empty()) {
@@ -111,15 +111,15 @@ std::string InterpreterOf(const LauncherUse& use, const std::string& program,
   return has_program(python) ? python : "";
 }
 
-// Adds the variables that the launcher would set in its ranks; those of the command line override
-// them.
+// Adds the variables that the launcher would set in its ranks. Variables of the command line
+// override them.
 void AddVariables(Words variables, OptionLayer& inner) {
   const OptionSpec& env = SpecOf("--env");
   for (std::string& variable : variables) inner.Add(env, {"--env", std::move(variable)});
 }
 
-// Chooses accelerate's configuration: the file of --config_file, else the default file if it
-// exists.
+// Chooses accelerate's configuration: the file of --config_file, or the default file if
+// --config_file is not given and the default file exists.
 void ChooseAccelerateConfig(bool has_default, const OptionLayer& outer, OptionLayer& inner) {
   const OptionSpec& config = SpecOf("--accelerate_config");
   const auto file = inner.values.find(&SpecOf("--config_file"));
@@ -171,7 +171,7 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& giv
   const std::optional<LauncherUse> use = FindLauncher(argv);
   if (!use) return std::optional<NestedLaunch>();
   OptionLayer options = given;
-  // These options apply to the launcher, not to its program.
+  // These options are removed, because they apply to the launcher, not to the launcher's program.
   for (const char* form : {"--module", "--no_python"}) Remove(options, form);
   const auto launcher = std::ranges::find(kReplaceable, use->kind, &Replaceable::kind);
   if (launcher == std::end(kReplaceable) || use->is_wrapped) return Refusal(*use, argv, options);

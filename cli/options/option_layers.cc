@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// The effective values of an option, and the layer that gave them.
+// The effective values of an option, and the index of the layer that supplied them.
 struct Counting {
   std::vector<FlagValue> values;
   size_t layer = 0;
@@ -29,7 +29,8 @@ Error ExcludeEachOther(const Exclusion& exclusion, const Counting& one, const Co
                                         "; give one of them"};
 }
 
-// Removes from `layer`, the lowest one merged so far, the options that higher layers exclude.
+// Removes from `layer`, the lowest layer merged so far, the options that higher layers exclude.
+// Returns an error if two options of `layer` exclude each other.
 Result<void> Exclude(const std::vector<Exclusion>& exclusions, size_t layer, Merged& merged) {
   for (const Exclusion& exclusion : exclusions) {
     const Counting* one = Find(merged, exclusion.one);
@@ -113,7 +114,8 @@ Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
     for (const auto& [spec, values] : layers[i].values) {
       const auto [known, is_new] = merged.try_emplace(spec, Counting{values, i});
       if (is_new || !spec->repeatable) continue;
-      // If a name occurs twice, the last entry counts.
+      // The values of the higher layer are last, because the last entry counts if a name occurs
+      // twice.
       std::vector<FlagValue>& all = known->second.values;
       all.insert(all.begin(), values.begin(), values.end());
     }

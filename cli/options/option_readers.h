@@ -1,6 +1,7 @@
-// Targets that many options share: pointers to members of what a command line fills in, with the
-// readers that check a value. `member` is one of LaunchOptions, TrainOptions, TuneOptions, Draft,
-// JobCommand, HostfileCommand, CheckpointCommand, DataCommand, RecipeCommand or KubernetesJob.
+// Defines option targets that many options share: pointers to members that store a value, with the
+// readers that check the value. `member` is a member of LaunchOptions, TrainOptions, TuneOptions,
+// Draft, JobCommand, HostfileCommand, CheckpointCommand, DataCommand, RecipeCommand or
+// KubernetesJob.
 #pragma once
 
 #include <cstdint>
@@ -67,14 +68,14 @@ void ReadText(const FlagValue& given, ParsedFlags& flags) {
   Field(flags, member) = given.text;
 }
 
-// Appends the value to a list.
+// Appends the value to the list `member`.
 template <auto member>
 void ReadTextInto(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
   Field(flags, member).push_back(given.text);
 }
 
-// Splits the value into words as a shell does; at least one is required.
+// Splits the value into words as a shell does. Throws ValidationError if there is no word.
 template <auto member>
 void ReadCommand(const FlagValue& given, ParsedFlags& flags) {
   std::vector<std::string>& words = Field(flags, member);
@@ -96,8 +97,7 @@ void ReadSecondsInto(const FlagValue& given, ParsedFlags& flags) {
 
 inline void ReadNothing(const FlagValue&, ParsedFlags&) {}
 
-// A choice: the word on the command line and the value it stands for. Arrays of these are `choices`
-// below.
+// A choice: the word on the command line and its value. `choices` below are arrays of this type.
 template <class T>
 struct Named {
   const char* name;
@@ -127,23 +127,23 @@ template <auto member>
 inline constexpr OptionTarget kText = {&ReadText<member>, ValueKind::kText};
 template <auto member>
 inline constexpr OptionTarget kFile = {&ReadText<member>, ValueKind::kFile};
-// An option that takes several files and appends each to a list.
+// Target of an option that takes several files and appends each file to a list.
 template <auto member>
 inline constexpr OptionTarget kFiles = {&ReadTextInto<member>, ValueKind::kFile};
 template <auto member>
 inline constexpr OptionTarget kFolder = {&ReadText<member>, ValueKind::kFolder};
 
-// An option that takes a whole number from `min` to `max`, inclusive.
+// Target of an option that takes a whole number from `min` to `max`, inclusive.
 template <auto member, int64_t min, int64_t max>
 inline constexpr OptionTarget kWhole = {&ReadNumberInto<member, min, max>, ValueKind::kNumber};
 
-// An option that takes a number of seconds, from `min_ms` milliseconds to `max_s` seconds. The
-// field has milliseconds.
+// Target of an option that takes a number of seconds, from `min_ms` milliseconds to `max_s`
+// seconds. The value is stored in milliseconds.
 template <auto member, int64_t min_ms, int64_t max_s = 86'400>
 inline constexpr OptionTarget kSeconds = {&ReadSecondsInto<member, min_ms, max_s>,
                                           ValueKind::kSeconds};
 
-// An option that takes one of `choices`, a constant array of Named.
+// Target of an option that takes one of `choices`, a constant array of Named.
 template <auto member, const auto& choices>
 inline constexpr OptionTarget kChoice = {&ReadChoiceInto<member, choices>, ValueKind::kChoice,
                                          &WordsOf<choices>};
@@ -157,7 +157,7 @@ inline OptionSpec HelpOption(OptionGroup group) {
           .line_only = true};
 }
 
-// Options of commands such as ps.
+// Helpers for the options of commands such as ps.
 namespace command_options {
 
 inline OptionSpec Option(const char* names, const char* value, const char* help,

@@ -1,5 +1,5 @@
-// Every option of dslaunch and its commands, defined once: the parser, --help, the man page, shell
-// completion and the refusals all use this table.
+// Declares every option of dslaunch and its commands, defined once: the parser, --help, the man
+// page, shell completion and the refusals all use this table.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ enum class OptionGroup {
   kOther,
   kTranslated,  // another launcher's name for an option, or an option that sets a variable of the
                 // ranks
-  kAccepted,    // accepted without effect; its help explains why
+  kAccepted,    // accepted without effect, for a reason that its help explains
   kRefused,
   kTrainWhat,
   kTrainLength,
@@ -38,26 +38,27 @@ enum class OptionGroup {
 // Returns the heading of `group` in --help.
 const char* Title(OptionGroup group);
 
-// One value of one option, from the command line, a run file or the environment.
+// A value of an option, from the command line, a run file or the environment.
 struct FlagValue {
-  std::string name;  // name for messages: "--show", "PET_TEE", "dslaunch.yaml:3:3: show"
+  std::string name;  // name for messages, such as "--show", "PET_TEE" or "dslaunch.yaml:3:3: show"
   std::string text;  // empty for a flag
   ExitCode blame = ExitCode::kUsage;  // exit code if the value is wrong
 };
 
-// The values that completion offers besides the choices in the table.
+// The kinds of values that completion offers besides the choices in the table.
 enum class Offers { kNothing, kJobs, kRecipes, kRecipeKeys, kCommands };
 
 // Kinds of values, for the parser (flags take no value), completion and the reference page.
 enum class ValueKind { kFlag, kText, kNumber, kSeconds, kChoice, kFile, kFolder };
 
-// Returns "flag", "text", "number", ...
+// Returns the kind as a word, such as "flag", "text" or "number".
 const char* Name(ValueKind kind);
 
-// The destination of a value: a field of ParsedFlags, with a reader that checks the value and
-// stores it. cli/options/option_readers.h has the readers that many options share.
+// The destination of a value: a reader that checks the value and stores it in a field of
+// ParsedFlags. cli/options/option_readers.h has the readers that many options share.
 struct OptionTarget {
-  // Throws ValidationError (option_values.h), whose text begins with given.name.
+  // Checks and stores `given`. Throws ValidationError (option_values.h), whose text begins with
+  // given.name, if the value is not valid.
   using Read = void (*)(const FlagValue& given, ParsedFlags& flags);
   using Words = std::vector<std::string> (*)();
 
@@ -69,55 +70,61 @@ struct OptionTarget {
 
   Read read = nullptr;  // null if the option is refused
   ValueKind kind = ValueKind::kText;
-  Words choices = nullptr;  // returns the accepted words, for kChoice
+  Words choices = nullptr;  // returns the accepted words, for kChoice; otherwise null
 };
 
 struct OptionSpec {
-  const char* names;  // "-H,--hostfile", with '_'; the first long name is the canonical one, the
-                      // rest are aliases
+  const char* names;  // names such as "-H,--hostfile", with '_'; the first long name is canonical,
+                      // the others are aliases
   const char* also = "";   // aliases from other launchers, which --help does not show
-  const char* value = "";  // placeholder, "FILE", "N|auto"; empty for flags and for most of
-                           // kChoice, which show their words
+  const char* value = "";  // placeholder such as "FILE" or "N|auto"; empty for flags and for most
+                           // of kChoice, whose words are shown
   OptionGroup group;
-  const char* help;  // without a full stop
+  const char* help;  // description without a full stop
   OptionTarget target = {};
-  // The text to type; empty if there is no default or if it depends on other options.
+  // Default as the user would type it; empty if the option has no default or a default that depends
+  // on other options.
   const char* default_value = "";
-  const char* refusal = nullptr;  // why the option is refused, and the hint; null if it is accepted
-  bool deepspeed = false;         // exists in deepspeed 0.19
-  bool torchrun = false;          // exists in torchrun 2.11
-  bool pet = false;               // PET_NAME supplies its default, as in torchrun
-  bool horovod = false;           // exists in horovodrun 0.28
-  bool accelerate = false;        // exists in `accelerate launch` 1.15
-  bool common = false;            // shown by --help; other options only by --help_all
+  const char* refusal = nullptr;  // reason why the option is refused, with a hint; null if the
+                                  // option is accepted
+  bool deepspeed = false;         // the option exists in deepspeed 0.19
+  bool torchrun = false;          // the option exists in torchrun 2.11
+  bool pet = false;               // the variable PET_NAME supplies a default, as in torchrun
+  bool horovod = false;           // the option exists in horovodrun 0.28
+  bool accelerate = false;        // the option exists in `accelerate launch` 1.15
+  bool common = false;            // true if --help shows the option; false if only --help_all does
   bool repeatable = false;        // every occurrence counts, not only the last
-  // An empty value means that the option is not given, as in the original launcher.
+  // Whether an empty value is accepted and means that the option is not given, as in the original
+  // launcher.
   bool may_be_empty = false;
-  bool line_only = false;  // launch option that is not allowed in a run file
-  // The reason why a run file that the command line does not name must not give it: "runs code".
+  bool line_only = false;  // true for a launch option that is not allowed in a run file
+  // The reason why only the command line, or a run file that it names, may give the option, such as
+  // "runs code"; null if any run file may.
   const char* needs_trust = nullptr;
-  Offers offers = Offers::kNothing;  // values that completion offers
+  Offers offers = Offers::kNothing;  // kind of values that completion offers
 };
 
 inline constexpr char kRunsCode[] = "runs code";
 
-// Returns "--hostfile", or "-t" if there is no long name.
+// Returns the canonical name such as "--hostfile"; the short name, such as "-t", if the option has
+// no long name.
 std::string_view NameOf(const OptionSpec& spec);
 std::vector<std::string> NamesOf(const OptionSpec& spec);
-std::string VariableOf(const OptionSpec& spec);  // "PET_NNODES"; empty if there is none
+std::string VariableOf(const OptionSpec& spec);  // "PET_NNODES"; empty if no variable supplies the
+                                                 // default
 bool IsFlag(const OptionSpec& spec);
 
-// Returns "FILE" or "auto|cuda|cpu"; empty for a flag.
+// Returns the placeholder of the value, such as "FILE" or "auto|cuda|cpu"; empty for a flag.
 std::string PlaceholderOf(const OptionSpec& spec);
 
-// Returns "-H, --hostfile FILE".
+// Returns the heading of the option's help, such as "-H, --hostfile FILE".
 std::string HeadingOf(const OptionSpec& spec);
 
-// Returns the help with the default, or why the option is refused.
+// Returns the help with the default, or the reason why the option is refused.
 std::string DescriptionOf(const OptionSpec& spec);
 
-// Returns the words that a value may be, even if other values are allowed too: "N|auto|cpu|gpu" ->
-// auto, cpu, gpu.
+// Returns the words among the accepted values, even if other values are accepted too: auto, cpu and
+// gpu for "N|auto|cpu|gpu".
 std::vector<std::string> ChoicesOf(const OptionSpec& spec);
 
 using OptionTable = std::vector<OptionSpec>;
@@ -132,17 +139,18 @@ const OptionTable& BenchCommOptions();
 struct Exclusion {
   const char* one;
   const char* other;
-  const char* why = "";  // clause for the message; may be empty
-  // The exclusion does not apply if this option is given; may be null.
+  const char* why = "";  // subordinate clause with the reason, for the message; may be empty
+  // An option that, if given, suspends the exclusion; may be null.
   const char* unless = nullptr;
 };
 const std::vector<Exclusion>& LaunchExclusions();
 
-// An option that requires another one, or one of two.
+// An option that requires another option, or one of two other options.
 struct Requirement {
   const char* option;
   const char* needs;
-  // Rest of the message, after the option's name: "overwrites a file; add --output FILE".
+  // The rest of the message after the option's name, such as "overwrites a file; add --output
+  // FILE".
   const char* why;
   const char* or_needs = nullptr;
 };
@@ -151,56 +159,61 @@ struct Requirement {
 struct ArgumentSpec {
   const char* name;
   OptionTarget target;
-  const char* missing = nullptr;  // message if the argument is missing; null if it is optional
+  const char* missing = nullptr;  // message if the argument is missing; null if the argument is
+                                  // optional
   std::vector<std::string> words = {};  // words that completion offers
   Offers offers = Offers::kNothing;     // values that completion offers besides `words`
-  bool repeated = false;                // takes all further words too; the last argument only
+  bool repeated = false;  // true if the argument takes all further words too; allowed for the last
+                          // argument only
 };
 
 // An example in the help of a command.
 struct Example {
   const char* command;
-  const char* what;  // effect of `command`: one sentence, without a full stop
+  const char* what;  // effect of `command`: one sentence without a full stop
 };
 
-// A command of dslaunch. Commands of one family share the first word, as "hostfile write" and
+// A command of dslaunch. Commands of one family share the first word, such as "hostfile write" and
 // "hostfile check".
 struct CommandSpec {
-  const char* name;          // empty for the launch of PROGRAM, with the launch options
-  const char* help;          // without a full stop
-  const char* details = "";  // further lines of the help
+  const char* name;          // empty for the launch of PROGRAM
+  const char* help;          // description without a full stop
+  const char* details = "";  // further lines of the help; may be empty
   std::vector<ArgumentSpec> arguments = {};
   const OptionTable* options;
   std::vector<Exclusion> exclusions = {};
   std::vector<Requirement> requirements = {};
-  std::vector<Example> examples = {};  // at least one
+  std::vector<Example> examples = {};  // at least one example
 };
 
-// Returns all commands, the launch first.
+// Returns all commands. The launch of PROGRAM comes first.
 const std::vector<CommandSpec>& Commands();
 
-std::string_view FamilyOf(const CommandSpec& command);  // "hostfile"
-// Returns "write" for "hostfile write"; empty if the command has no family.
+std::string_view FamilyOf(const CommandSpec& command);  // first word of the name, such as
+                                                        // "hostfile"
+// Returns the second word of the name, such as "write" for "hostfile write"; empty if the command
+// has no family.
 std::string_view ActionOf(const CommandSpec& command);
-// Returns the commands of a family; empty if there are none.
+// Returns the commands of `family`; empty if no such family exists.
 std::vector<const CommandSpec*> CommandsOf(std::string_view family);
-std::string UsageOf(const CommandSpec& command);  // "dslaunch logs JOB [options]"
+std::string UsageOf(const CommandSpec& command);  // usage line, such as "dslaunch logs JOB
+                                                  // [options]"
 
-// Returns the command that `word` most likely stands for, as typed after "dslaunch": "train" for
-// trian, "stop JOB" for kill; empty if there is none. Precondition: `word` is not the name of a
-// command. It may still be the name of a program, except if `only_command` is set: no job runs such
-// a program on all slots.
+// Returns the command that `word` most likely means, as typed after "dslaunch": "train" for trian,
+// "stop JOB" for kill; empty if no command is similar. `only_command` is set if `word` cannot be
+// meant as the name of a program, because no job runs a program of that name on all slots.
+// Precondition: `word` is not the name of a command.
 struct MeantCommand {
   std::string command;
   bool only_command = false;
 };
 MeantCommand FindMeantCommand(const std::string& word);
 
-// Finds an option by one of its names: "--num-gpus", "-H", or an unambiguous prefix of a name that
-// deepspeed or torchrun has, because their parsers accept prefixes.
+// Finds an option by one of its names, such as "--num-gpus" or "-H". Also accepts an unambiguous
+// prefix of a name of deepspeed or torchrun, because their parsers accept prefixes.
 struct FoundOption {
   const OptionSpec* spec = nullptr;
-  // The options that an ambiguous prefix could mean, at least two.
+  // The options that an ambiguous prefix could mean, at least two; otherwise empty.
   std::vector<std::string> candidates;
 };
 FoundOption FindOption(const OptionTable& table, std::string_view name);

@@ -38,7 +38,7 @@ double ReadDouble(const std::string& option, const char* what, const std::string
   return value;
 }
 
-// Splits at any of `separators`. Empty parts are kept.
+// Splits `text` at each character of `separators`. Empty parts are kept.
 std::vector<std::string> Split(const std::string& text, const char* separators) {
   std::vector<std::string> parts;
   for (size_t begin = 0;;) {
@@ -70,10 +70,11 @@ bool ReadBool(const std::string& option, const std::string& text) {
                            {"f", false}});
 }
 
-// A key of torchrun's rendezvous without an equivalent in dslaunch; its default has no effect.
+// A key of torchrun's rendezvous without an equivalent in dslaunch. A key with a default is
+// accepted with that value, which has no effect.
 struct IdleKey {
   const char* key;
-  const char* only;  // the only accepted value; null if any is
+  const char* only;  // the only accepted value, torchrun's default; null if no value is accepted
   const char* why;
 };
 
@@ -286,7 +287,7 @@ std::string ReadVariable(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
   const bool is_name =
       std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  // The value is not quoted because it may be a secret.
+  // The value is not quoted in the message, because it may be a secret.
   if (text.empty() || equals == 0 || (equals == std::string::npos && !is_name)) {
     throw ValidationError(option +
                           " must be NAME=VALUE, or NAME for a variable of this environment");

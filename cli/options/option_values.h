@@ -1,5 +1,5 @@
-// Readers of the values of options. They throw ValidationError, whose text begins with the name of
-// the option, if a value is not valid.
+// Declares readers of the values of options. If a value is not valid, they throw ValidationError,
+// whose text begins with the name of the option.
 #pragma once
 
 #include <charconv>
@@ -16,8 +16,8 @@
 
 namespace dslaunch {
 
-// An option's value is not valid. Thrown by readers, and converted to an Error where a table is
-// read (option_layers.h, command_parser.h).
+// Reports an invalid value of an option. Thrown by readers, and converted to an Error where a table
+// is read (option_layers.h, command_parser.h).
 class ValidationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,12 +25,12 @@ class ValidationError : public std::runtime_error {
 
 std::string LowerCase(std::string text);
 
-// Returns `path` with its leading "~" or "~USER" replaced by the home folder, which a shell does in
-// `--log_dir ~/x` but not in --log_dir=~/x. Returns `path` unchanged if the home folder is unknown.
-// Reads HOME and the system's accounts.
+// Returns `path` with a leading "~" or "~USER" replaced by the home folder. A shell does this for
+// `--log_dir ~/x`, but not for --log_dir=~/x. Returns `path` unchanged if the home folder is
+// unknown. Reads HOME and the system's accounts.
 std::string ExpandHome(const std::string& path);
 
-// Returns ", did you mean bf16?", or "" if none of `known` is similar.
+// Returns a hint such as ", did you mean bf16?", or "" if no text in `known` is similar to `text`.
 std::string DidYouMean(const std::string& text, const std::vector<std::string>& known);
 
 template <class T>
@@ -60,50 +60,52 @@ T ReadChoice(const std::string& option, const std::string& text,
 
 double ReadNumber(const std::string& option, const std::string& text, double min, double max);
 
-// Returns the seconds of "90", "1.5", "90s", "10m", "10min", "2h", "1d" or "1h30m"; nullopt if
-// `text` has none of these forms.
+// Returns the number of seconds in a text such as "90", "1.5", "90s", "10m", "10min", "2h", "1d" or
+// "1h30m"; nullopt if `text` has none of these forms.
 std::optional<double> ParseDuration(std::string_view text);
 
-// Reads seconds, which may have a fraction, from `min_s` to `max_s`.
+// Reads seconds, which may have a fraction, from `min_s` to `max_s`. Returns milliseconds.
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s);
 
 // Reads "all", "none" or a list of global ranks such as "0,3".
 ShownRanks ReadRankChoice(const std::string& option, const std::string& text);
 
-// Reads the values of torchrun's --tee and --redirects: 0 to 3, or LOCAL_RANK:0..3, ...
+// Reads the value of torchrun's --tee or --redirects: a number from 0 to 3, or a list of
+// LOCAL_RANK:0..3.
 RankStreams ReadStreams(const std::string& option, const std::string& text);
 
-// Reads "0,3". Returns the ranks in ascending order without duplicates.
+// Reads a list of ranks such as "0,3". Returns the ranks in ascending order without duplicates.
 std::vector<int> ReadRanks(const std::string& option, const std::string& text);
 
-// Splits at commas. Empty parts are kept.
+// Splits `text` at commas. Empty parts are kept.
 std::vector<std::string> ReadList(const std::string& text);
 
-// Splits at commas; a doubled comma is a literal one, as in torchrun's filters.
+// Splits `text` at commas. A doubled comma is a literal comma, as in torchrun's filters.
 std::vector<std::string> ReadFilters(const std::string& text);
 
-// Splits a command at blanks, without a shell's quoting. Rejects text that needs a shell.
+// Splits a command at blanks, without the quoting of a shell. Rejects text that needs a shell.
 std::vector<std::string> ReadWords(const std::string& option, const std::string& text);
 
-// Checks a list of cores such as "1,3-5" and returns it unchanged.
+// Checks a list of cores such as "1,3-5" and returns the list unchanged.
 std::string ReadCoreList(const std::string& option, const std::string& text);
 
-// Checks NAME=VALUE or NAME and returns it unchanged.
+// Checks that `text` is NAME=VALUE or NAME and returns it unchanged.
 std::string ReadVariable(const std::string& option, const std::string& text);
 
-// Checks torchrun's list of signals to handle. dslaunch always handles these, so the list has no
-// effect.
+// Checks torchrun's list of signals to handle. The list has no effect, because dslaunch always
+// handles these signals.
 void CheckSignals(const std::string& option, const std::string& text);
 
-// An endpoint as typed: HOST, HOST:PORT or [ADDRESS]:PORT.
+// An endpoint as typed by the user: HOST, HOST:PORT or [ADDRESS]:PORT.
 struct Endpoint {
   std::string host;  // without brackets
   std::optional<int> port;
 };
 Endpoint ReadEndpoint(const std::string& option, const std::string& text);
 
-// The keys of torchrun's --rdzv_conf that dslaunch supports. Other keys are rejected by name.
+// The values of torchrun's --rdzv_conf for the keys that dslaunch supports. Other keys are rejected
+// by name.
 struct RdzvConf {
   std::optional<int64_t> join_timeout_ms;
   std::optional<int64_t> last_call_ms;
@@ -113,20 +115,20 @@ struct RdzvConf {
 };
 RdzvConf ReadRdzvConf(const std::string& option, const std::string& text);
 
-// A number or range of nodes as typed: N or MIN:MAX, as in torchrun's --nnodes.
+// A number or range of nodes as typed by the user: N or MIN:MAX, as in torchrun's --nnodes.
 struct NodeRange {
   int min = 0;
-  std::optional<int> max;  // nullopt for a single N
+  std::optional<int> max;  // nullopt for a single number N
 };
 NodeRange ReadNodes(const std::string& option, const std::string& text);
 
 inline constexpr int kMaxNodes = 1'000'000;
 
-// Returns whether `text` has the form of horovodrun's -H, "w0:2,w1:4", and is not a path: its first
-// part ends with a colon and a number.
+// Returns whether `text` is a list of hosts as in horovodrun's -H, such as "w0:2,w1:4", rather than
+// a path: its first part ends with a colon and a number.
 bool LooksLikeHosts(std::string_view text);
-// Converts "NAME[:SLOTS],..." to the lines of a hostfile, with 1 slot by default. Names must be
-// valid in a hostfile.
+// Converts "NAME[:SLOTS],..." to the lines of a hostfile, with 1 slot by default. Rejects names
+// that are not valid in a hostfile.
 std::string ReadHosts(const std::string& option, const std::string& text);
 
 }  // namespace dslaunch

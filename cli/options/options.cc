@@ -26,13 +26,13 @@ namespace {
 
 Error Usage(const std::string& what) { return UsageError(what, "dslaunch --help"); }
 
-// The file whose `launch` section is used.
+// The file whose `launch` section supplies options.
 struct LaunchFileChoice {
-  std::string path;       // empty if there is no file
-  bool is_named = false;  // given as a file on the command line
+  std::string path;       // empty if no file is used
+  bool is_named = false;  // whether the command line names the file
 };
 
-// Returns the file of --run_file, else the recipe's file, else ./dslaunch.yaml.
+// Returns the file of --run_file, else the file of the recipe, else ./dslaunch.yaml.
 LaunchFileChoice ChooseLaunchFile(const OptionLayer& line, const std::optional<std::string>& recipe,
                                   const ParseContext& context) {
   for (const auto& [spec, values] : line.values) {
@@ -46,7 +46,8 @@ LaunchFileChoice ChooseLaunchFile(const OptionLayer& line, const std::optional<s
   return {path.string(), recipe && NamesRecipeFile(*recipe)};
 }
 
-// Adds notices about the use of `file` that the command line does not show.
+// Adds notices about empty options, which are ignored, and about the options that `file` supplies,
+// unless --run_file names the file.
 void NoteIgnoredSections(const OptionLayer& line, const LaunchFile& file, const std::string& path,
                          ParsedFlags& flags) {
   std::vector<std::string>& notices = flags.options.notices;
@@ -61,7 +62,7 @@ void NoteIgnoredSections(const OptionLayer& line, const LaunchFile& file, const 
   notices.push_back(Truncate(path) + " gives " + NameList(names, ", "));
 }
 
-// Sets the task of the trainer.
+// Sets the task of the trainer from the flags that select one.
 Result<void> DecideTask(ParsedFlags& flags) {
   TrainOptions& train = flags.options.train;
   if (flags.compare_precision) train.task = TrainOptions::Task::kComparePrecision;
@@ -78,7 +79,7 @@ Result<void> DecideTask(ParsedFlags& flags) {
   return {};
 }
 
-// Configures a single process that plans for all ranks.
+// Configures a single process, which plans for all ranks.
 void PlanInOneProcess(LaunchOptions& options) {
   options.train.ranks_per_node = options.num_gpus;
   options.num_nodes = options.num_gpus = 1;
@@ -87,7 +88,7 @@ void PlanInOneProcess(LaunchOptions& options) {
   options.slots_from = std::nullopt;
 }
 
-// Prints the limit with its unit, because other tools count minutes.
+// Adds a notice that prints the time limit with its unit, because other tools count minutes.
 void NoteTimeLimit(LaunchOptions& options) {
   const std::string option = "--time_limit: ";
   if (options.time_limit_ms > 0) {
@@ -115,7 +116,7 @@ LaunchOptions VersionOnly(bool json) {
   return options;
 }
 
-// Runs `dslaunch version`, or returns its help.
+// Runs `dslaunch version`, or returns the help of that command.
 Result<LaunchOptions> VersionCommand(const std::vector<std::string>& words) {
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("version", words));
   DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
@@ -128,8 +129,8 @@ bool Has(const OptionLayer& layer, std::string_view name) {
                              [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
-// Rejects programs with the names of planned commands, because a later version would run the
-// command instead.
+// Rejects programs named like planned commands, because a later version would run the command
+// instead of the program.
 Result<void> CheckReserved(const std::string& program, const OptionLayer& line) {
   constexpr std::string_view kReserved[] = {"import", "convert"};
   for (const char* form : {"--module", "--no_python", "--run_path"}) {
@@ -142,7 +143,7 @@ Result<void> CheckReserved(const std::string& program, const OptionLayer& line) 
                program);
 }
 
-// Adds the help command to an error about the command line.
+// Adds a hint to run the help command to an error about the command line.
 template <class T>
 Result<T> WithHint(Result<T> result) {
   if (result.ok() || result.error().code != ExitCode::kUsage) return result;
@@ -153,7 +154,8 @@ Result<T> WithHint(Result<T> result) {
 Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFlags& flags,
                                      const ParseContext& context) {
   if (flags.module || flags.no_python || flags.run_path || !context.has_program) return {};
-  if (program.find_first_of("./") != std::string::npos) return {};  // a script or a path
+  if (program.find_first_of("./") != std::string::npos)
+    return {};  // the word is a script or a path
   const auto [meant, only_command] = FindMeantCommand(program);
   if (meant.empty()) return {};
   if (only_command) {
@@ -167,7 +169,7 @@ Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFla
                meant + "?");
 }
 
-// Rejects words that are not names of programs.
+// Rejects words that cannot be names of programs.
 Result<void> CheckProgramName(const std::string& name, const ParsedFlags& flags,
                               const ParseContext& context) {
   if (name.empty()) return Usage("the program's name is empty");
@@ -178,7 +180,8 @@ Result<void> CheckProgramName(const std::string& name, const ParsedFlags& flags,
   return CheckForMistypedCommand(name, flags, context);
 }
 
-// For mpirun ':' followed by options starts another program, which is not supported.
+// Rejects ':' followed by options. mpirun would start another program there, which dslaunch does
+// not support.
 Result<void> CheckOneProgram(const std::vector<std::string>& program) {
   constexpr std::string_view kMpirunOptions[] = {"-n", "--n", "-np", "--np", "-c", "-H", "-host"};
   for (size_t i = 1; i + 1 < program.size(); ++i) {
@@ -202,8 +205,8 @@ NestedLaunchContext NestedContext(const ParseContext& context) {
   return {context.has_program, !DefaultAccelerateConfig(environment).empty()};
 }
 
-// Reads the program from words[begin] on. If it is a launcher, replaces it by the program that the
-// launcher would start, and adds its options to `line`.
+// Reads the program from words[begin]. If the program is a launcher, replaces it by the program
+// that the launcher would start, and adds the launcher's options to `line`.
 Result<void> ReadProgram(const std::vector<std::string>& words, size_t begin,
                          const ParseContext& context, OptionLayer& line,
                          std::vector<std::string>& program, ParsedFlags& flags) {
@@ -220,7 +223,7 @@ Result<void> ReadProgram(const std::vector<std::string>& words, size_t begin,
   return {};
 }
 
-// Returns the mode of a command that parses its own words.
+// Returns the mode of the command `word` if that command parses its own words, else nullopt.
 std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   using Mode = LaunchOptions::Mode;
   if (IsJobCommand(word)) return Mode::kJobCommand;
@@ -236,7 +239,8 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   return std::nullopt;
 }
 
-// Answers requests for help and the version, even if the rest of the line is wrong.
+// Returns the help or version text if the command line requests one, even if the rest of the line
+// is wrong.
 std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionLayer& task,
                                           const std::string& word) {
   if (Has(line, "--help")) return HelpOnly(HelpText());
@@ -247,7 +251,7 @@ std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionL
   return HelpOnly(CommandHelpText(word));
 }
 
-// Chooses the recipe of `train` and `predict` if the command line names none.
+// Chooses the recipe of `train` and `predict` if the command line does not name a recipe.
 void ChooseRecipe(const LaunchFile& file, const std::string& path, ParsedFlags& flags) {
   std::optional<std::string>& recipe = flags.options.train.recipe;
   if (recipe || path.empty()) return;
@@ -261,7 +265,7 @@ void ChooseRecipe(const LaunchFile& file, const std::string& path, ParsedFlags& 
 }
 
 // Returns the options of a command such as `ps` that is not a launch. `before` is the number of
-// arguments in front of its name.
+// arguments in front of the command's name.
 Result<LaunchOptions> CommandOptions(LaunchOptions::Mode mode, size_t before,
                                      const std::vector<std::string>& arguments) {
   if (before > 0) {
@@ -277,14 +281,14 @@ Result<LaunchOptions> CommandOptions(LaunchOptions::Mode mode, size_t before,
   return options;
 }
 
-// Whether the first word is the user's own program: `-m train` is a module train.py.
+// Returns whether the first word names the user's own program: `-m train` runs a module train.py.
 bool NamesProgram(const OptionLayer& line) {
   return Has(line, "--module") || Has(line, "--no_python") || Has(line, "--run_path") ||
          Has(line, "--nested");
 }
 
-// Reads `bench COMMAND ...`, which begins at `arguments[first]`, into `options`, or returns the
-// options that print its help.
+// Reads `bench COMMAND ...`, which begins at `arguments[first]`, into `options`. Returns the
+// options that print the help if the words request it, else nullopt.
 Result<std::optional<LaunchOptions>> ReadBench(const std::vector<std::string>& arguments,
                                                size_t first, LaunchOptions& options) {
   const std::vector<std::string> words(arguments.begin() + static_cast<std::ptrdiff_t>(first),
@@ -300,7 +304,7 @@ Result<std::optional<LaunchOptions>> ReadBench(const std::vector<std::string>& a
   return std::optional<LaunchOptions>();
 }
 
-// A task of the trainer, whose name precedes the recipe.
+// A task of the trainer. Its name precedes the recipe on the command line.
 struct TaskWord {
   const char* name;
   const OptionTable& (*table)();
@@ -308,7 +312,7 @@ struct TaskWord {
 constexpr TaskWord kTaskWords[] = {
     {"train", TrainOptionTable}, {"predict", PredictOptionTable}, {"tune", TuneOptionTable}};
 
-// Returns the sections of options after the tasks other than `name`.
+// Returns the sections of options that follow the tasks other than `name`.
 std::vector<LinePart::Other> AfterTasks(std::string_view name = "") {
   std::vector<LinePart::Other> others;
   for (const TaskWord& task : kTaskWords) {
@@ -318,8 +322,8 @@ std::vector<LinePart::Other> AfterTasks(std::string_view name = "") {
   return others;
 }
 
-// Returns the task that arguments[word] names; nullptr if it is another word. `tune run` is
-// torchtune's.
+// Returns the task that arguments[word] names; nullptr for any other word, and for `tune run`,
+// which is a command of torchtune.
 const TaskWord* FindTask(const std::vector<std::string>& arguments, size_t word) {
   if (word >= arguments.size()) return nullptr;
   const bool torchtune =
@@ -329,7 +333,7 @@ const TaskWord* FindTask(const std::vector<std::string>& arguments, size_t word)
   return torchtune || found == std::end(kTaskWords) ? nullptr : found;
 }
 
-// Reads the options and the recipe after the name of a task, which is `arguments[word]`.
+// Reads the options and the recipe that follow the name of a task, `arguments[word]`.
 Result<OptionLayer> ReadTrainWords(const std::vector<std::string>& arguments, size_t word,
                                    const TaskWord& task, LaunchOptions& options) {
   const std::string name = task.name;
@@ -347,8 +351,8 @@ Result<OptionLayer> ReadTrainWords(const std::vector<std::string>& arguments, si
   return std::move(read.options);
 }
 
-// Reads the options of the command line, the launch file and the environment, then those after the
-// name of a task, which is `word`.
+// Reads the options of the command line, the launch file and the environment, then the options
+// `task`, which follow the task name `word`.
 Result<void> ReadAllLayers(const OptionLayer& line, const OptionLayer& file,
                            const OptionLayer& task, const std::string& word,
                            const ParseContext& context, ParsedFlags& flags) {
@@ -363,8 +367,8 @@ Result<void> ReadAllLayers(const OptionLayer& line, const OptionLayer& file,
   return WithHint(CheckRequirements(command.requirements, flags));
 }
 
-// If the line asks for a search, with `tune` or with --autotuning before `train`, sets the mode and
-// the words for its jobs. `word` is the index of the task's name.
+// Sets the mode and the words for the jobs of a search if the command line requests one, with
+// `tune` or with --autotuning before `train`. `word` is the index of the task's name.
 Result<void> DecideTuning(const OptionLayer& line, const std::vector<std::string>& arguments,
                           size_t word, ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
@@ -392,7 +396,7 @@ Result<void> DecideTuning(const OptionLayer& line, const std::vector<std::string
   return {};
 }
 
-// Refuses --autotuning if it has not led to a search.
+// Refuses --autotuning if it did not select a search.
 Result<void> CheckAutotuning(const ParsedFlags& flags) {
   if (flags.autotuning.empty() || flags.options.mode == LaunchOptions::Mode::kTune) return {};
   return Usage(
@@ -408,7 +412,8 @@ LaunchOptions ListOfRecipes(const TrainOptions& train) {
   return list;
 }
 
-// A training run ends by itself at the time limit, with a checkpoint, and copies its state itself.
+// Moves options that the trainer handles itself: a training run ends at the time limit with a
+// checkpoint, and copies its state.
 void MoveOptionsToTrainer(LaunchOptions& options) {
   if (options.time_limit_ms > 0) {
     const double limit_s = static_cast<double>(std::exchange(options.time_limit_ms, 0)) / 1000;

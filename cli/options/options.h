@@ -1,6 +1,7 @@
-// The command line: dslaunch [launch options] train [RECIPE] [trainer options]
-//                   dslaunch [launch options] predict [RECIPE] [prediction options]
-//                   dslaunch [launch options] PROGRAM [args...]
+// Parses the command line, which has one of these forms:
+//   dslaunch [launch options] train [RECIPE] [trainer options]
+//   dslaunch [launch options] predict [RECIPE] [prediction options]
+//   dslaunch [launch options] PROGRAM [args...]
 #pragma once
 
 #include <cstdint>
@@ -15,25 +16,26 @@
 
 namespace dslaunch {
 
-// Sources of options besides the command line.
+// The sources of options besides the command line.
 struct ParseContext {
   const char* const* environment = nullptr;  // NAME=VALUE strings up to a null pointer, as environ;
                                              // null for an empty environment
-  std::string folder;  // absolute path of the folder in which ./dslaunch.yaml is looked for; empty
-                       // if it is not
-  // Returns whether PATH has a program of that name; may be empty. A word similar to a command's
-  // name is treated as a mistyped command only if this returns false.
+  std::string folder;  // absolute path of the folder that may contain ./dslaunch.yaml; empty to
+                       // ignore that file
+  // Returns whether PATH contains a program with the given name; may be empty. A word similar to a
+  // command's name is treated as a mistyped command only if this returns false.
   std::function<bool(const std::string&)> has_program = {};
 };
 
-// Parses the command line. Launch options end at the first word that is not an option (or after
-// `--`); the arguments after PROGRAM are passed to it unchanged. Names of options may be spelt with
+// Parses the command line. Launch options end at the first word that is not an option, or after
+// `--`; the arguments after PROGRAM are passed to it unchanged. Names of options may be spelt with
 // '-' or '_', and names from deepspeed and torchrun may be abbreviated to an unambiguous prefix. If
-// an option is given twice, the last value counts, except for --set and --env.
-// The command line takes precedence over the run file (cli/options/launch_file.h), which takes
-// precedence over PET_NAME, for the options that torchrun reads from it. Every error is one line
-// that names the argument, variable, or file:line, and a hint: kUsage, or kBadInput for an error in
-// a file.
+// an option is given several times, the last value counts, except for --set and --env.
+//
+// The command line takes precedence over the run file (cli/options/launch_file.h). The run file
+// takes precedence over PET_NAME variables, which supply the options that torchrun reads from them.
+// Every error is one line that names the argument, variable, or file:line, and gives a hint. Errors
+// are kUsage, or kBadInput for an error in a file.
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
                                    const ParseContext& context = {});
 

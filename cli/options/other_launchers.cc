@@ -19,7 +19,8 @@ constexpr char kAccelerateSetting[] =
     "--accelerate_config FILE";
 
 struct Remedy {
-  const char* names;  // names with '_', separated by blanks; a '*' at the end matches any suffix
+  const char* names;  // option names with '_', separated by blanks; a '*' at the end matches any
+                      // suffix
   const char* text;
 };
 constexpr Remedy kRemedies[] = {

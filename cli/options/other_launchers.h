@@ -1,5 +1,5 @@
-// Options of mpirun, horovodrun, `accelerate launch` and torch.distributed.launch that dslaunch
-// accepts under other names, or refuses with a hint.
+// Defines options of mpirun, horovodrun, `accelerate launch` and torch.distributed.launch that
+// dslaunch accepts under other names, or refuses with a hint.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace dslaunch {
 OptionTable OtherLaunchersOptions();
 
 // Returns a hint for an option that is not accepted, spelt with '-' or '_' ("-mca",
-// "--gloo-timeout-seconds=30"), or "" for other words. Pure.
+// "--gloo-timeout-seconds=30"); "" for other words.
 std::string OptionRemedy(std::string_view word);
 
 }  // namespace dslaunch

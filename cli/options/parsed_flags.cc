@@ -11,7 +11,7 @@ constexpr int kTorchrunPort = 29'400;  // default port of --rdzv_endpoint
 constexpr int64_t kTorchrunKeepAliveMs = 5'000;
 constexpr int kTorchrunKeepAliveAttempts = 3;
 
-// Returns the first of `names` that was given, else nullptr.
+// Returns the first of `names` that the user gave; nullptr if none was given.
 const char* FirstGiven(const ParsedFlags& flags, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (flags.given.contains(name)) return name;
@@ -48,7 +48,7 @@ Result<void> DecideNodes(ParsedFlags& flags) {
   return {};
 }
 
-// Divides the processes equally among the nodes if their number is given, as accelerate does.
+// Divides the processes equally among the nodes if their total is given, as accelerate does.
 Result<void> DecideProcesses(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!flags.num_processes) return {};
@@ -72,8 +72,8 @@ Result<void> DecideProcesses(ParsedFlags& flags) {
   return {};
 }
 
-// Applies horovodrun's rules: the minimum defaults to -np, and nodes that join later are used at
-// once.
+// Applies the rules of horovodrun: the minimum defaults to -np, and nodes that join later are used
+// at once.
 Result<void> DecideRanks(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!options.has_rank_range()) return {};
@@ -106,7 +106,7 @@ void OneNodeHere(LaunchOptions& options) {
   options.max_nodes.reset();
 }
 
-// Defaults to one process per node, as torchrun does.
+// Sets the default to one process per node, as torchrun does.
 void CountAsTorchrun(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   const char* word = FirstGiven(flags, {"--standalone", "--rdzv_endpoint", "--rdzv_backend",
@@ -120,7 +120,8 @@ void CountAsTorchrun(ParsedFlags& flags) {
                             " starts it; --nproc_per_node auto starts one per GPU or core");
 }
 
-// Uses the endpoint as the address of the ranks' own rendezvous, unless another option sets it.
+// Uses the endpoint as the address of the ranks' own rendezvous, unless another option sets that
+// address.
 void ApplyEndpoint(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!flags.rdzv_endpoint) return;
@@ -145,12 +146,12 @@ Result<void> Standalone(ParsedFlags& flags) {
       options.notices.push_back(std::string(name) + " is not used: --standalone is one node");
     }
   }
-  options.master_addr.reset();  // overrides PET_MASTER_ADDR, as in torchrun
+  options.master_addr.reset();  // --standalone overrides PET_MASTER_ADDR, as in torchrun
   CountAsTorchrun(flags);
   return {};
 }
 
-// Rewrites a job of one node, this machine, as a local job.
+// Converts a job whose only node is this machine to a local job.
 Result<void> ApplySingleNode(ParsedFlags& flags) {
   if (flags.node_rank.value_or(0) != 0) {
     return WrongUse("--node_rank " + std::to_string(*flags.node_rank) +
@@ -218,7 +219,8 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   if (flags.given.contains("--rdzv_id")) options.run_id = flags.rdzv_id;
   const std::optional<int> most = options.max_nodes ? options.max_nodes : options.num_nodes;
   if (flags.no_ssh || flags.node_rank || flags.rdzv_endpoint) {
-    // torchrun's default number of nodes is 1; DeepSpeed takes it from the hostfile.
+    // Without a given number of nodes, torchrun assumes 1, but DeepSpeed takes the number from the
+    // hostfile.
     const bool unknown = !most && (flags.no_ssh || options.min_nodes);
     if (most == 1 || (!most && !unknown)) return ApplySingleNode(flags);
     return OnePerNode(flags, most);
@@ -250,7 +252,7 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   return {};
 }
 
-// Uses torchrun's keep-alive settings for the heartbeats.
+// Applies torchrun's keep-alive settings to the heartbeats.
 Result<void> DecideSilences(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   const RdzvConf& conf = flags.rdzv_conf;
@@ -319,8 +321,8 @@ Result<void> DecideSsh(ParsedFlags& flags) {
   return {};
 }
 
-// Shows the output of all ranks as torchrun does, except streams named by --redirects but not by
-// --tee.
+// Shows the output of all ranks as torchrun does, except streams that --redirects names and --tee
+// does not.
 void DecideOutput(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (flags.quiet) options.log_level = LogLevel::kError;
@@ -345,7 +347,7 @@ void DecideOutput(ParsedFlags& flags) {
   if (!shows_some) options.shown_ranks = {false, {}};
 }
 
-// Checks that the listeners of node 0 have different ports.
+// Returns an error if two listeners of node 0 would use the same port.
 Result<void> CheckPorts(const LaunchOptions& options) {
   if (options.rdzv_port == 0) return {};
   const bool is_masters = options.rdzv_port == options.master_port;

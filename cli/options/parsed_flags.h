@@ -1,4 +1,4 @@
-// The values of the options as given, and their combined meaning. Pure.
+// Defines the values of the options as given, and resolves their combined meaning.
 #pragma once
 
 #include <map>
@@ -23,18 +23,18 @@ namespace dslaunch {
 inline Error WrongUse(std::string what) { return {ExitCode::kUsage, std::move(what)}; }
 
 struct ParsedFlags {
-  LaunchOptions options;                     // values that depend on one option only
-  std::set<std::string, std::less<>> given;  // names of the options that were given: "--tee"
+  LaunchOptions options;                     // values that depend on a single option
+  std::set<std::string, std::less<>> given;  // names of the given options, such as "--tee"
 
-  // Numbers of nodes and ranks.
+  // The numbers of nodes and ranks.
   std::optional<int> num_nodes;
-  std::optional<int> num_processes;  // total number on all nodes
+  std::optional<int> num_processes;  // total number of processes on all nodes
   std::optional<NodeRange> nnodes;
   std::optional<int> min_elastic;
   std::optional<int> max_elastic;
   bool elastic_training = false;
 
-  // How the nodes find each other.
+  // The options by which nodes find each other.
   bool standalone = false;
   bool no_ssh = false;
   std::optional<int> node_rank;
@@ -51,11 +51,11 @@ struct ParsedFlags {
   bool no_python = false;
   bool run_path = false;
   std::string start_method;
-  bool replaces_torchrun = false;  // the program on the command line is torchrun
+  bool replaces_torchrun = false;  // whether the program on the command line is torchrun
 
-  bool ranks_shown_given = false;  // --show was given
+  bool ranks_shown_given = false;  // whether --show was given
   bool quiet = false;
-  std::optional<RankStreams> tee_streams;  // --tee
+  std::optional<RankStreams> tee_streams;  // value of --tee
   std::optional<RankStreams> redirects;
 
   std::optional<std::string> launch_file;
@@ -67,24 +67,24 @@ struct ParsedFlags {
   bool plan_memory = false;
   bool plan_pipeline = false;
   bool compare_precision = false;
-  std::string autotuning;  // "tune" or "run"; empty: not given
+  std::string autotuning;  // "tune" or "run"; empty if not given
 
   // Options of the other commands.
   JobCommand job;
-  int64_t now_unix_ms = 0;  // resolves times such as "10m" ago
+  int64_t now_unix_ms = 0;  // current Unix time, relative to which ages such as "10m" are resolved
   HostfileCommand hostfile;
   CheckpointCommand checkpoint;
   DataCommand data;
   RecipeCommand recipe;
   ManifestCommand manifest;
-  std::string completion;  // bash, zsh, fish or man
-  std::string help_topic;  // empty for the list of topics
+  std::string completion;  // a shell (bash, zsh or fish), or "man" for the manual page
+  std::string help_topic;  // empty to list the topics
   std::string help_action;
 };
 
 // Combines the flags into launch options. A command line is in the per-node style if --no_ssh is
-// given, or, without --launcher and --hostfile, --node_rank or --rdzv_endpoint. With one node, the
-// per-node style is a job on this machine. Errors are kUsage.
+// given, or if --node_rank or --rdzv_endpoint is given without --launcher and --hostfile. With one
+// node, the per-node style is a job on this machine. Errors are kUsage.
 Result<LaunchOptions> ResolveOptions(ParsedFlags flags);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The command line of `dslaunch recipe ls | show | explain | schema`.
+// Parses the command line of `dslaunch recipe ls | show | explain | schema`.
 #pragma once
 
 #include <string>
@@ -11,14 +11,15 @@ namespace dslaunch {
 struct RecipeCommand {
   enum class Kind { kHelp, kList, kShow, kExplain, kSchema };
   Kind kind = Kind::kHelp;
-  std::string text = {};  // text to print on stdout, for kHelp
+  std::string text = {};  // for kHelp: text to print on stdout
   // For kList: path of the plugin whose parts are listed; empty to list recipes.
   std::string plugin = {};
-  std::string name = {};  // recipe of kShow
-  std::string key = {};   // for kExplain; empty to list the sections
+  std::string name = {};  // for kShow: name of the recipe
+  std::string key = {};   // for kExplain: key to explain; empty to list the sections
 };
 
-// Parses the command line; `words` begins with "recipe". Errors are kUsage, one line with a hint.
+// Parses the command line, whose first word in `words` is "recipe". Errors are kUsage, one line
+// with a hint.
 Result<RecipeCommand> ParseRecipeCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The options of `train`, `predict`, `tune` and `bench comm`.
+// Defines the options of `train`, `predict`, `tune` and `bench comm`.
 #include "cli/options/option_readers.h"
 
 namespace dslaunch {
@@ -37,7 +37,8 @@ void AddStop(const FlagValue& given, ParsedFlags& flags) {
   flags.options.train.stop.push_back(given.text);
 }
 
-// Forwards an option that `bench comm` of dslaunch-train reads itself (trainer/bench/measure.h).
+// Appends an option that `bench comm` of dslaunch-train reads itself (trainer/bench/measure.h) to
+// the arguments of dslaunch-train.
 void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
   flags.trainer_words.insert(flags.trainer_words.end(), {given.name, given.text});
