@@ -26,7 +26,8 @@ constexpr int kMaxCount = 1'000'000;
 constexpr std::string_view kModules[] = {"accelerate", "transformers", "trl"};
 constexpr size_t kMaxSourceBytes = 1u << 20;
 
-// A null counts as a missing key, as in accelerate.
+// Returns the value of `key`; null if the key is missing. A null value counts as a missing key, as
+// in accelerate.
 const nlohmann::json* Find(const nlohmann::json& config, const char* key) {
   const auto found = config.find(key);
   return found == config.end() || found->is_null() ? nullptr : &*found;
@@ -36,7 +37,7 @@ Result<std::optional<int>> ReadCount(const nlohmann::json& config, const char* k
                                      const std::string& path) {
   const nlohmann::json* const value = Find(config, key);
   if (value == nullptr || *value == -1)
-    return std::optional<int>();  // -1 means "not set" to accelerate
+    return std::optional<int>();  // for accelerate, -1 means that the key is not set
   if (!value->is_number_integer() || *value < 1 || *value > kMaxCount) {
     return Error{ExitCode::kBadInput, path + ": " + key + " must be a whole number from 1 to " +
                                           std::to_string(kMaxCount)};
@@ -58,7 +59,8 @@ std::string Expanded(const std::string& path, const std::string& home) {
   return path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
-// Returns the path of the Python source that the command names; empty if it names none.
+// Returns the path of the Python source that the command runs; empty if the command names no such
+// source.
 std::string SourceOf(const LaunchOptions& options, const std::string& cwd) {
   std::string name;
   if (options.form == ProgramForm::kModule) {
@@ -74,8 +76,8 @@ std::string SourceOf(const LaunchOptions& options, const std::string& cwd) {
   return fs::path(cwd) / options.chdir / name;
 }
 
-// Returns the top-level name of the module at the beginning of `text` if kModules has it, else an
-// empty string.
+// Returns the top-level name of the module at the beginning of `text` if kModules contains it, else
+// an empty string.
 std::string ModuleAt(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   const std::string_view name = text.substr(0, text.find_first_of(". \t,;#\r"));

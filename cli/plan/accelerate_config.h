@@ -1,5 +1,6 @@
-// The part of accelerate's configuration (--accelerate_config) that the front end reads. On the
-// nodes accelerate's own code turns it into variables (agent/host/accelerate_program.h).
+// Reads the part of accelerate's configuration (--accelerate_config) that the front end needs. On
+// the nodes accelerate's own code turns the configuration into variables
+// (agent/host/accelerate_program.h).
 #pragma once
 
 #include <optional>
@@ -13,50 +14,55 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;  // because one variable carries it
+inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;  // limited because one environment
+                                                                // variable carries the text
 
 struct AccelerateConfig {
   std::string path;
   std::string text;
-  std::optional<int> num_processes;  // ranks of all machines; nullopt if not in the file
+  std::optional<int> num_processes;  // number of ranks on all machines; nullopt if the file has
+                                     // none
   std::optional<int> num_machines;
-  bool chooses_gpus = false;  // gpu_ids
+  bool chooses_gpus = false;  // whether the file has gpu_ids
 };
 
-// Parses a configuration. kBadInput ("path:line:column: what") if `text` is not a YAML or JSON map
-// with a distributed_type, or is for SageMaker or TPUs, which dslaunch does not start. Pure.
+// Parses a configuration. Returns kBadInput ("path:line:column: what") if `text` is not a YAML or
+// JSON map with a distributed_type. Also returns kBadInput for SageMaker and TPUs, which dslaunch
+// does not start.
 Result<AccelerateConfig> ParseAccelerateConfig(std::string text, const std::string& path);
 
-// Returns the file that `accelerate config` writes: below HF_HOME, else XDG_CACHE_HOME, else the
-// home folder. `environment` is NAME=VALUE. Empty if there is no such file.
+// Returns the path of the file that `accelerate config` writes: below HF_HOME, else XDG_CACHE_HOME,
+// else the home folder. `environment` consists of NAME=VALUE strings. Returns an empty string if
+// the file does not exist.
 std::string DefaultAccelerateConfig(const std::vector<std::string>& environment);
 
 // Reads the file of options.accelerate_config; nullopt if the option is not given. Errors are
-// kUsage, for options that contradict the file, or kBadInput.
+// kUsage for options that contradict the file, or kBadInput for an invalid file.
 Result<std::optional<AccelerateConfig>> ReadAccelerateConfig(
     const LaunchOptions& options, const std::vector<std::string>& environment,
     const std::string& cwd);
 
-// Sets the number of ranks of this machine to the file's num_processes if no option sets it. Adds
-// a notice. Pure.
+// Sets the number of ranks of this machine to the file's num_processes if no option sets the
+// number, and adds a notice.
 void TakeNumProcesses(const AccelerateConfig& config, const PlanInfo& info, LaunchOptions& options);
 
-// Returns a notice if the file's numbers differ from a job of `ranks` on `nodes` (0: not certain
-// yet), else an empty string. Pure.
+// Returns a notice if the file's numbers differ from a job of `ranks` on `nodes`, else an empty
+// string. A number of 0 means that it is not certain yet.
 std::string CountsNotice(const AccelerateConfig& config, int ranks, int nodes);
 
-// Returns the first of accelerate, transformers and trl that this Python source imports; empty if
-// there is none. Pure.
+// Returns the first of the modules accelerate, transformers and trl that the Python source imports;
+// empty if it imports none of them.
 std::string HuggingFaceImport(std::string_view source);
 
-// Returns a notice if accelerate has a default configuration, options.program is a Python script in
-// `cwd` that imports a module which would obey it under `accelerate launch`, and no option uses it.
+// Returns a notice if accelerate has a default configuration that the job ignores: options.program
+// is a Python script in `cwd` that imports a module which would obey the configuration under
+// `accelerate launch`, and no option uses the file. Returns an empty string otherwise.
 std::string IgnoredDefaultNotice(const LaunchOptions& options,
                                  const std::vector<std::string>& environment,
                                  const std::string& cwd);
 
-// Reads the configuration by ReadAccelerateConfig for a job that is to start. Adds to `options` its
-// number of ranks and the notices above.
+// Reads the configuration with ReadAccelerateConfig for a job that is about to start. Adds the
+// configuration's number of ranks, and the notices above, to `options`.
 Result<std::optional<AccelerateConfig>> TakeAccelerateConfig(
     const std::vector<std::string>& environment, const std::string& cwd, LaunchOptions& options);
 

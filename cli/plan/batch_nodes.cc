@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
 
-// Removes and returns the next word. Words are separated by blanks, tabs and carriage returns.
+// Removes the next word from `text` and returns it. Words are separated by blanks, tabs and
+// carriage returns.
 std::string_view TakeField(std::string_view& text) {
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
   const std::string_view word = text.substr(0, text.find_first_of(kBlanks));
@@ -21,7 +22,7 @@ std::string_view TakeField(std::string_view& text) {
   return word;
 }
 
-// Collects nodes in the order in which they are first named. Each may be named several times.
+// Collects nodes in the order in which they are first named. A node may be named several times.
 class NodeCounter {
  public:
   explicit NodeCounter(const std::string& source) : source_(source) {}
@@ -51,7 +52,7 @@ class NodeCounter {
   std::unordered_map<std::string, size_t> index_of_;
 };
 
-// Puts each node of LSB_MCPU_HOSTS ("n1 4 n2 4") on a line of its own.
+// Returns the pairs of LSB_MCPU_HOSTS ("n1 4 n2 4") with each node on a line of its own.
 std::string AsLines(std::string_view pairs) {
   std::string lines;
   while (true) {
@@ -94,7 +95,8 @@ Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::stri
 }
 
 std::optional<BatchNodes> ReadBatchNodes(const GetVariable& getenv, const ReadTextAt& read) {
-  // Otherwise each of the processes would start the whole job.
+  // Ignore the list in a process that mpirun or dslaunch started, because otherwise each of these
+  // processes would start the whole job.
   for (const char* of_many : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "DSLAUNCH_JOB_ID"}) {
     if (IsSet(getenv, of_many)) return std::nullopt;
   }

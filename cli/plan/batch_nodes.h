@@ -1,4 +1,4 @@
-// The nodes of a job of PBS, LSF or SGE, from the file or variable that mpirun reads.
+// Reads the nodes of a job of PBS, LSF or SGE from the file or variable that mpirun reads.
 #pragma once
 
 #include <functional>
@@ -14,25 +14,27 @@
 namespace dslaunch {
 
 struct BatchNodes {
-  std::string variable;  // variable that lists the nodes: "PBS_NODEFILE"
-  // Hosts and slots in the order of the list; empty if the list is unusable.
+  std::string variable;  // variable that lists the nodes, such as "PBS_NODEFILE"
+  // Hosts and slots in the order of the list; empty if the list cannot be used.
   std::vector<Host> hosts;
-  std::string unusable;  // why `hosts` is empty: a fragment without the variable
+  std::string unusable;  // reason why `hosts` is empty: a fragment without the variable's name
 };
 
-// Parses a file with a line for each slot, which is the node's name: PBS_NODEFILE and
-// LSB_DJOB_HOSTFILE. Pure. kBadInput names `source`; text without any node is an error.
+// Parses a file that has a line with the node's name for each slot: PBS_NODEFILE and
+// LSB_DJOB_HOSTFILE. Returns kBadInput, which names `source`, for invalid text and for text without
+// any node.
 Result<std::vector<Host>> ParseSlotLines(std::string_view text, const std::string& source);
 
-// Parses a file with a line for each node, which has its name, its slots and words that are not
-// used: PE_HOSTFILE. Pure. Fails like ParseSlotLines().
+// Parses PE_HOSTFILE, which has a line for each node with its name, its slots and words that are
+// not used. Returns the same errors as ParseSlotLines().
 Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::string& source);
 
-// Reads a file of at most kMaxHostfileBytes; the error is a fragment.
+// Reads a file of at most kMaxHostfileBytes. The error is a fragment of a sentence.
 using ReadTextAt = std::function<Result<std::string>(const std::string& path)>;
 
-// Returns the nodes of the batch job that this process runs in. nullopt: it is in no such job, or
-// is one of several processes that mpirun or dslaunch started there. Pure except for `read`.
+// Returns the nodes of the batch job in which this process runs. Returns nullopt if it does not run
+// in such a job, or if it is one of several processes that mpirun or dslaunch started there.
+// Accesses files only through `read`.
 std::optional<BatchNodes> ReadBatchNodes(const GetVariable& getenv, const ReadTextAt& read);
 
 }  // namespace dslaunch

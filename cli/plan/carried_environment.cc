@@ -14,41 +14,42 @@ namespace {
 constexpr size_t kMaxShownNames = 8;
 
 constexpr std::string_view kCarriedPrefixes[] = {
-    // DeepSpeed 0.19 exports these, including variables of its CUDA accelerator.
+    // Variables that DeepSpeed 0.19 exports, including variables of its CUDA accelerator.
     "MLFLOW", "PYTHON", "MV2", "UCX", "NCCL",
-    // Nebula
+    // Variables of the Nebula checkpoint service.
     "DLTS_JOB_ID", "DLTS_NUM_WORKER", "NEBULA_PERSISTENT_STORAGE_PATH",
     "NEBULA_PERSISTENT_TIME_INTERVAL", "AML_RUN_ID", "AZUREML_RUN_TOKEN", "AZUREML_WORKSPACE_SCOPE",
     "AZUREML_EXPERIMENT_SCOPE", "AZUREML_RUN_HISTORY_SERVICE_ENDPOINT", "AZUREML_RUN_ID",
     "NEBULA_MEMORY_BUFFER_SIZE", "AZUREML_PARAMETER_ITPJOB_NAME", "FC_TASKROLE_NAME",
     "FC_TASK_INDEX", "MASTER_HOST", "LOCAL_HOST", "AZUREML_BLOB_ACCOUNT_NAME",
     "AZUREML_BLOB_ACCOUNT_KEY",
-    // threads and numerics
+    // Variables of threads and numerics.
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "DNNL_", "ONEDNN_", "NUMBA_", "MALLOC_",
-    // frameworks
+    // Variables of frameworks.
     "TORCH_", "PYTORCH_", "TORCHINDUCTOR_", "TORCHDYNAMO_", "TRITON_", "XLA_", "JAX_", "TF_", "PL_",
     "DEEPSPEED_", "DS_", "ACCELERATE_", "FSDP_", "MEGATRON_", "VLLM_", "HOROVOD_",
-    // GPUs and networks
+    // Variables of GPUs and networks.
     "CUDA_", "CUDNN_", "CUBLAS_", "CUTLASS_", "NVTE_", "NVSHMEM_", "RCCL_", "HIP_", "HSA_",
     "MIOPEN_", "GLOO_", "FI_", "RDMAV_", "ROCR_", "ZE_", "SYCL_", "ONEAPI_", "CCL_", "ASCEND_",
     "HCCL_", "HABANA_", "PT_HPU_", "MLU_", "CNCL_",
-    // data, models and trackers
+    // Variables of data, models and experiment trackers.
     "HF_", "HUGGING_FACE_", "HUGGINGFACE_", "TRANSFORMERS_", "DATASETS_", "TOKENIZERS_",
     "SAFETENSORS_", "WANDB_", "COMET_", "NEPTUNE_", "CLEARML_",
-    // MPI
+    // Variables of MPI.
     "OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "I_MPI_"};
 constexpr std::string_view kCarriedNames[] = {"GLIBC_TUNABLES", "DSLAUNCH_SHM_DISABLE"};
 
-// The machine's devices, a process's place under another launcher, and launchers' own variables.
+// Variables for the devices of this machine, the place of a process under another launcher, and
+// launchers themselves.
 constexpr std::string_view kNeverCarriedPrefixes[] = {"OMPI_COMM_WORLD_", "OMPI_UNIVERSE_",
                                                       "DS_ENV_FILE"};
 
-// If this is set, nodes set these two themselves.
+// If this variable is set, nodes set the two variables of kOwnNetwork themselves.
 constexpr char kOwnNetworkMark[] = "AISC_JOB_NAME";
 constexpr std::string_view kOwnNetwork[] = {"NCCL_IB_HCA", "UCX_NET_DEVICES"};
 
-// Variables of a login, a shell, a terminal, a desktop, a development tool or a batch system. Each
-// machine and session has its own, so no notice names them.
+// Prefixes of variables of a login, a shell, a terminal, a desktop, a development tool or a batch
+// system. Each machine and session has its own values, so no notice names these variables.
 constexpr std::string_view kSessionPrefixes[] = {"LC_",
                                                  "SSH_",
                                                  "XDG_SE",

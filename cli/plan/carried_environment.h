@@ -1,4 +1,4 @@
-// The choice of the front end's environment variables that ranks on other nodes get. Pure.
+// Chooses the environment variables of the front end that ranks on other nodes get.
 #pragma once
 
 #include <string>
@@ -11,19 +11,21 @@ namespace dslaunch {
 inline constexpr char kPythonPath[] = "PYTHONPATH";
 
 struct CarriedEnvironment {
-  std::vector<std::pair<std::string, std::string>> variables;  // in the order of the environment
-  // Names of the user's own variables that nodes do not get: all that are not carried, except those
-  // of the session and machine (PATH, TERM, SSH_* ...). Sorted.
+  std::vector<std::pair<std::string, std::string>> variables;  // carried variables, in the order of
+                                                               // the environment
+  // Names of the user's own variables that nodes do not get: all that are not carried, except
+  // variables of the session and machine (PATH, TERM, SSH_* ...). Sorted.
   std::vector<std::string> left_out;
 };
 
-// Divides `environment` (NAME=VALUE) by name. Carries variables that DeepSpeed exports and those
-// that frameworks, their libraries and MPI read (OMP_NUM_THREADS, TORCH_*, HF_* ...), tokens
-// included. Never carries a rank's place in a job, nor PYTHONPATH, which JobProgram sets.
+// Divides `environment` (NAME=VALUE strings) by name. Carries the variables that DeepSpeed exports,
+// and those that frameworks, their libraries and MPI read (OMP_NUM_THREADS, TORCH_*, HF_* ...),
+// including tokens. Never carries the variables of a rank's place in a job, nor PYTHONPATH, which
+// JobProgram sets.
 CarriedEnvironment Carry(const std::vector<std::string>& environment);
 
-// Returns "this shell's A, B and 2 more are not passed to the nodes; -x NAME passes one", or an
-// empty string if there are no names.
+// Returns a notice such as "this shell's A, B and 2 more are not passed to the nodes; -x NAME
+// passes one"; empty if `names` is empty.
 std::string LeftOutNotice(const std::vector<std::string>& names);
 
 }  // namespace dslaunch

@@ -9,12 +9,12 @@ namespace {
 
 Error Usage(std::string message) { return Error{ExitCode::kUsage, std::move(message)}; }
 
-// Returns "a GPU", "an NPU".
+// Returns the device's name with an article, such as "a GPU" or "an NPU".
 std::string OneDevice(const AcceleratorRow& row) {
   return (row.noun == "GPU" ? "a " : "an ") + std::string(row.noun);
 }
 
-// Returns the kind of the job's devices; DEVICE_CPU if no node has any and none are requested.
+// Returns the kind of the job's devices; DEVICE_CPU if no device is requested and no node has any.
 Result<pb::Device> KindOf(pb::Device requested, const std::vector<NodeGpus>& nodes) {
   if (requested != pb::DEVICE_AUTO) return requested;
   const NodeGpus* first = nullptr;
@@ -55,7 +55,7 @@ Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<Node
         node.name + " has " + CountText(row, node.gpus) +
         (is_chosen ? ", so no " + std::string(row.noun) + " " + std::to_string(node.last_device)
                    : " for " + Count(static_cast<size_t>(needed), "slot")));
-    if (one_machine) break;  // because all nodes share its devices
+    if (one_machine) break;  // all nodes share the devices of this machine
   }
   const std::string option = "--device " + std::string(DeviceOption(requested));
   if (lacking.empty()) {

@@ -40,8 +40,8 @@ bool IsName(std::string_view text) {
   });
 }
 
-// Returns the index of the closing quote of a value that begins with one, or npos. A backslash in
-// double quotes escapes the next byte.
+// Returns the index of the closing quote of a value that begins with a quote, or npos. A backslash
+// in double quotes escapes the next byte.
 size_t ClosingQuote(std::string_view value) {
   const char quote = value.front();
   for (size_t i = 1; i < value.size(); ++i) {
@@ -71,8 +71,8 @@ std::string Unquoted(std::string_view value) {
   return text;
 }
 
-// Returns "'NAME': ", or an empty string if the name may be a part of a secret, which is any that
-// has other characters than capitals, digits and '_'.
+// Returns "'NAME': ", or an empty string if the name may be part of a secret. That is assumed of
+// names with characters other than capitals, digits, '_' and blanks, and of very long names.
 std::string QuotedName(std::string_view name) {
   const bool is_plain =
       name.size() <= kMaxQuotedBytes && std::ranges::all_of(name, [](char c) {
@@ -81,7 +81,7 @@ std::string QuotedName(std::string_view name) {
   return is_plain ? "'" + std::string(name) + "': " : "";
 }
 
-// Whether a shell would expand a part of the value.
+// Returns whether a shell would expand a part of the value.
 bool HasExpansion(std::string_view value) {
   const bool is_quoted = IsQuoted(value);
   if (is_quoted && value.front() == '\'') return false;
@@ -98,7 +98,7 @@ bool HasExpansion(std::string_view value) {
   return false;
 }
 
-// The place of a file decides which variables it may set.
+// The way in which a file was found, which decides which variables the file may set.
 enum class Found { kNamed, kInHome, kInFolder };
 
 struct FileText {
@@ -131,8 +131,9 @@ Result<FileText> ReadText(const std::filesystem::path& path, Found found) {
   return read;
 }
 
-// The program is not in the current folder, so the folder's file may set only variables that load
-// no code. Variables of a rank's place are left out anyway.
+// Returns an error if a variable of the file may load code. Used for a file in a current folder
+// that does not contain the program. Variables of a rank's place are accepted, because they are
+// left out anyway.
 Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   for (const auto& [name, value] : file.variables) {
     if (IsSafeVariable(name) || IsPlaceVariable(name)) continue;
@@ -146,7 +147,7 @@ Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   return {};
 }
 
-// Returns a notice if others can read a secret, else an empty string.
+// Returns a notice if other users can read a secret in the file, else an empty string.
 std::string ReadableSecret(const EnvFile& file, const struct stat& status) {
   if (!OthersMayRead(status, ::geteuid())) return "";
   const auto secret = std::ranges::find_if(file.variables, [](const auto& variable) {

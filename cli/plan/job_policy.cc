@@ -4,10 +4,10 @@ namespace dslaunch {
 namespace {
 
 constexpr uint32_t kJoinMs = 30'000;
-constexpr uint32_t kReadyMs = 60'000;  // longer than kSpawnTimeout, whose error names the program
+constexpr uint32_t kReadyMs = 60'000;  // exceeds kSpawnTimeout, whose error names the program
 constexpr uint32_t kTeardownMs = 5'000;
 constexpr int kUsualRestarts = 3;
-constexpr int64_t kCheckSlackMs = 15'000;  // time of folders and nvidia-smi
+constexpr int64_t kCheckSlackMs = 15'000;  // time for the checks of folders and for nvidia-smi
 
 // A node that fails this often within the cool-down gets no ranks until the cool-down ends.
 constexpr uint32_t kNodeFailures = 3;
@@ -34,7 +34,7 @@ void AddRestartOn(const std::vector<RestartOn>& classes, pb::Policy& policy) {
   }
 }
 
-// Returns why stdin is not read by default, as a clause; empty: it is read.
+// Returns the reason why stdin is not read by default, as a clause; empty if stdin is read.
 std::string HeldBack(const UserStdin& input) {
   if (input.offset > 0)
     return "a file of which " + std::to_string(input.offset) + " bytes were read before";

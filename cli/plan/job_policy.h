@@ -1,4 +1,4 @@
-// Turns the options into the policy on failures, rank 0's stdin and the timeouts. Pure.
+// Converts the options into the policy on failures, rank 0's stdin and the timeouts.
 #pragma once
 
 #include <optional>
@@ -14,35 +14,35 @@
 namespace dslaunch {
 
 // Returns the policy on failures. By default a job with spares or a range of nodes may restart 3
-// times, any other never. Errors are kUsage.
+// times, and any other job never. Errors are kUsage.
 Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& plan);
 
-// The terminal of this command's stderr.
+// The terminal to which this command's stderr leads.
 struct UserTerminal {
-  bool is_output = false;  // stderr is a terminal
+  bool is_output = false;  // whether stderr is a terminal
   int columns = 80;
   int rows = 24;
 };
 
-// The stdin of rank 0.
+// The source of rank 0's stdin.
 struct StdinPlan {
   pb::RankStdin rank_stdin;
-  std::string notice;  // notice for the user if stdin has unread bytes; else empty
+  std::string notice;  // notice for the user if stdin has bytes that are not read; otherwise empty
 };
 
-// Decides what rank 0 reads. By default it reads this command's stdin if that is a pipe, or a file
-// from its beginning that no shell above this command may be reading. It reads what is typed if it
-// is the only rank or has a terminal of its own. A trainer and a detached job read nothing.
-// `ranks`: 0 if the number is not known.
+// Decides what rank 0 reads. By default rank 0 reads this command's stdin if that is a pipe, or a
+// file from its beginning that no shell above this command may be reading. Rank 0 reads typed input
+// if it is the only rank or has a terminal of its own. A trainer and a detached job read nothing.
+// `ranks` is 0 if the number of ranks is not known.
 StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& input,
                     const UserTerminal& terminal);
 
-// Returns what --preflight tests of a node by itself: that it can write to the folders given with
-// absolute paths, that its GPUs are healthy and free, and the health command. `log_dir` is
-// absolute, or empty.
+// Returns the tests that --preflight makes on each node separately: that the node can write to the
+// folders given with absolute paths, that its GPUs are healthy and free, and the health command.
+// `log_dir` is absolute or empty.
 pb::MeasureRequest MakeNodeTests(const LaunchOptions& options, const std::string& log_dir);
 
-// Returns what each node tests of itself before another attempt: MakeNodeTests, or nullopt without
+// Returns the tests that each node makes before another attempt: MakeNodeTests, or nullopt without
 // --preflight.
 std::optional<pb::MeasureRequest> MakeNodeCheck(const LaunchOptions& options,
                                                 const std::string& log_dir);

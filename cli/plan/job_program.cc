@@ -13,14 +13,14 @@
 namespace dslaunch {
 namespace {
 
-// malloc allocates the CPU's tensors: use pages of 2 MiB, and keep freed memory for the next step,
-// so that it need not be faulted in again.
+// Settings for malloc, which allocates the CPU's tensors: use pages of 2 MiB, and keep freed memory
+// for the next step, so that the kernel need not map it again.
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kTrainerMemory[] =
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
     "glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864";
 
-// The longest argument or variable that execve accepts, with its NUL.
+// The longest argument or variable that execve accepts, including its NUL.
 constexpr size_t kMaxStringBytes = 128u << 10;
 
 bool IsPythonScript(std::string_view program) {
@@ -40,14 +40,14 @@ std::string LeftOut(const std::string& source, std::string_view name) {
          " is left out, since every rank gets its own from dslaunch";
 }
 
-// Adds a variable that a user chose. `source`: where, for the notice.
+// Adds a variable that the user chose. `source` is the origin of the variable, for the notice.
 void AddChosen(Variables& variables, std::string_view name, std::string_view value,
                const std::string& source, std::vector<std::string>& notices) {
   if (!IsPlaceVariable(name)) return Add(variables, name, value);
   notices.push_back(LeftOut(source, name));
 }
 
-// Adds notices of variables in the hostfile that have no effect.
+// Adds notices about variables in the hostfile that have no effect.
 void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
   for (const Host& node : plan.nodes) {
     for (const auto& [name, value] : node.env) {
@@ -59,7 +59,8 @@ void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
 void AddCarried(const ProgramInfo& info, const CarriedEnvironment& carried, Variables& variables) {
   for (const auto& [name, value] : carried.variables) Add(variables, name, value);
   const char* python_path = FindIn(info.environment, kPythonPath);
-  // Without an empty element, which Python takes for its current folder.
+  // An empty PYTHONPATH is not appended, because Python would read the empty element as its current
+  // folder.
   const bool more = python_path != nullptr && *python_path != '\0';
   Add(variables, kPythonPath, more ? info.cwd + ":" + python_path : info.cwd);
 }
@@ -68,8 +69,8 @@ bool Has(const Variables& variables, std::string_view name) {
   return std::ranges::any_of(variables, [&](const auto& one) { return one.name() == name; });
 }
 
-// Adds a notice of variables that the ranks of other nodes do not get, except those that the user
-// gives to them in another way.
+// Adds a notice about variables that the ranks of other nodes do not get, except variables that the
+// user passes to them in another way.
 void NoteNotCarried(const LaunchPlan& plan, CarriedEnvironment carried, JobProgram& job) {
   std::erase_if(carried.left_out, [&](const std::string& name) {
     return Has(job.program.env(), name) || Has(job.program.chosen_env(), name) ||
@@ -163,7 +164,8 @@ void AddAccelerate(const AccelerateConfig& config, const LaunchOptions& options,
                    const LaunchPlan& plan, JobProgram& job) {
   Add(*job.program.mutable_chosen_env(), kAccelerateConfigVariable, config.text);
   Add(*job.program.mutable_chosen_env(), kAccelerateFileVariable, config.path);
-  // The size of a job in the per-node style is known only when its nodes have joined.
+  // The counts are 0 if unknown. The size of a job in the per-node style is known only when its
+  // nodes have joined.
   const int ranks = options.per_node ? 0 : CertainRanks(plan);
   const int nodes = plan.min_nodes == plan.max_nodes ? plan.max_nodes : 0;
   const std::string notice = CountsNotice(config, ranks, nodes);
@@ -204,14 +206,14 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
                                   const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
   const bool carries = RowOf(plan.launcher).carries_environment || options.per_node;
-  // The same folder on every node, because only the nodes can check that it exists.
+  // The folder is the same on every node, and only the nodes can check that it exists.
   job.program.set_cwd(
       options.chdir.empty()
           ? info.cwd
           : (std::filesystem::path(info.cwd) / options.chdir).lexically_normal().string());
   if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
     Add(*job.program.mutable_env(), kTunables,
-        kTrainerMemory);  // a user's value added later overrides it
+        kTrainerMemory);  // a value of the user, which is added later, overrides this value
   }
   const CarriedEnvironment carried = carries ? CarriedEnvironment() : Carry(info.environment);
   if (!carries) AddCarried(info, carried, *job.program.mutable_env());
@@ -230,7 +232,8 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   }
   for (size_t i = 0; i < options.program.size(); ++i) {
     const std::string& argument = options.program[i];
-    if (argument.size() >= kMaxStringBytes) {  // not quoted: it may be a secret
+    if (argument.size() >= kMaxStringBytes) {  // the argument is not quoted, because it may be a
+                                               // secret
       return Error{ExitCode::kUsage, "argument " + std::to_string(i) +
                                          " is too long for a program (128 KiB); put it in a file"};
     }

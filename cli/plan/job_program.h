@@ -1,14 +1,14 @@
-// The program of a job and its environment, and the placement and binding of its ranks. Pure.
+// Builds the program of a job with its environment, and the placement and binding of its ranks.
 //
-// A rank's environment, each layer overriding those after it:
+// A rank's environment consists of these layers; each layer overrides the layers after it:
 //   the rank's place    proto/contract/worker_env.h; a user's choice overrides some of it
-//   --env NAME=VALUE    the last one of a name; NAME alone: this process's variable
-//   the hostfile        `env` of the node, for this node's ranks only
+//   --env NAME=VALUE    the last value of a name counts; NAME alone copies this process's variable
+//   the hostfile        `env` of the node, for ranks on that node only
 //   environment file    DeepSpeed's .deepspeed_env (env_file.h) in the working directory, then
 //                       in the home folder
 //   carried             over SSH: the variables of this process that Carry() chooses, and
 //                       PYTHONPATH, which begins with the working directory. A node that is this
-//                       machine has all of them anyway.
+//                       machine has all variables of this process anyway.
 //   the node's own      including PATH, as with DeepSpeed, behind the `bin` of the active Python
 //                       environment; with --venv_script as the script left it
 // No shell reads a name, a value or an argument on the way to a rank.
@@ -29,14 +29,15 @@
 
 namespace dslaunch {
 
-// The state of this process.
+// The state of this process that affects the program of the job.
 struct ProgramInfo {
-  std::vector<std::string> environment;  // NAME=VALUE
-  std::string cwd;                       // absolute
-  std::vector<EnvFile> env_files;        // later ones override
+  std::vector<std::string> environment;  // NAME=VALUE strings
+  std::string cwd;                       // absolute path of the current folder
+  std::vector<EnvFile> env_files;        // later files override earlier ones
   std::optional<AccelerateConfig> accelerate;
   FrontPython python = {};
-  // PythonNeedOf options.program and `python`; for a program that is started directly.
+  // Result of PythonNeedOf for options.program and `python`; for a program that is started
+  // directly.
   pb::PythonEnvironment::Need python_need = pb::PythonEnvironment::NO;
 };
 
@@ -44,7 +45,7 @@ struct ProgramInfo {
 struct TrainerProgram {
   std::string path;
   std::string recipe_json;
-  int64_t memory_checkpoint = 0;  // the recipe's run.memory_checkpoint
+  int64_t memory_checkpoint = 0;  // value of run.memory_checkpoint in the recipe
 };
 
 struct JobProgram {
@@ -52,15 +53,15 @@ struct JobProgram {
   std::vector<std::string> notices;  // notices for the user
 };
 
-// Returns the embedded trainer if `trainer` is not null, else options.program. Errors are kUsage
-// or, with file:line, kBadInput.
+// Returns the embedded trainer if `trainer` is not null, else options.program. Errors are kUsage,
+// or kBadInput with file:line.
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                   const ProgramInfo& info, const TrainerProgram* trainer);
 
-// Returns the job's program with the variables that the hostfile has for `node`.
+// Returns the job's program with the variables that the hostfile sets for `node`.
 pb::Program ProgramOn(const Host& node, pb::Program program);
 
-// Returns the options of the ranks. Errors are kUsage.
+// Returns the placement and binding of the ranks. Errors are kUsage.
 Result<pb::RankOptions> MakeRankOptions(const LaunchOptions& options);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The specification of a job: what its options mean for the nodes, each of which gets it whole.
+// Builds the specification of a job from its options. Each node gets the whole specification.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,24 @@
 
 namespace dslaunch {
 
-// Facts that the options do not contain.
+// Facts about a job that its options do not contain.
 struct JobSpecInfo {
   std::string job_id = {};
-  std::string cwd = {};           // a relative --log_dir is below it
-  std::string description = {};   // the command line without secrets
-  std::string tag_template = {};  // tag of the lines in the filtered logs; often empty
+  std::string cwd = {};           // current folder, where a relative --log_dir starts
+  std::string description = {};   // command line without secrets
+  std::string tag_template = {};  // template of the tags of lines in the filtered logs; often empty
   uint32_t pid = 0;               // pid of this process
 };
 
 pb::Device DeviceOf(DeviceChoice choice);
 
 // Returns the specification without the program, the copies, rank 0's stdin and the list of nodes.
-// Pure. Errors are kUsage.
+// Errors are kUsage.
 Result<pb::JobSpec> MakeJobSpec(const LaunchOptions& options, const LaunchPlan& plan,
                                 const JobSpecInfo& info);
 
 // Returns the request for node `index` of the plan: `common` with the node's index, devices and
-// variables. Pure.
+// variables.
 pb::PrepareRequest PrepareRequestFor(const pb::PrepareRequest& common, const LaunchPlan& plan,
                                      size_t index);
 

@@ -1,4 +1,4 @@
-// The origin of each key of a recipe: a line of a file, or an option.
+// Records the origin of each key of a recipe, which is a line of a file or an option.
 #pragma once
 
 #include <map>
@@ -11,20 +11,20 @@
 namespace dslaunch {
 
 struct KeyOrigin {
-  std::string place;                    // "r.yaml:7:3", "r.yaml" or "--set run.seed=x"
-  ExitCode code = ExitCode::kBadInput;  // kUsage for an option
+  std::string place;  // origin such as "r.yaml:7:3", "r.yaml" or "--set run.seed=x"
+  ExitCode code = ExitCode::kBadInput;  // exit code of an error about the key; kUsage for an option
 };
 
-// Keys are paths; see KeyPlaces.
+// Maps the keys of a recipe to their origins. Keys are paths; see KeyPlaces.
 class KeyOrigins {
  public:
   // Records the places of the keys in `file`, which supplies `root` ("" is the whole recipe).
-  // Replaces what is recorded at and below `root`.
+  // Replaces the origins recorded at and below `root`.
   void AddFile(const std::string& root, const std::string& file, const KeyPlaces& places);
-  // Records that `option` gave `key` and all keys below it.
+  // Records that `option` supplied `key` and all keys below it.
   void AddOption(const std::string& key, const std::string& option);
 
-  // Returns the origin of the key, or of the innermost key around it that has one.
+  // Returns the origin of `key`, or of the innermost enclosing key that has an origin.
   KeyOrigin Of(std::string_view key) const;
 
  private:

@@ -17,10 +17,10 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kPort = 29'500;
 constexpr size_t kMaxNameBytes =
-    40;  // because it is the beginning of a pod's name, which has 63 at most
+    40;  // leaves room in a pod name of 63 bytes, which begins with this name
 constexpr char kTokenFolder[] = "/run/dslaunch";
 constexpr char kReplicatedJob[] = "node";
-// Exit codes that no restart can fix: wrong use, bad input, no permission, no such program.
+// Exit codes that no restart can fix: usage error, bad input, no permission, program not found.
 constexpr std::array kFinalExitCodes = {64, 65, 77, 126, 127};
 
 Error CannotPrint(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
@@ -33,7 +33,8 @@ bool IsLabel(const std::string& text, size_t max_bytes) {
          text.front() >= 'a' && text.back() != '-';
 }
 
-// Escapes `$` as `$$`, because Kubernetes replaces $(NAME) in a container's arguments.
+// Returns `argument` with `$` escaped as `$$`, because Kubernetes replaces $(NAME) in a container's
+// arguments.
 std::string Escaped(const std::string& argument) {
   std::string text;
   for (const char c : argument) text += c == '$' ? "$$" : std::string(1, c);
@@ -42,7 +43,7 @@ std::string Escaped(const std::string& argument) {
 
 std::string TokenName(const KubernetesJob& job) { return job.name + "-token"; }
 
-// Returns the host name by which the other pods resolve the pod of node 0.
+// Returns the host name by which other pods resolve the pod of node 0.
 std::string FirstHost(const KubernetesJob& job) {
   return job.kind == KubernetesJob::Kind::kJobSet
              ? job.name + "-" + kReplicatedJob + "-0-0." + job.name
@@ -79,10 +80,10 @@ OrderedJson Container(const KubernetesJob& job) {
 
 OrderedJson Pod(const KubernetesJob& job) {
   OrderedJson pod = {{"restartPolicy", "Never"}, {"terminationGracePeriodSeconds", job.grace_s}};
-  // A JobSet creates its own service.
+  // Only a Job needs a subdomain, because a JobSet creates its own service.
   if (job.kind == KubernetesJob::Kind::kJob) pod["subdomain"] = job.name;
   pod["containers"] = OrderedJson::array({Container(job)});
-  // Mode 0400, because dslaunch refuses a token that other users may read.
+  // The mode is 0400, because dslaunch refuses a token that other users may read.
   pod["volumes"] = {
       {{"name", "token"}, {"secret", {{"secretName", TokenName(job)}, {"defaultMode", 0400}}}},
       {{"name", "shared-memory"}, {"emptyDir", {{"medium", "Memory"}}}}};
@@ -98,7 +99,8 @@ OrderedJson JobSpec(const KubernetesJob& job) {
   OrderedJson spec = {{"completionMode", "Indexed"},
                       {"completions", job.num_nodes},
                       {"parallelism", job.num_nodes},
-                      // Job restarts single pods; a JobSet restarts all pods together.
+                      // A Job restarts single pods, so restarts are allowed only for a job of one
+                      // node.
                       {"backoffLimit", is_alone ? job.restarts : 0},
                       {"podFailurePolicy", {{"rules", OrderedJson::array({std::move(rule)})}}}};
   if (is_alone) spec["template"]["metadata"]["labels"]["dslaunch-job"] = job.name;
@@ -118,7 +120,8 @@ OrderedJson JobSet(const KubernetesJob& job) {
            {{"network",
              {{"enableDNSHostnames", true},
               {"subdomain", job.name},
-              // because the others resolve node 0 before it is ready
+              // The addresses are published early, because the other pods resolve node 0 before it
+              // is ready.
               {"publishNotReadyAddresses", true}}},
             {"failurePolicy",
              {{"maxRestarts", job.restarts}, {"rules", OrderedJson::array({std::move(final)})}}},
@@ -142,8 +145,8 @@ OrderedJson IndexedJob(const KubernetesJob& job) {
           {"spec", JobSpec(job)}};
 }
 
-// Returns the value as a YAML scalar: a text without quotes if YAML reads it as the same text,
-// otherwise as in JSON.
+// Returns the value as a YAML scalar: a text without quotes if YAML reads it as the same text; any
+// other value as in JSON.
 std::string Scalar(const OrderedJson& value) {
   if (!value.is_string()) return value.dump();
   const auto& text = value.get_ref<const std::string&>();
@@ -156,12 +159,12 @@ std::string Scalar(const OrderedJson& value) {
   return is_word && text != "true" && text != "false" && text != "null" ? text : value.dump();
 }
 
-// Writes block style, as people write it.
+// Writes the value in YAML's block style.
 void WriteYaml(const OrderedJson& value, const std::string& indent, std::string& text) {
   const bool is_list = value.is_array();
   bool is_first = true;
   for (const auto& [key, item] : value.items()) {
-    // The first line of a list's item follows its dash.
+    // The first line of a list's item follows its dash, so it is not indented.
     if (!is_first || text.ends_with('\n')) text += indent;
     is_first = false;
     text += is_list ? "- " : key + ":";

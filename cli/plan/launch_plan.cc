@@ -14,8 +14,8 @@ namespace {
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
-// As in DeepSpeed, the only node of a hostfile needs no SSH if it is this machine, unless an option
-// of SSH is given.
+// Returns the launcher. As in DeepSpeed, the only node of a hostfile needs no SSH if it is this
+// machine, unless an option of SSH is given.
 Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool has_hosts,
                      bool by_slurm, const std::vector<Host>& nodes) {
   if (options.launcher) return *options.launcher;
@@ -30,7 +30,7 @@ Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool ha
   return by_slurm ? Launcher::kSlurm : Launcher::kSsh;
 }
 
-// Returns the number of nodes with ranks in the form in which the user asked for it.
+// Returns the number of nodes with ranks in the form in which the user specified it.
 std::string AskedFor(const LaunchOptions& options, int nodes) {
   return (options.min_nodes ? "up to " + std::to_string(nodes) + " nodes"
                             : options.num_nodes_name + " " + std::to_string(nodes));
@@ -40,8 +40,8 @@ const char* NameOf(SlotsFrom from) {
   return from == SlotsFrom::kCpu ? "cpu" : from == SlotsFrom::kGpu ? "gpu" : "auto";
 }
 
-// Refuses more ranks than the devices that variables such as CUDA_VISIBLE_DEVICES show. If they
-// show none, the job runs on the CPU.
+// Returns an error if there are more ranks than devices shown by variables such as
+// CUDA_VISIBLE_DEVICES. If these variables show no device, the job runs on the CPU.
 Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, int num_nodes) {
   if (info.device_limits.empty() || options.device == DeviceChoice::kCpu) return {};
   const int shown = info.local_gpus;
@@ -56,7 +56,8 @@ Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, 
                " or fewer, or add --device cpu");
 }
 
-// Returns the slots of each of `num_nodes` nodes on this machine without a hostfile.
+// Returns the number of slots of each of `num_nodes` nodes on this machine, for a job without a
+// hostfile.
 Result<int> LocalSlots(const LaunchOptions& options, const PlanInfo& info, int num_nodes,
                        std::string& note) {
   if (!info.gpu_trouble.empty() && options.device != DeviceChoice::kCpu)
@@ -91,7 +92,7 @@ Host LocalNode(std::string name, int slots) {
   return node;
 }
 
-// Whether --include or --exclude is given.
+// Returns whether --include or --exclude is given.
 bool IsFiltered(const LaunchOptions& options) { return options.include || options.exclude; }
 
 Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vector<Host>& hosts,
@@ -100,8 +101,8 @@ Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vect
   return FilterHosts(hosts, kind, options.include ? *options.include : *options.exclude, source);
 }
 
-// Plans the accelerators of this machine that a filter such as `localhost:0,2` chooses, or its
-// cores if it has none.
+// Plans a job on the accelerators of this machine that a filter such as `localhost:0,2` chooses, or
+// on its cores if this machine has no accelerators.
 Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanInfo& info) {
   Host machine;
   machine.name = machine.host = "localhost";
@@ -122,7 +123,7 @@ Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanI
   return plan;
 }
 
-// Plans nodes without a hostfile, which are all on this machine.
+// Plans a job without a hostfile, whose nodes are all on this machine.
 Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo& info) {
   const int num_nodes =
       options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
@@ -161,8 +162,8 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo
   return plan;
 }
 
-// Gives ranks to the first nodes of the file that are not spares. Spares stand by, and so do the
-// nodes of an elastic job beyond its largest number of nodes.
+// Gives ranks to the first nodes of the file that are not spares. Spares get no ranks at first, and
+// neither do the nodes of an elastic job beyond its largest number of nodes.
 Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector<Host>& hosts,
                                  const std::string& hostfile) {
   const int regular =
@@ -204,7 +205,8 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
   return plan;
 }
 
-// `source`: the hostfile, or another source of the hosts, for messages.
+// Plans the nodes that remain after the filters. `source` is the hostfile, or another source of the
+// hosts, for messages.
 Result<LaunchPlan> PlanFrom(const LaunchOptions& options, const std::vector<Host>& hosts,
                             const std::string& source) {
   if (!IsFiltered(options)) return PlanWithHosts(options, hosts, source);
@@ -226,7 +228,7 @@ Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<
   return PlanFrom(options, hosts, hostfile);
 }
 
-// Returns how the slots of Slurm's nodes were chosen, for the user.
+// Returns a note for the user about how the slots of Slurm's nodes were chosen.
 std::string SlurmSlotsNote(const SlurmAllocation& allocation, bool by_cores, bool by_tasks) {
   if (by_cores) return "slots from the cores that Slurm gave";
   if (by_tasks) return "slots from the tasks that Slurm was asked for";
@@ -243,8 +245,8 @@ std::string SlurmSlotsNote(const SlurmAllocation& allocation, bool by_cores, boo
          "; --num_gpus N starts more";
 }
 
-// Plans the nodes of Slurm's allocation. Each has a slot for each requested task, or else for each
-// GPU; the user's options override both.
+// Plans the nodes of Slurm's allocation. Each node has a slot for each requested task, or else for
+// each GPU; the user's options override both.
 Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& allocation) {
   const auto slots_from = std::exchange(options.slots_from, std::nullopt);
   const auto has_gpus = [](const SlurmNode& node) { return node.gpus > 0; };
@@ -281,8 +283,8 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
   return plan;
 }
 
-// Plans the nodes of a job of PBS, LSF or SGE. Its slots are mostly cores, so if this machine has
-// GPUs, each node gets as many slots as this machine has GPUs.
+// Plans the nodes of a job of PBS, LSF or SGE. Slots of such a job are mostly cores, so if this
+// machine has GPUs, each node gets as many slots as this machine has GPUs.
 Result<LaunchPlan> PlanFromBatch(LaunchOptions options, const BatchNodes& batch,
                                  const PlanInfo& info) {
   const auto slots_from = std::exchange(options.slots_from, std::nullopt);
@@ -305,14 +307,14 @@ Result<LaunchPlan> PlanFromBatch(LaunchOptions options, const BatchNodes& batch,
   return plan;
 }
 
-// Whether the list names this machine only.
+// Returns whether the list contains only this machine.
 bool IsThisMachineAlone(const BatchNodes& batch, const PlanInfo& info) {
   return batch.hosts.size() == 1 &&
          IsThisMachine(batch.hosts.front().host, batch.hosts.front().port, batch.hosts.front().user,
                        info);
 }
 
-// Returns the options with the number of all ranks as the slots of this machine.
+// Returns the options with the number of all ranks as the number of slots of this machine.
 LaunchOptions OnOneNode(LaunchOptions options) {
   const bool counts = options.num_gpus || options.slots_from || IsFiltered(options);
   const std::optional<int> ranks = options.num_ranks ? options.num_ranks : options.min_ranks;
@@ -327,7 +329,8 @@ Error TooFewSlots(const std::string& option, int wanted, int64_t nodes, int64_t 
                "; add nodes or slots, or ask for fewer ranks");
 }
 
-// Fills the nodes in their order until there are `wanted` ranks. Spares are kept.
+// Fills the nodes in their order until they have `wanted` ranks, and removes the others. Spares are
+// kept.
 Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   int64_t slots = 0;
   for (const Host& node : nodes) slots += node.spare ? 0 : node.slots;
@@ -347,8 +350,8 @@ Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   return {};
 }
 
-// Turns a range of ranks into a range of nodes, because a job grows and shrinks by whole nodes: 4
-// to 8 ranks on nodes with 4 slots are 1 to 2 nodes. Nodes beyond the range stand by.
+// Converts a range of ranks to a range of nodes, because a job grows and shrinks by whole nodes: 4
+// to 8 ranks on nodes with 4 slots are 1 to 2 nodes. Nodes beyond the range become spares.
 Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
   std::vector<Host*> regular;
   const int slots = plan.nodes.front().slots;
@@ -386,7 +389,8 @@ Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
   return {};
 }
 
-// Refuses options that name nodes in two ways, and an allocation of Slurm's that cannot be used.
+// Returns an error for options that name nodes in two ways, and for a Slurm allocation that cannot
+// be used.
 Result<void> CheckSources(const LaunchOptions& options, bool hosts, const PlanInfo& info) {
   if (options.force_multi && options.launcher == Launcher::kLocal) {
     return Usage(

@@ -1,5 +1,5 @@
-// Turns options and hosts into nodes, slots and ranks. Pure: what it needs to know of this machine
-// is in PlanInfo.
+// Converts options and hosts into nodes, slots and ranks. PlanInfo contains all facts about this
+// machine that the conversion uses.
 #pragma once
 
 #include <map>
@@ -22,61 +22,68 @@ namespace dslaunch {
 
 inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 
-// The state of this machine.
+// The state of this machine, as far as plans depend on it.
 struct PlanInfo {
-  bool default_hostfile_exists = false;  // kDefaultHostfile
-  int local_gpus = 0;                    // devices of that kind that are visible to a program
-  std::string gpu_trouble = {};  // why the variables of visible devices are refused; else empty
-  int installed_gpus = 0;        // devices that a filter's numbers count
+  bool default_hostfile_exists = false;  // whether kDefaultHostfile exists
+  int local_gpus = 0;            // number of devices of kind `accelerator` that a program can see
+  std::string gpu_trouble = {};  // reason why the variables of visible devices are refused;
+                                 // otherwise empty
+  int installed_gpus = 0;        // number of devices that the numbers in a filter count
   int cores = 1;
-  std::string device_limits = {};  // "CUDA_VISIBLE_DEVICES=4,5"; empty: no variable limits devices
-  std::vector<std::string> own_names = {};  // names of this machine in a hostfile
+  std::string device_limits = {};  // setting such as "CUDA_VISIBLE_DEVICES=4,5"; empty if no
+                                   // variable limits devices
+  std::vector<std::string> own_names = {};  // names that mean this machine in a hostfile
   std::string user = {};
-  // The allocation that this process is in. An error matters only if its nodes are to be used.
+  // The Slurm allocation of this process; nullopt outside of one. An error counts only if the plan
+  // uses Slurm's nodes.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
-  std::optional<BatchNodes> batch = {};  // nodes given by another batch system
+  std::optional<BatchNodes> batch = {};  // nodes of another batch system's job; nullopt outside of
+                                         // one
   // Kind of the devices that a job would use on this machine.
   const AcceleratorRow* accelerator = &RowOf(pb::DEVICE_CUDA);
 };
 
 struct LaunchPlan {
   Launcher launcher = Launcher::kLocal;
-  std::vector<Host> nodes;  // in hostfile order; the local launcher uses no host, port and user
-  int min_nodes = 1;        // nodes with ranks; the job ends if there are fewer
-  int start_nodes = 0;      // nodes with which the job can begin; 0: min_nodes
-  int max_nodes = 1;        // nodes with ranks: all except spares
-  RankNumbering ranks;      // numbering with max_nodes nodes; fewer nodes have fewer ranks
-  // The --exec_command for kExec; the program and its first arguments for launchers that start all
-  // nodes at once; else empty.
+  std::vector<Host> nodes;  // in hostfile order; the local launcher ignores host, port and user
+  int min_nodes = 1;        // smallest number of nodes with ranks; with fewer the job ends
+  int start_nodes = 0;      // number of nodes with which the job can begin; 0 for min_nodes
+  int max_nodes = 1;        // largest number of nodes with ranks: all except spares
+  RankNumbering ranks;  // numbering with max_nodes nodes; with fewer nodes the job has fewer ranks
+  // For kExec, the --exec_command. For launchers that start all nodes at once, the program and its
+  // first arguments. Empty for other launchers.
   std::vector<std::string> exec_command;
-  // Shares of all nodes of Slurm's allocation, by host; empty if the plan does not use these nodes.
+  // Shares of all nodes in Slurm's allocation, by host; empty if the plan does not use these nodes.
   std::map<std::string, SlurmShare> slurm_shares;
-  // Note for the user if slots or devices were chosen by default; else empty.
+  // Note for the user if slots or devices were chosen by default; otherwise empty.
   std::string slots_note;
 
   int world_size() const { return static_cast<int>(ranks.world_size); }
 };
 
-// Numbers the ranks of the nodes except spares.
+// Numbers the ranks of all nodes except spares.
 RankNumbering NumberRanksOf(const std::vector<Host>& nodes);
 
-// Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
-// Such a node is started without SSH, unless the user wants SSH for all nodes.
+// Returns whether a node of this name, port (0 if not given) and user (empty if not given) is this
+// machine. Such a node is started without SSH, unless the user requests SSH for all nodes.
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
                    const PlanInfo& info);
 
-// Whether the job uses the nodes of Slurm's allocation: on request, and by default inside one.
+// Returns whether the job uses the nodes of Slurm's allocation: on request, and by default inside
+// an allocation.
 bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info);
 
-// Whether the job uses the nodes of another batch system's job: by default inside one. If its list
-// is unusable, the plan's slots_note has the reason and all ranks run on this machine.
+// Returns whether the job uses the nodes of another batch system's job, which is the default inside
+// such a job. If its list is unusable, the plan's slots_note has the reason and all ranks run on
+// this machine.
 bool UsesBatchNodes(const LaunchOptions& options, const PlanInfo& info);
 
-// Returns the hostfile to read for these options; nullopt: none.
+// Returns the hostfile that these options require; nullopt for no hostfile.
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info);
 
-// Makes the plan. `hosts`: the content of HostfileFor(options, info), nullopt without one. Linear
-// in the number of nodes. Errors are kUsage, or info.slurm's.
+// Makes the plan. `hosts` is the content of HostfileFor(options, info), or nullopt without a
+// hostfile. Takes time linear in the number of nodes. Errors are kUsage, or the error in
+// info.slurm.
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanInfo& info);
@@ -84,15 +91,15 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
 // Returns the world size if it is known before any node is reached; 0 for a range of nodes.
 int CertainRanks(const LaunchPlan& plan);
 
-// Returns "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device`: as for
-// --device.
+// Returns a summary such as "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3".
+// `device` is a value of --device.
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
 
-// Returns what joins the ranks that use MPI into one MPI_COMM_WORLD. `no_pmix`: the first reason of
-// a node for which ranks that speak PMIx cannot be joined; empty: they can. `auto` offers PMI and
-// PMIx to several ranks, or PMI alone if PMIx is unavailable, and ranks that speak PMIx then fail
-// with the reason; a single rank needs no server. With `pmix` the reason is an error: kUnavailable.
-// `pmi` needs nothing.
+// Returns the service that joins the ranks that use MPI into one MPI_COMM_WORLD. `no_pmix` is the
+// first reason of a node why ranks that use PMIx cannot be joined; empty if they can. `auto` offers
+// PMI and PMIx to several ranks. If PMIx is unavailable, it offers PMI alone, and ranks that use
+// PMIx then fail with the reason; a single rank needs no server. With `pmix` the reason is an
+// error, kUnavailable. `pmi` has no requirements.
 Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix, int ranks);
 
 }  // namespace dslaunch

@@ -36,7 +36,7 @@ Result<std::string> ReadNodeFile(const std::string& path) {
   return ReadAll(file, path, kMaxHostfileBytes);
 }
 
-// Adds the addresses of this machine, because a hostfile may name it by one.
+// Adds the addresses of this machine, because a hostfile may name this machine by an address.
 void AddOwnAddresses(std::vector<std::string>& names) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return;

@@ -8,17 +8,17 @@
 
 namespace dslaunch {
 
-// Reads the environment, devices and names without any network. See FindAccelerators() for the
-// arguments.
+// Reads the environment, devices and names of this machine without using the network. The arguments
+// are those of FindAccelerators().
 PlanInfo ReadPlanInfo(pb::Device device = pb::DEVICE_AUTO, bool only_cuda = false,
                       bool each_alone = false);
 
 // Returns `pwd`, the value of PWD, if it is an absolute path of the current folder without "." and
-// "..", else "". It may have links that getcwd() follows.
+// "..", else "". The path may contain symbolic links, which getcwd() would resolve.
 std::string NamedWorkingDirectory(const std::string& pwd);
 
-// Returns the current folder under the user's own name for it, PWD, because its links may lead
-// elsewhere on a node.
+// Returns the current folder under the name that the user gave it, PWD. The links in that name are
+// not resolved, because they may lead elsewhere on a node.
 Result<std::string> WorkingDirectory();
 
 }  // namespace dslaunch

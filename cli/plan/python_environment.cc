@@ -37,7 +37,7 @@ bool IsInPath(const std::vector<std::string>& environment, const std::string& fo
          (":" + std::string(path) + ":").find(":" + folder + ":") != std::string::npos;
 }
 
-// Returns the folder in which the PATH of `environment` has `python3`; empty: none.
+// Returns the folder in which the PATH of `environment` finds `python3`; empty if it finds none.
 std::string FolderOfPython(const std::vector<std::string>& environment) {
   const char* const path = FindIn(environment, "PATH");
   for (std::string_view rest = path == nullptr ? "" : path; !rest.empty();) {
@@ -58,7 +58,7 @@ bool IsShell(std::string_view name) {
   return std::ranges::find(kShells, name) != std::end(kShells);
 }
 
-// Whether an interpreter runs the file.
+// Returns whether an interpreter runs the file, because the file begins with "#!".
 bool IsScript(const std::string& path) { return ReadBeginning(path, 2) == "#!"; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The front end's Python environment, which ranks on all nodes get too.
+// Finds the front end's Python environment, which ranks on all nodes get too.
 #pragma once
 
 #include <string>
@@ -8,30 +8,30 @@
 
 namespace dslaunch {
 
-// A virtual environment or a conda prefix.
+// A virtual environment or a conda prefix that the front end uses.
 struct FrontPython {
-  std::string folder = {};    // absolute path; empty without environment
-  std::string variable = {};  // VIRTUAL_ENV or CONDA_PREFIX if it is active; else empty: dslaunch
-                              // is only installed in it
-  bool in_path = false;       // its `bin` is in PATH; only if it is active
-  std::string installed_in = {};  // OwnPythonFolder()
+  std::string folder = {};    // absolute path; empty if no environment is used
+  std::string variable = {};  // VIRTUAL_ENV or CONDA_PREFIX if that makes the environment active;
+                              // empty if dslaunch is only installed in it
+  bool in_path = false;       // whether PATH contains its `bin`; false unless it is active
+  std::string installed_in = {};  // result of OwnPythonFolder()
   std::string other =
-      {};  // without `folder`: a python3 in PATH that is not the system's; else empty
+      {};  // a python3 in PATH that is not the system's if `folder` is empty, else empty
 };
 
-// Returns the environment in which dslaunch is installed, by the folder of the program as it was
-// called (argv[0], whose links are not followed: tools such as pipx link to environments of their
-// own); empty if it is in none.
+// Returns the environment in which dslaunch is installed; empty if it is in none. Derived from the
+// folder of argv[0] without following links, because tools such as pipx link to environments of
+// their own.
 std::string OwnPythonFolder(const std::string& argv0);
 
-// Returns the environment. It is, in this order: VIRTUAL_ENV, `installed_in`, CONDA_PREFIX if PATH
-// leads to its python3.
+// Returns the environment of the front end, which is the first that exists of VIRTUAL_ENV,
+// `installed_in`, and CONDA_PREFIX if PATH leads to its python3.
 FrontPython FindFrontPython(const std::vector<std::string>& environment,
                             const std::string& installed_in);
 
-// Whether a program that is started directly uses the environment `folder`: YES if it is a program
-// of that environment or its words name its Python, PERHAPS for scripts and shells. Looks programs
-// up in this machine's PATH.
+// Returns whether a program that is started directly uses the environment `folder`: YES if it is a
+// program of that environment or its words name the environment's Python, PERHAPS for scripts and
+// shells, else NO. Looks programs up in this machine's PATH.
 pb::PythonEnvironment::Need PythonNeedOf(const std::vector<std::string>& words,
                                          const std::string& folder);
 

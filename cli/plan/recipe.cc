@@ -78,8 +78,9 @@ std::string Absolute(const std::string& path, const fs::path& folder) {
   return (folder / path).lexically_normal().string();
 }
 
-// Returns the error of `text` as JSON, from "line 2, column 7" on; empty: it is valid. The YAML
-// parser reads it afterwards for the places of keys, but its errors do not explain a missing brace.
+// Returns the error of `text` as JSON, beginning with "line 2, column 7"; empty if `text` is valid
+// JSON. JSON is checked separately, because the errors of the YAML parser, which later reads the
+// places of keys, do not explain a missing brace.
 std::string JsonSyntaxError(std::string_view text) {
   const auto keep_nothing = [](int, Json::parse_event_t, Json&) { return false; };
   try {
@@ -110,8 +111,8 @@ Result<Json> ReadEngine(const std::string& path, KeyOrigins& origins) {
   return engine;
 }
 
-// Replaces the engine section by the file that the user or the recipe names. Returns the file's
-// name; empty: none is named.
+// Replaces the engine section by the content of the file that the user or the recipe names. Returns
+// the file's name; empty if no file is named.
 Result<std::string> InlineEngine(Json& recipe, const std::string& source,
                                  const TrainOptions& options, const std::string& cwd,
                                  KeyOrigins& origins) {
@@ -127,14 +128,14 @@ Result<std::string> InlineEngine(Json& recipe, const std::string& source,
   return path;
 }
 
-// The content of a file in a folder that `section: {from: FOLDER}` names.
+// The content of a file in the folder that `section: {from: FOLDER}` names.
 struct NamedFile {
   std::string path;
   std::string text;
 };
 
 // Reads FOLDER/`name` if the recipe has a section `section: {from: FOLDER}`, which must have no
-// other key. nullopt: the recipe has no such section.
+// other key. Returns nullopt if the recipe has no such section.
 Result<std::optional<NamedFile>> ReadFrom(const Json& recipe, const std::string& section,
                                           const std::string& name, const std::string& source,
                                           const std::string& cwd, const KeyOrigins& origins) {
@@ -160,7 +161,8 @@ Result<std::optional<NamedFile>> ReadFrom(const Json& recipe, const std::string&
 }
 
 // Replaces a section `model: {from: FOLDER}` by the model that the folder's config.json describes,
-// because nodes read only the weights. Unless the recipe has initial weights, it gets the folder's.
+// because nodes read only the weights. A recipe without initial weights gets the weights in the
+// folder.
 Result<void> InlineModel(Json& recipe, const std::string& source, const std::string& cwd,
                          LoadedRecipe& loaded) {
   DSL_TRY_ASSIGN(const std::optional<NamedFile> file,
@@ -182,8 +184,8 @@ Result<void> InlineModel(Json& recipe, const std::string& source, const std::str
   return {};
 }
 
-// Replaces a section `lora: {from: FOLDER}` likewise: by the adapters that the folder's
-// adapter_config.json describes, which start with the folder's values.
+// Replaces a section `lora: {from: FOLDER}` by the adapters that the folder's adapter_config.json
+// describes. The adapters start with the values in the folder.
 Result<void> InlineLora(Json& recipe, const std::string& source, const std::string& cwd,
                         LoadedRecipe& loaded) {
   DSL_TRY_ASSIGN(const std::optional<NamedFile> file,
@@ -225,11 +227,11 @@ const char* TaskName(TrainOptions::Task task) {
   return "";
 }
 
-// An option that sets one key.
+// An option that sets a single key of the recipe.
 struct KeyOption {
   const char* option;
   const char* key;
-  Json value;  // null if not given
+  Json value;  // null if the option is not given
 };
 
 std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string& cwd) {
@@ -276,7 +278,7 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
   };
 }
 
-// Refuses an option and a --set of the same key, because neither can be ignored.
+// Returns an error if an option and a --set give the same key, because neither can be ignored.
 Result<void> RefusePairs(const TrainOptions& options, const std::vector<KeyOption>& given) {
   for (const std::string& set : options.sets) {
     const std::string key = set.substr(0, set.find('='));
@@ -308,8 +310,8 @@ std::string ScheduleNotice(const Json& recipe, const TrainOptions& options) {
          std::to_string(*options.steps) + " fits it to the run";
 }
 
-// Replaces "auto" in the engine's file by the values of `own`, the section that the file replaced.
-// Returns notices of the values chosen for "auto", here and by the trainer.
+// Replaces each "auto" in the engine's file by the value in `own`, the section that the file
+// replaced. Returns notices about the values chosen for "auto", here and by the trainer.
 std::vector<std::string> ApplyAuto(Json& recipe, const Json& own, const std::string& source,
                                    const std::string& engine_file) {
   const auto engine = recipe.find("engine");
@@ -369,7 +371,7 @@ std::optional<fs::path> FindBuiltIn(const std::string& name, const std::vector<s
   return std::nullopt;
 }
 
-// The file of a recipe, and a notice for the user if no option chose it.
+// The file of a recipe, with a notice for the user if no option chose it.
 struct Choice {
   fs::path path;
   std::string notice;
@@ -400,7 +402,8 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
                                         BuiltInNames(request.recipe_dirs)};
 }
 
-// A library is code, so a recipe that the user did not name must not load one.
+// Returns an error if a recipe that the user did not name loads a library, because a library is
+// code.
 Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
   const Json json = Json::parse(recipe.json, nullptr, false);
   const auto model = json.find("model");
@@ -428,7 +431,7 @@ Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
   return {};
 }
 
-// Whether this is a DeepSpeed configuration instead of a recipe.
+// Returns whether `document` is a DeepSpeed configuration instead of a recipe.
 bool IsEngineConfiguration(const Json& document) {
   constexpr const char* kKeys[] = {"train_batch_size",
                                    "train_micro_batch_size_per_gpu",

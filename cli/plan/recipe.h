@@ -1,5 +1,5 @@
-// Recipes: model, data, run length and engine of a training. Files are YAML or JSON; workers get
-// JSON.
+// Loads recipes, which define model, data, run length and engine of a training. Files are YAML or
+// JSON; workers get JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,63 +15,64 @@
 namespace dslaunch {
 
 inline constexpr char kDefaultRecipeFile[] = "dslaunch.yaml";
-inline constexpr char kDefaultRecipe[] = "fashion_mnist";  // built in
+inline constexpr char kDefaultRecipe[] = "fashion_mnist";  // name of a built-in recipe
 inline constexpr char kLaunchSection[] =
-    "launch";  // launch options (cli/options/launch_file.h), no part of the recipe
+    "launch";  // section with launch options (launch_file.h), not part of the recipe
 inline constexpr size_t kMaxRecipeJsonBytes =
-    120u << 10;  // because one environment variable (128 KiB) carries it
+    120u << 10;  // limited because one environment variable (128 KiB) carries the recipe
 
 struct RecipeRequest {
   TrainOptions options;
-  std::string cwd;                       // absolute; relative paths start here
-  std::vector<std::string> recipe_dirs;  // where built-in recipes are: NAME.yaml
+  std::string cwd;                       // absolute path where relative paths start
+  std::vector<std::string> recipe_dirs;  // folders of the built-in recipes NAME.yaml
 };
 
 struct LoadedRecipe {
-  std::string json;    // one line
+  std::string json;    // recipe as one line of JSON
   std::string source;  // file of the recipe
-  // Choices made for the user: the recipe if none was named, a schedule length that --steps does
-  // not change, the values of "auto" in the engine's file.
+  // Choices that were made for the user: the recipe if none was named, a schedule length that
+  // --steps does not change, and the values of "auto" in the engine's file.
   std::vector<std::string> notices;
   KeyOrigins origins;
 };
 
 // Reads the recipe file and applies the options:
-//   no recipe named   ./dslaunch.yaml if there is one, else the built-in fashion_mnist
-//   a name            that file, else the built-in recipe of that name
+//   no recipe named   uses ./dslaunch.yaml if it exists, else the built-in fashion_mnist
+//   a name            uses that file if it exists, else the built-in recipe of that name
 //   a file that was not named (NamesRecipeFile) must not be another user's, nor load a library
 //   "auto"            in the engine's file is replaced by the value in the recipe's own section
 //   engine: FILE      is replaced by the content of that file, DeepSpeed's JSON with comments
 //                     allowed; a relative path starts at the recipe's folder. --deepspeed_config
 //                     FILE replaces the section too. The file's name goes to engine_source.
 //   --plugin FILE     sets model.type plugin and model.path, and keeps only params of the model
-//   --steps, --epochs set run.steps or run.epochs and remove the other
+//   --steps, --epochs set run.steps or run.epochs and remove the other key
 //                     An option and a --set of one key, or of the run's length, are kUsage.
 //   other options     set one key each (cli/plan/recipe.cc has the table); all paths except
 //                     data.path become absolute; --set is applied last
-// Checks only the shape. Errors are kBadInput with file:line:column, or kUsage for a wrong option.
+// Checks only the structure of the recipe. Errors are kBadInput with file:line:column, or kUsage
+// for a wrong option.
 Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request);
 
-// Returns the recipe's run.memory_checkpoint; 0 if it does not train. Precondition: CheckContent()
-// accepted it.
+// Returns the recipe's run.memory_checkpoint; 0 if the recipe does not train. Precondition:
+// CheckContent() accepted the recipe.
 int64_t MemoryCheckpointOf(const LoadedRecipe& recipe);
 
-// Whether a recipe's name on the command line can only be a file: a path, or with a suffix. Any
-// other name may be a built-in recipe.
+// Returns whether a recipe's name on the command line can only mean a file, because it is a path or
+// has a suffix. Any other name may also be a built-in recipe.
 bool NamesRecipeFile(std::string_view recipe);
 
-// Like LoadRecipe, for the text of a recipe from the file `source`. Reads no file except the
-// engine's.
+// Applies the options like LoadRecipe to the text of a recipe from the file `source`. Reads no file
+// except the engine's.
 Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,
                                 const TrainOptions& options, const std::string& cwd);
 
 // Checks whether the trainer would accept the recipe, as far as that is known without a node
-// (CheckRecipe, with its `ranks` and `ranks_of_nodes`). Errors name the line or the option that
-// gave the key.
+// (CheckRecipe, with the arguments `ranks` and `ranks_of_nodes`). Errors name the line or the
+// option that supplied the key.
 Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks,
                           const std::vector<int>& ranks_of_nodes = {});
 
-// Checks that the top level is a map with known keys only, including `launch`. Errors are
+// Checks that the top level is a map whose keys are all known; `launch` is a known key. Errors are
 // kBadInput.
 Result<void> CheckSections(const nlohmann::json& document, const std::string& source);
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the first clause of the comment at the top.
+// Returns the first clause of the comment at the top of a recipe.
 std::string AboutOf(std::string_view text) {
   std::string comment;
   for (const std::string_view line : SplitLines(text)) {
@@ -46,7 +46,7 @@ std::string_view LastPart(std::string_view path) {
 
 bool IsSection(const ReferenceKey& key) { return key.value.empty(); }
 
-// The pages of docs/reference have code in backquotes.
+// Removes the backquotes in which the pages of docs/reference put code.
 std::string WithoutQuotes(std::string text) {
   std::erase(text, '`');
   return text;
@@ -61,7 +61,7 @@ std::string Explanation(const ReferenceKey& key) {
   return text + "    " + WithoutQuotes(key.meaning) + "\n";
 }
 
-// Returns a section's meaning, and its keys as a table.
+// Returns the meaning of a section, and a table of its keys.
 std::string SectionText(const std::vector<ReferenceKey>& keys, std::string_view section) {
   std::string text;
   std::vector<std::vector<std::string>> rows;

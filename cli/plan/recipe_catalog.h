@@ -1,4 +1,4 @@
-// The built-in recipes, and the meanings of a recipe's keys.
+// Lists the built-in recipes, and explains the keys of a recipe.
 #pragma once
 
 #include <string>
@@ -11,31 +11,33 @@ namespace dslaunch {
 struct BuiltInRecipe {
   std::string name;
   std::string path;
-  std::string about;  // the first clause of its first comment; often empty
+  std::string about;  // first clause of the recipe's first comment; often empty
 };
 
-// Returns the recipes in the folders, sorted by name. If two have the same name, the one in the
-// earlier folder is listed.
+// Returns the recipes in the folders, sorted by name. Of two recipes with the same name, only the
+// one in the earlier folder is listed.
 std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders);
 
-// Returns the recipes as a table.
+// Formats the recipes as a table.
 std::string RecipeTable(const std::vector<BuiltInRecipe>& recipes);
 
-// Returns a table of the models and data of a plugin's library, which is read but not loaded.
-// kBadInput: the file is not a library, or has neither.
+// Returns a table of the models and data that a plugin's library contains. Reads the library
+// without loading it. Returns kBadInput if the file is not a library, or contains neither.
 Result<std::string> PluginTable(const std::string& path);
 
-// Returns the text of a recipe. kUsage, with similar names, if there is no such recipe.
+// Returns the text of the recipe `name`. Returns kUsage, with similar names, if no such recipe
+// exists.
 Result<std::string> RecipeText(const std::vector<BuiltInRecipe>& recipes, const std::string& name);
 
-// Returns all keys, such as "run.steps", without sections.
+// Returns the paths of all keys, such as "run.steps", without the sections.
 std::vector<std::string> RecipeKeyPaths();
 
 // Returns the meaning and values of `key`: a path, a section with all its keys, or the last part of
-// paths, such as "lr". Empty: the list of sections. kUsage, with similar keys, if there is none.
+// paths, such as "lr". An empty `key` returns the list of sections. Returns kUsage, with similar
+// keys, if no key matches.
 Result<std::string> ExplainRecipeKey(const std::string& key);
 
-// JSON Schema of a recipe (trainer/config/key_reference.h).
+// Returns the JSON Schema of a recipe (trainer/config/key_reference.h).
 std::string RecipeSchemaText();
 
 }  // namespace dslaunch

@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-// Whole names: families such as OMP_, NCCL_ and TORCH_ also have variables that name libraries,
-// folders of compiled code or files (OMP_TOOL_LIBRARIES, NCCL_NET_PLUGIN, TORCH_EXTENSIONS_DIR,
-// TORCH_LOGS, which imports modules). Sorted.
+// Lists whole names instead of prefixes, because families such as OMP_, NCCL_ and TORCH_ also have
+// variables that name libraries, folders of compiled code or files (OMP_TOOL_LIBRARIES,
+// NCCL_NET_PLUGIN, TORCH_EXTENSIONS_DIR, TORCH_LOGS, which imports modules). Sorted.
 constexpr std::string_view kSafe[] = {"ASCEND_RT_VISIBLE_DEVICES",
                                       "BLIS_NUM_THREADS",
                                       "CCL_KVS_IFACE",
@@ -188,7 +188,8 @@ static_assert(std::ranges::is_sorted(kSafe));
 
 namespace fs = std::filesystem;
 
-// A relative `path` starts at `folder`, as the program's path starts at the current folder.
+// Returns whether `path` names a file in `folder`. A relative `path` starts at `folder`, because
+// the program's path starts at the current folder.
 bool IsFileIn(const std::string& folder, const std::string& path) {
   std::error_code error;
   const fs::path real_folder = fs::canonical(folder, error);
@@ -199,7 +200,8 @@ bool IsFileIn(const std::string& folder, const std::string& path) {
   return !below.empty() && *below.begin() != "..";
 }
 
-// Returns the script of a shell's command line, after its options; empty for the text of -c.
+// Returns the script in the command line of a shell, which follows its options; empty if -c gives
+// the text.
 std::string ScriptOfShell(const std::vector<std::string>& argv) {
   for (size_t i = 1; i < argv.size() && argv[i] != "-c"; ++i) {
     if (!argv[i].starts_with('-')) return argv[i];
@@ -211,7 +213,9 @@ std::string ScriptOfShell(const std::vector<std::string>& argv) {
 
 bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
   if (options.program.empty() || options.runs_trainer) return false;
-  if (options.form == ProgramForm::kModule) return true;  // Python looks there first
+  if (options.form == ProgramForm::kModule)
+    return true;  // Python looks for modules in the current
+                  // folder first
   const std::string& program = options.program.front();
   if (IsPython(program)) {
     const std::optional<PythonTarget> target = TargetOfPython(options.program, 0);
@@ -219,7 +223,7 @@ bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
   }
   const std::string name = fs::path(program).filename().string();
   if (name == "sh" || name == "bash") return IsFileIn(folder, ScriptOfShell(options.program));
-  // Without a slash a program is looked up in PATH, a Python script is not.
+  // Without a slash, a program is looked up in PATH, but a Python script is not.
   return (program.find('/') != std::string::npos || program.ends_with(".py")) &&
          IsFileIn(folder, program);
 }

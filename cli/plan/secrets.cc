@@ -11,12 +11,13 @@ namespace dslaunch {
 namespace {
 
 constexpr char kMask[] = "***";
-constexpr size_t kMaxNumberBytes = 12;  // a longer number may be a secret
+constexpr size_t kMaxNumberBytes = 12;  // longest number that is shown; a longer number may be a
+                                        // secret
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 constexpr std::string_view kQuotes = "\"'`";
 
-// A name indicates a secret if it has one of these words, or a word that ends with one.
-constexpr std::string_view kSecretWords[] = {  // anywhere
+// A name indicates a secret if it has a word that equals one of these, or ends with one.
+constexpr std::string_view kSecretWords[] = {  // words at any place in a name
     "password", "passwd",    "passphrase", "secret",     "credential", "credentials",
     "apikey",   "accesskey", "secretkey",  "privatekey", "authtoken"};
 // A name also indicates a secret if its last word is one of these.
@@ -24,17 +25,17 @@ constexpr std::string_view kSecretLastWords[] = {  // last words of a name
     "token",  "key",     "pass",   "pgpass", "dbpass",    "pwd", "auth", "authorization",
     "bearer", "creds",   "cookie", "jwt",    "pat",       "sas", "dsn",  "otp",
     "pin",    "secrets", "cred",   "sig",    "signature", "pw"};
-// Last words of names that indicate the place or size of a secret.
+// A name with one of these last words does not indicate a secret, but its place or size.
 constexpr std::string_view kHarmlessLastWords[] = {  // last words of a name
     "file",   "path",  "dir",  "folder", "name",  "size", "len",
     "length", "count", "type", "column", "index", "fd"};
-// Words of data sets and vocabularies before "token" and "key".
+// Words of data sets and vocabularies before "token" and "key", which make a name harmless.
 constexpr std::string_view kHarmlessBefore[] = {  // before the last word
     "pad",  "eos",  "bos",   "unk",   "mask",  "sep",    "cls",    "special", "stop",
     "sort", "text", "label", "image", "input", "output", "target", "public",  "prompt"};
 
-// Variables whose values are shown, because launchers, libraries and shells read no secrets from
-// them.
+// Prefixes of variables whose values are shown, because launchers, libraries and shells read no
+// secrets from them.
 constexpr std::string_view kHarmlessPrefixes[] = {  // variables of libraries and launchers
     "NCCL_",   "RCCL_",      "GLOO_",          "UCX_",      "MV2_",    "FI_",        "OMP_",
     "GOMP_",   "KMP_",       "MKL_",           "OPENBLAS_", "BLIS_",   "DNNL_",      "ONEDNN_",
@@ -100,7 +101,7 @@ constexpr std::string_view kHarmlessNames[] = {  // variables of shells, launche
     "MLFLOW_TRACKING_URI",
     "MLFLOW_EXPERIMENT_NAME"};
 
-// Prefixes of well-known tokens, and the least length of such a token.
+// The prefix of a well-known kind of token, and the least length of such a token.
 struct TokenForm {
   std::string_view prefix;
   size_t min_bytes;
@@ -129,7 +130,8 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// "--hf_apiToken2" -> hf, api, token. Numbers at the end are left out.
+// Splits a name into lower-case words: "--hf_apiToken2" into hf, api, token. Omits numbers at the
+// end.
 std::vector<std::string> WordsOf(std::string_view name) {
   std::vector<std::string> words(1);
   for (size_t i = 0; i < name.size(); ++i) {
@@ -158,7 +160,7 @@ bool IsHarmlessVariable(std::string_view name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Whether the value is a number, a boolean or empty.
+// Returns whether the value is a number, a boolean, empty or a similar word such as "auto".
 bool IsHarmlessValue(std::string_view value) {
   static constexpr std::string_view kWords[] = {"",   "true", "false", "yes",  "no",
                                                 "on", "off",  "none",  "null", "auto"};
@@ -171,7 +173,8 @@ bool IsHarmlessValue(std::string_view value) {
 
 bool IsAllDigits(std::string_view text) { return std::ranges::all_of(text, IsDigit); }
 
-// Hides the passwords of "scheme://user:password@host". With HTTP a user alone is a token too.
+// Returns `text` with the passwords in "scheme://user:password@host" hidden. A user without a
+// password is hidden with HTTP, because it may be a token.
 std::string WithoutUrlPasswords(std::string text) {
   size_t from = 0;
   while (true) {
@@ -190,7 +193,7 @@ std::string WithoutUrlPasswords(std::string text) {
         colon < end && text[begin] != '[' &&
         !IsAllDigits(std::string_view(text).substr(colon + 1, end - colon - 1));
     const bool has_at = text.substr(begin, end - begin).find('@') != std::string::npos;
-    if (!has_at && may_have_slash) end = word_end;  // a password with a slash in it
+    if (!has_at && may_have_slash) end = word_end;  // the password contains a slash
     const size_t at = text.substr(0, end).rfind('@');
     if (at == std::string::npos || at < begin) continue;
     if (colon < at)
@@ -200,14 +203,14 @@ std::string WithoutUrlPasswords(std::string text) {
   }
 }
 
-// Whether a word has the form of a token.
+// Returns whether a word has the form of a token.
 bool IsToken(std::string_view word) {
   const bool is_jwt =
       word.starts_with("eyJ") && word.size() >= 30 && std::ranges::count(word, '.') == 2;
   return is_jwt || std::ranges::any_of(kTokenForms, [&](const TokenForm& form) {
            if (!word.starts_with(form.prefix) || word.size() < form.min_bytes) return false;
            const std::string_view rest = word.substr(form.prefix.size());
-           // Hugging Face's have letters only; words that people write have one case.
+           // Tokens of Hugging Face have letters only, while words that people write have one case.
            return (std::ranges::any_of(rest, IsDigit) ||
                    (std::ranges::any_of(rest, IsUpper) && std::ranges::any_of(rest, IsLower))) &&
                   (form.prefix != "hf_" || std::ranges::all_of(rest, IsAlnum));
@@ -231,7 +234,8 @@ std::string WithoutTokens(std::string_view text) {
   return shown;
 }
 
-// Masks secrets in a text or in arguments. Its state is what the last word implies for the next.
+// Masks secrets in a text or in arguments. The state is what the previous word implies for the next
+// one.
 class Masker {
  public:
   // Masks an argument, which may contain blanks.
@@ -268,10 +272,10 @@ class Masker {
   }
 
  private:
-  // The meaning that the previous word gives to this one.
+  // The meaning that the previous word gives to the next word.
   enum class Next { kNothing, kSecret, kVariable, kLogin, kSshpass, kQuoted, kRest };
 
-  // NAME=VALUE, or a name alone.
+  // Masks NAME=VALUE; returns a name without a value unchanged.
   static std::string Variable(std::string_view text) {
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) return std::string(text);
@@ -279,7 +283,8 @@ class Masker {
     return std::string(name) + "=" + MaskedValue(name, text.substr(equals + 1));
   }
 
-  // nullopt: the previous words imply nothing for this one.
+  // Masks a word as the previous words require. Returns nullopt if they imply nothing for this
+  // word.
   std::optional<std::string> AsExpected(const std::string& word) {
     const Next expected = std::exchange(next_, Next::kNothing);
     switch (expected) {
@@ -313,7 +318,7 @@ class Masker {
     return std::nullopt;
   }
 
-  // A word without blanks.
+  // Masks a word without blanks.
   std::string Word(const std::string& word) {
     Expect(word);
     return WithoutTokens(WithoutSecretValues(WithoutUrlPasswords(word)));
@@ -349,10 +354,11 @@ class Masker {
       while (begin < word.size() && IsQuote(word[begin])) ++begin;
       const bool is_quoted = begin > i + 1;
       if (word[i] == ':' && begin == word.size()) {
-        next_ = Next::kRest;  // an HTTP header, or a key of YAML
+        next_ = Next::kRest;  // the word belongs to an HTTP header or is a key of YAML
         break;
       }
-      // "host:key:1" is not a secret; "password:x" and {"token":"x"} are.
+      // Text after ':' is a secret only after a secret name: "host:key:1" is not a secret;
+      // "password:x" and {"token":"x"} are.
       if (word[i] == ':' && !is_quoted &&
           !HasSecretWord(WordsOf(word.substr(name, name_end - name))))
         continue;

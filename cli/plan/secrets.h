@@ -1,5 +1,5 @@
-// Hides secrets of an environment and a command line before they are shown or stored. Pure. A
-// hidden value is replaced by "***".
+// Hides secrets of an environment and a command line before they are shown or stored. Replaces a
+// hidden value by "***".
 #pragma once
 
 #include <string>
@@ -8,23 +8,25 @@
 
 namespace dslaunch {
 
-// Whether the name of an option, a key or a variable indicates a secret value. Looks at the words
-// of the name, separated by '_', '-', '.' or capitals: "hf_token", "apiKey" and "client-secret"
-// indicate secrets; "tokenizer", "max_tokens", "key_size" and "password_file" do not.
+// Returns whether the name of an option, a key or a variable indicates a secret value. Looks at the
+// words of the name, separated by '_', '-', '.' or capitals: "hf_token", "apiKey" and
+// "client-secret" indicate secrets; "tokenizer", "max_tokens", "key_size" and "password_file" do
+// not.
 bool NamesSecret(std::string_view name);
 
-// Returns the value of an environment variable. It is hidden unless the variable is known to be
-// harmless (NCCL_*, CUDA_*, PATH, LANG ...) or the value is a number or a boolean. A shown value is
-// a MaskedText.
+// Returns the value of an environment variable for display. The value is hidden if the name
+// indicates a secret. Otherwise it is shown only if the variable is known to be harmless (NCCL_*,
+// CUDA_*, PATH, LANG ...), or if the value is a number or a boolean. A shown value is masked by
+// MaskedText.
 std::string MaskedValue(std::string_view name, std::string_view value);
 
-// Returns the text value of a recipe's key: hidden if NamesSecret, else by MaskedText.
+// Returns the text value of a recipe's key for display: hidden if NamesSecret(key), else masked by
+// MaskedText.
 std::string MaskedSetting(std::string_view key, std::string_view value);
 
 // Returns the arguments of a command without the values of secret options and assignments
-// (--hf_token=x,
-// --api-key x, DB_PASSWORD=x) and of variables (--env NAME=VALUE, as by MaskedValue). Each other
-// argument is masked by MaskedText.
+// (--hf_token=x, --api-key x, DB_PASSWORD=x), and with the values of variables (--env NAME=VALUE)
+// masked by MaskedValue. Every other argument is masked by MaskedText.
 std::vector<std::string> MaskedArguments(const std::vector<std::string>& arguments);
 
 // Returns `text` without passwords of URLs and logins, values of secret names (in queries, JSON,

@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxCount = 1 << 20;    // limit of tasks, cores or GPUs of one node
+constexpr int kMaxCount = 1 << 20;    // limit of tasks, cores or GPUs on a node
 constexpr int kMaxComponents = 1024;  // limit for a heterogeneous job; Slurm's own limit is 128
 
 Error Bad(std::string message) { return {ExitCode::kBadInput, std::move(message)}; }
@@ -28,13 +28,14 @@ std::optional<int> ReadCount(std::string_view text) {
   return value;
 }
 
-// Returns an empty string if the variable is not set.
+// Returns the value of a variable; empty if the variable is not set.
 std::string Value(const GetVariable& getenv, const char* name) {
   const char* const value = getenv(name);
   return value != nullptr ? value : "";
 }
 
-// Parses "2(x4),3" as 2 2 2 2 3, one for each of `nodes`.
+// Parses a list such as "2(x4),3" into 2 2 2 2 3, one number for each of `nodes`. Returns false if
+// the list is malformed.
 bool ExpandCounts(std::string_view text, size_t nodes, std::vector<int>& counts) {
   for (size_t at = 0; at <= text.size();) {
     const size_t comma = std::min(text.find(',', at), text.size());
@@ -53,7 +54,7 @@ bool ExpandCounts(std::string_view text, size_t nodes, std::vector<int>& counts)
   return counts.size() == nodes;
 }
 
-// Removes and returns the text of `list` up to the next comma outside of parentheses.
+// Removes the text up to the next comma outside of parentheses from `list` and returns it.
 std::string_view TakeItem(std::string_view& list) {
   size_t end = 0;
   for (bool inside = false; end < list.size() && (inside || list[end] != ','); ++end)
@@ -63,7 +64,7 @@ std::string_view TakeItem(std::string_view& list) {
   return item;
 }
 
-// Counts the GPUs of "4", "a100:4" or "a100:2,v100:2".
+// Returns the number of GPUs in "4", "a100:4" or "a100:2,v100:2".
 std::optional<int> ReadGpus(std::string_view text) {
   int all = 0;
   do {
@@ -77,7 +78,7 @@ std::optional<int> ReadGpus(std::string_view text) {
   return all;
 }
 
-// Parses a node's generic resources: "gpu:a100:4(IDX:0-1,3-4),nic:1".
+// Parses the generic resources of a node, such as "gpu:a100:4(IDX:0-1,3-4),nic:1".
 void ReadNodeGres(std::string_view text, SlurmNode& node) {
   node.gpus = 0;
   node.gres.clear();
@@ -95,18 +96,19 @@ void ReadNodeGres(std::string_view text, SlurmNode& node) {
   }
 }
 
-// Returns the suffix of the variables of a component of a heterogeneous job.
+// Returns the suffix of variables for a component of a heterogeneous job; empty for any other job.
 std::string SuffixOf(int component) {
   return component < 0 ? "" : "_HET_GROUP_" + std::to_string(component);
 }
 
-// Returns a variable of a component, or the job's if the component has none; empty: not set.
+// Returns the variable of a component, or of the job if `component` is negative; empty if it is not
+// set.
 std::string ValueOf(const GetVariable& getenv, const char* name, int component) {
   return Value(getenv, (name + SuffixOf(component)).c_str());
 }
 
-// Returns the components of a heterogeneous job; {-1} for any other job. In a step of several
-// components SLURM_JOB_NODELIST has the nodes of all.
+// Returns the components of a heterogeneous job; {-1} for any other job, and also in a step of
+// several components, where SLURM_JOB_NODELIST has the nodes of all components.
 Result<std::vector<int>> ComponentsOf(const GetVariable& getenv) {
   const std::string text = Value(getenv, "SLURM_HET_SIZE");
   if (text.empty() || ValueOf(getenv, "SLURM_JOB_NODELIST", 0).empty()) return std::vector<int>{-1};
@@ -118,7 +120,8 @@ Result<std::vector<int>> ComponentsOf(const GetVariable& getenv) {
   return components;
 }
 
-// Returns the first of these variables of a component that is set, with its value; else the last.
+// Returns the name and value of the first of these variables that is set for a component; the last
+// variable if none is set.
 std::pair<std::string, std::string> FirstSet(const GetVariable& getenv, int component,
                                              std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -146,8 +149,8 @@ Result<std::vector<std::string>> ReadComponentNodes(const GetVariable& getenv, i
   return names;
 }
 
-// Sets the GPUs by variables alone. Slurm sets them only if the user requested GPUs by node; in
-// steps and batch scripts they count the GPUs of the first node.
+// Sets the GPUs of the nodes from variables alone. Slurm sets these variables only if the user
+// requested GPUs by node. In steps and batch scripts they count the GPUs of the first node.
 Result<void> ReadGpuVariables(const GetVariable& getenv, int component,
                               std::vector<SlurmNode>& nodes) {
   const auto [name, text] =
@@ -166,13 +169,13 @@ Result<std::vector<SlurmNode>> ReadComponent(const GetVariable& getenv, int comp
     const char* variable;
     int SlurmNode::*count;
   };
-  // Without a request SLURM_TASKS_PER_NODE counts the tasks that would fit, which is the number of
-  // cores if the job has the node alone.
+  // Without a requested number of tasks, SLURM_TASKS_PER_NODE counts the tasks that would fit,
+  // which is the number of cores if the job has the node alone.
   const bool asked = !ValueOf(getenv, "SLURM_NTASKS", component).empty();
   for (const auto& [variable, count] : {PerNode{"SLURM_TASKS_PER_NODE", &SlurmNode::tasks},
                                         PerNode{"SLURM_JOB_CPUS_PER_NODE", &SlurmNode::cores}}) {
     std::vector<int> counts;
-    // Inside a step, SLURM_TASKS_PER_NODE counts on the step's nodes, not on the allocation's.
+    // Inside a step, SLURM_TASKS_PER_NODE lists the nodes of the step, not of the allocation.
     if (count == &SlurmNode::tasks && !asked) continue;
     if (!ExpandCounts(ValueOf(getenv, variable, component), nodes.size(), counts)) continue;
     for (size_t i = 0; i < counts.size(); ++i) nodes[i].*count = std::max(counts[i], 1);

@@ -20,8 +20,8 @@ std::string Shown(std::string_view text) {
          (text.size() > kMaxQuotedBytes ? "...'" : "'");
 }
 
-// Returns the text of the list up to the next comma outside of brackets; nullopt: brackets do not
-// match.
+// Removes the text up to the next comma outside of brackets from `list` and returns it; nullopt if
+// the brackets do not match.
 std::optional<std::string_view> TakeExpression(std::string_view& list) {
   bool inside = false;
   size_t end = 0;
@@ -38,7 +38,7 @@ std::optional<std::string_view> TakeExpression(std::string_view& list) {
   return expression;
 }
 
-// A number of a range. Leading zeros are a part of the name.
+// A bound of a range of numbers. Leading zeros are part of the name, so `width` counts them.
 struct Bound {
   size_t value = 0;
   size_t width = 0;
@@ -53,7 +53,7 @@ std::optional<Bound> ReadBound(std::string_view digits) {
   return whole ? std::optional(bound) : std::nullopt;
 }
 
-// Parses the text between brackets: "001-003,007".
+// Expands the text between brackets, such as "001-003,007".
 Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
   std::vector<std::string> numbers;
   while (true) {
@@ -66,7 +66,8 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
       return WrongList(Shown(range) + " is not a range of numbers such as 001-016");
     if (last->value - first->value >= kMaxListedNodes - numbers.size())
       return WrongList(Shown(range) + " stands for too many nodes");
-    const size_t more = last->value - first->value;  // because last->value + 1 may overflow
+    const size_t more = last->value - first->value;  // computed from the difference, because
+                                                     // last->value + 1 may overflow
     for (size_t i = 0; i <= more; ++i) {
       const std::string digits = std::to_string(first->value + i);
       numbers.push_back(std::string(first->width - std::min(first->width, digits.size()), '0') +
@@ -77,7 +78,7 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
   }
 }
 
-// Expands "gpu[1-2]-ib[0-1]"; the last brackets count fastest.
+// Expands an expression such as "gpu[1-2]-ib[0-1]"; the last brackets vary fastest.
 Result<std::vector<std::string>> ExpandExpression(std::string_view expression) {
   std::vector<std::string> names = {""};
   while (!expression.empty()) {

@@ -1,4 +1,4 @@
-// Slurm's lists of nodes.
+// Expands Slurm's lists of nodes.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxListedNodes = 100'000;  // in one list; more is an error
+inline constexpr size_t kMaxListedNodes = 100'000;  // most nodes of a list; a longer list is an
+                                                    // error
 
-// Expands a list such as "login,gpu[001-003,007]-ib[0-1]", in its order. Pure. The error, kUsage,
-// is a fragment: what is wrong with the list.
+// Expands a list such as "login,gpu[001-003,007]-ib[0-1]", in its order. The error, kUsage, is a
+// fragment that describes the fault of the list.
 Result<std::vector<std::string>> ExpandNodeList(std::string_view list);
 
 }  // namespace dslaunch

@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-// Below the range from which the kernel chooses ephemeral ports.
+// The ports are below the range from which the kernel chooses ephemeral ports.
 constexpr uint32_t kFirstPort = 20'000;
 constexpr uint32_t kNumPorts = 12'000;
 
@@ -33,7 +33,7 @@ Result<int> ReadNumber(const GetVariable& getenv, const char* name) {
 }
 
 int PortOf(const std::string& name) {
-  uint32_t hash = 2'166'136'261;  // FNV-1a
+  uint32_t hash = 2'166'136'261;  // offset basis of FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619;
   return static_cast<int>(kFirstPort + hash % kNumPorts);
 }

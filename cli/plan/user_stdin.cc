@@ -21,7 +21,8 @@ bool IsSame(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Looks at the parents that have the same stdin, because `timeout` and the like pass it on unread.
+// Returns the nearest shell among the parents that have the same stdin. Other parents are skipped,
+// because `timeout` and similar programs pass stdin on without reading it.
 std::string ShellWithSameStdin(const struct stat& own) {
   pid_t pid = ::getppid();
   for (int i = 0; i < kMostAncestors && pid > 1; ++i) {

@@ -21,10 +21,10 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxExpandedBytes = 4u << 20;  // size of all values with aliases expanded
+constexpr size_t kMaxExpandedBytes = 4u << 20;  // most bytes of all values with aliases expanded
 constexpr size_t kMaxDepth = 64;
 
-// An error and its place, caught in ParseYaml.
+// An error with its place. ParseYaml catches it.
 struct BadYaml {
   const YamlValue& value;
   std::string what;
@@ -34,7 +34,8 @@ bool Contains(std::initializer_list<std::string_view> words, std::string_view wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// The shape of YAML 1.2's decimal integers and floats; JSON's numbers have it too.
+// Returns whether `text` has the form of a decimal integer or float in YAML 1.2. Numbers in JSON
+// have this form too.
 bool LooksLikeNumber(std::string_view text) {
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
   const size_t digits = static_cast<size_t>(
@@ -70,8 +71,8 @@ Json ReadNumber(std::string_view text, const YamlValue& value) {
   return number;
 }
 
-// Reads a scalar by YAML 1.2's core schema, with decimal numbers only: `1e-3` is a number, `no` is
-// a string.
+// Converts a scalar by YAML 1.2's core schema, with decimal numbers only: `1e-3` is a number, `no`
+// is a string.
 Json PlainScalar(const YamlValue& value) {
   const std::string& text = value.text;
   if (Contains({"", "~", "null", "Null", "NULL"}, text)) return nullptr;
@@ -89,13 +90,13 @@ std::string LineAndColumn(int line, int column) {
   return std::to_string(line) + ":" + std::to_string(column);
 }
 
-// Makes JSON of a document, and collects the places of its keys.
+// Converts a document to JSON, and collects the places of its keys.
 class JsonMaker {
  public:
   JsonMaker(Scalars scalars, KeyPlaces* places) : scalars_(scalars), places_(places) {}
 
-  // `path` is the path of `value`, "" for the document. `placed` is whether the keys get places,
-  // which they do not in a value that an alias refers to.
+  // Converts `value`, whose path is `path` ("" for the document). `placed` is whether the keys get
+  // places; keys in a value that an alias refers to get none.
   Json Make(const YamlValue& value, const std::string& path, bool placed) {
     placed = placed && seen_.insert(&value).second;
     switch (value.kind) {

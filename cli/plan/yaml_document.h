@@ -1,5 +1,5 @@
-// Reads users' YAML and JSON files as JSON, bounded in size and depth, with aliases expanded. Every
-// error has its place.
+// Reads YAML and JSON files of users as JSON, bounded in size and depth, with aliases expanded.
+// Every error contains its place.
 #pragma once
 
 #include <filesystem>
@@ -14,32 +14,34 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxTextFileBytes = 1u << 20;
 
-// The places ("line:column") of a document's keys, by path: "launch.env",
-// "engine.optimizer.param_groups[0].lr". Has paths up to kMaxPlacedPathBytes. Keys inside an
-// expanded alias have no places.
+// The places ("line:column") of a document's keys, by path, such as "launch.env" or
+// "engine.optimizer.param_groups[0].lr". Contains only paths of up to kMaxPlacedPathBytes. Keys
+// inside an expanded alias have no places.
 inline constexpr size_t kMaxPlacedPathBytes = 256;
 using KeyPlaces = std::map<std::string, std::string>;
 
-// How plain scalars are read. kTyped: by type, as in YAML 1.2's core schema. kText: as text,
-// byte for byte, except that an empty one is null.
+// How plain scalars are converted. kTyped: by type, as in YAML 1.2's core schema. kText: to
+// strings, byte for byte, except that an empty scalar is null.
 enum class Scalars { kTyped, kText };
 
-// Parses a document. Errors are kBadInput of the form "source:line:column: what".
+// Parses a document. Stores the places of its keys in `places` unless that is null. Errors are
+// kBadInput of the form "source:line:column: what".
 Result<nlohmann::json> ParseYaml(std::string_view text, const std::string& source,
                                  Scalars scalars = Scalars::kTyped, KeyPlaces* places = nullptr);
 
-// Reads a file of at most kMaxTextFileBytes. Errors are kBadInput.
+// Reads a file of at most kMaxTextFileBytes. Returns kBadInput if the file cannot be read or is
+// larger.
 Result<std::string> ReadTextFile(const std::filesystem::path& path);
 
-// Reads a file that the user did not name, such as ./dslaunch.yaml. It is refused if another user
-// may have written it (OpenTrustedFile); the message explains how to name it.
+// Reads a file that the user did not name, such as ./dslaunch.yaml. Refuses the file if another
+// user may have written it (OpenTrustedFile); the message explains how to name the file.
 Result<std::string> ReadUnnamedTextFile(const std::filesystem::path& path);
 
-// Whether the text can only be a JSON object.
+// Returns whether the text can only be a JSON object.
 bool BeginsJsonObject(std::string_view text);
 
 // Returns `text` with blanks in place of // and /* */ comments, so that lines and columns do not
-// change. Pure.
+// change.
 std::string WithoutComments(std::string_view text);
 
 // Returns WithoutComments(text) if `text` is a JSON object, else `text`.
