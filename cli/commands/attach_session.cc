@@ -17,7 +17,7 @@ namespace {
 
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kReconnectDelay(500);
-constexpr milliseconds kReconnectFor(60'000);  // counted from the last event of the node
+constexpr milliseconds kReconnectFor(60'000);  // measured from the last event of the node
 
 void EndInspection(const NodeStream& stream) {
   if (stream.inspection() != nullptr) stream.inspection()->End();
@@ -39,7 +39,8 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
 
 AttachSession::~AttachSession() {
   poster_->Close();
-  // End all first, because waiting for each may take a moment.
+  // End all streams before destroying any, because waiting for the end of each stream may take a
+  // moment.
   for (const auto& stream : old_streams_) EndInspection(*stream);
   for (const Node& node : nodes_) {
     if (node.stream) EndInspection(*node.stream);
@@ -110,7 +111,7 @@ void AttachSession::Run() {
   loop_.run();
   output_.FinishStreams();
   DecideEnd();
-  signals_.clear();  // from here on Ctrl-C ends the wait for a slow terminal
+  signals_.clear();  // from now on, Ctrl-C ends the wait for a slow terminal
   output_.Drain();
 }
 
@@ -118,7 +119,7 @@ void AttachSession::Open(size_t index) {
   Node& node = nodes_[index];
   if (node.stream) old_streams_.push_back(std::move(node.stream));
   NodeStream::Handlers handlers;
-  // Owned by the handlers, because gRPC reads it when the call starts.
+  // The handlers own the request, because gRPC reads it when the call starts.
   auto request = std::make_shared<pb::AttachRequest>();
   handlers.start = [this, index, request](const std::shared_ptr<grpc::Channel>& channel,
                                           grpc::ClientContext* context,
@@ -165,7 +166,9 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
       break;
     case pb::NodeEvent::kRestarting: {
       const pb::Restarting& restarting = event.restarting();
-      if (restarting.attempt() <= ended_attempt_) break;  // another node has reported it
+      if (restarting.attempt() <= ended_attempt_)
+        break;  // another node has already reported the
+                // end of this attempt
       ended_attempt_ = restarting.attempt();
       output_.PrintMessage(
           "dslaunch: " +
@@ -195,7 +198,8 @@ void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function
   output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
 }
 
-// The job has ended on the node, or the connection broke; the node's files show which.
+// Either the job has ended on the node or the connection broke, so the node's files are read to
+// find out.
 void AttachSession::OnStreamOver(size_t index, const Result<void>& result) {
   if (nodes_[index].over()) return;
   if (!result.ok()) return Lost(index, result.error().message);
@@ -223,7 +227,7 @@ void AttachSession::OnSight(size_t index, const Result<pb::JobSight>& sight) {
   EndIfAllOver();
 }
 
-// Retries a node that was reached before, for kReconnectFor.
+// Handles the loss of a node. Reconnects for kReconnectFor to a node that was reached before.
 void AttachSession::Lost(size_t index, const std::string& why) {
   Node& node = nodes_[index];
   if (!node.reached || Clock::now() - node.last_seen >= kReconnectFor) {
@@ -268,7 +272,7 @@ void AttachSession::DecideEnd() {
   for (const Node& node : nodes_) {
     if (node.result) results.push_back(&*node.result);
   }
-  // A final status from one node counts even if another node cannot be reached.
+  // The final status from one node is enough, even if another node cannot be reached.
   const pb::JobResult* const chosen = ChooseResult(results);
   if (chosen == nullptr || (results.size() < nodes_.size() && !chosen->done().completed())) return;
   const pb::JobResult& result = *chosen;

@@ -1,4 +1,5 @@
-// `dslaunch attach` and `dslaunch stop`: a temporary front end of a detached job.
+// Implements `dslaunch attach` and `dslaunch stop`, which act as a temporary front end of a
+// detached job.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,9 +24,9 @@
 
 namespace dslaunch {
 
-// Runs on the caller's thread. Each node is reached by a separate thread, which owns its data and
-// may outlive the session, until its deadline. Destroying a session ends its connections and does
-// not affect the job.
+// A temporary front end that runs on the caller's thread. A separate thread connects to each node;
+// it owns its data and may outlive the session until its deadline. Destroying a session ends its
+// connections without affecting the job.
 class AttachSession {
  public:
   // `terminal` must outlive the session.
@@ -33,29 +34,30 @@ class AttachSession {
   ~AttachSession();
   AttachSession(const AttachSession&) = delete;
 
-  // Shows the job until it ends and returns its exit code, or 130 when the user leaves. A broken
-  // connection is replaced, and the output continues where it stopped. Call Attach or Stop once.
+  // Shows the job until it ends and returns its exit code, or 130 if the user leaves. Replaces a
+  // broken connection and continues the output where it stopped. Call either Attach or Stop, once.
   int Attach();
 
-  // Ends the job and waits until every node reports that no process is left. Returns 0 then, or if
-  // a node that was not reached is covered by the job's final status; that node is named.
+  // Ends the job and waits until every node reports that no process is left. Then returns 0. Also
+  // returns 0 if the job's final status covers a node that was not reached; that node is named.
   // Otherwise, or after `within`, returns 69 or 75 and names the nodes. `now` skips the grace
   // period.
   int Stop(bool now, milliseconds within);
 
-  // Returns how the job ended, once every node has reported it.
+  // Returns how the job ended; nullopt until every node has reported the end.
   const std::optional<JobView>& end() const { return end_; }
 
   const JobOutput& output() const { return output_; }
 
  private:
-  using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, is_stderr
+  using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, and whether the file is
+                                                         // stderr
   struct Node {
     std::unique_ptr<NodeStream> stream;
-    std::map<FileKey, uint64_t> offsets;  // offset from which to read each file
+    std::map<FileKey, uint64_t> offsets;  // offsets from which to continue reading each file
     std::optional<pb::Cause> outcome;
-    std::optional<pb::JobResult> result;  // set when the node has ended
-    std::string lost;                     // why the node is considered lost; empty if it is not
+    std::optional<pb::JobResult> result;  // set once the job has ended on the node
+    std::string lost;  // reason why the node is considered lost; empty if it is not lost
     Clock::time_point last_seen = Clock::now();
     bool reached = false;
     bool stop_sent = false;
@@ -71,15 +73,15 @@ class AttachSession {
   void Lost(size_t index, const std::string& why);
   void SendStop(size_t index);
   void EndIfAllOver();
-  // Returns whether a node has the final status, which describes the end of all nodes.
+  // Returns whether a node has received the final status, which describes the end of all nodes.
   bool HasFinalStatus() const;
-  // Sets end_ if the end is known.
+  // Sets end_ if the end of the job is known.
   void DecideEnd();
 
   const JobRecord record_;
   const AgentBinary agent_;
   const ShownOutput shown_;
-  // Declared before the loop because streams must outlive it (node_stream.h). Streams that have
+  // Declared before the loop, because streams must outlive it (node_stream.h). Streams that have
   // ended are kept, because handlers that they posted may still be queued in the loop.
   std::vector<std::unique_ptr<NodeStream>> old_streams_;
   std::vector<Node> nodes_;
@@ -88,13 +90,13 @@ class AttachSession {
   JobOutput output_;
   asio::signal_set signals_;
   asio::steady_timer limit_;
-  asio::steady_timer late_;  // armed once the end is known, for nodes that were never reached
+  asio::steady_timer late_;  // armed once the end is known, for nodes that were not reached
   bool late_armed_ = false;
   uint64_t ended_attempt_ = 0;                    // newest attempt whose end was printed
   std::map<size_t, asio::steady_timer> retries_;  // indexed by node
   bool stopping_ = false;
   bool kill_now_ = false;
-  bool left_ = false;  // the user has left
+  bool left_ = false;  // whether the user has left
   std::optional<JobView> end_;
 };
 

@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// Limit for each program; LibTorch loads slowly from a cold disk.
+// Limit for each program. It is long, because LibTorch loads slowly from a cold disk.
 constexpr milliseconds kTryPrograms(25'000);
 constexpr milliseconds kNodeInfoTimeout(70'000);
 constexpr milliseconds kReach(5'000);
@@ -28,7 +28,8 @@ int64_t UnixUs() {
       .count();
 }
 
-// Records the steps of one connection as they begin. A step may begin again when a node is retried.
+// Records the steps of a connection as they begin. A step may begin again when the connection is
+// retried. Thread-safe.
 class StepLog {
  public:
   void Begin(ConnectStep step) {
@@ -46,13 +47,14 @@ class StepLog {
   std::vector<ConnectStep> begun_ DSL_GUARDED_BY(mutex_);
 };
 
-// The request for one node. Owned by the thread that asks, because it may be late.
+// The request to examine one node. The thread that examines the node owns it, because that thread
+// may finish late.
 struct Patient {
   NodeWay way;
   std::shared_ptr<StepLog> steps = std::make_shared<StepLog>();
 };
 
-// Indexed by node; null if the node was not reached.
+// Inspections indexed by node; null if the node was not reached.
 using Inspections = std::vector<std::shared_ptr<NodeInspection>>;
 
 struct PatientAnswer {
@@ -61,7 +63,7 @@ struct PatientAnswer {
   int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;
   std::string failure;
-  bool failed_to_answer = false;  // the node was reached but did not answer
+  bool failed_to_answer = false;  // true if the node was reached but did not answer
 };
 
 PatientAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
@@ -83,7 +85,8 @@ PatientAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
     answer.failed_to_answer = true;
     return answer;
   }
-  // Both directions are assumed to take equally long, as in NTP.
+  // Both directions are assumed to take equally long, as in NTP, because only their sum can be
+  // measured.
   const int64_t there = report->received_unix_us() - asked;
   const int64_t back = report->answered_unix_us() - answered;
   answer.clock_ahead_us = (there + back) / 2;
@@ -97,7 +100,7 @@ void AddSteps(const StepLog& log, const PatientAnswer& answer, DoctorNode& node)
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
     node.failed_step = StepName(begun.back());
-    // A start that finds no agent counts as not completed.
+    // A start that finds no agent counts as not completed, so the step is removed.
     if (begun.back() == ConnectStep::kCopyAgent) std::erase(begun, ConnectStep::kStartAgent);
     begun.pop_back();
   } else if (on_the_way) {
@@ -110,7 +113,7 @@ void AddSteps(const StepLog& log, const PatientAnswer& answer, DoctorNode& node)
   }
 }
 
-// Makes the node that would host the rendezvous listen, and the others connect to it.
+// Makes the node that would host the rendezvous listen, and makes the other nodes connect to it.
 void TryNetwork(const DoctorRequest& request, const Inspections& inspections, DoctorInfo& info) {
   for (size_t i = 0; i < inspections.size() && !info.rendezvous; ++i) {
     if (inspections[i] != nullptr && !info.nodes[i].spare) info.rendezvous = i;
@@ -154,8 +157,8 @@ void TryNetwork(const DoctorRequest& request, const Inspections& inspections, Do
   }
 }
 
-// Ends the inspections and waits until the inspectors have exited, so that no process of doctor is
-// left.
+// Ends the inspections and waits until the inspectors have exited, so that doctor leaves no process
+// on any node.
 void EndInspections(const Inspections& inspections) {
   Inspections open = inspections;
   std::erase(open, nullptr);
@@ -194,7 +197,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   return info;
 }
 
-// Returns the nodes to measure; those without a report are not reached.
+// Returns the nodes to measure. A node without a report counts as not reached.
 std::vector<BenchNode> NodesToBench(const DoctorInfo& info, const Inspections& able) {
   const bool wants_gpus = info.device != DeviceChoice::kCpu &&
                           std::ranges::any_of(info.nodes, [](const DoctorNode& node) {

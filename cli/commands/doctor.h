@@ -1,5 +1,5 @@
-// `dslaunch doctor`: examines all nodes at once and prints the findings. --preflight examines them
-// in the same way before a job (cli/bench/preflight.h).
+// Implements `dslaunch doctor`, which examines all nodes at once and prints the findings.
+// --preflight examines nodes in the same way before a job (cli/bench/preflight.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace dslaunch {
 
-// A node to measure.
+// A node whose performance is measured.
 struct BenchNode {
   std::string name;
   std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
@@ -33,22 +33,23 @@ struct DoctorRequest {
   SshOptions ssh;
   DeviceChoice device = DeviceChoice::kAuto;
   bool trains = false;
-  std::optional<pb::Program> program;  // program of the planned job
+  std::optional<pb::Program> program;  // program of the planned job; nullopt if it has none
   bool json = false;
   milliseconds connect_timeout{20'000};
-  std::string bin_dir;  // folder of dslaunch and its trainer; empty: not examined
+  std::string bin_dir;  // folder of dslaunch and its trainer; empty to skip the trainer
   std::string cwd;
   std::string python_folder;  // Python environment that nodes must have; empty if none
-  std::vector<JobView> jobs;  // jobs that run on the nodes
-  // Measures the nodes (cli/bench/bench_nodes.h); empty: nothing is measured.
+  std::vector<JobView> jobs;  // jobs that currently run on the nodes
+  // Measures the nodes (cli/bench/bench_nodes.h); empty to measure nothing.
   std::function<Bench(const std::vector<BenchNode>&)> bench;
 };
 
-// Examines all nodes. Blocks for the connect time-out plus about 30 s at most, and for the
-// measurements. Late threads may still use the connections, so the process must end by _exit.
+// Examines all nodes. Blocks for the connect time-out plus about 30 s at most, and for the time of
+// the measurements. Late threads may still use the connections afterwards, so the process must end
+// by _exit.
 DoctorInfo ExamineNodes(const DoctorRequest& request, const AgentBinary& agent);
 
-// Prints the findings of ExamineNodes(). Returns the exit code, 69 if a check fails.
+// Prints the findings of ExamineNodes() and returns the exit code, which is 69 if a check fails.
 int RunDoctor(const DoctorRequest& request, const AgentBinary& agent, Terminal& terminal);
 
 }  // namespace dslaunch

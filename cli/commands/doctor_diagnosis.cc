@@ -22,15 +22,16 @@ constexpr uint64_t kLowMemoryBytes = uint64_t{1} << 29;
 constexpr uint64_t kGpuIsUsedBytes = uint64_t{1} << 30;
 constexpr uint64_t kLowLockedBytes = 64 << 20;  // NCCL and UCX lock more memory with the adapter
 constexpr int64_t kSkewUs = 1'000'000;
-// Certificates are valid from a day before their issue.
+// Certificates are valid from a day before their issue, so a larger difference of clocks makes them
+// invalid.
 constexpr int64_t kFatalSkewUs = int64_t{23} * 3600 * 1'000'000;
 
-// File descriptors: of the agent; of the agent for each rank; of a rank for another rank and for
-// libraries.
+// Numbers of file descriptors: of the agent itself, of the agent for each rank, and of a rank for
+// connections to another rank and for libraries.
 constexpr uint64_t kAgentFiles = 64;
 constexpr uint64_t kFilesPerSlot = 8;
 constexpr uint64_t kRankFiles = 128;
-constexpr uint64_t kProcessesPerSlot = 64;  // processes and threads
+constexpr uint64_t kProcessesPerSlot = 64;  // number of processes and threads
 
 std::string LimitText(uint64_t limit) {
   return limit == kUnlimited ? "unlimited" : std::to_string(limit);
@@ -52,8 +53,8 @@ const pb::MarkedFolder* FindFolder(
   return nullptr;
 }
 
-// Returns the most frequent answer, the first one of equally frequent ones. Empty answers do not
-// count.
+// Returns the most frequent answer, or the first of several equally frequent answers. Empty answers
+// do not count.
 std::string Majority(const std::vector<std::string>& answers) {
   std::string best;
   std::ptrdiff_t most = 0;
@@ -66,7 +67,7 @@ std::string Majority(const std::vector<std::string>& answers) {
   return best;
 }
 
-// Returns the default hint for a failed step whose message has none.
+// Returns the default hint for a failed step whose message has no hint.
 std::string UsualHint(const std::string& step) {
   if (step == "copy agent" || step == "start agent") {
     return "the agent is copied to ~/.cache/dslaunch there: allow the account to write 20 MB in "
@@ -99,7 +100,7 @@ class Diagnosis {
       pythons.push_back(node.report->found_program().said());
       has_gpus_ = has_gpus_ || node.report->gpus().visible() > 0;
     }
-    // If two clocks differ, either may be right; the one closer to this machine's is used.
+    // If the middle clocks differ, either may be right; the clock closer to this machine's is used.
     std::ranges::sort(clocks);
     const int64_t low = clocks[(clocks.size() - 1) / 2], high = clocks[clocks.size() / 2];
     clock_us_ = std::abs(low) <= std::abs(high) ? low : high;
@@ -135,7 +136,7 @@ class Diagnosis {
   void Ok(std::string check, std::string seen) {
     Add(Level::kOk, std::move(check), std::move(seen), "");
   }
-  // `measured`: the node is slow, or its clock wrong.
+  // Adds a warning. `measured` means that the node is slow or that its clock is wrong.
   void Warn(std::string check, std::string seen, std::string hint, bool measured = false) {
     Add(Level::kWarning, std::move(check), std::move(seen), std::move(hint));
     findings_.back().measured = measured;
@@ -317,8 +318,8 @@ class Diagnosis {
         "use one version of Python on all nodes: activate the same environment (--venv_script), or "
         "name an interpreter that all have (PYTHON_EXEC)");
   }
-  // A trainer that cannot run anywhere is not part of this installation, so its absence is not a
-  // failure.
+  // An absent trainer is not a failure if it is absent everywhere, because then the installation
+  // does not include a trainer.
   void MissTrainer(std::string seen, std::string hint) {
     if (info_.trainer_needed) return Fail("trainer", std::move(seen), std::move(hint));
     if (info_.has_trainer || !trainer_.empty())
@@ -340,7 +341,7 @@ class Diagnosis {
          "it");
   }
 
-  // Compares the node's clock with the majority.
+  // Compares the node's clock with the median clock.
   void JudgeClock(int64_t ahead_us, int64_t error_us) {
     const int64_t off_us = ahead_us - clock_us_;
     const int64_t surely_us = std::max<int64_t>(0, std::abs(off_us) - error_us);
@@ -419,7 +420,7 @@ class Diagnosis {
 
   bool IsRendezvous() const { return info_.rendezvous && &info_.nodes[*info_.rendezvous] == node_; }
 
-  // Returns the node's own view of a folder that jobs use, or nullptr if it was not asked.
+  // Returns the node's view of a folder that jobs use; nullptr if the node was not asked.
   const pb::MarkedFolder* FolderOf(const DoctorNode& node, pb::MarkedFolder::Use use) const {
     if (info_.rendezvous && &info_.nodes[*info_.rendezvous] == &node)
       return info_.listen ? FindFolder(info_.listen->folders(), use) : nullptr;
@@ -427,7 +428,7 @@ class Diagnosis {
   }
 
   void CheckCwd() {
-    // The check of the program has covered its folder.
+    // The check of the program has already covered the program's folder.
     if (node_->report->has_found_program()) return;
     const pb::MarkedFolder* const cwd = FolderOf(*node_, pb::MarkedFolder::CWD);
     if (cwd == nullptr || cwd->trouble().empty()) return;
@@ -475,7 +476,7 @@ class Diagnosis {
          "all reach first in the hostfile");
   }
 
-  // Reports which nodes share a folder with the node that holds the marker.
+  // Reports which nodes share a folder with the node that wrote a marker into it.
   void CheckFolders() {
     if (!info_.listen || info_.nodes.size() < 2) return;
     ShowShared(pb::MarkedFolder::STATE, "state folder");
@@ -520,7 +521,7 @@ class Diagnosis {
   const DoctorInfo& info_;
   const DoctorNode* node_ = nullptr;
   std::vector<Finding> findings_;
-  int64_t clock_us_ = 0;  // median clock relative to this machine's
+  int64_t clock_us_ = 0;  // median clock of the nodes, relative to this machine's clock
   bool has_gpus_ = false;
   std::string driver_;
   std::string trainer_;

@@ -26,7 +26,7 @@ const char* LevelName(Level level) {
   return "FAIL";
 }
 
-// Describes a healthy node in one line.
+// Describes a node without findings in one line.
 std::string Describe(const DoctorInfo& info, const DoctorNode& node) {
   const pb::NodeInfo& report = *node.report;
   std::vector<std::string> parts = {Count(report.cores(), "core"),
@@ -148,7 +148,7 @@ Json NodeJson(const DoctorNode& node) {
   return json;
 }
 
-// The figures of one node, or an empty list.
+// Returns the measured figures of a node; an empty list if nothing was measured.
 Json FiguresJson(const DoctorInfo& info, const DoctorNode& node) {
   Json figures = Json::array();
   if (!info.bench) return figures;
@@ -194,7 +194,7 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
   for (const DoctorNode& node : info.nodes) {
     const bool has_findings = add_findings(node.name);
     if (!has_findings) rows.push_back({node.name, LevelName(Level::kOk), Describe(info, node)});
-    // The steps to the node that were completed.
+    // For a failed connection, list the steps that were completed.
     if (!node.failed_step.empty() && !node.steps.empty())
       rows.push_back({"", "", "done before: " + JoinTexts(node.steps, ", ")});
   }

@@ -1,4 +1,4 @@
-// Values in the findings and the table of `dslaunch doctor`.
+// Formats values in the findings and the table of `dslaunch doctor`.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace dslaunch {
 
-inline constexpr uint64_t kUnlimited = UINT64_MAX;  // value of a pb::Limit
+inline constexpr uint64_t kUnlimited = UINT64_MAX;  // value of a pb::Limit without a limit
 
-// Returns "512 MiB", "1.5 GiB" or "64 GiB".
+// Returns a size such as "512 MiB", "1.5 GiB" or "64 GiB".
 inline std::string MemoryText(uint64_t bytes) {
   char text[32];
   const double gib = static_cast<double>(bytes) / (1 << 30);
@@ -26,7 +26,7 @@ inline std::string MemoryText(uint64_t bytes) {
   return text;
 }
 
-// Returns "+2 ms", "-3.4 s" or "+2 h".
+// Returns a difference of times such as "+2 ms", "-3.4 s" or "+2 h".
 inline std::string SignedTime(int64_t us) {
   char text[32];
   const double s = static_cast<double>(us) / 1e6;
@@ -47,7 +47,7 @@ inline std::string JoinTexts(const std::vector<std::string>& words, const std::s
   return text;
 }
 
-// Returns "2 x NVIDIA H100" for equal GPUs.
+// Returns the names of the installed GPUs with their numbers, such as "2 x NVIDIA H100".
 inline std::string GpuNames(const pb::Gpus& gpus) {
   std::vector<std::pair<std::string, int>> counts;
   for (const pb::Gpu& gpu : gpus.installed()) {
@@ -60,7 +60,7 @@ inline std::string GpuNames(const pb::Gpus& gpus) {
   return JoinTexts(texts, ", ");
 }
 
-// Returns the first attempt that succeeded, or nullptr.
+// Returns the first attempt that reached the rendezvous; nullptr if none did.
 inline const pb::ReachResult* FirstReached(const pb::ReachReply& reply) {
   for (const pb::ReachResult& attempt : reply.results()) {
     if (attempt.reached()) return &attempt;

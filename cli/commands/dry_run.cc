@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kThreadsVariable[] = "OMP_NUM_THREADS";
-constexpr size_t kMaxValueBytes = 200;  // limit for a value in the text
+constexpr size_t kMaxValueBytes = 200;  // most bytes of a value that are shown in the text
 constexpr char kIndent[] = "  ";
 
 std::string ShownValue(const Setting& setting) {
@@ -42,7 +42,7 @@ std::string ShownValue(const Setting& setting) {
          Count(setting.value.size(), "byte") + ")";
 }
 
-// Returns "2,3", or "0-7" if no devices are chosen.
+// Returns the device numbers of a node, such as "2,3"; "0-7" for 8 slots if no devices are chosen.
 std::string DevicesText(const Host& node) {
   if (node.devices.empty()) return node.slots == 1 ? "0" : "0-" + std::to_string(node.slots - 1);
   std::string text;
@@ -50,7 +50,7 @@ std::string DevicesText(const Host& node) {
   return text;
 }
 
-// Returns the ranks of a node; nullptr stands for a spare.
+// Returns the ranks of a node as text. `block` is nullptr for a spare.
 std::string RankRange(const RankBlock* block) {
   if (block == nullptr) return "spare";
   const std::string first = std::to_string(block->first_rank);
@@ -77,7 +77,8 @@ std::string LabelsOf(const Host& node) {
   return text;
 }
 
-// Returns descriptions of the values that MakeWorkerEnv cannot know without the node.
+// Returns descriptions, by variable, of the values that MakeWorkerEnv can only determine on the
+// node.
 std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
                                                  const Environment& base, const WorkerPlan& plan,
                                                  bool device_known) {
@@ -132,13 +133,15 @@ std::string ShownRanksText(const ShownRanks& shown_ranks) {
   return ranks.empty() ? "none" : (ranks.size() == 1 ? "rank " : "ranks ") + NameList(ranks, ", ");
 }
 
-// The ranks for which a variable has the same value: all, those of a node, or one.
+// The set of ranks for which a variable has the same value: all ranks, the ranks of a node, or one
+// rank.
 enum class Scope { kAll, kNode, kRank };
 
-// By name; variables that are missing here are the same for all ranks.
+// Scopes by variable. A variable without an entry is the same for all ranks.
 using Scopes = std::map<std::string, Scope>;
 
-// Records the differences between `a` and `b`.
+// Records each variable that differs between `a` and `b` with `scope`, unless a narrower scope is
+// recorded already.
 void Compare(const std::vector<Setting>& a, const std::vector<Setting>& b, Scope scope,
              Scopes& scopes) {
   const auto note = [&](const std::string& name) {
@@ -156,7 +159,7 @@ void Compare(const std::vector<Setting>& a, const std::vector<Setting>& b, Scope
   }
 }
 
-// Returns the settings of one scope on a line.
+// Returns the settings of one scope as a line.
 std::string SettingsOf(const std::vector<Setting>& settings, Scope scope, const Scopes& scopes) {
   std::string line;
   for (const Setting& setting : settings) {
@@ -184,7 +187,7 @@ Json TimeoutsJson(const SessionOptions& session) {
           {"setup_standstill", session.job.policy().setup_hang_ms()}};
 }
 
-// Returns a node's object. `block` has its ranks; it is null for a spare.
+// Returns the JSON object of a node. `block` has its ranks; null for a spare.
 Json HostJson(const Host& node, const RankBlock* block) {
   Json json = {{"name", node.name},
                {"host", node.host},
@@ -206,8 +209,8 @@ Json HostJson(const Host& node, const RankBlock* block) {
 Result<DryRun> DryRun::Make(DryRunRequest request) {
   DryRun run(std::move(request));
   DSL_TRY(run.DecideDevices());
-  // Resolving the ranks of a node finds errors in the program and the devices. Nodes without
-  // variables of their own are alike, so one of them is enough.
+  // Resolve the ranks of each kind of node, which finds errors in the program and the devices.
+  // Nodes without variables of their own are alike, so only one of them is resolved.
   const SessionOptions& session = run.request_.session;
   const pb::Program& program = session.job.ranks().program();
   for (size_t i = 0; i < session.plan.nodes.size(); ++i) {
@@ -221,7 +224,7 @@ Result<DryRun> DryRun::Make(DryRunRequest request) {
   return run;
 }
 
-// Returns the environment that all ranks of a node share, as far as it is known here.
+// Returns the environment that all ranks of a node share, as far as it is known on this machine.
 Environment DryRun::BaseOf(const pb::Program& program) const {
   const bool is_here = request_.session.plan.launcher == Launcher::kLocal;
   const Environment nodes_own = is_here ? request_.environment : Environment();
@@ -261,7 +264,8 @@ Result<void> DryRun::DecideDevices() {
   return {};
 }
 
-// Resolves the program. On this machine everything is known except the effects of a sourced script.
+// Resolves the program. For a job on this machine, only the effects of a sourced script are
+// unknown.
 Result<ResolvedProgram> DryRun::CommandOn(const Host& node, const pb::Program& program,
                                           const Environment& environment) const {
   if (command_ && node.env.empty()) return *command_;
@@ -330,7 +334,8 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   return ranks;
 }
 
-// Calls `see` with the ranks of each node that is not a spare; Make has checked that they resolve.
+// Calls `see` with the ranks of each node that is not a spare. The ranks resolve, because Make has
+// checked that.
 void DryRun::ForEachNode(const std::function<void(const std::vector<PlannedRank>&)>& see) const {
   for (size_t i = 0; i < request_.session.plan.nodes.size(); ++i) {
     if (request_.session.plan.nodes[i].spare) continue;

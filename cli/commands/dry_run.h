@@ -1,5 +1,5 @@
-// `--dry_run`: prints everything that a job would do without doing it. Values that are chosen at
-// the start (a free port, the job's id) are described.
+// Implements `--dry_run`, which prints everything that a job would do without doing it. Values that
+// are chosen at the start, such as a free port or the job's id, are described.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,18 @@
 namespace dslaunch {
 
 struct DryRunRequest {
-  SessionOptions session;  // as for the job; its id is ignored
+  SessionOptions session;  // options as for the job; the job's id is ignored
   PlanInfo info;
-  std::vector<std::string> environment;  // this process's environment, which local ranks inherit
+  std::vector<std::string> environment;  // environment of this process, which local ranks inherit
   std::string recipe_source;             // origin of the trainer's recipe; empty for other programs
 };
 
-// A variable in a rank's environment.
+// A variable in the environment of a rank.
 struct Setting {
   std::string name;
   std::string value;
-  bool is_described = false;  // `value` is a description, because it is chosen at the start
+  bool is_described = false;  // whether `value` is a description, because the value is chosen at
+                              // the start
 
   bool operator==(const Setting&) const = default;
 };
@@ -36,24 +37,25 @@ struct PlannedRank {
   int local_rank = 0;
   size_t node = 0;  // index in plan.nodes
   std::vector<std::string> argv;
-  std::vector<Setting> env;  // variables beyond those the node sets for all programs, by name
+  std::vector<Setting> env;  // variables beyond those that the node sets for all programs, sorted
+                             // by name
 };
 
-// Values of secrets are masked in all output. Opens no connection and starts no process; reads the
-// program's files on this machine.
+// The plan of a job that is printed instead of run. Opens no connection and starts no process;
+// reads the program's files on this machine. Secret values are masked in all output.
 class DryRun {
  public:
-  // Plans the job. Fails with the errors that the job would have, as far as they are known without
-  // its nodes.
+  // Plans the job. Returns the errors that the job would have, as far as they can be found without
+  // the job's nodes.
   static Result<DryRun> Make(DryRunRequest request);
 
-  // Returns the text for people.
+  // Returns the plan as text for people.
   std::string ToText() const;
-  // Returns one JSON object, with one line for each node or rank; docs/reference/json.md lists its
-  // fields.
+  // Returns the plan as a JSON object with a line for each node or rank; docs/reference/json.md
+  // lists the fields.
   std::string ToJson() const;
 
-  // Returns the ranks of a node. Precondition: the node is not a spare.
+  // Returns the planned ranks of a node. Precondition: the node is not a spare.
   Result<std::vector<PlannedRank>> RanksOf(size_t node) const;
 
  private:
@@ -71,8 +73,8 @@ class DryRun {
   std::string Limits() const;
 
   DryRunRequest request_;
-  pb::Device device_ = pb::DEVICE_AUTO;  // DEVICE_AUTO: not known before the start
-  std::vector<Accelerator> numbered_;    // this machine's devices, if the job runs here
+  pb::Device device_ = pb::DEVICE_AUTO;  // DEVICE_AUTO if not known before the start
+  std::vector<Accelerator> numbered_;    // devices of this machine, if the job runs on it
   std::string device_reason_;
   std::optional<ResolvedProgram> command_;  // the command on nodes without variables of their own
 };

@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// "# Launching jobs" -> "Launching jobs".
+// Returns the title of a page: "Launching jobs" for "# Launching jobs".
 std::string_view TitleOf(const HelpPage& page) {
   std::string_view title = page.text.substr(0, page.text.find('\n'));
   title.remove_prefix(std::min(title.find_first_not_of("# "), title.size()));
@@ -35,7 +35,7 @@ const HelpPage* FindPage(std::string_view topic) {
   return found == HelpPages().end() ? nullptr : &*found;
 }
 
-// Returns how to open a link such as "reference/options.md#ssh".
+// Returns how to open the target of a link, such as "reference/options.md#ssh".
 std::string WhereToRead(std::string_view target) {
   if (target.starts_with("http")) return std::string(target);
   const size_t end = target.find(".md");
@@ -57,7 +57,7 @@ Error UnknownTopic(const std::string& topic) {
                     "dslaunch help");
 }
 
-// Returns the help of a command or of a family of commands.
+// Returns the help of a command, or of a family of commands if `action` is empty.
 Result<std::string> CommandHelp(const std::string& family, const std::string& action) {
   if (action.empty()) return CommandHelpText(family);
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand(family, {family, action}));

@@ -44,15 +44,18 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kAskTimeout(5'000);       // ps: limit for all nodes of all jobs
-constexpr milliseconds kFindTimeout(20'000);     // limit for the nodes of one job
-constexpr milliseconds kRemoveTimeout(60'000);   // long, because there may be many files
-constexpr milliseconds kCollectTimeout(60'000);  // limit for the files of a report from all nodes
+constexpr milliseconds kAskTimeout(5'000);       // limit of `ps` for all nodes of all jobs
+constexpr milliseconds kFindTimeout(20'000);     // limit for all nodes of a job
+constexpr milliseconds kRemoveTimeout(60'000);   // limit for removing a job, whose nodes may have
+                                                 // many files
+constexpr milliseconds kCollectTimeout(60'000);  // limit for collecting the files of a report from
+                                                 // all nodes
 constexpr milliseconds kStopSlack(10'000);
-constexpr milliseconds kFrontEndEnds(300'000);  // limit for a front end that was signalled to stop
+constexpr milliseconds kFrontEndEnds(300'000);  // limit for the exit of a signalled front end
 constexpr size_t kMaxEventsBytes = 64 << 20;
 constexpr milliseconds kPoll(50);
-constexpr milliseconds kBetweenInterrupts(300);  // so that two signals do not count as one
+constexpr milliseconds kBetweenInterrupts(300);  // pause after which a second signal counts
+                                                 // separately
 
 std::optional<ProcessId> FrontEnd(const JobRecord& record) {
   const auto pid = static_cast<pid_t>(record.pid);
@@ -64,20 +67,21 @@ std::optional<ProcessId> FrontEnd(const JobRecord& record) {
 
 bool NeedsNodes(const JobRecord& record) { return record.ended_unix_ms == 0 && !FrontEnd(record); }
 
-// Returns the front end's folder of a job.
+// Returns the path of the folder that the front end uses for a job.
 std::string FrontEndFolder(const JobRecord& record) {
   return (record.log_dir.empty() ? OwnJobsFolder() : record.log_dir) + "/" + record.job_id;
 }
 
-// Returns whether one node's answer determines the state of the job, whatever other nodes answer.
+// Returns whether the answer of one node determines the state of the job, whatever other nodes
+// answer.
 bool SettlesJob(const Result<pb::JobSight>& sight) {
   if (!sight.ok()) return false;
   return sight->state() == pb::JobSight::RUNNING ||
          (sight->state() == pb::JobSight::ENDED && sight->result().done().completed());
 }
 
-// Inspects the nodes of all jobs at once. For a single job, stops waiting for an unreachable node
-// if another node's answer determines the state.
+// Inspects the nodes of all jobs at once. For a single job, stops waiting for unreachable nodes
+// once an answer determines the state.
 std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
                                  milliseconds timeout) {
   std::vector<std::pair<size_t, size_t>> questions;  // pairs of job and node
@@ -122,7 +126,8 @@ std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const Ag
   return views;
 }
 
-// Returns the beginning of a file in the job's folder at the front end; empty if there is none.
+// Returns the beginning of a file in the front end's folder of the job; empty if the file does not
+// exist.
 std::string FrontEndFile(const JobRecord& record, const std::string& name) {
   const std::string path = FrontEndFolder(record);
   const Result<UniqueFd> folder =
@@ -143,7 +148,7 @@ std::string FrontEndFile(const JobRecord& record, const std::string& name) {
 
 std::string EventsText(const JobRecord& record) { return FrontEndFile(record, "events.jsonl"); }
 
-// Returns the last whole lines of a file on this machine; empty if it cannot be read.
+// Returns the last whole lines of a file on this machine; empty if the file cannot be read.
 std::string LastBytes(const std::string& path) {
   constexpr off_t kMostBytes = 8 << 10;
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -156,8 +161,8 @@ std::string LastBytes(const std::string& path) {
   return begin > 0 ? text.substr(std::min(text.find('\n') + 1, text.size())) : text;
 }
 
-// Stores how the job ended in its record and, as its front end would have done, in its events, so
-// that its nodes need not be asked again.
+// Stores how the job ended in its record and, as its front end would have done, in its events.
+// Afterwards the job's nodes need not be asked again.
 void StoreEnd(const JobView& view) {
   if (view.state != JobView::State::kEnded || view.record.ended_unix_ms != 0) return;
   Result<JobRecord> record = ReadJobRecord(OwnJobsFolder(), view.record.job_id);
@@ -179,10 +184,11 @@ void StoreEnd(const JobView& view) {
   }
   record->ended_unix_ms = view.ended_unix_ms;
   record->exit_code = view.exit_code;
-  (void)WriteJobRecord(OwnJobsFolder(), *record);  // if this fails, the nodes are asked again
+  (void)WriteJobRecord(OwnJobsFolder(), *record);  // if this fails, the nodes are asked again the
+                                                   // next time
 }
 
-// Returns the end recorded in events.jsonl; nullopt if the job runs or its end is unknown.
+// Returns the end recorded in events.jsonl; nullopt if the job is running or its end is unknown.
 std::optional<JobSummary> FindEnd(const JobRecord& record) {
   return ReadJobTrace(EventsText(record), record).end;
 }
@@ -210,7 +216,7 @@ int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& te
   return ToInt(ExitCode::kOk);
 }
 
-// Prints the metrics of the jobs that run, or of the one that was named.
+// Prints the metrics of all running jobs, or of the job that the command names.
 Result<int> PrintMetrics(const JobCommand& command, std::vector<JobRecord> records,
                          const AgentBinary& agent, Terminal& terminal) {
   if (!command.job.empty() && records.front().ended_unix_ms != 0)
@@ -225,7 +231,7 @@ Result<int> PrintMetrics(const JobCommand& command, std::vector<JobRecord> recor
   return ToInt(scraped.troubles.empty() ? ExitCode::kOk : ExitCode::kUnavailable);
 }
 
-// Removes a job's folders from its nodes and then from this machine.
+// Removes the folders of a job from its nodes, then from this machine.
 Result<void> Remove(const JobRecord& record, const AgentBinary& agent) {
   const Deadline deadline = Deadline::After(kRemoveTimeout);
   const auto answers =
@@ -264,7 +270,7 @@ int Prune(const JobCommand& command, const std::vector<JobView>& views, const Ag
   return exit_code;
 }
 
-// Stops a job through its front end, as Ctrl-C would.
+// Stops a job by signals to its front end, as Ctrl-C would.
 Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bool now,
                          Terminal& terminal) {
   SignalProcess(front_end, now ? SIGINT : SIGTERM);
@@ -284,8 +290,8 @@ Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bo
   return ToInt(ExitCode::kOk);
 }
 
-// Prints the summary of a job that has ended, as its front end would have done. `output` holds what
-// was shown of the job before; null for nothing.
+// Prints the summary of a job that has ended, as its front end would have done. `output` is the
+// output of the job that was shown before; null for none.
 void ShowEnd(const JobRecord& record, const JobOutput* output, Terminal& terminal) {
   std::optional<JobSummary> end = FindEnd(record);
   if (!end) return;
@@ -293,7 +299,7 @@ void ShowEnd(const JobRecord& record, const JobOutput* output, Terminal& termina
   terminal.Err(SummaryText(*end));
 }
 
-// Explains why a job is not running and returns the command's exit code.
+// Prints why a job is not running and returns the exit code of the command.
 Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
   const std::string job = "job " + view.record.job_id;
   switch (view.state) {
@@ -328,7 +334,7 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
   return exit_code;
 }
 
-// Waits until the front end of a job that has ended has written how. Prints the summary.
+// Waits until the front end of a job that has ended has recorded the end, then prints the summary.
 void ShowEndOfTop(const JobRecord& record, const AgentBinary& agent, Terminal& terminal) {
   const Deadline deadline = Deadline::After(kStopSlack);
   while (FrontEnd(record) && !deadline.Expired()) std::this_thread::sleep_for(kPoll);
@@ -366,7 +372,8 @@ int Describe(const JobView& view, Terminal& terminal) {
   return ToInt(ExitCode::kOk);
 }
 
-// Prints output; if it is followed to the job's end, prints the summary too.
+// Prints the output of the job's ranks. If the output is followed to the job's end, prints the
+// summary too.
 int Logs(const JobCommand& command, const JobRecord& record, const AgentBinary& agent,
          Terminal& terminal) {
   LogsSession session(record, agent, command, terminal);
@@ -416,7 +423,7 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
 Result<int> Report(const JobCommand& command, const JobView& view, const AgentBinary& agent,
                    Terminal& terminal) {
   const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
-  // Check the file first, so that no node sends data in vain.
+  // Check the file first, so that nodes do not send data that cannot be written.
   if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileInTheWay(path);
   CollectedFiles collected = CollectRankFiles(view.record, agent, kCollectTimeout);
   for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);
@@ -426,7 +433,7 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
   return ToInt(collected.all_answered ? ExitCode::kOk : ExitCode::kUnavailable);
 }
 
-// Prints the differences of two jobs and writes a page about them.
+// Prints the differences between two jobs and writes a page that compares them.
 Result<int> CompareReports(const JobCommand& command, const std::array<JobView, 2>& views,
                            const AgentBinary& agent, Terminal& terminal) {
   const std::string path =

@@ -1,5 +1,5 @@
 // Runs `dslaunch ps | describe | logs | attach | stacks | top | stop | report`, and finds the jobs
-// of `dslaunch doctor`.
+// on the nodes that `dslaunch doctor` examines.
 #pragma once
 
 #include <string>
@@ -12,12 +12,13 @@
 
 namespace dslaunch {
 
-// Returns the exit code. The process must then end by _exit, because threads may still wait for
-// nodes that do not answer.
+// Runs the command and returns its exit code. The process must then end by _exit, because threads
+// may still wait for nodes that do not answer.
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal);
 
-// Returns the jobs that this user started on this machine and that run on one of `hosts`. Asks the
-// nodes of detached jobs for at most 5 s; the process must then end as above.
+// Returns the jobs that this user started on this machine and that run on one of `hosts`. Waits at
+// most 5 s for the nodes of detached jobs. The process must then end by _exit, because threads may
+// still wait for nodes.
 std::vector<JobView> JobsRunningOn(const std::vector<std::string>& hosts, const AgentBinary& agent);
 
 }  // namespace dslaunch

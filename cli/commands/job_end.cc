@@ -17,14 +17,14 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kHeadBytes = 100;  // covers the time and the event of a line
+constexpr size_t kHeadBytes = 100;  // enough for the time and the event of a line
 
 bool IsEvent(std::string_view line, const char* name) {
   return line.substr(0, kHeadBytes).find("\"event\":\"" + std::string(name) + "\"") !=
          std::string_view::npos;
 }
 
-// Local time: "2026-11-23 15:20:01".
+// Returns the local time in the form "2026-11-23 15:20:01".
 std::string TimeText(int64_t unix_ms) {
   const std::time_t seconds = unix_ms / 1000;
   std::tm local{};
@@ -65,10 +65,10 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record) {
         trace.job_dirs[json.at("node").get<std::string>()] = json.at("job_dir").get<std::string>();
       }
     } catch (const nlohmann::json::exception&) {
-      continue;  // a line that was cut off by a full disk
+      continue;  // skips a line that was cut off by a full disk
     }
   }
-  // The end of a detached job lists no ranks.
+  // The recorded end of a detached job lists no ranks, so their number is taken from the starts.
   if (trace.end && trace.end->world_size == 0) trace.end->world_size = trace.world_size;
   return trace;
 }

@@ -1,4 +1,5 @@
-// Describes how a past job ended, from the records of its front end and nodes. Pure.
+// Describes how a past job ended, from the records of its front end and nodes. All functions are
+// pure.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,25 @@
 
 namespace dslaunch {
 
-// The content of events.jsonl that concerns the whole job.
+// The events in events.jsonl that concern the whole job.
 struct JobTrace {
-  std::optional<JobSummary> end;  // the last recorded end; nullopt if there is none
+  std::optional<JobSummary> end;  // newest recorded end; nullopt if no end is recorded
   int world_size = 0;             // number of ranks of the newest attempt; 0 if unknown
   uint64_t attempt = 0;           // newest attempt that is recorded as started
-  uint64_t ended_attempt = 0;     // newest attempt that is recorded as followed by another
-  std::map<std::string, std::string> job_dirs;  // job folder by node
+  uint64_t ended_attempt = 0;     // newest attempt after which another attempt is recorded
+  std::map<std::string, std::string> job_dirs;  // path of the job's folder on each node, by node
+                                                // name
 };
 JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
 
-// Returns the summary of a job that ended without a front end, from a node's record. It lacks the
-// last lines of ranks (on this machine the caller reads them) and, except for the first cause, how
-// ranks ended.
+// Returns the summary of a job that ended without a front end, from the record of node `node`. The
+// summary lacks the last lines of ranks, which the caller reads if they are on this machine. Except
+// for the first cause, it also lacks how ranks ended.
 JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result, size_t node,
                            const JobTrace& trace);
 
-// Returns the starts and ends of attempts in a node's record that are not in the events, in the
-// order of time.
+// Returns the starts and ends of attempts that are in a node's record but not in `trace`, sorted by
+// time.
 struct TimedEvent {
   int64_t unix_ms = 0;
   pb::NodeEvent event;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNamed = 3;  // limit of jobs named in a message
+constexpr size_t kMaxNamed = 3;  // most jobs that a message names
 
 void ApplyStatus(const pb::JobStatus& status, JobView& view) {
   view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());
@@ -29,13 +29,13 @@ void ApplyStatus(const pb::JobStatus& status, JobView& view) {
     view.step = line->step;
     view.total_steps = line->total_steps;
   }
-  if (status.pids_size() == 0) return;  // a spare
+  if (status.pids_size() == 0) return;  // a spare has no processes
   const int64_t copied = status.has_copied_step() ? static_cast<int64_t>(status.copied_step()) : -1;
   if (!view.copy || copied < view.copy->step) view.copy = {copied, status.copied_unix_ms()};
 }
 
-// Returns an age in its largest unit, because seconds do not matter for a job that ended an hour
-// ago.
+// Returns an age in its largest unit only, because seconds do not matter for a job that ended an
+// hour ago.
 std::string Age(int64_t ms) {
   const int64_t s = std::max<int64_t>(ms, 0) / 1000;
   const int64_t unit = s < 60 ? 1 : s < 3600 ? 60 : s < 48 * 3600 ? 3600 : 86'400;
@@ -60,7 +60,7 @@ std::string StrayText(const std::string& node, const pb::JobSight& sight) {
 std::string Cut(std::string text, size_t most) {
   constexpr std::string_view kCut = "...";
   if (text.size() <= most) return text;
-  // Do not cut within a UTF-8 character.
+  // Move the cut to the beginning of a UTF-8 character.
   while (most > kCut.size() && (text[most - kCut.size()] & 0xC0) == 0x80) --most;
   return text.substr(0, most - kCut.size()).append(kCut);
 }

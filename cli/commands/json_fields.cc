@@ -68,7 +68,7 @@ const std::vector<JsonField>& EndFields() {
   return kFields;
 }
 
-// Fields of dslaunch stacks --json and of the event for SIGQUIT.
+// Describes the fields of dslaunch stacks --json and of the event for SIGQUIT.
 const std::vector<JsonField>& StacksFields() {
   static const std::vector<JsonField> kFields = {
       {"job", "its id"},
@@ -108,7 +108,7 @@ const std::vector<JsonField>& StacksFields() {
   return kFields;
 }
 
-// Fields of dslaunch top --json.
+// Describes the fields of dslaunch top --json.
 const std::vector<JsonField>& TopFields() {
   static const std::vector<JsonField> kFields = {
       {"job", "its id"},

@@ -1,5 +1,5 @@
-// Descriptions of the fields of all JSON that dslaunch writes for programs, for docs/reference.
-// tests/docs/json_test.py compares them with the commands' output.
+// Describes the fields of all JSON that dslaunch writes for programs, for docs/reference.
+// tests/docs/json_test.py compares the descriptions with the output of the commands.
 #pragma once
 
 #include <vector>
@@ -7,21 +7,21 @@
 namespace dslaunch {
 
 struct JsonField {
-  const char* path;     // "cause.node", "nodes[].name"
-  const char* meaning;  // without a full stop; "object: ..." if the keys are data
+  const char* path;     // path of the field, such as "cause.node" or "nodes[].name"
+  const char* meaning;  // meaning without a full stop; "object: ..." if the keys are data
 };
 
 struct JsonDocument {
-  const char* name;   // heading of the document: "--json", "started"
-  const char* about;  // a sentence
+  const char* name;   // heading of the document, such as "--json" or "started"
+  const char* about;  // one sentence about the document
   std::vector<JsonField> fields;
 };
 
-// Returns the output of commands with --json.
+// Returns descriptions of the output of commands with --json.
 const std::vector<JsonDocument>& JsonOutputs();
 
-// Returns the lines of events.jsonl by the name of the event. All have "t" (Unix time in seconds)
-// and "event" too.
+// Returns descriptions of the lines of events.jsonl, by the name of the event. All lines also
+// contain "t" (Unix time in seconds) and "event".
 const std::vector<JsonDocument>& JsonEvents();
 
 }  // namespace dslaunch

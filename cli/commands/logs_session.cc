@@ -17,7 +17,8 @@ LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command
 
 LogsSession::~LogsSession() {
   poster_->Close();
-  // End all first, because waiting for each may take a moment.
+  // End all streams before destroying any, because waiting for the end of each stream may take a
+  // moment.
   for (const auto& stream : streams_) {
     if (stream->inspection() != nullptr) stream->inspection()->End();
   }
@@ -40,7 +41,7 @@ int LogsSession::Run() {
 }
 
 void LogsSession::Open(size_t index) {
-  // Owned by the handlers, because gRPC reads it when the call starts.
+  // The handlers own the request, because gRPC reads it when the call starts.
   auto request = std::make_shared<pb::ReadRequest>();
   *request->mutable_place() = PlaceOf(record_, index);
   request->set_all(command_.shown_ranks.all);

@@ -1,4 +1,5 @@
-// `dslaunch logs`: prints the output of a job's ranks from their files on every node.
+// Implements `dslaunch logs`, which prints the output of a job's ranks from their files on every
+// node.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,8 +18,8 @@
 
 namespace dslaunch {
 
-// Runs on the caller's thread. Each node is reached by a separate thread, which owns its data and
-// may outlive the session, until its deadline.
+// Prints the output of ranks on the caller's thread. A separate thread connects to each node; it
+// owns its data and may outlive the session until its deadline.
 class LogsSession {
  public:
   // `terminal` must outlive the session.
@@ -26,8 +27,8 @@ class LogsSession {
   ~LogsSession();
   LogsSession(const LogsSession&) = delete;
 
-  // Prints all requested output. Returns 0, 69 if a node could not be reached (it is named), or 130
-  // if the user interrupts. Call it once.
+  // Prints all requested output. Returns 0, 69 if a node could not be reached (the node is named),
+  // or 130 if the user interrupts. Call it once.
   int Run();
 
   const JobOutput& output() const { return output_; }
@@ -39,7 +40,7 @@ class LogsSession {
   const JobRecord record_;
   const AgentBinary agent_;
   const JobCommand command_;
-  // Streams must outlive the loop (node_stream.h).
+  // Declared before the loop, because streams must outlive it (node_stream.h).
   std::vector<std::unique_ptr<NodeStream>> streams_;
   asio::io_context loop_{1};
   const std::shared_ptr<LoopPoster> poster_;

@@ -12,9 +12,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kSampleMs = 250;  // the GPUs may be known in the second sample only
+constexpr uint32_t kSampleMs = 250;  // interval of samples; GPUs may be missing in the first sample
 
-// One node's stream until its sample is there.
+// The stream of events of one node, until its sample has arrived.
 struct Scrape {
   size_t job = 0;
   size_t node = 0;
@@ -68,7 +68,8 @@ class Scraper {
 
  private:
   void Open(Scrape& scrape, const AgentBinary& agent, Deadline deadline) {
-    auto request = std::make_shared<pb::AttachRequest>();  // read when the call starts
+    auto request = std::make_shared<pb::AttachRequest>();  // owned by the handlers, because gRPC
+                                                           // reads it when the call starts
     request->mutable_samples()->set_every_ms(kSampleMs);
     NodeStream::Handlers handlers;
     handlers.start = [request](const std::shared_ptr<grpc::Channel>& channel,

@@ -1,4 +1,4 @@
-// Collects the metrics of running jobs from their nodes, once: `dslaunch ps --openmetrics`.
+// Collects the metrics of running jobs from their nodes once, for `dslaunch ps --openmetrics`.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@
 namespace dslaunch {
 
 struct ScrapedMetrics {
-  std::string text;                   // OpenMetrics
-  std::vector<std::string> troubles;  // a sentence for each node that did not answer in time
+  std::string text;                   // metrics in the OpenMetrics format
+  std::vector<std::string> troubles;  // one sentence for each node that did not answer in time
 };
 
-// Attaches to every node of the jobs at once, without output of ranks, and takes its newest state
-// and one sample. Nodes that have not answered by `deadline` have no samples.
+// Attaches to every node of the jobs at once, without output of ranks, and reads the node's newest
+// state and one sample. Nodes that have not answered by `deadline` have no samples.
 ScrapedMetrics ScrapeMetrics(const std::vector<JobRecord>& jobs, const AgentBinary& agent,
                              Deadline deadline);
 

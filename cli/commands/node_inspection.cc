@@ -11,10 +11,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kCallsEndWithin(10'000);  // after their connection is shut down
+constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
+                                                 // down
 
-// Waits for a call until `deadline` and then aborts the inspection, because a gRPC deadline can be
-// missed while a write blocks.
+// Waits for a call until `deadline`, then aborts the inspection. The deadline of gRPC is not
+// enough, because gRPC can miss it while a write blocks.
 template <class Request, class Reply, class Start>
 Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
                          const Request& request, Deadline deadline, Start start) {
@@ -59,7 +60,7 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
   choice.exec_command = way.exec_command;
   choice.ssh = way.ssh;
   choice.slurm_shares = way.slurm_shares;
-  // Without a request, srun would allocate everything that the job has.
+  // Request a share explicitly, because otherwise srun would allocate all resources of the job.
   if (choice.slurm_shares.empty())
     choice.slurm_shares[way.target.host] = {way.target.component, 0, "none"};
   DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(choice, agent, role));

@@ -1,4 +1,5 @@
-// A separate connection to one node, to inspect a job that runs or ran there, or the node itself.
+// Provides a separate connection to a node, to inspect a job that runs or ran there, or the node
+// itself.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,30 +29,32 @@
 
 namespace dslaunch {
 
-// Time limits to reach a node for an inspection, and to disconnect from it.
+// Time limits of connecting to a node for an inspection, and of disconnecting from it.
 inline constexpr milliseconds kConnectTimeout(20'000);
 inline constexpr milliseconds kLeaveTimeout(3'000);
 
-// The way to reach a node.
+// Describes how to reach a node.
 struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;
   SshOptions ssh;
-  std::vector<std::string> exec_command = {};           // LaunchPlan's exec_command
+  std::vector<std::string> exec_command = {};           // value of LaunchPlan::exec_command
   std::map<std::string, SlurmShare> slurm_shares = {};  // empty if the inspector needs no GPU
 };
 
-// Thread-compatible. The destructor ends every call over the inspection and waits, for at most 10
-// s, for calls registered by BeginCall. Must not be destroyed on one of gRPC's threads.
+// An inspection of a node over its own connection. The destructor ends every call over the
+// inspection and waits at most 10 s for the calls registered by BeginCall. It must not run on one
+// of gRPC's threads. Thread-compatible.
 class NodeInspection {
  public:
   // Connects in the role `kind`, which is kAttach or kRead. Blocks until `deadline` at most. Errors
-  // name the node and a hint.
+  // name the node and give a hint.
   static Result<std::unique_ptr<NodeInspection>> Open(const JobRecord& record, size_t node,
                                                       AgentRole::Kind kind,
                                                       const AgentBinary& agent, Deadline deadline);
 
-  // Connects in the role kRead to a node that need not have a job. Otherwise the same.
+  // Connects in the role kRead to a node that need not have a job. Blocks until `deadline` at most.
+  // Errors name the node and give a hint.
   static Result<std::unique_ptr<NodeInspection>> Open(const NodeWay& way, const AgentBinary& agent,
                                                       Deadline deadline);
 
@@ -60,14 +63,14 @@ class NodeInspection {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // Registers an asynchronous call over the channel. The owner of the call's state keeps the
-  // returned value as long as that state, and releases it last.
+  // Registers an asynchronous call over the channel. The owner of the call's state must keep the
+  // returned value as long as that state, and release it last.
   std::shared_ptr<const void> BeginCall() { return calls_.Begin(); }
 
-  // Ends every call over the inspection, and the inspector on the node.
+  // Ends every call over the inspection, and the inspector process on the node.
   void End() { link_->Abort("the inspection is over"); }
 
-  // Waits until the inspector has exited. Returns false if the deadline passed first. Precondition:
+  // Waits until the inspector has exited. Returns false if the deadline passes first. Precondition:
   // End() was called.
   bool WaitEnd(Deadline deadline) { return link_->WaitEnd(deadline); }
 
@@ -83,10 +86,10 @@ class NodeInspection {
   OpenCalls calls_;
 };
 
-// Returns where a node stores the job's files.
+// Returns the folder in which a node stores the job's files.
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
-// Each opens an inspection for one request, and blocks until `deadline` at most.
+// Each function opens an inspection for a single request, and blocks until `deadline` at most.
 Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                  Deadline deadline);
 Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
@@ -95,8 +98,8 @@ Result<pb::StacksReply> StacksOfNode(const JobRecord& record, size_t node,
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 
-// Requests over an inspection; `node` is its name, for messages. If an answer is late, the
-// inspection has ended.
+// Send a request over an inspection and return the answer. `node` is the node's name for messages.
+// If the answer is late, the inspection is ended.
 Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
                                      const pb::NodeInfoRequest& request, Deadline deadline);
 Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,
@@ -111,12 +114,12 @@ Result<pb::LinkMeasurement> MeasureLinkFromNode(NodeInspection& inspection, cons
                                                 const pb::MeasureLinkRequest& request,
                                                 Deadline deadline);
 
-// How long AskAll waits for other answers after a deciding one.
+// Time for which AskAll waits for further answers after a deciding answer.
 inline constexpr milliseconds kLateAnswers(2'000);
 
 // Calls `ask` with 0 to `count` - 1 at once, each on a separate thread. Returns the answers at
-// `deadline`, or kLateAnswers after an answer for which `decides` returns true; nullopt for missing
-// ones. Late threads continue until their own deadlines, so `ask` and `decides` must own their
+// `deadline`, or kLateAnswers after an answer for which `decides` returns true; missing answers are
+// nullopt. Late threads continue until their own deadlines, so `ask` and `decides` must own their
 // data.
 template <class T>
 std::vector<std::optional<T>> AskAll(size_t count, Deadline deadline,

@@ -1,4 +1,4 @@
-// A stream of events from an inspection of one node.
+// Reads a stream of events from an inspection of a node.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,23 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread. The node is reached by a separate thread that owns its data, so
-// destroying a stream does not wait for a host that never answers. Destroy it after the poster is
-// closed and the loop is gone; it then ends its call and waits for that, 10 s at most.
+// A stream of events. Used on the loop's thread. A separate thread that owns its data connects to
+// the node, so destroying a stream does not wait for a host that never answers. Destroy the stream
+// after the poster is closed and the loop is destroyed; the destructor ends the call and waits for
+// its end, 10 s at most.
 class NodeStream {
  public:
   using Reactor = grpc::ClientReadReactor<pb::NodeEvent>;
   struct Handlers {
-    // Prepares the call over the new connection; the stream starts the call when this returns.
+    // Prepares the call over the new connection; the stream starts the call when `start` returns.
     std::function<void(const std::shared_ptr<grpc::Channel>&, grpc::ClientContext*, Reactor*)>
         start;
     std::function<void(const pb::NodeEvent&)> event;  // Receives all events except output.
-    // Receives output. The next event is read after `go_on` was called.
+    // Receives output. The stream reads the next event after `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
-    // The stream has ended, with an error if the node could not be reached.
+    // Called when the stream has ended, with an error if the node could not be reached.
     std::function<void(Result<void>)> over;
-    // The agent sent `what`, which violates the protocol; `over` follows.
+    // Called if the agent sent `what`, which violates the protocol; `over` follows.
     std::function<void(const std::string& what)> broke_rules;
   };
 
@@ -38,7 +39,7 @@ class NodeStream {
   void Open(const JobRecord& record, size_t node, AgentRole::Kind kind, const AgentBinary& agent,
             Deadline deadline);
 
-  // Returns null until the node is reached.
+  // Returns the inspection; null until the node is reached.
   NodeInspection* inspection() const { return inspection_.get(); }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns a value of the recipe with secrets masked.
+// Returns a value of the recipe with all secrets masked.
 Json WithoutSecrets(const Json& value, const std::string& name = "") {
   if (value.is_object()) {
     Json masked = Json::object();
@@ -33,7 +33,8 @@ Json WithoutSecrets(const Json& value, const std::string& name = "") {
   return MaskedSetting(name, value.get<std::string>());
 }
 
-// Returns the recipe as the ranks get it; null for other programs or if it is not valid JSON.
+// Returns the recipe as the ranks receive it; null if the program has no recipe or the recipe is
+// not valid JSON.
 Json RecipeOf(const pb::Program& program) {
   for (const pb::EnvVar& variable : program.chosen_env()) {
     if (variable.name() != kRecipeVariable) continue;
@@ -43,7 +44,7 @@ Json RecipeOf(const pb::Program& program) {
   return Json();
 }
 
-// Returns a whole number of the recipe's engine section, or `otherwise`.
+// Returns a whole number in the recipe's engine section; `otherwise` if it is missing.
 int EngineNumber(const Json& recipe, const char* section, const char* key, int otherwise) {
   const Json none = Json::object();
   const auto child = [&](const Json& parent, const char* name) -> const Json& {
@@ -53,10 +54,10 @@ int EngineNumber(const Json& recipe, const char* section, const char* key, int o
   return value.is_number_integer() ? value.get<int>() : otherwise;
 }
 
-// How the recipe's engine uses its ranks.
+// Describes how the recipe's engine divides the ranks.
 struct EngineLayout {
   int stages = 1;
-  int tensor = 1;  // ranks that divide each layer
+  int tensor = 1;  // number of ranks that divide each layer
   int zero_stage = 0;
   RankOrder order = RankOrder::kPipeData;
 };

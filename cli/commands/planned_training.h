@@ -1,4 +1,5 @@
-// The training that `--dry_run` prints: the recipe and how the engine divides the ranks. Pure.
+// Formats the training that `--dry_run` prints: the recipe, and how the engine divides the ranks.
+// All functions are pure.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,11 +9,12 @@
 
 namespace dslaunch {
 
-// Returns lines for people. `program` has the recipe, and `recipe_source` is its origin.
+// Returns the training as lines for people. `program` has the recipe, and `recipe_source` is its
+// origin.
 std::string TrainingText(const std::string& recipe_source, const pb::Program& program,
                          int world_size);
 
-// Returns the value of "train"; docs/reference/json.md lists its fields. Secrets are masked.
+// Returns the JSON value of "train", whose fields docs/reference/json.md lists. Secrets are masked.
 nlohmann::ordered_json TrainingJson(const std::string& recipe_source, const pb::Program& program);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// `dslaunch recipe ls | show | explain | schema`.
+// Runs `dslaunch recipe ls | show | explain | schema`.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// Runs the command and returns the exit code. `recipe_folders` contain the built-in recipes.
+// Runs the command and returns the exit code. `recipe_folders` are the folders of the built-in
+// recipes.
 Result<int> RunRecipeCommand(const RecipeCommand& command,
                              const std::vector<std::string>& recipe_folders);
 

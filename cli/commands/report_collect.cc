@@ -12,11 +12,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kMaxJobBytes = 256 << 20;  // limit for all nodes together
+constexpr uint64_t kMaxJobBytes = 256 << 20;  // limit for all nodes of a job together
 constexpr uint64_t kMaxNodeBytes = 64 << 20;
 constexpr uint64_t kLeastNodeBytes = 1 << 20;
 constexpr size_t kMaxPathBytes = 4096;
-constexpr size_t kMaxRanks = 100'000;  // limit for one node, over all its attempts
+constexpr size_t kMaxRanks = 100'000;  // limit for a node, over all its attempts
 
 bool IsSameFile(const pb::RankFilePart& a, const pb::RankFilePart& b) {
   return a.attempt() == b.attempt() && a.rank() == b.rank() && a.kind() == b.kind();
@@ -96,7 +96,7 @@ void RankFileParts::FinishFile() {
       rank.trace_path = Truncate(open_.path(), kMaxPathBytes);
       rank.trace_bytes = open_.file_bytes();
       break;
-    default:  // a later version may add values
+    default:  // ignores values that a later version may add
       break;
   }
 }

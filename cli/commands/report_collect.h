@@ -1,4 +1,4 @@
-// Collects the ranks' files for a report from the nodes of a job.
+// Collects the files of ranks for a report from the nodes of a job.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@
 
 namespace dslaunch {
 
-// Assembles the files of one node from its messages. The node is not trusted: data beyond what was
-// requested is dropped. Pure.
+// Assembles the files of a node from its messages. The node is not trusted, so data beyond the
+// requested amount is dropped. Has no side effects.
 class RankFileParts {
  public:
-  // `node` is its name; `max_bytes` is the requested limit.
+  // `node` is the node's name; `max_bytes` is the requested limit of data.
   RankFileParts(std::string node, uint64_t max_bytes)
       : node_(std::move(node)), bytes_left_(max_bytes) {}
 
-  // Adds a message. Returns false if the node has exceeded the limit; stop reading then.
+  // Adds a message. Returns false if the node has exceeded the limit; the caller must then stop
+  // reading.
   bool Add(const pb::RankFilePart& part);
 
-  // Returns whether the node has sent everything.
+  // Returns whether the node has sent all files.
   bool complete() const { return complete_; }
 
   struct Files {
@@ -47,20 +48,20 @@ class RankFileParts {
   uint32_t files_left_out_ = 0;
   size_t thinned_ = 0;  // number of metrics files that were thinned
   size_t too_large_ = 0;
-  std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // keyed by attempt and rank
-  pb::RankFilePart open_;  // header of the file that `text_` holds; has no data
+  std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // indexed by attempt and rank
+  pb::RankFilePart open_;  // header of the file whose content is in `text_`; has no data
   bool is_open_ = false;
   std::string text_;
 };
 
-// The files of all nodes, collected within a time limit. Nodes that did not answer are listed in
-// `troubles`.
+// The files of all nodes, collected within a time limit. `troubles` lists the nodes that did not
+// answer.
 struct CollectedFiles {
   RankFileParts::Files files;
   bool all_answered = true;
 };
-// Collects from all nodes at once. The process must then end by _exit, because threads may still
-// wait for nodes.
+// Collects the files from all nodes at once. The process must then end by _exit, because threads
+// may still wait for nodes.
 CollectedFiles CollectRankFiles(const JobRecord& record, const AgentBinary& agent,
                                 milliseconds timeout);
 

@@ -24,10 +24,11 @@ constexpr milliseconds kMeasureFor(25'000);
 constexpr milliseconds kLateNodes(4'000);
 constexpr milliseconds kDrawEvery(250);
 constexpr milliseconds kReconnectDelay(500);
-constexpr milliseconds kReconnectFor(60'000);  // counted from the last event of the node
+constexpr milliseconds kReconnectFor(60'000);  // measured from the last event of the node
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kStacksLimit(12'000);
-constexpr uint64_t kLogBytes = 16 << 10;  // earlier output of a rank that is shown at first
+constexpr uint64_t kLogBytes = 16 << 10;  // bytes of a rank's earlier output that are shown at
+                                          // first
 
 }  // namespace
 
@@ -50,13 +51,14 @@ TopSession::~TopSession() {
   terminal_.reset();
   poster_->Close();
   CloseLog();
-  // End all first, because waiting for each may take a moment.
+  // End all streams before destroying any, because waiting for the end of each stream may take a
+  // moment.
   const auto end = [](const std::unique_ptr<NodeStream>& stream) {
     if (stream && stream->inspection() != nullptr) stream->inspection()->End();
   };
   for (const auto& stream : old_streams_) end(stream);
   for (const Node& node : nodes_) end(node.stream);
-  if (keys_) keys_->release();  // stdin stays open
+  if (keys_) keys_->release();  // keeps stdin open
 }
 
 Result<TopSession::End> TopSession::Show() {
@@ -81,7 +83,7 @@ Result<TopSession::End> TopSession::Show() {
 Result<void> TopSession::Measure() {
   Begin(kMeasureEvery);
   const Deadline deadline = Deadline::After(kMeasureFor);
-  std::optional<Deadline> late;  // once the first node is known
+  std::optional<Deadline> late;  // set once the first node is measured
   while (!job_ended_ && !deadline.Expired() && !(late && late->Expired())) {
     const size_t known = model_.KnownNodes(kMeasureSamples);
     if (known == nodes_.size()) break;
@@ -108,7 +110,7 @@ void TopSession::Open(size_t index) {
   Node& node = nodes_[index];
   if (node.stream) old_streams_.push_back(std::move(node.stream));
   NodeStream::Handlers handlers;
-  // Owned by the handlers, because gRPC reads it when the call starts.
+  // The handlers own the request, because gRPC reads it when the call starts.
   auto request = std::make_shared<pb::AttachRequest>();
   request->mutable_samples()->set_every_ms(static_cast<uint32_t>(every_.count()));
   request->mutable_samples()->set_last_lines(true);
@@ -142,7 +144,8 @@ void TopSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   }
 }
 
-// The job has ended on the node, or the connection broke; the node's files show which.
+// Either the job has ended on the node or the connection broke, so the node's files are read to
+// find out.
 void TopSession::OnStreamOver(size_t index, const Result<void>& result) {
   const Node& node = nodes_[index];
   if (node.over) return;
@@ -164,7 +167,7 @@ void TopSession::OnStreamOver(size_t index, const Result<void>& result) {
   }).detach();
 }
 
-// Retries a node that was reached before, for kReconnectFor.
+// Handles the loss of a node. Reconnects for kReconnectFor to a node that was reached before.
 void TopSession::OnLost(size_t index, const std::string& why) {
   Node& node = nodes_[index];
   model_.OnLost(index, why);
@@ -179,7 +182,8 @@ void TopSession::OnLost(size_t index, const std::string& why) {
   });
 }
 
-// A node that has ended means that the job ends, so that the others are not waited for long.
+// Ends the session once all nodes are over. If a node has ended, the job is ending, so the other
+// nodes are waited for only briefly.
 void TopSession::EndIfAllOver() {
   const bool any_done = std::ranges::any_of(
       model_.nodes(), [](const ModelNode& node) { return node.state == ModelNode::State::kDone; });
@@ -212,15 +216,15 @@ void TopSession::AwaitKey() {
                         Act(OnKey(view_, *key, table_, terminal_->rows()));
                         if (loop_.stopped()) return;
                       }
-                      // Readable without a key: the terminal is gone.
+                      // A terminal that is readable without a key was closed, so the session ends.
                       if (!any && ::isatty(STDIN_FILENO) == 0) return loop_.stop();
                       Draw();
                       AwaitKey();
                     });
 }
 
-// Draws now, and again after kDrawEvery, or later if drawing takes long, so that it takes at most a
-// tenth of the time.
+// Draws the screen now, and again after kDrawEvery. If drawing takes long, the pause is longer, so
+// that drawing takes at most a tenth of the time.
 void TopSession::Draw() {
   EndIfAllOver();
   const Clock::time_point begin = Clock::now();
@@ -339,7 +343,7 @@ void TopSession::FollowLog() {
   handlers.event = [](const pb::NodeEvent&) {};
   handlers.log = [this, number = ++log_number_](const pb::LogChunk& chunk,
                                                 const std::function<void()>& go_on) {
-    if (number != log_number_) return go_on();  // another log is shown by now
+    if (number != log_number_) return go_on();  // a different log is shown now
     log_lines_[chunk.is_stderr()].Append(chunk.data(), Clock::now(), [this](std::string_view line) {
       AppendText(view_, SanitizeForTerminal(line), terminal_->rows());
     });

@@ -1,5 +1,5 @@
-// `dslaunch top`: connects to the nodes of a job, shows what they measure, and ends when the user
-// leaves or the job ends.
+// Implements `dslaunch top`: connects to the nodes of a job and shows their measurements until the
+// user leaves or the job ends.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -27,26 +27,26 @@
 
 namespace dslaunch {
 
-// Runs on the caller's thread. Nodes measure only while this exists. Destroying it ends its
-// connections and does not affect the job.
+// A session of `dslaunch top` on the caller's thread. Nodes measure only while the session exists.
+// Destroying it ends its connections without affecting the job.
 class TopSession {
  public:
   enum class End {
-    kLeft,      // the user has left, or a signal came
-    kJobEnded,  // no node has anything more to report
+    kLeft,      // the user has left, or a signal arrived
+    kJobEnded,  // no node will report anything more
   };
 
-  // `stop_front_end` ends the job by a signal to its front end, and returns false if the job has
-  // none here.
+  // `stop_front_end` ends the job by a signal to its front end. It returns false if the job has no
+  // front end on this machine.
   TopSession(JobRecord record, AgentBinary agent, std::function<bool()> stop_front_end);
   ~TopSession();
   TopSession(const TopSession&) = delete;
 
-  // Draws on the terminal until the end. An error if there is no terminal to draw on, or if no node
-  // can be reached. Call Show or Measure once.
+  // Draws on the terminal until the end of the session. Returns an error if there is no terminal to
+  // draw on, or if no node can be reached. Call either Show or Measure, once.
   Result<End> Show();
-  // Waits for a few samples of every node, and a little for nodes that do not answer. An error if
-  // no node answers.
+  // Waits for a few samples of every node, and only briefly for nodes that do not answer. Returns
+  // an error if no node answers.
   Result<void> Measure();
 
   const JobModel& model() const { return model_; }
@@ -57,15 +57,15 @@ class TopSession {
     std::unique_ptr<NodeStream> stream;
     Clock::time_point last_seen;
     bool reached = false;
-    bool over = false;  // ended, or lost for good
+    bool over = false;  // the node has ended, or is permanently lost
   };
-  // Stacks that have been asked for.
+  // A pending request for the stacks of all nodes.
   struct StacksWanted {
     std::vector<NodeStacks> nodes;
     size_t missing = 0;
   };
 
-  // Connects to all nodes, which sample every `every`.
+  // Connects to all nodes and makes them sample at the interval `every`.
   void Begin(milliseconds every);
   void Open(size_t index);
   void OnEvent(size_t index, const pb::NodeEvent& event);
@@ -103,10 +103,10 @@ class TopSession {
   std::optional<asio::posix::stream_descriptor> keys_;
   std::unique_ptr<CursesTerminal> terminal_;
   milliseconds every_{0};
-  std::shared_ptr<StacksWanted> stacks_;  // null if none are awaited
+  std::shared_ptr<StacksWanted> stacks_;  // null if no stacks are awaited
   std::shared_ptr<EventReader> log_;      // null if no log is shown
   uint64_t log_number_ = 0;
-  std::map<bool, ScreenLines> log_lines_;  // indexed by is_stderr
+  std::map<bool, ScreenLines> log_lines_;  // indexed by whether the lines are from stderr
   bool job_ended_ = false;
 };
 

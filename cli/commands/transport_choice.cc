@@ -51,7 +51,8 @@ Result<std::unique_ptr<Transport>> MakeCallBack(const TransportChoice& choice,
   return std::unique_ptr<Transport>(std::make_unique<CallBackTransport>(std::move(options)));
 }
 
-// The launcher starts each relay, and each relay runs it once for each other node of its group.
+// Makes a transport over relays. The launcher starts each relay, and each relay runs the launcher
+// once for each other node of its group.
 Result<std::unique_ptr<Transport>> MakeCallBackRelays(const TransportChoice& choice,
                                                       const AgentBinary& agent,
                                                       const AgentRole& role) {
@@ -64,7 +65,8 @@ Result<std::unique_ptr<Transport>> MakeCallBackRelays(const TransportChoice& cho
   RelayTransport::Options options;
   options.agent = agent;
   options.role = role;
-  // The program's path on the relay's node is found by PATH there.
+  // The relay finds the program by PATH on its own node, because the program's path may differ
+  // there.
   LauncherProgram from_relay = to_relays.program;
   from_relay.words.front() = choice.exec_command.front();
   options.from_relay = std::make_shared<LauncherNodeCommand>(std::move(from_relay));
@@ -77,7 +79,7 @@ Result<std::unique_ptr<Transport>> MakeCallBackRelays(const TransportChoice& cho
   return std::unique_ptr<Transport>(std::make_unique<RelayTransport>(std::move(options)));
 }
 
-// Reaches nodes over SSH, except those that are this machine.
+// Reaches nodes over SSH, except nodes that are this machine.
 class SshOrHere : public Transport {
  public:
   SshOrHere(std::unique_ptr<Transport> ssh, const AgentBinary& agent, const AgentRole& role)

@@ -17,20 +17,21 @@
 namespace dslaunch {
 
 struct TransportChoice {
-  Launcher launcher = Launcher::kSsh;  // kPerNode: the transport to node 0, this machine
-  // See LaunchPlan: for ExecNodeCommand, or the program that starts all nodes at once.
+  Launcher launcher = Launcher::kSsh;  // for kPerNode, the transport leads to node 0, this machine
+  // Value of LaunchPlan::exec_command: the words of ExecNodeCommand, or the program that starts all
+  // nodes at once.
   std::vector<std::string> exec_command = {};
   SshOptions ssh = {};
-  // Nodes that the launcher starts at once; other nodes are started one by one.
+  // Nodes that the launcher starts at once; other nodes are started individually.
   std::vector<NodeTarget> nodes = {};
-  std::vector<std::string> ssh_command = {};            // --ssh_command's words, for relays
+  std::vector<std::string> ssh_command = {};            // words of --ssh_command, for relays
   size_t fanout = 0;                                    // value of RelayFanout
-  std::map<std::string, SlurmShare> slurm_shares = {};  // see LaunchPlan
+  std::map<std::string, SlurmShare> slurm_shares = {};  // value of LaunchPlan::slurm_shares
   std::string network_interface = {};  // interface of this machine to which agents call back
 };
 
-// Returns the transport to `choice`'s nodes. Errors: kUsage if the launcher's program is missing,
-// cannot be used, or does not support these nodes.
+// Returns the transport to the nodes of `choice`. Returns kUsage if the launcher's program is
+// missing, cannot be used, or does not support these nodes.
 Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
                                                  const AgentBinary& agent, const AgentRole& role);
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kShownIdBytes = 12;
 
-// Returns the LibTorch version in a folder, from its headers; empty if it has none.
+// Returns the version of the LibTorch in `folder`, from its headers; empty if the folder has no
+// LibTorch.
 std::string VersionIn(const std::filesystem::path& folder) {
   const std::string text =
       ReadWhole((folder / "include/torch/headeronly/version.h").string()).value_or("");
