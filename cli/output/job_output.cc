@@ -13,25 +13,26 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEnoughPendingBytes = 256 << 10;
-// Interval of retries while a slow reader is awaited, in addition to waiting for its descriptor.
+// Interval of retries while a slow reader is awaited. The descriptor of the reader is polled too.
 constexpr milliseconds kSlowReaderPoll(200);
 constexpr std::chrono::seconds kReaderPatience(60);
 
-constexpr milliseconds kLiveEvery(50);   // refresh of redrawn lines
-constexpr milliseconds kLookEvery(250);  // refresh of the terminal's width and of the time shown
-// Window for redrawn lines of several ranks, in pipes and files.
+constexpr milliseconds kLiveEvery(50);   // interval at which redrawn lines are refreshed
+constexpr milliseconds kLookEvery(250);  // interval at which the terminal's width and the time
+                                         // shown are refreshed
+// Time within which redrawn lines of several ranks are output together in pipes and files.
 constexpr milliseconds kRedrawnTogether(500);
 constexpr milliseconds kStillAfter(1500);  // time without a line after which the phase is shown
 
-// The prefix of dslaunch's messages, which an untagged line of a rank must not have.
+// The prefix of dslaunch's messages. An untagged line of a rank must not begin with it.
 constexpr std::string_view kMessagePrefix = "dslaunch";
 
 std::string WholeDuration(Clock::duration duration) {
   return DurationText(1000 * std::chrono::duration_cast<std::chrono::seconds>(duration).count());
 }
 
-// Hashes the part of a line that remains when it is redrawn, without trailing blanks; 0 if nothing
-// remains.
+// Returns the hash of the part of a line that remains after redrawing, without trailing blanks; 0
+// if nothing remains.
 size_t LineHash(std::string_view line) {
   constexpr std::string_view kBlanks = " \t\r";
   const size_t end = line.find_last_not_of(kBlanks);
@@ -53,7 +54,8 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
       redraw_timer_(loop),
       writable_(loop),
       flush_timer_(loop) {
-  // asio closes the descriptor that it waits for, so it gets a duplicate.
+  // asio closes the descriptor that it waits for, so it gets a duplicate of the terminal's
+  // descriptor.
   const int fd = ::fcntl(terminal.writable_fd(), F_DUPFD_CLOEXEC, 0);
   if (fd >= 0) writable_.assign(fd);
 }
@@ -70,7 +72,8 @@ void JobOutput::Print(const std::string& line) {
   Flush();
 }
 
-// An untagged line of a rank must not look like a message of dslaunch.
+// Returns whether a line gets a tag. On a terminal that shows a single rank, only a line that looks
+// like a message of dslaunch gets a tag.
 bool JobOutput::HasTag(bool is_stderr, std::string_view line) const {
   if (tags_.plain_stdout && !is_stderr && !IsTerminal(is_stderr)) return false;
   if (shown_ranks_ != 1 || !tags_.tag_template.empty() || !IsTerminal(is_stderr)) return true;
@@ -227,7 +230,8 @@ void JobOutput::RefreshLive() {
   terminal_.SetLive(lines);
 }
 
-// Schedules the next refresh while there is, or may soon be, something to redraw.
+// Schedules the next refresh unless one is scheduled, the output has finished, or the terminal
+// cannot redraw lines. Refreshes are more frequent while ranks write output.
 void JobOutput::ArmLiveTimer() {
   if (!terminal_.has_live_line() || finished_ || std::exchange(live_armed_, true)) return;
   const bool is_moving = Clock::now() - moved_at_ < 2 * kPartialLineDelay;
@@ -291,8 +295,8 @@ void JobOutput::AwaitReader() {
     awaiting_reader_ = false;
     const size_t before = terminal_.Pending();
     terminal_.Flush();
-    // A terminal with room for one byte refuses a newline, which needs two. Waiting for it again
-    // at once would spin, so the timer retries.
+    // A terminal with room for a single byte refuses a newline, which needs two bytes. Waiting for
+    // the descriptor again at once would spin, so the timer retries.
     if (terminal_.Pending() != before) Flush();
     ResumeSources();
   });

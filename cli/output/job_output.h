@@ -1,4 +1,4 @@
-// Prints the output of a running job.
+// Prints the output of a running job on the terminal, or to pipes and files.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -25,21 +25,24 @@
 
 namespace dslaunch {
 
-// Never blocks: output that a slow terminal does not accept is held, up to a limit, and then its
-// sources wait. All methods run on the loop's thread.
+// Prints messages, the output of ranks and the progress of a job. Never blocks: output that a slow
+// terminal does not accept is buffered up to a limit, then the sources of the output wait. All
+// methods run on the loop's thread.
 //
 // On a terminal, a line that several ranks write at about the same time is printed once
 // (LineFolder). Lines have no tag if only one rank is shown. If lines can be redrawn, the lines
-// that ranks redraw (ScreenLines) and the progress are live lines below all others. Pipes and files
-// get every line at once and with its tag, because their readers may count, compare, or search for
-// a rank's tag; only data has no tag (TagStyle::plain_stdout). They get only some states of redrawn
-// lines (RedrawnLines). A template for tags applies everywhere.
+// that ranks redraw (ScreenLines) and the progress are live lines below all others.
+//
+// Pipes and files get every line at once and with its tag, because their readers may count or
+// compare lines, or search for a rank's tag; only data has no tag (TagStyle::plain_stdout). They
+// get only some states of redrawn lines (RedrawnLines). A template for tags applies to all outputs.
 class JobOutput {
  public:
-  // The references must outlive the object.
+  // The referenced objects must outlive this object.
   JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags = {});
 
-  // Sets the maximum number of ranks whose output arrives. Lines are not folded before this call.
+  // Sets the maximum number of ranks whose output is printed. Lines are not folded before this
+  // call.
   void SetShownRanks(size_t ranks) {
     shown_ranks_ = ranks;
     folder_.SetRanks(ranks);
@@ -51,51 +54,54 @@ class JobOutput {
   // Prints a line for programs on stdout.
   void Print(const std::string& line);
 
-  // Prints a piece of a rank's output, which must stay valid until `then` is called. `then` is
-  // called once the output is accepted; this is delayed while much output is pending, so that a
-  // slow terminal slows its source.
+  // Prints a piece of a rank's output, which must stay valid until `then` is called. Calls `then`
+  // once the output is accepted. The call is delayed while much output is pending, so that a slow
+  // terminal slows the source of the output.
   void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
 
-  // Rank 0 reads the user's input, so its prompt is shown below all other live lines.
+  // Records that rank 0 reads the user's input, so that its prompt is shown below all other live
+  // lines.
   void SetReadsInput() { reads_input_ = true; }
   // Records that the user has pressed Enter and the terminal has echoed it.
   void OnEnter();
 
-  // Sets the activity before the job's first step, such as "4 ranks run". A live line shows it with
-  // the time since this call while ranks write nothing. Replaces the previous phase.
+  // Sets the activity before the job's first step, such as "4 ranks run", and replaces the previous
+  // phase. While ranks write nothing, a live line shows the phase and the time since this call.
   void SetPhase(const std::string& phase);
 
-  // Updates the progress line, which follows the lowest rank that reports.
+  // Updates the progress line, which shows the lowest rank that reports progress.
   void Progress(const pb::WorkerStatus& status);
 
-  // Prints unfinished lines and the last step, and removes the live line. Call it when the streams
+  // Prints unfinished lines and the last step, and removes the live lines. Call it when the streams
   // have ended.
   void FinishStreams();
 
-  // Returns whether the last lines of the rank that failed were shown to their end, apart from
-  // those that PrintMessage printed.
+  // Returns whether the last lines of the failed rank were shown to their end, not counting lines
+  // that PrintMessage printed.
   bool HasShown(const EndCause& cause) const;
 
-  // Blocks the caller until the terminal has accepted all output, at most for `limit`.
+  // Blocks the caller until the terminal has accepted all output, for at most `limit`.
   void Drain(milliseconds limit = kDrainTimeout) { terminal_.Drain(Deadline::After(limit)); }
 
-  // Returns for how long the terminal has accepted none of its pending output; nullopt if nothing
-  // is pending.
+  // Returns the time for which the terminal has accepted none of its pending output; nullopt if no
+  // output is pending.
   std::optional<Clock::duration> ReaderStalledFor() const;
-  // Returns true if the terminal accepted output within the last minute, so waiting for it is
-  // worthwhile.
+  // Returns whether the terminal accepted output within the last minute, so that waiting for it can
+  // succeed.
   bool SlowReaderMakesProgress() const;
 
  private:
-  // Output of one stream. After a restart a rank may be on another node.
-  using StreamKey = std::tuple<std::string, uint32_t, bool>;  // node, rank, is_stderr
+  // Identifies a stream of output. It includes the node, because after a restart a rank may run on
+  // a different node.
+  using StreamKey = std::tuple<std::string, uint32_t, bool>;  // node, rank, and whether the stream
+                                                              // is stderr
 
   struct Stream {
     std::string tag;
     RedrawnLines lines;
-    ScreenLines screen;  // used instead of `lines` if lines can be redrawn
+    ScreenLines screen;  // used instead of `lines` if the terminal can redraw lines
     uint64_t attempt = 0;
-    size_t last_line = 0;  // LineHash of the last line shown that was not blank
+    size_t last_line = 0;  // LineHash of the last shown line that was not blank
 
     void Finish(const LineAssembler::Sink& sink) {
       lines.Finish(sink);
@@ -128,8 +134,8 @@ class JobOutput {
   const TagStyle tags_;
   ProgressView progress_;
   bool reads_input_ = false;
-  size_t shown_ranks_ = 0;  // 0 until known
-  std::string phase_;       // empty before the first phase and after the last
+  size_t shown_ranks_ = 0;  // number of ranks whose output is shown; 0 until known
+  std::string phase_;       // current phase; empty before the first phase and after the last
   Clock::time_point phase_since_;
   Clock::time_point moved_at_;  // time of the last output of any rank
   asio::steady_timer live_timer_;
@@ -141,7 +147,7 @@ class JobOutput {
   bool fold_armed_ = false;
   asio::steady_timer redraw_timer_;
   bool redraw_armed_ = false;
-  std::string tagged_;  // buffer of the line being printed; reused to avoid allocations
+  std::string tagged_;  // buffer of the line being printed, reused to avoid allocations
   asio::posix::stream_descriptor writable_;  // duplicate of the terminal's writable_fd
   bool awaiting_reader_ = false;
   asio::steady_timer flush_timer_;

@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kBytesOfOne = 256;  // memory of a held line in addition to its text
-constexpr size_t kMaxSteps = 200;    // limit of a search; beyond it lines are not merged
+constexpr size_t kMaxSteps = 200;    // most steps of a search; if exceeded, lines are not merged
 
 }  // namespace
 
@@ -24,14 +24,15 @@ void LineFolder::Add(TimePoint now, int rank, bool is_stderr, std::string_view t
   held.members.push_back({rank, chain.first + chain.held.size()});
   held_bytes_ += sizeof held.members[0];
   chain.held.push_back(&held);
-  // Once a line of all ranks is complete, no rank can share a line before it, so it is output now.
+  // A line of all ranks is complete, so no rank can add itself to an earlier line, and the line is
+  // output now.
   if (held.members.size() >= num_ranks_) Emit(held, sink);
   while (held_bytes_ > kMaxBytes) Emit(held_.front(), sink);
 }
 
-// Returns a held line with this text that may follow all lines of the rank, or a new one. Levels
-// mostly rise from one line with the same text to the next, so the search usually finds the oldest,
-// but any valid one will do.
+// Returns a held line with this text that may follow all lines of the rank, or a new line. Any
+// valid line is correct. The search begins with the oldest, because levels mostly rise from one
+// line with the same text to the next, so it usually finds that line.
 LineFolder::Held& LineFolder::HeldFor(TimePoint now, const Chain& chain, bool is_stderr,
                                       std::string_view tag, std::string_view text) {
   Texts& texts = texts_[is_stderr];
@@ -48,8 +49,8 @@ LineFolder::Held& LineFolder::HeldFor(TimePoint now, const Chain& chain, bool is
   return *same.emplace_back(&held_.back());
 }
 
-// Returns whether `held` may be output after the newest line of the chain, as far as a short search
-// can tell.
+// Returns whether `held` may be output after the newest line of the chain. Returns false if a short
+// search cannot decide this.
 bool LineFolder::CanFollow(const Chain& chain, Held& held) {
   if (chain.held.empty()) return true;
   const Held* const newest = chain.held.back();
@@ -70,7 +71,7 @@ bool LineFolder::CanFollow(const Chain& chain, Held& held) {
   return true;
 }
 
-// Returns the line after `member` in its rank's chain.
+// Returns the line after `member` in the chain of its rank; null if it is the last line.
 LineFolder::Held* LineFolder::Next(const Held::Member& member) {
   const Chain& chain = chains_[member.rank];
   const size_t next = member.place + 1 - chain.first;
@@ -99,7 +100,7 @@ void LineFolder::Finish(const Sink& sink) {
   while (!held_.empty()) Emit(held_.front(), sink);
 }
 
-// Outputs a line after all lines that must precede it.
+// Outputs all lines that must precede `held`, then `held`.
 void LineFolder::Emit(Held& held, const Sink& sink) {
   Line line = {held.is_stderr, held.tag, {}, held.text->first};
   for (const Held::Member& member : held.members) {

@@ -19,8 +19,8 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
-// Returns the columns of UTF-8 text: its number of characters, because all characters in these
-// pages are one column wide.
+// Returns the number of columns of UTF-8 text, which is its number of characters, because all
+// characters in these pages are one column wide.
 size_t Columns(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -31,7 +31,7 @@ std::string Padded(std::string text, size_t columns) {
   return has < columns ? text.append(columns - has, ' ') : text;
 }
 
-// Renders links, bold text and the descriptions of pictures; code is kept as it is.
+// Renders links, bold text and the descriptions of pictures. Code is kept unchanged.
 std::string Inline(std::string_view text, const LinkText& link_text) {
   std::string result;
   while (!text.empty()) {
@@ -83,7 +83,7 @@ std::string Inline(std::string_view text, const LinkText& link_text) {
   return result;
 }
 
-// Splits `text` into lines of at most `columns`; a longer word gets a line of its own.
+// Splits `text` into lines of at most `columns`. A word that is longer gets a line of its own.
 std::vector<std::string> Wrapped(std::string_view text, size_t columns) {
   std::vector<std::string> lines;
   std::string line;
@@ -100,7 +100,8 @@ std::vector<std::string> Wrapped(std::string_view text, size_t columns) {
   return lines;
 }
 
-// Wraps `text` with `first` before the first line and the same indent before the others.
+// Wraps `text` with `first` before the first line, and indents the other lines by the length of
+// `first`.
 std::string Paragraph(std::string_view text, const std::string& first, size_t width) {
   const size_t indent = first.size();
   std::string result;
@@ -110,7 +111,7 @@ std::string Paragraph(std::string_view text, const std::string& first, size_t wi
   return result;
 }
 
-// Splits a row of a table: "| a | b\|c |" -> "a", "b\|c".
+// Splits a row of a table: "| a | b\|c |" into "a" and "b\|c".
 std::vector<std::string_view> Cells(std::string_view row) {
   std::vector<std::string_view> cells;
   row = Trimmed(row);
@@ -124,7 +125,7 @@ std::vector<std::string_view> Cells(std::string_view row) {
   return cells;
 }
 
-// Renders a cell. Code in a cell has "\|" for '|', which Inline would keep.
+// Renders a cell. Replaces "\|" by '|' first, because Inline would keep it in code.
 std::string CellText(std::string_view cell, const LinkText& link_text) {
   std::string text;
   for (size_t i = 0; i < cell.size(); ++i) {
@@ -136,7 +137,8 @@ std::string CellText(std::string_view cell, const LinkText& link_text) {
 
 using Row = std::vector<std::string>;
 
-// Returns the widths of the columns: what they need, or less for the widest ones.
+// Returns the widths of the columns: the widths of their content, reduced for the widest columns if
+// the row would exceed `width`.
 std::vector<size_t> ColumnWidths(const std::vector<Row>& rows, size_t width) {
   std::vector<size_t> widths;
   for (const Row& row : rows) {
@@ -211,7 +213,8 @@ std::string Table(const std::vector<std::string_view>& lines, size_t width,
   return text;
 }
 
-// Returns the length of the mark of a list item ("- ", "12. "), or 0 if the line is not an item.
+// Returns the length of the mark of a list item, such as "- " or "12. "; 0 if the line is not an
+// item.
 size_t ItemMark(std::string_view line) {
   if (line.starts_with("- ")) return 2;
   size_t digits = 0;

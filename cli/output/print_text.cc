@@ -40,7 +40,7 @@ Result<void> WriteAll(int fd, std::string_view text) {
   return {};
 }
 
-// Returns the pager's command for `text`; empty if no pager is to be used.
+// Returns the command of the pager for `text`; empty if no pager is to be used.
 std::vector<std::string> PagerFor(std::string_view text) {
   winsize size{};
   if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
@@ -54,7 +54,7 @@ std::vector<std::string> PagerFor(std::string_view text) {
   return words.empty() || words.front().empty() ? std::vector<std::string>() : words;
 }
 
-// Returns false if the pager cannot be started.
+// Prints `text` through the pager. Returns false if the pager cannot be started.
 bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) return false;
@@ -64,7 +64,7 @@ bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
   spec.executable = pager.front();
   spec.argv = pager;
   spec.env = CurrentEnvironment();
-  // Git's default options for less.
+  // Git sets these options for less too, unless the user chose others.
   if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");
   spec.stdin_fd = input.get();
   spec.stdout_fd = STDOUT_FILENO;

@@ -1,4 +1,4 @@
-// Prints the output of a command that does nothing else meanwhile.
+// Prints the output of a command that performs no other work at the same time.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace dslaunch {
 // pipe is not an error. Returns kIo if the write fails, for example because the disk is full.
 Result<void> PrintText(std::string_view text);
 
-// Like PrintText, but if `text` is longer than the terminal, prints it through $PAGER, or `less` if
-// that is not set. PAGER is split at blanks, without a shell; if it is empty or not in PATH, no
-// pager is used.
+// Prints like PrintText, but if `text` is longer than the terminal, prints it through $PAGER, or
+// through `less` if PAGER is not set. PAGER is split at blanks, without a shell. No pager is used
+// if PAGER is empty or its program is not in PATH.
 Result<void> PrintPaged(std::string_view text);
 
-// Returns the width of the terminal at `fd`, or 0 if it is not a terminal or its width is unknown.
+// Returns the width of the terminal at `fd`; 0 if `fd` is not a terminal or its width is unknown.
 size_t Columns(int fd);
 
 }  // namespace dslaunch

@@ -15,9 +15,9 @@ constexpr milliseconds kLiveInterval{100};
 constexpr milliseconds kPlainInterval{5000};
 constexpr int64_t kPlainParts = 10;
 constexpr milliseconds kMinMeasure{100};  // minimum span for measuring the rate
-constexpr int kLeastBar = 8;              // columns; a shorter bar shows nothing useful
+constexpr int kLeastBar = 8;              // columns of the shortest useful bar
 constexpr int kMostBar = 30;
-constexpr double kSmoothing_s = 10;  // time constant of the smoothed rate
+constexpr double kSmoothing_s = 10;  // time constant for smoothing the rate
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -49,7 +49,8 @@ std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePo
   const bool first = !has_status_ || restarted;
   status_ = status;
   has_status_ = true;
-  // Another rank may have reported this step already.
+  // Another rank may have reported the same step already, so a step that was shown is not shown
+  // again.
   shown_ = shown_ && status.step == shown_step_;
   if (first) {
     anchor_at_ = now;
@@ -97,7 +98,7 @@ std::string ProgressView::Line(int columns) const {
       static_cast<double>(status_.step) / static_cast<double>(status_.total_steps), 0.0, 1.0);
   char percent[16];
   std::snprintf(percent, sizeof percent, " %3.0f%%", std::floor(done * 100));
-  // The last column stays free, as in FitToWidth.
+  // The last column stays free, as in FitToWidth, because writing there makes some terminals wrap.
   const int room = columns - 1 - static_cast<int>(Text().size() + sizeof "  []" - 1) - 5;
   if (room < kLeastBar) return Text();
   const auto width = static_cast<size_t>(std::min(room, kMostBar));

@@ -1,4 +1,4 @@
-// The progress line: step, bar, loss, rate, and time left.
+// Formats the progress line: step, bar, loss, rate, and time left.
 #pragma once
 
 #include <chrono>
@@ -10,24 +10,26 @@
 
 namespace dslaunch {
 
-// Formats the progress and decides when to show it. Pure: the caller passes the time.
+// Formats the progress and decides when to show it. The caller passes the time. There are two
+// styles:
 //   live   one line redrawn in place, at most ten times a second
 //   plain  separate lines: the first step, then every 5 s or tenth of the run
-// The caller prints every text that is returned, and calls Last() after the job so that the final
-// step is always shown.
+// The caller must print every text that is returned, and call Last() after the job so that the
+// final step is always shown.
 class ProgressView {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   explicit ProgressView(bool live) : live_(live) {}
 
-  // Takes a status of the rank that leads the progress. Returns the text to show now, if any.
+  // Adds a status of the rank that leads the progress. Returns the text to show now; nullopt if
+  // none is due.
   std::optional<std::string> Update(const StatusLine& status, TimePoint now);
 
-  // Returns the newest state unless Update has returned it already.
+  // Returns the newest state as text; nullopt if Update has already returned it.
   std::optional<std::string> Last();
 
-  // Returns the newest state with a bar, for a terminal of `columns`; empty before the first
+  // Returns the newest state with a bar, for a terminal of width `columns`; empty before the first
   // status.
   std::string Line(int columns) const;
 
@@ -40,12 +42,12 @@ class ProgressView {
   bool live_;
   StatusLine status_;
   bool has_status_ = false;
-  bool shown_ = true;  // Update or Last has returned status_
+  bool shown_ = true;  // whether Update or Last has returned status_
   TimePoint shown_at_;
-  int64_t shown_step_ = -1;  // -1 before the first
+  int64_t shown_step_ = -1;  // newest step that was shown; -1 before the first
   TimePoint anchor_at_;      // time of the last rate measurement
   int64_t anchor_step_ = 0;
-  double steps_per_s_ = 0;  // smoothed; 0 until known
+  double steps_per_s_ = 0;  // smoothed rate; 0 until known
 };
 
 }  // namespace dslaunch

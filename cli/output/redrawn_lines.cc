@@ -17,25 +17,25 @@ void RedrawnLines::Append(std::string_view bytes, TimePoint now, const Sink& sin
   for (size_t begin = 0; begin < bytes.size();) {
     if (newline < begin) newline = bytes.find('\n', begin);
     if (carriage < begin) carriage = bytes.find('\r', begin);
-    // No redrawn row: append the rest in one piece.
+    // No row is redrawn, so the rest is appended in one piece.
     if (carriage == bytes.npos && !is_redrawn_ && !held_) {
       lines_.Append(bytes.substr(begin), sink);
       has_partial_ = !bytes.ends_with('\n');
       return;
     }
     size_t end = std::min({newline, carriage, bytes.size() - 1}) + 1;
-    if (end - 1 == carriage && newline == end) ++end;  // "\r\n" is one line end
+    if (end - 1 == carriage && newline == end) ++end;  // "\r\n" is a single line end
     AddPiece(bytes.substr(begin, end - begin), now, sink);
     begin = end;
   }
 }
 
-// Adds a line or a part of one; `piece` includes the line end, if any.
+// Adds a line, or a part of a line; `piece` includes the line end, if any.
 void RedrawnLines::AddPiece(std::string_view piece, TimePoint now, const Sink& sink) {
   const bool by_newline = piece.ends_with('\n');
   const bool by_return = piece.ends_with('\r');
   moves_up_ = moves_up_ || piece.find(kCursorUp) != piece.npos;
-  // The end of the row whose "\r" was in an earlier piece.
+  // The newline ends the row whose "\r" was in an earlier piece.
   if (piece == "\n" && held_ && !has_partial_) {
     lines_.Append(piece, [](std::string_view) {});
     if (!moves_up_) {

@@ -1,4 +1,4 @@
-// Reduces redrawn output, such as progress bars, for pipes and files, which cannot redraw.
+// Reduces redrawn output, such as progress bars, for pipes and files, which cannot redraw lines.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,9 @@
 
 namespace dslaunch {
 
-// Cuts bytes into lines as LineAssembler does. Of a row that is redrawn (after "\r"), outputs the
-// last state, and an earlier state at most once in kEvery, because a bar that moves 10 times a
-// second would fill a job's output in hours. Pure: the caller passes the time. Not thread-safe.
+// Splits bytes into lines as LineAssembler does. For a row that is redrawn (after "\r"), outputs
+// the last state, and earlier states at most once in kEvery. Otherwise a bar that moves 10 times a
+// second would make a job's output huge within hours. The caller passes the time. Not thread-safe.
 class RedrawnLines {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -24,15 +24,15 @@ class RedrawnLines {
   // Adds bytes that arrived at `now` and outputs the lines that are due.
   void Append(std::string_view bytes, TimePoint now, const Sink& sink);
 
-  // Call it when the stream has paused: outputs the unfinished line, which may be a prompt; a
-  // redrawn line only once it is due.
+  // Outputs the unfinished line, which may be a prompt. A redrawn line is output only once it is
+  // due. Call it when the stream has paused.
   void FlushPartial(TimePoint now, const Sink& sink);
 
-  // Returns when Flush has lines to output; nullopt if nothing is held.
+  // Returns the time at which Flush will have lines to output; nullopt if no line is held.
   std::optional<TimePoint> FlushDue() const;
   void Flush(TimePoint now, const Sink& sink);
 
-  // Outputs the rest at the end of the stream.
+  // Outputs the remaining lines at the end of the stream.
   void Finish(const Sink& sink);
 
  private:
@@ -41,12 +41,12 @@ class RedrawnLines {
   void OnRedrawn(std::string_view line, TimePoint now, const Sink& sink);
 
   LineAssembler lines_;
-  std::optional<TimePoint> shown_at_;  // when a state of a redrawn row was last output
-  std::optional<std::string> held_;    // the newest state that was not output
-  bool is_redrawn_ = false;            // "\r" precedes the unfinished line
-  bool has_partial_ = false;           // the unfinished line is not empty
-  bool is_late_ = false;               // the unfinished line is to be output when it is due
-  bool moves_up_ = false;              // the stream redraws several rows
+  std::optional<TimePoint> shown_at_;  // time at which a state of a redrawn row was last output
+  std::optional<std::string> held_;    // newest state that was not output
+  bool is_redrawn_ = false;            // whether "\r" precedes the unfinished line
+  bool has_partial_ = false;           // whether the unfinished line has text
+  bool is_late_ = false;               // whether to output the unfinished line once it is due
+  bool moves_up_ = false;              // whether the stream redraws several rows
 };
 
 }  // namespace dslaunch

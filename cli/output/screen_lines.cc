@@ -8,8 +8,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostRows = 64;          // limit of the rows that a stream may redraw
-constexpr size_t kMaxSequenceBytes = 16;  // limit of a supported control sequence
+constexpr size_t kMostRows = 64;          // most rows that a stream may redraw
+constexpr size_t kMaxSequenceBytes = 16;  // longest supported control sequence
 constexpr char kEscape = '\x1b';
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
@@ -103,7 +103,9 @@ std::optional<size_t> ScreenLines::Control(std::string_view text) {
       row().at_start = true;
       return end + 1;
     case 'K':
-      if (number == 0 && !row().at_start) return end + 1;  // nothing is to the right of the cursor
+      if (number == 0 && !row().at_start)
+        return end + 1;  // there is no text to the right of the
+                         // cursor
       row().text.clear();
       row().is_redrawn = true;
       return end + 1;
@@ -112,8 +114,8 @@ std::optional<size_t> ScreenLines::Control(std::string_view text) {
   }
 }
 
-// Moves the cursor up. Lines above the topmost row went to the sink and cannot change any more;
-// more rows are kept from now on.
+// Moves the cursor up. Lines above the topmost row were output already and cannot change any more,
+// so empty rows are added for them, and more rows are kept from now on.
 void ScreenLines::MoveUp(size_t rows) {
   const size_t below = rows_.size() - 1 - at_;
   while (at_ < rows && rows_.size() < kMostRows) {

@@ -10,7 +10,8 @@ namespace {
 constexpr char kEscapeByte = '\x1b';
 constexpr int kTabColumns = 8;
 
-// Returns 0 for characters without a width, 2 for wide ones (East Asian scripts, emoji), else 1.
+// Returns the number of columns of a character: 0 for characters without a width, 2 for wide
+// characters (East Asian scripts, emoji), else 1.
 int WidthOf(uint32_t point) {
   constexpr std::pair<uint32_t, uint32_t> kNone[] = {
       {0x300, 0x36f},   {0x483, 0x489},   {0x591, 0x5bd},   {0x610, 0x61a},  {0x64b, 0x65f},
@@ -29,7 +30,7 @@ int WidthOf(uint32_t point) {
   return std::ranges::any_of(kWide, is_in) ? 2 : 1;
 }
 
-// One character, or one colour sequence.
+// A part of a line: a character, or a colour sequence.
 struct Piece {
   size_t bytes = 1;
   int width = 1;

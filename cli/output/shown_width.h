@@ -1,4 +1,4 @@
-// Widths of lines on a terminal.
+// Measures and cuts lines for the width of a terminal.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace dslaunch {
 
-// Returns the number of columns of `line`, which must be sanitized for a terminal (UTF-8, and no
-// control sequences except colours).
+// Returns the number of columns of `line`. Precondition: `line` is sanitized for a terminal (UTF-8,
+// and no control sequences except colours).
 int ShownWidth(std::string_view line);
 
-// Returns `line` cut to fit a terminal of `columns`, with colours reset at its end. Leaves the last
-// column free, because writing there makes some terminals wrap.
+// Returns `line` cut to fit a terminal of width `columns`, with colours reset at its end. Leaves
+// the last column free, because writing there makes some terminals wrap.
 std::string FitToWidth(std::string_view line, int columns);
 
 }  // namespace dslaunch

@@ -16,11 +16,12 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShownLines = 3;  // limit for lines that are already on the terminal
+constexpr size_t kMaxShownLines = 3;  // most lines that are repeated although they are already on
+                                      // the terminal
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxVictimsQuoted = 8;
 
-// Returns "12.3 s" or "5 min 02 s".
+// Returns a duration such as "12.3 s" or "5 min 02 s".
 std::string Duration(double seconds) {
   if (seconds >= 60) return DurationText(static_cast<int64_t>(seconds) * 1000);
   char text[64];
@@ -28,12 +29,12 @@ std::string Duration(double seconds) {
   return text;
 }
 
-// Returns "rank 5" or "ranks 0-2, 5"; `ranks` must be ascending and not empty.
+// Returns "rank 5" or "ranks 0-2, 5". Precondition: `ranks` is ascending and not empty.
 std::string RankList(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + RankRanges(ranks, ", ");
 }
 
-// Returns how a worker ended, to follow "rank 1" or "ranks 1-3".
+// Returns how a worker ended, as the predicate of "rank 1" or, with `many`, of "ranks 1-3".
 std::string EndWords(const RankSummary& end, bool many) {
   const std::string was = many ? "were " : "was ";
   if (!end.reported) return "did not report an end";
@@ -46,7 +47,7 @@ std::string EndWords(const RankSummary& end, bool many) {
          (end.stopping ? " when stopped" : "");
 }
 
-// Returns `message`, sanitized, with all lines after the first indented.
+// Returns `message`, sanitized, with all lines after the first line indented.
 std::string MessageText(std::string_view message) {
   std::string text;
   for (const std::string_view line : SplitLines(message)) {
@@ -55,8 +56,8 @@ std::string MessageText(std::string_view message) {
   return text;
 }
 
-// Returns the last lines of the rank. If they are already on the terminal, the error is enough to
-// find them.
+// Returns the last lines of the failed rank. Returns an empty string if they are already on the
+// terminal and the error is known, because the user can find them by the error.
 std::string LastLinesText(const EndCause& cause) {
   if (cause.was_shown && !cause.evidence.empty()) return "";
   std::string text;
@@ -66,14 +67,14 @@ std::string LastLinesText(const EndCause& cause) {
   return text.empty() ? "" : "  its last lines:\n" + text;
 }
 
-// Returns whether one of the shown lines contains `what`.
+// Returns whether one of the last lines that are shown contains `what`.
 bool HasLine(const std::string& last_lines, std::string_view what) {
   return std::ranges::any_of(LastLines(last_lines), [&](std::string_view line) {
     return line.find(what) != std::string_view::npos;
   });
 }
 
-// If only victims are known: describes the rank that they waited for.
+// Describes the rank that the victims waited for, if only victims are known.
 std::string NeededRanks(const JobSummary& summary) {
   if (!summary.cause.timed_out)
     return "  its connection to another rank ended, and no rank left an error of its own\n";
@@ -87,7 +88,8 @@ std::string NeededRanks(const JobSummary& summary) {
          (running.size() > 1 ? " were" : " was") + " still running\n";
 }
 
-// If only victims are known: lists the error of each, because together they may show the culprit.
+// Lists the error of each victim if only victims are known, because together the errors may show
+// which rank caused them.
 std::string VictimsErrors(const JobSummary& summary) {
   std::vector<const RankSummary*> ends;
   for (const RankSummary& end : summary.workers) {
@@ -123,7 +125,7 @@ std::string LeftLine(const LeftEnd& left) {
          "; look at it there with ps\n";
 }
 
-// Returns the lines that follow the summary, both of a success and of a failure.
+// Returns the lines that follow the summary of a success or a failure.
 std::string Remarks(const JobSummary& summary) {
   std::string text;
   for (const LeftEnd& left : summary.left) text += LeftLine(left);
@@ -131,7 +133,7 @@ std::string Remarks(const JobSummary& summary) {
   return text;
 }
 
-// Describes, in one line, the ranks that the lines above do not mention, grouped by how they ended.
+// Describes in one line the ranks that the lines above do not mention, grouped by how they ended.
 std::string OthersLine(const JobSummary& summary) {
   std::vector<const RankSummary*> ends;
   for (const RankSummary& end : summary.workers) {
@@ -140,7 +142,7 @@ std::string OthersLine(const JobSummary& summary) {
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;  // ordered by lowest rank
+  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;  // sorted by the lowest rank
   std::map<std::string, size_t> group_of;
   for (const RankSummary* end : ends) {
     const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());
@@ -156,9 +158,9 @@ std::string OthersLine(const JobSummary& summary) {
   return line.empty() ? "" : "  " + line + "\n";
 }
 
-// Returns the reason in brackets after "stopped on request", for a job that was interrupted: the
-// signal, or the message of what else ended it. A message that names the signal, as "interrupted by
-// SIGINT after 2 s", is replaced by the signal.
+// Returns the reason in brackets after "stopped on request" for a job that was interrupted: the
+// signal, or the message of another cause. A message that contains the signal's name, such as
+// "interrupted by SIGINT after 2 s", is replaced by the name.
 std::string StopReason(const EndCause& cause) {
   constexpr std::string_view kStopped = "stopped ";
   const std::string signal = SignalName(cause.signal);
@@ -204,7 +206,8 @@ std::vector<std::string_view> LastLines(std::string_view text, size_t most) {
 
 namespace {
 
-// Returns the verdict on a restart. Its line is left out where it is shown already.
+// Returns whether a restart can help. Omits the line of output that shows this if that line is
+// shown already.
 std::string RestartLine(const EndCause& cause, bool lines_are_shown) {
   if (cause.restart == EndCause::Restart::kUnknown) return "";
   const bool is_known = cause.restart_line == cause.evidence ||

@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 constexpr std::string_view kEraseLineAbove = "\x1b[A\x1b[K";
 constexpr size_t kBlockingWriteBytes =
-    4096;  // a pipe that polls writable accepts this much without blocking
+    4096;  // a pipe that polls as writable accepts this many bytes without blocking
 constexpr size_t kWriteBytes = 64 * 1024;
 constexpr winsize kDefaultSize = {.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
 
@@ -46,7 +46,7 @@ winsize SizeOf(int fd) {
   return size;
 }
 
-// Sanitizes `text` line by line for a terminal or for another reader.
+// Sanitizes `text` line by line, either for a terminal or for another reader.
 std::string MadeSafe(std::string_view text, bool for_terminal, bool keep_colors) {
   std::string made;
   while (true) {
@@ -95,8 +95,8 @@ void Terminal::Open(Stream& stream, int fd) {
   if (::fstat(fd, &status) != 0) {
     stream.dead = true;
   } else if (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode)) {
-    // O_NONBLOCK on the given descriptor would affect every process that shares it, such as the
-    // user's shell.
+    // Open the file again, because O_NONBLOCK on the given descriptor would affect every process
+    // that shares it, such as the user's shell.
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     stream.own.Reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   }
@@ -123,7 +123,8 @@ void Terminal::AddLine(Stream& stream, std::string_view line) {
 
 void Terminal::Err(std::string_view message) { ErrLine(SanitizeMessage(message)); }
 
-// A terminal that became narrower has wrapped the drawn lines, so they occupy more rows.
+// Erases the live lines. A terminal that became narrower has wrapped them, so they occupy more rows
+// than before.
 void Terminal::EraseLive() {
   if (drawn_widths_.empty()) return;
   const int width = columns();
@@ -203,8 +204,8 @@ void Terminal::Write(Stream& stream) {
     }
   }
   if (stream.dead) stream.taken = stream.text.size();
-  // Move the rest only when at least half is written; moving it after each write would cost more
-  // than the writes.
+  // Erase the written part only when at least half is written, because moving the rest after each
+  // write would cost more than the writes.
   if (stream.taken >= stream.Pending()) {
     stream.text.erase(0, stream.taken);
     stream.taken = 0;
@@ -212,8 +213,8 @@ void Terminal::Write(Stream& stream) {
   Watch(stream);
 }
 
-// Watches the stream only while bytes are pending, because a reader that is gone would keep the
-// descriptor readable. epoll refuses regular files, which accept everything at once.
+// Watches the stream only while bytes are pending, because a closed reader would keep the
+// descriptor readable. epoll refuses regular files, which always accept all bytes.
 void Terminal::Watch(Stream& stream) {
   const bool wanted = stream.Pending() > 0;
   if (wanted == stream.watched) return;

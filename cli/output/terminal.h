@@ -1,4 +1,5 @@
-// The user's stdout and stderr: ordinary lines, and live lines at the bottom of a terminal.
+// Writes to the user's stdout and stderr: ordinary lines, and live lines at the bottom of a
+// terminal.
 #pragma once
 
 #include <string>
@@ -11,26 +12,28 @@
 
 namespace dslaunch {
 
-// Maximum wait for a terminal to accept the last output.
+// Longest wait for a terminal to accept the last output.
 inline constexpr milliseconds kDrainTimeout(10'000);
 
-// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file gets its
-// number, and ignores SIGPIPE. Call it first in main.
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed, so that no other file gets its
+// number. Also ignores SIGPIPE. Call it first in main.
 void OpenStandardFds();
 
-// Writes without blocking, except in Drain. Output that a slow reader does not accept is held, up
-// to kMaxPendingBytes; beyond that whole lines are dropped, and a message reports it once the
-// reader continues. A stream becomes silent if its reader is gone (EPIPE, EBADF, full disk).
+// The stdout and stderr of this process. Writes without blocking, except in Drain. Output that a
+// slow reader does not accept is buffered up to kMaxPendingBytes. If the limit is exceeded, whole
+// lines are dropped, and a message reports this once the reader continues. A stream is written no
+// more if its reader has closed it or writing fails (EPIPE, EBADF, full disk).
 //
 // Lines for a terminal are passed through SanitizeForTerminal; colours of programs are kept if the
-// terminal supports them (SanitizeKeepingColors). Lines for pipes and files are passed through
-// WithoutEscapes only, because `| less` ends at a terminal too, but other readers may need all
-// other bytes. Messages of dslaunch have no colours. Not thread-safe.
+// terminal supports them (SanitizeKeepingColors). Lines for pipes and files are passed only through
+// WithoutEscapes. Escapes must not pass, because `| less` ends at a terminal too; all other bytes
+// must pass, because other readers may need them. Messages of dslaunch have no colours. Not
+// thread-safe.
 class Terminal {
  public:
   static constexpr size_t kMaxPendingBytes = 4u << 20;
 
-  // Borrows the descriptors. `term` and `no_color` are the values of TERM and NO_COLOR, nullptr if
+  // Borrows the descriptors. `term` and `no_color` are the values of TERM and NO_COLOR; nullptr if
   // unset.
   Terminal(int out_fd, int err_fd, const char* term, const char* no_color = nullptr);
   ~Terminal();
@@ -40,46 +43,47 @@ class Terminal {
   bool out_is_terminal() const { return out_.is_terminal; }
   bool err_is_terminal() const { return err_.is_terminal; }
 
-  // Returns whether live lines are shown: stderr is a terminal that can redraw a line.
+  // Returns whether live lines are shown, because stderr is a terminal that can redraw a line.
   bool has_live_line() const { return has_live_line_; }
 
-  // Return the current size of stderr's terminal.
+  // Return the current size of the terminal at stderr.
   int columns() const;
   int rows() const;
 
-  // Adds one or more lines; a newline is appended. They are written by the next Flush.
+  // Adds one or more lines and appends a newline. The next Flush writes them.
   void Out(std::string_view line) { AddLine(out_, line); }
-  // Adds a line of a program's stderr.
+  // Adds a line of the stderr of a program.
   void ErrLine(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
-  // Adds a message of dslaunch to stderr, passed through SanitizeMessage.
+  // Adds a message of dslaunch to stderr after passing it through SanitizeMessage.
   void Err(std::string_view message);
 
-  // Replaces the live lines, topmost first; an empty list removes them. Each is cut to the
-  // terminal's width; if there are too many, the first ones and the last one are shown. Call it
-  // also when the width may have changed. Has no effect if has_live_line() is false. Written by the
-  // next Flush.
+  // Replaces the live lines, topmost first; an empty list removes them. Each line is cut to the
+  // terminal's width. If the terminal has too few rows, only the first lines and the last line are
+  // shown. Call it also if the width may have changed. Has no effect if has_live_line() is false.
+  // The next Flush draws the lines.
   void SetLive(const std::vector<std::string>& lines);
 
-  // Turns the live lines into ordinary ones, because the cursor has moved below them.
+  // Converts the live lines into ordinary lines, because the cursor has moved below them.
   void KeepLive();
 
-  // Writes what the readers accept now. Call it after each batch of lines, and again while
-  // Pending().
+  // Writes the bytes that the readers accept now. Call it after each batch of lines, and again
+  // while Pending() is not 0.
   void Flush();
 
-  // Returns kIo, for callers that would report success, if writing to stdout failed for a reason
-  // other than a closed reader, as with `> /dev/full`.
+  // Returns kIo if writing to stdout failed for a reason other than a closed reader, as with `>
+  // /dev/full`. Used by commands that would otherwise report success.
   Result<void> OutResult() const;
 
   // Returns the number of bytes that the readers have not accepted yet.
   size_t Pending() const { return out_.Pending() + err_.Pending(); }
 
-  // Returns an epoll descriptor that is readable while a reader can accept pending output, to wait
-  // for the next Flush together with other events, without changing the flags of the user's
-  // descriptors. Borrowed; -1 if there is none.
+  // Returns an epoll descriptor that is readable while a reader can accept pending output; -1 if
+  // there is none. The caller can wait for it together with other events before the next Flush,
+  // without changing the flags of the user's descriptors. The descriptor is borrowed.
   int writable_fd() const { return writable_.get(); }
 
-  // Flushes until all output is accepted or the deadline has passed, then discards the rest.
+  // Flushes until all output is accepted or the deadline has passed, then discards the remaining
+  // output.
   void Drain(Deadline deadline);
 
  private:
@@ -88,10 +92,10 @@ class Terminal {
     UniqueFd own;  // the same file, opened again as non-blocking for this process only, if possible
     bool is_terminal = false;
     bool dead = false;
-    int error_number = 0;  // errno of the failed write; 0 if none failed
-    bool watched = false;  // registered with writable_
+    int error_number = 0;  // errno of the failed write; 0 if no write failed
+    bool watched = false;  // whether writable_ watches this stream
     std::string text;
-    size_t taken = 0;  // bytes of `text` that were written
+    size_t taken = 0;  // number of bytes of `text` that were written
     size_t dropped_lines = 0;
 
     size_t Pending() const { return text.size() - taken; }
@@ -108,12 +112,13 @@ class Terminal {
   UniqueFd writable_;  // watches the streams that have pending bytes
   Stream out_;
   Stream err_;
-  bool same_ = false;  // both are the same terminal, so all output goes through out_, in order
+  bool same_ = false;  // whether both streams lead to the same terminal; all output then uses out_
+                       // to keep its order
   bool has_live_line_ = false;
   bool has_colors_ = false;
   std::vector<std::string> live_;
   std::vector<int> drawn_widths_;  // widths of the live lines on the screen
-  int drawn_columns_ = 0;          // width of the screen when they were drawn
+  int drawn_columns_ = 0;          // width of the screen when the live lines were drawn
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Asynchronous calls to an agent.
+// Provides asynchronous calls to an agent.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,7 +16,8 @@ namespace dslaunch {
 // The state of a call until it completes. The callback of the call owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
-  std::shared_ptr<const void> owner;  // from OpenCalls::Begin if a caller waits; released last
+  std::shared_ptr<const void> owner;  // result of OpenCalls::Begin if a caller waits for the call;
+                                      // released last
   grpc::ClientContext context;
   Request request;
   Reply reply;
@@ -28,7 +29,8 @@ struct AgentCall {
   }
 };
 
-// Does not wait for the answer. `counted` is passed to AgentCall, which owns it.
+// Sends a request to stop without waiting for the answer. `counted` is passed to AgentCall, which
+// owns it.
 inline void SendStop(pb::Agent::Stub& stub, const pb::Cause& cause, bool kill_now,
                      std::shared_ptr<const void> counted = nullptr) {
   auto call = std::make_shared<AgentCall<pb::StopRequest>>(kCallTimeout, std::move(counted));

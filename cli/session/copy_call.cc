@@ -18,8 +18,9 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 128 << 10;
 constexpr int kEntriesAtOnce = 500;
-// Limits of the bytes in transit. They delay everything else on the connection, such as the renewal
-// of the lease, so there are as many as arrive in a second, within these limits.
+// Limits of the bytes in transit. These bytes delay all other messages on the connection, such as
+// renewals of the lease, so about as many bytes as arrive in a second are sent, within these
+// limits.
 constexpr uint64_t kLeastWindowBytes = 256 << 10;
 constexpr uint64_t kMostWindowBytes = 16 << 20;
 constexpr milliseconds kMeasureEvery(250);
@@ -162,7 +163,7 @@ void CopyCall::OnReceived(uint64_t bytes) {
 }
 
 Result<pb::CopyOutput> CopyCall::NextOutput() {
-  // Once the node has received everything, only its disk needs time.
+  // Once the node has received all bytes, only its disk needs time.
   const bool has_all = sent_bytes_ > 0 && received_bytes_ == sent_bytes_;
   std::optional<pb::CopyOutput> output = Read(Deadline::After(has_all ? kCopyEnd : kCopyStall));
   if (!output) return Broken();

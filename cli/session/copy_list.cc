@@ -35,7 +35,8 @@ std::string Trimmed(const fs::path& path) {
   return text;
 }
 
-// Returns the path of `path` in the folder of the copies; empty for that folder itself.
+// Returns the path of `path` below the folder of the copies; empty if `path` is `cwd`, which
+// becomes that folder itself.
 std::string NameOf(const std::string& path, const std::string& cwd) {
   if (path == cwd) return "";
   return IsBelow(path, cwd) ? fs::path(path).lexically_relative(cwd).string()
@@ -108,7 +109,7 @@ class Lister {
     bool follows = false;  // whether the source may be a link, because the user named it
   };
 
-  // Entries below the working folder need the folders above them.
+  // Adds the folders that contain `name`, because an entry below the working folder needs them.
   Result<void> AddParents(const std::string& name) {
     for (size_t slash = name.find('/'); slash != std::string::npos;
          slash = name.find('/', slash + 1)) {

@@ -9,13 +9,13 @@ namespace {
 constexpr double kMostNotices = 200;
 constexpr double kNoticesPerSecond = 10;
 constexpr double kMostSamples = 20;
-constexpr double kSamplesPerSecond = 5;  // a node sends at most four
+constexpr double kSamplesPerSecond = 5;  // a node sends at most four samples a second
 
-// Limit of attempts. No node starts and ends its ranks more often than this. Each start and end is
-// an event of a rank, and an attempt has a few other events.
+// Limit of the rate of attempts, because no node starts and ends its ranks more often. Each start
+// and end of a rank is an event, and an attempt has a few other events.
 constexpr double kMostAttemptsPerSecond = 20;
 constexpr double kMostAttemptsAtOnce = 100;
-constexpr double kEventsOfAttempt = 8;  // events of an attempt besides the events of ranks
+constexpr double kEventsOfAttempt = 8;  // number of an attempt's events besides the events of ranks
 constexpr uint32_t kMostCountedSlots = 100'000;
 
 double EventsOf(const PeerLimits& limits, double attempts) {

@@ -161,7 +161,9 @@ void EventLog::Record(const std::vector<std::string>& names, size_t node,
 
 void EventLog::Ended(std::string_view closing) { Write("end", std::string(closing)); }
 
-// Thousands of names from each of thousands of nodes would fill the log, so they are written once.
+// Returns the names of the attempt's nodes on the first call for an attempt, else nothing. The
+// names are written once, because thousands of names from each of thousands of nodes would fill the
+// log.
 std::vector<std::string> EventLog::NamesOnce(const std::vector<std::string>& names,
                                              const pb::Started& started) {
   if (started.attempt() <= named_attempt_ || names_bytes_ > kMaxBytes) return {};

@@ -13,7 +13,7 @@ class EventReader::Hold {
   ~Hold() {
     if (reader_) reader_->RemoveHold();
   }
-  // Gives up the hold without removing it; the caller removes it.
+  // Returns the reader without removing the hold; the caller must remove the hold.
   std::shared_ptr<EventReader> Release() { return std::move(reader_); }
 
  private:

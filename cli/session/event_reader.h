@@ -1,4 +1,4 @@
-// Reads a stream of a node's events, one by one.
+// Reads a stream of a node's events one by one.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -14,37 +14,37 @@
 
 namespace dslaunch {
 
-// Reads the next event after the last one has been handled. Until then the call does not end,
-// unless it is released. An event that violates a rule ends the call (EventGate). The reader keeps
-// itself alive until its call has ended; its creator keeps it as long as an event may still be
-// handled.
+// Reads the next event only after the previous event has been handled. Until then the call does not
+// end, unless it is released. An event that violates a rule ends the call (EventGate). The reader
+// keeps itself alive until its call has ended; its creator keeps it as long as an event may still
+// be handled.
 class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
                           public std::enable_shared_from_this<EventReader> {
  public:
-  // All handlers are called on the loop's thread, and none after the loop is closed.
+  // The handlers run on the loop's thread. No handler runs after the loop is closed.
   struct Handlers {
     std::function<void(const pb::NodeEvent&)> event;  // receives all events except output
-    // Receives a piece of a rank's output. The next event is read once `go_on` was called.
+    // Receives a piece of a rank's output. The reader reads the next event once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     std::function<void()> ended;
-    // Called, before `ended`, if the node sent an invalid message; `what` is a sentence that names
-    // it. May be empty.
+    // Called before `ended` if the node sent an invalid message; `what` is a sentence that
+    // describes the message. May be empty.
     std::function<void(const std::string& what)> broke_rules = {};
-    // Called when the reader waits for the next event, and when an event has arrived and is being
-    // handled. May be empty.
+    // `listening` is called when the reader waits for the next event. `holding` is called when an
+    // event has arrived and is about to be handled. Both may be empty.
     std::function<void()> listening = {};
     std::function<void()> holding = {};
   };
-  // Makes the call, with `reader` as its reactor. It is kept as long as the call needs what it
-  // holds.
+  // Makes the call, with `reader` as its reactor. The function is kept as long as the call needs
+  // the objects that it captures.
   using StartFn = std::function<void(grpc::ClientContext* context, EventReader* reader)>;
 
   static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
                                             StartFn start, EventGate gate = EventGate());
 
-  // Called when output can no longer be shown, or the other end has closed the connection. Events
-  // sent before are still read to the end, but output that arrives from now on is dropped, and the
-  // reader waits for no output. Call it on the loop's thread.
+  // Stops waiting for output. Call it on the loop's thread when output can no longer be shown, or
+  // when the other end has closed the connection. Events sent before are still read to the end, but
+  // output that arrives from now on is dropped.
   void LetGo();
   // Cancels the call. Call it on the loop's thread, or after the loop is closed.
   void Cancel();
@@ -53,7 +53,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   void OnDone(const grpc::Status&) override;
 
  private:
-  // Keeps the call from ending until this is destroyed, on any thread.
+  // Keeps the call from ending until the hold is destroyed, on any thread.
   class Hold;
 
   EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start, EventGate gate);
@@ -68,11 +68,11 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   const StartFn start_;  // released after the context
   EventGate gate_;
   grpc::ClientContext context_;
-  // Shared with output that is still being handled, for which LetGo does not wait.
+  // Shared with output that is still being handled, because LetGo does not wait for its handler.
   std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
   std::shared_ptr<EventReader> self_;  // keeps this object until OnDone
-  // Used on the loop's thread. While an event is handled there is no pending read, and only a hold
-  // keeps gRPC from ending the call before the next StartRead.
+  // These members are used on the loop's thread. While an event is handled, no read is pending, and
+  // only a hold keeps gRPC from ending the call before the next StartRead.
   bool holds_ = false;
   bool let_go_ = false;
 };

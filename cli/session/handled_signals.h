@@ -1,4 +1,5 @@
-// The signals that a front end handles while its job runs, and after the exit code is known.
+// Defines the signals that a front end handles while its job runs, and after the exit code is
+// known.
 #pragma once
 
 #include <unistd.h>
@@ -11,16 +12,16 @@
 
 namespace dslaunch {
 
-// Signals that end the job in order: its ranks get the grace period to save. SIGXCPU warns of a CPU
-// limit, of the kernel and of SGE.
+// Signals that end the job in order, so that its ranks get the grace period to save. The kernel and
+// SGE send SIGXCPU to warn of a CPU limit.
 inline constexpr std::initializer_list<int> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT,
                                                             SIGXCPU};
-// Signals that are passed on to the ranks. Batch systems use them as warnings (sbatch --signal,
+// Signals that are forwarded to the ranks. Batch systems send them as warnings (sbatch --signal,
 // bsub -wa, qsub -notify).
 inline constexpr std::initializer_list<int> kRankSignals = {SIGUSR1, SIGUSR2};
 
 // Returns all signals that a front end handles and that were not ignored when it started. Call it
-// before they are handled.
+// before handlers for these signals are set.
 inline std::vector<int> HandledSignals() {
   std::vector<int> all = NotIgnored({SIGTSTP});
   for (const auto& signals : {kStopSignals, kRankSignals}) {
@@ -30,10 +31,10 @@ inline std::vector<int> HandledSignals() {
   return all;
 }
 
-// From now on each of kStopSignals that is not ignored ends the process at once: with `exit_code`,
-// or with 128 + the signal if that is 0. Dying of the signal instead would hide that the process
-// had failed, because salloc treats it as success. kRankSignals are ignored, because no rank is
-// left. Call it once.
+// Makes each of kStopSignals that is not ignored end the process at once, with `exit_code`, or with
+// 128 + the signal if `exit_code` is 0. The process does not die of the signal itself, because
+// salloc treats that as success. kRankSignals are ignored from now on, because no rank is left.
+// Call it once.
 inline void ExitOnStopSignals(int exit_code) {
   static volatile std::sig_atomic_t code = 0;
   code = exit_code;

@@ -61,7 +61,7 @@ void ReadWhole(const Json& json, const char* key, T& value) {
   json.at(key).get_to(value);
 }
 
-// Throws nlohmann's exceptions and std::invalid_argument.
+// Parses a record. Throws nlohmann's exceptions and std::invalid_argument if the text is not valid.
 JobRecord FromText(const std::string& text, const std::string& job_id) {
   const Json json = Json::parse(text);
   JobRecord record;

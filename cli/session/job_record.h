@@ -1,5 +1,5 @@
-// The record of a job on the machine that started it: job.json in the job's folder, for
-// `dslaunch ps` and for commands that reach the job later.
+// Stores the record of a job on the machine that started it: job.json in the job's folder.
+// `dslaunch ps` reads it, and so do commands that connect to the job later.
 #pragma once
 
 #include <cstdint>
@@ -17,48 +17,51 @@ namespace dslaunch {
 struct JobRecord {
   std::string job_id;
   int64_t pid = 0;           // process id of the front end
-  uint64_t start_ticks = 0;  // its start time, which differs if the pid was recycled
+  uint64_t start_ticks = 0;  // start time of the front end, which differs if the pid was recycled
   Launcher launcher = Launcher::kLocal;
-  std::vector<std::string> ssh_command;   // --ssh_command; often empty
-  std::string agent_dir;                  // --agent_dir; often empty
-  std::vector<std::string> exec_command;  // copied from LaunchPlan
+  std::vector<std::string> ssh_command;   // value of --ssh_command; often empty
+  std::string agent_dir;                  // value of --agent_dir; often empty
+  std::vector<std::string> exec_command;  // value of LaunchPlan::exec_command
   std::vector<NodeTarget> nodes;          // in the order of the hostfile
   std::vector<std::string> argv;          // arguments of the front end
   std::string cwd;
-  std::string log_dir;  // folder sent to each node; empty: the user's state folder
+  std::string log_dir;  // log folder sent to each node; empty for the user's state folder
   int64_t started_unix_ms = 0;
   int64_t ended_unix_ms = 0;  // 0 if the front end has not recorded an end
-  int exit_code = 0;          // exit code, once the job has ended
+  int exit_code = 0;          // valid once the job has ended
 
-  // Returns "?" for an index that no node has.
+  // Returns the name of a node; "?" if `index` is not the index of a node.
   std::string NodeName(size_t index) const {
     return index < nodes.size() ? nodes[index].name : "?";
   }
 };
 
-// Returns this user's folder on this machine that has a folder for each job, named by its job id.
+// Returns this user's folder on this machine that contains a folder for each job, named by the job
+// id.
 std::string OwnJobsFolder();
 
-// Opens the front end's folder of a job, `path`, for events.jsonl and dslaunch.log. It is in the
-// folder that the user named with --log_dir (`in_log_dir`), or else in the user's state folder.
+// Opens `path`, the front end's folder of a job for events.jsonl and dslaunch.log. The folder is
+// inside the folder that the user named with --log_dir if `in_log_dir` is set, otherwise inside the
+// user's state folder.
 Result<UniqueFd> OpenFrontEndFolder(const std::string& path, bool in_log_dir, IfMissing if_missing);
 
-// Writes JOBS_FOLDER/JOB_ID/job.json (0600 in 0700 folders) atomically: a reader sees the old
-// content or the new content. Bytes that are not UTF-8 are replaced. Fails with kIo, naming the
-// path.
+// Writes JOBS_FOLDER/JOB_ID/job.json (0600 in 0700 folders) atomically: a reader sees either the
+// old content or the new content. Bytes that are not UTF-8 are replaced. Returns kIo, naming the
+// path, if the file cannot be written.
 Result<void> WriteJobRecord(const std::string& jobs_folder, const JobRecord& record);
 
-// Fails with kBadInput if there is no such job or its record is invalid; with kIo, also if the
-// record does not belong to this user (base/os/ownership.h).
+// Reads the record of a job. Returns kBadInput if no such job exists or its record is invalid.
+// Returns kIo if the record cannot be read, or if it does not belong to this user
+// (base/os/ownership.h).
 Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::string& job_id);
 
-// Returns every job of the folder that can be read, oldest first. Skips other folders. Fails with
-// kIo if another user may have made the folder or may change it.
+// Returns the records of all jobs in the folder that can be read, oldest first. Skips other
+// folders. Returns kIo if another user may have created the folder or may change it.
 Result<std::vector<JobRecord>> ListJobRecords(const std::string& jobs_folder);
 
-// Removes folders of jobs that have ended, according to their records, and in which nothing has
-// changed for kJobsKeptDays; a few folders in each call. Returns a notice; empty if none was
-// removed.
+// Removes the folders of jobs that have ended according to their records, and in which nothing has
+// changed for kJobsKeptDays. Each call removes only a few folders. Returns a notice; empty if no
+// folder was removed.
 std::string RemoveOldRecords(const std::string& jobs_folder);
 
 }  // namespace dslaunch

@@ -22,7 +22,7 @@ void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobState& jo
   }
 }
 
-// Adds the workers of the last attempt.
+// Adds the workers of the last attempt to the summary.
 void AddWorkers(const JobEnd& end, const JobState& job_state, JobSummary& summary) {
   const std::set<uint32_t> victims(end.victims.begin(), end.victims.end());
   std::vector<bool> reported(static_cast<size_t>(summary.world_size));

@@ -11,7 +11,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kWatchdogSlack(2'000);
-constexpr milliseconds kCallsEndWithin(10'000);  // time for pending calls, from a shutdown
+constexpr milliseconds kCallsEndWithin(10'000);  // time for pending calls to end after a shutdown
 
 Error ToError(const pb::Failure& failure) {
   return {static_cast<ExitCode>(failure.exit_code()), failure.message()};
@@ -85,7 +85,8 @@ void NodeClient::Copy(std::shared_ptr<const CopyList> list,
 
 void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
                        std::function<void(std::optional<uint64_t> clock_us)> then) {
-  // The node is lost, whether or not the terminal accepts its output.
+  // The node is lost, so its output is no longer waited for, whether or not the terminal accepts
+  // output.
   if (reader_ && stream_.HasHungUp()) reader_->LetGo();
   auto call =
       std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(timeout, calls_.Begin());

@@ -1,4 +1,4 @@
-// The front end's connection to one node's agent, from the connected link to its end.
+// Implements the front end's connection to the agent of a node, from the connected link to its end.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,64 +17,67 @@
 
 namespace dslaunch {
 
-// All methods and callbacks run on the loop's thread. Close the poster before destroying a client;
-// no callback runs after that. The destructor ends the connection and waits for pending calls,
-// which end then.
+// A connection to an agent. All methods and callbacks run on the loop's thread. Close the poster
+// before destroying a client; no callback runs after that. The destructor ends the connection and
+// waits for pending calls, which end then.
 class NodeClient {
  public:
-  // The connection counts as broken once nothing has arrived on it for `silent_after`.
+  // The connection counts as broken once no bytes have arrived on it for `silent_after`.
   NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
              std::unique_ptr<NodeLink> link, milliseconds silent_after);
   ~NodeClient();
   NodeClient(const NodeClient&) = delete;
 
-  // Call it once. Ends within a time limit; the error names the node.
+  // Prepares the node. Call it once. The call ends within a time limit; the error names the node.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
-  // Call it before Prepare. Ends if nothing moves; the error names the node.
+  // Copies files to the node. Call it before Prepare. The call ends if no bytes are transferred;
+  // the error names the node.
   void Copy(std::shared_ptr<const CopyList> list, std::function<void(Result<pb::CopyDone>)> then);
-  // Call it once, after Prepare. `limits` are the limits of the job for events of the node.
+  // Starts the stream of the node's events. Call it once, after Prepare. `limits` are the job's
+  // limits for events of the node.
   void Run(pb::RunRequest request, EventReader::Handlers handlers, const PeerLimits& limits);
-  // Renews the node's lease. nullopt: no answer arrived in time. Other failures are not reported.
+  // Renews the node's lease. `then` gets nullopt if no answer arrived in time; it is not called for
+  // other failures.
   void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);
-  // Call it after the node has reported RendezvousLost. Ends within a time limit; the error names
-  // the node.
+  // Sends a request for a failover. Call it after the node has reported RendezvousLost. The call
+  // ends within a time limit; the error names the node.
   void Failover(const pb::FailoverRequest& request,
                 std::function<void(Result<pb::RendezvousOpened>)> then);
-  // Stop and Signal do not wait for the answer.
+  // Send a request without waiting for the answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
-  // Reads where the threads of the node's ranks are. Ends within a time limit; the error names the
-  // node. `limits` are the job's limits.
+  // Reads the positions of the threads of the node's ranks. The call ends within a time limit; the
+  // error names the node. `limits` are the job's limits.
   void GetStacks(const PeerLimits& limits, std::function<void(Result<pb::StacksReply>)> then);
-  // Sends input to rank 0 on this node. `taken`: whether the node accepted it. `then` is called
-  // unless the connection breaks.
+  // Sends input to rank 0 on this node. `taken` is whether the node accepted the input. `then` is
+  // not called if the connection breaks.
   void Input(std::string data, bool end, std::function<void(bool taken)> then);
-  // Call it once. After the answer the job on that node no longer needs this front end. Ends within
-  // a time limit; the error names the node.
+  // Detaches the node. After the answer the job on the node no longer needs this front end. Call it
+  // once. The call ends within a time limit; the error names the node.
   void Detach(std::function<void(Result<void>)> then);
 
-  // Drops output that is not shown yet, from now on.
+  // Drops output that is not shown yet, and all later output.
   void DropOutput() {
     if (reader_) reader_->LetGo();
   }
   // Ends the connection at once.
   void Abort(const std::string& why);
-  // Closes this end of the connection. A supervisor with nothing left to do then ends; any other
-  // tears its node down.
+  // Closes this end of the connection. A supervisor without processes then ends; any other
+  // supervisor tears its node down.
   void SayGoodbye();
-  // Call it after this end is closed. Waits, without blocking, until the supervisor has ended, the
-  // deadline has passed or the connection is lost. Only the end of the supervisor guarantees that
-  // no process is left on the node.
+  // Waits, without blocking, until the supervisor has ended, the deadline has passed or the
+  // connection is lost. Only the end of the supervisor guarantees that no process is left on the
+  // node. Call it after this end is closed.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
-  // Like AwaitEnd, but blocks.
+  // Waits like AwaitEnd, but blocks.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
-  // Lets the job continue without this front end, even after this is destroyed.
+  // Lets the job continue without this front end, even after the client is destroyed.
   void LeaveRunning() { link_->LeaveRunning(); }
 
-  // The last lines of the supervisor's stderr, without the final newline.
+  // Returns the last lines of the supervisor's stderr, without the final newline.
   std::string LastOutput() const;
-  // The link, which has the node's address and this machine's address as the node sees it.
+  // Returns the link, which has the node's address and this machine's address as the node sees it.
   const NodeLink& link() const { return *link_; }
 
  private:
@@ -84,7 +87,7 @@ class NodeClient {
   StreamHandle stream_;                   // descriptor of the link, which gRPC reads and writes
   std::unique_ptr<pb::Agent::Stub> stub_;
   OpenCalls calls_;
-  asio::steady_timer watchdog_;  // a gRPC deadline can be missed while a write blocks
+  asio::steady_timer watchdog_;  // needed because gRPC can miss a deadline while a write blocks
   std::shared_ptr<EventReader> reader_;
 };
 

@@ -1,4 +1,4 @@
-// Connects to nodes without blocking, on a thread for each attempt in progress, bounded by the
+// Connects to nodes without blocking. Each attempt in progress has a thread and is bounded by the
 // connect timeout. The number of concurrent attempts is limited; others wait for their turn.
 #pragma once
 
@@ -15,18 +15,18 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread. Its threads own what they use, including the transport, so the
-// destructor does not wait for hosts that never answer. A link that arrives later is dropped, which
-// ends its agent.
+// Makes attempts to connect. Used on the loop's thread. The threads own the objects that they use,
+// including the transport, so the destructor does not wait for hosts that never answer. A link that
+// arrives after the destruction is dropped, which ends its agent.
 class NodeConnector {
  public:
   using Then = std::function<void(Result<std::unique_ptr<NodeLink>>)>;
 
-  // Time after which an attempt no longer keeps others from their turn, so that a host that never
-  // answers delays the others once by this much, not by its whole time-out.
+  // Time after which an attempt stops counting against the limit. A host that never answers
+  // therefore delays other attempts by this time at most, not by its whole time-out.
   static constexpr milliseconds kCountsFor{3000};
 
-  // `timeout` limits each attempt, from its turn on. The first pause is at most `first_wait`.
+  // `timeout` limits each attempt, measured from its turn. The first pause is at most `first_wait`.
   NodeConnector(asio::io_context& loop, std::shared_ptr<LoopPoster> poster,
                 std::shared_ptr<Transport> transport, milliseconds timeout, milliseconds first_wait)
       : loop_(loop),
@@ -35,10 +35,11 @@ class NodeConnector {
         timeout_(timeout),
         first_wait_(first_wait) {}
 
-  // Makes one attempt, as action::Connect describes. At most one at a time for each index.
+  // Makes an attempt, as action::Connect describes. At most one attempt at a time is allowed for
+  // each index.
   void Connect(size_t index, const NodeTarget& target, int attempt, Then then);
 
-  // Drops attempts that have not begun, without an answer.
+  // Drops the attempts that have not begun, without calling their `then`.
   void Stop() {
     pauses_.clear();
     waiting_.clear();
@@ -62,8 +63,8 @@ class NodeConnector {
   std::map<size_t, asio::steady_timer> pauses_;
   std::deque<Attempt> waiting_;
   uint64_t next_id_ = 0;
-  size_t under_way_ = 0;  // number of threads
-  // A timer for each attempt that counts against the limit, until kCountsFor has passed.
+  size_t under_way_ = 0;  // number of threads with an attempt in progress
+  // A timer for each attempt that counts against the limit; it expires after kCountsFor.
   std::map<uint64_t, asio::steady_timer> counted_;
 };
 

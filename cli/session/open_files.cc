@@ -7,8 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Numbers of descriptors that were measured with `ulimit -n`: with fewer the process aborts or
-// nodes fail.
+// Numbers of descriptors as measured with `ulimit -n`. With fewer descriptors, the process aborts
+// or nodes fail.
 constexpr size_t kOfProcess = 21;
 constexpr size_t kOfNode = 4;
 

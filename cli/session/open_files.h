@@ -1,5 +1,5 @@
-// Checks that a front end has enough file descriptors, because gRPC ends the process if it gets
-// none.
+// Checks that a front end has enough file descriptors, because gRPC ends the process if it cannot
+// open one.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Fails with kUnavailable if there are too few descriptors for connections to `nodes` nodes at the
-// same time. Pure.
+// Returns kUnavailable if there are too few descriptors for concurrent connections to `nodes`
+// nodes. Has no side effects.
 Result<void> CheckOpenFiles(size_t nodes, const OpenFiles& files);
 
 }  // namespace dslaunch

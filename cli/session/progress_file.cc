@@ -19,8 +19,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kName[] = "progress";
-// The file has "RANKS STEP TOTAL COPIED_STEP COPIED_UNIX_MS\n", padded with blanks, so that one
-// write replaces all of it.
+// The file contains "RANKS STEP TOTAL COPIED_STEP COPIED_UNIX_MS\n", padded with blanks to a fixed
+// size, so that one write replaces the whole content.
 constexpr int kRankDigits = 10;
 constexpr int kStepDigits = 20;
 constexpr size_t kBytes = kRankDigits + 4 * kStepDigits + 5;
@@ -45,7 +45,7 @@ void ProgressFile::OnRunning(int ranks) {
 void ProgressFile::OnStatus(const pb::WorkerStatus& status) {
   const std::optional<StatusLine> line = StatusLine::Parse(status.line());
   if (line && line->event == StatusLine::Event::kCopied) return OnCopy(status.rank(), line->step);
-  // The copies of the last attempt are there until the ranks continue from something else.
+  // Copies of the last attempt stay valid until the ranks continue from a different state.
   if (line && line->event == StatusLine::Event::kRestored && !line->from_memory)
     progress_.copied_step = -1;
   if (!line || line->event != StatusLine::Event::kStep || status.rank() > leading_rank_) return;

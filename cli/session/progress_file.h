@@ -1,5 +1,5 @@
-// The progress of a job, for `dslaunch ps` on the machine of the front end: a small file in the
-// job's folder there.
+// Stores the progress of a job in a small file in the job's folder, for `dslaunch ps` on the front
+// end's machine.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,25 @@
 namespace dslaunch {
 
 struct JobProgress {
-  int ranks = 0;             // 0: unknown
-  int64_t step = -1;         // -1: none was reported
-  int64_t total_steps = 0;   // 0: unknown
-  int64_t copied_step = -1;  // newest step that all ranks have copied into memory; -1: none
+  int ranks = 0;             // number of ranks; 0 if unknown
+  int64_t step = -1;         // newest step; -1 if no step was reported
+  int64_t total_steps = 0;   // planned number of steps; 0 if unknown
+  int64_t copied_step = -1;  // newest step that all ranks have copied into memory; -1 if none
   int64_t copied_unix_ms = 0;
   bool operator==(const JobProgress&) const = default;
 };
 
-// Overwrites FOLDER/progress after each change. If the disk is full or broken, the file is late or
-// useless, but there is no error. Not thread-safe.
+// Writes the progress to FOLDER/progress after each change. A full or broken disk causes no error;
+// the file is then outdated or invalid. Not thread-safe.
 class ProgressFile {
  public:
-  // `folder` and `in_log_dir`: see OpenFrontEndFolder. If `folder` is empty, nothing is written.
+  // Opens the file. If `folder` is empty, nothing is written. For the arguments see
+  // OpenFrontEndFolder.
   ProgressFile(const std::string& folder, bool in_log_dir);
 
   void OnRunning(int ranks);
-  // Follows the lowest rank that reports steps, and the copies in memory of all ranks.
+  // Records the progress of the lowest rank that reports steps, and the copies in memory of all
+  // ranks.
   void OnStatus(const pb::WorkerStatus& status);
 
  private:
@@ -41,7 +43,8 @@ class ProgressFile {
   std::map<uint32_t, int64_t> copied_steps_;  // newest copied step of each rank in this attempt
 };
 
-// Returns an empty progress if there is no such file or it does not belong to this user.
+// Reads the progress. Returns an empty progress if the file does not exist or does not belong to
+// this user.
 JobProgress ReadProgress(const std::string& folder, bool in_log_dir);
 
 }  // namespace dslaunch

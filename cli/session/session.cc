@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// Limit for a reader that has accepted nothing for long.
+// Limit of the final wait for a reader that has long accepted no output.
 constexpr milliseconds kLastWordsLimit(1'000);
 
 }  // namespace
@@ -94,7 +94,7 @@ int LaunchSession::Run() {
   }
   stdin_.Open(options_.job.rank_stdin().from_front_end(), output_);
   events_.Planned(options_.job.job_id(), options_.plan, options_.job.ranks().program());
-  // A rank may write output before its node has reported the start.
+  // Set the number now, because a rank may write output before its node has reported the start.
   size_t most_slots = 0;
   for (const Host& node : options_.plan.nodes)
     most_slots = std::max(most_slots, static_cast<size_t>(node.slots));
@@ -107,13 +107,13 @@ int LaunchSession::Run() {
   }
   SetPhase("connecting to " + Count(options_.plan.nodes.size(), "node"));
   Carry(core_.Start(Clock::now()));
-  // The job's keys are created while the network is busy.
+  // The job's keys are created while connections are being made, to save time.
   if (const Result<void> made = links_.MakeKeys(); !made.ok())
     Carry(core_.OnCannotStart(made.error(), Clock::now()));
   loop_.run();
   metrics_server_.reset();
   const int exit_code = Conclude();
-  // The job succeeded before the session could detach; its id is printed nevertheless.
+  // If the job succeeded before the session could detach, its id is printed nevertheless.
   if (options_.job.detachable() && !detached_ && exit_code == 0)
     output_.Print(options_.job.job_id());
   signals_.clear();

@@ -1,5 +1,5 @@
-// Runs one job at the front end: connects to all nodes in parallel, starts the job, shows its
-// output and ends it.
+// Runs a job at the front end: connects to all nodes in parallel, starts the job, shows its output
+// and ends it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -26,45 +26,45 @@
 
 namespace dslaunch {
 
-// Carries out the actions of a SessionCore, which makes all decisions, on nodes, terminal and
-// timers, and passes it the results. Runs on the caller's thread. Threads that own what they use
-// connect to nodes and wait for their ends, so an interrupted session does not wait for hosts that
-// never answer. Destroying a session ends what still runs on its nodes, unless it was detached; a
-// link may need a moment for that.
+// Carries out the actions of a SessionCore on nodes, terminal and timers, and passes the results to
+// the core, which makes all decisions. Runs on the caller's thread. Threads that own the objects
+// they use connect to nodes and wait for their ends, so an interrupted session does not wait for
+// hosts that never answer. Destroying a session ends the processes that still run on its nodes,
+// unless the session was detached; a link may need a moment for that.
 class LaunchSession {
  public:
-  // The terminal must outlive the session; the transport must outlive its users.
+  // `terminal` must outlive the session; the transport must outlive its users.
   LaunchSession(SessionOptions options, std::shared_ptr<Transport> transport, Terminal& terminal);
   ~LaunchSession();
   LaunchSession(const LaunchSession&) = delete;
 
-  // Call it once. Blocks until the job has ended and every node has confirmed its teardown, or
-  // until the time limit of that wait has passed. Returns the exit code; everything that a user
-  // must know has been shown. With `detach` it returns 0 as soon as every worker of every node has
-  // started.
+  // Runs the job. Blocks until the job has ended and every node has confirmed its teardown, or
+  // until the time limit of that wait has passed. Returns the exit code; everything that the user
+  // must know has been shown. With `detach`, returns 0 as soon as every worker of every node has
+  // started. Call it once.
   int Run();
 
-  // Whether the session was detached: the job continues, and its end is not known.
+  // Returns whether the session was detached. The job then continues, and its end is not known.
   bool detached() const { return detached_; }
 
-  // How the job ended, in one line. Call it after Run.
+  // Returns in one line how the job ended. Call it after Run.
   const std::string& final_status() const { return final_status_; }
 
-  // Returns a function that shows the user a line while Run runs, and does nothing later. It may be
-  // called on any thread, and after the session is destroyed.
+  // Returns a function that shows the user a line while Run runs, and does nothing afterwards. The
+  // function may be called on any thread, and after the session is destroyed.
   std::function<void(const std::string& text)> Teller();
 
  private:
-  // The timers of the core.
+  // The timers that the core sets.
   using Timers = std::map<SessionTimer, asio::steady_timer>;
 
   void OpenLog();
-  // Returns an error if a place for metrics cannot be opened.
+  // Opens the destinations of metrics. Returns an error if one of them cannot be opened.
   Result<void> OpenMetrics();
   void AwaitSignals();
   void OnEvent(size_t index, const pb::NodeEvent& event);
 
-  // Carries out the core's actions, in order.
+  // Carries out the core's actions in order.
   void Carry(SessionCore::Actions actions);
   void Do(const action::Log& line) { Log(line.level, line.text); }
   void Do(const action::Record& record);
@@ -72,13 +72,13 @@ class LaunchSession {
   void Do(const action::SetTimer& set);
   void Do(const action::Finish&) { loop_.stop(); }
 
-  // Ends the session (session_end.cc).
+  // These methods end the session (session_end.cc).
   int Conclude();
   int ReportDetached();
   void Report(const JobEnd& end, bool show);
 
   bool ShouldPrint(LogLevel level) const { return level <= options_.log_level; }
-  // Writes to the log file, and to the terminal if the level is shown there.
+  // Writes to the log file, and to the terminal if the terminal shows the level.
   void Log(LogLevel level, const std::string& text) {
     log_.Write(level, text);
     if (ShouldPrint(level)) output_.PrintMessage("dslaunch: " + text);
@@ -96,13 +96,13 @@ class LaunchSession {
   LogFile log_;
   ProgressFile progress_;
   NewestEvaluation evaluation_;
-  EventLog events_;  // may report an error to log_ from its constructor on
+  EventLog events_;  // its constructor may report an error to log_
   SessionStdin stdin_;
   std::optional<JobMetrics> metrics_;  // nullopt if no metrics were requested
   std::unique_ptr<MetricsServer> metrics_server_;
   asio::signal_set signals_;
   Timers timers_;
-  SessionLinks links_;  // last, because its destructor handles what is still posted
+  SessionLinks links_;  // declared last, because its destructor runs handlers that are still posted
   bool detached_ = false;
   std::string final_status_;
 };

@@ -1,4 +1,4 @@
-// The end of a session: closes the links and reports the result.
+// Implements the end of a session: closes the links and reports the result.
 #include <string_view>
 
 #include "cli/session/session.h"
@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns a line for readers who have not seen the other lines.
+// Returns a line that describes the end to readers who have not seen the other lines.
 std::string FinalStatusLine(const JobSummary& summary) {
   const bool is_failure = summary.exit_code != 0 && !summary.saved_on_request;
   const std::string text = is_failure ? FirstCauseText(summary) : SummaryText(summary);
@@ -52,8 +52,8 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
   final_status_ = FinalStatusLine(summary);
-  // The duration of a successful job is reported at the level kInfo, unless there is also something
-  // wrong to report.
+  // The duration of a successful job is reported at the level kInfo, unless a problem must be
+  // reported too.
   const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
   const bool is_failure = summary.exit_code != 0 && !summary.saved_on_request;
   const LogLevel level = is_failure    ? LogLevel::kError

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kGoodbyeWait(5'000);  // limit for supervisors that have nothing left to do
+constexpr milliseconds kGoodbyeWait(5'000);  // limit of the wait for supervisors without processes
 
 }  // namespace
 
@@ -25,7 +25,7 @@ SessionLinks::SessionLinks(asio::io_context& loop, const SessionOptions& options
       connector_(loop, poster_, std::move(transport), options.connect_timeout, options.retry_wait),
       clients_(options.plan.nodes.size()) {}
 
-// Drops pending handlers here, while the objects that they use still exist.
+// Drops pending handlers now, while the objects that they use still exist.
 SessionLinks::~SessionLinks() {
   poster_->Close();
   connector_.Stop();
@@ -58,7 +58,7 @@ void SessionLinks::Do(const action::Connect& connect) {
 void SessionLinks::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link) {
   if (!link.ok()) return handlers_.carry(core_.OnConnected(index, link.error(), Clock::now()));
   const NodeAddresses addresses = {(*link)->Address(), (*link)->OwnAddress()};
-  // The notice is probably the same for many nodes, so it is logged once.
+  // The notice is logged once, because it is probably the same for many nodes.
   const std::string notice = (*link)->Notice();
   const bool is_shown = options_.log_level >= LogLevel::kInfo;
   if (!notice.empty() && !std::exchange(notice_logged_, true) && is_shown)
@@ -89,7 +89,7 @@ std::string SessionLinks::Cancellation() const {
   return "";
 }
 
-// A supervisor with nothing left to do ends at the end of file.
+// A supervisor without processes ends when it reads end of file, so the streams are closed first.
 void SessionLinks::Close() {
   for (const auto& client : clients_) {
     if (client) client->SayGoodbye();

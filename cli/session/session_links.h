@@ -1,4 +1,4 @@
-// The connections of a session to its nodes.
+// Manages the connections of a session to its nodes.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,12 +23,12 @@
 
 namespace dslaunch {
 
-// Connects to nodes, calls them and waits for their ends. Threads that connect own what they use.
-// Used on the loop's thread.
+// Connects to nodes, calls them and waits for their ends. Threads that connect own the objects they
+// use. Used on the loop's thread.
 class SessionLinks {
  public:
   struct Handlers {
-    // Carries out the actions that follow from a node's answer.
+    // Carries out the actions that follow from the answer of a node.
     std::function<void(SessionCore::Actions)> carry;
     std::function<void(size_t node, const pb::NodeEvent& event)> event;
     std::function<void(size_t node, const pb::LogChunk& chunk, std::function<void()> go_on)> output;
@@ -36,22 +36,22 @@ class SessionLinks {
     std::function<void(const std::vector<NodeStacks>& nodes)> stacks;
   };
 
-  // `options` and `core` must outlive this; the transport must outlive its users.
+  // `options` and `core` must outlive this object; the transport must outlive its users.
   SessionLinks(asio::io_context& loop, const SessionOptions& options, SessionCore& core,
                std::shared_ptr<Transport> transport, Handlers handlers);
-  // Also drops pending handlers.
+  // Ends the connections and drops pending handlers.
   ~SessionLinks();
 
-  // Creates the job's keys if it has several nodes.
+  // Creates the keys of the job if the job has several nodes.
   Result<void> MakeKeys();
   void Input(size_t node, const std::string& data, bool end, std::function<void(bool)> then);
   const std::shared_ptr<LoopPoster>& poster() const { return poster_; }
-  // Returns how the launcher's system ended the job, in its own words; empty if it did not.
-  // Precondition: the launcher has ended.
+  // Returns the description by the launcher's system of how it ended the job; empty if it did not
+  // end the job. Precondition: the launcher has ended.
   std::string Cancellation() const;
   // Ends the connections to all nodes and waits until their supervisors have ended.
   void Close();
-  // Ends the connections to all nodes, and leaves the job running.
+  // Ends the connections to all nodes without ending the job.
   void LeaveRunning();
 
   void Do(const action::Connect& connect);
@@ -71,13 +71,14 @@ class SessionLinks {
 
  private:
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
-  // Returns the limits of what a node may send.
+  // Returns the limits of the messages that a node may send.
   PeerLimits LimitsOf(size_t index) const;
-  // Copies files to the node, then prepares it.
+  // Copies files to the node, then prepares the node.
   void CopyAndPrepare(size_t index, pb::PrepareRequest request,
                       std::function<void(const Result<pb::PreparedNode>&)> answer);
   Result<pb::PrepareRequest> WithCredentials(size_t index, pb::PrepareRequest request);
-  // Returns whether `client` is the node's newest connection: a handler may belong to an older one.
+  // Returns whether `client` is the newest connection of the node. A handler may belong to an older
+  // connection.
   bool IsNewest(size_t index, const NodeClient* client) const {
     return clients_[index].get() == client;
   }
@@ -89,9 +90,9 @@ class SessionLinks {
   const std::shared_ptr<LoopPoster> poster_;
   NodeConnector connector_;
   std::optional<CertificateAuthority> authority_;
-  // Newest client of each node; null before the first.
+  // The newest client of each node; null before the first connection.
   std::vector<std::unique_ptr<NodeClient>> clients_;
-  // Earlier connections of nodes that were reached again.
+  // Earlier clients of nodes that were reached again.
   std::vector<std::unique_ptr<NodeClient>> past_clients_;
   bool notice_logged_ = false;  // whether NodeLink::Notice was logged
 };

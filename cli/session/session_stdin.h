@@ -1,4 +1,4 @@
-// Handles this process's stdin: forwards it to rank 0, or notices input that no rank reads.
+// Handles this process's stdin: forwards it to rank 0, or detects input that no rank reads.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -13,19 +13,20 @@
 
 namespace dslaunch {
 
-// Used on the loop's thread.
+// Connects stdin to the session. Used on the loop's thread.
 class SessionStdin {
  public:
-  // Sends `data` and, if set, the end of the input to the ranks of a node.
+  // Sends `data` and, if `end` is set, the end of the input to the ranks of a node.
   using Send = std::function<void(size_t node, const std::string& data, bool end,
                                   std::function<void(bool)> then)>;
 
-  // `notice` is logged once if there is something to read; if it is empty, nothing is logged.
+  // `notice` is logged once if stdin has bytes to read; if it is empty, nothing is logged.
   SessionStdin(asio::io_context& loop, std::string notice, Send send,
                std::function<void(const std::string&)> log)
       : loop_(loop), notice_(std::move(notice)), send_(std::move(send)), log_(std::move(log)) {}
 
-  // `forwards`: whether rank 0 reads the input, from the rank's start to its end.
+  // Begins to handle stdin. `forwards` is whether rank 0 reads the input, from the rank's start to
+  // its end.
   void Open(bool forwards, JobOutput& output);
   void OnEvent(size_t index, const pb::NodeEvent& event);
 
@@ -36,10 +37,10 @@ class SessionStdin {
   const std::string notice_;
   const Send send_;
   const std::function<void(const std::string&)> log_;
-  std::optional<StdinForwarder> forwarder_;  // set if rank 0 reads
-  std::optional<StdinWatch> watch_;          // set if there is a notice and no rank reads
+  std::optional<StdinForwarder> forwarder_;  // set if rank 0 reads stdin
+  std::optional<StdinWatch> watch_;          // set if there is a notice and no rank reads stdin
   bool notice_logged_ = false;
-  size_t node_ = 0;  // node of rank 0
+  size_t node_ = 0;  // index of the node of rank 0
 };
 
 }  // namespace dslaunch

@@ -15,11 +15,11 @@ namespace {
 
 constexpr size_t kReadBytes = 64 << 10;
 constexpr milliseconds kAgainAfter(50);  // pause before refused input is sent again
-// Interval of checks whether this process is in the foreground.
+// Interval of checks whether this process is in the terminal's foreground.
 constexpr milliseconds kBackgroundPoll(500);
 
-// Returns an epoll descriptor that is readable when `fd` is, so that asio can own it and the flags
-// of `fd` do not change. Invalid for files, which are always readable.
+// Returns an epoll descriptor that is readable when `fd` is, so that asio can own it without
+// changing the flags of `fd`. Returns an invalid descriptor for files, which are always readable.
 UniqueFd EpollOf(int fd) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{.events = EPOLLIN, .data = {}};
@@ -81,7 +81,7 @@ void StdinForwarder::After(std::chrono::milliseconds delay, void (StdinForwarder
 }
 
 void StdinForwarder::Read() {
-  // Reading in the background would stop this process.
+  // Wait, because a process in the background would be stopped if it read from the terminal.
   if (is_terminal_ && ::tcgetpgrp(fd_) != ::getpgrp())
     return After(kBackgroundPoll, &StdinForwarder::Read);
   if (!IsReadable(fd_)) {

@@ -12,22 +12,22 @@
 
 namespace dslaunch {
 
-// Reads only while the rank accepts input, so that the rest stays for the next reader, and from a
-// terminal only in its foreground. Does not change the descriptor's flags. Used on the loop's
-// thread.
+// Forwards stdin to a rank. Reads only while the rank accepts input, so that the remaining bytes
+// are left to the next reader. Reads from a terminal only while this process is in its foreground.
+// Does not change the descriptor's flags. Used on the loop's thread.
 class StdinForwarder {
  public:
-  // `then` reports whether the rank's node has accepted the data; if not, the same data is sent
-  // again.
+  // Sends input to the rank. `then` reports whether the rank's node has accepted the data; if not,
+  // the same data is sent again.
   using Send =
       std::function<void(const std::string& data, bool end, std::function<void(bool taken)> then)>;
 
   // `fd` is borrowed. `on_line` is called when the user of a terminal has pressed Enter.
   StdinForwarder(asio::io_context& loop, int fd, Send send, std::function<void()> on_line);
 
-  // Called when the rank runs: from now on it gets what is read.
+  // Starts to forward input, because the rank runs.
   void Start();
-  // Called when the rank has ended.
+  // Stops forwarding input, because the rank has ended.
   void Stop();
 
  private:
@@ -43,14 +43,14 @@ class StdinForwarder {
   asio::posix::stream_descriptor readable_;  // an epoll descriptor; closed for files
   asio::steady_timer timer_;
   bool running_ = false;
-  bool busy_ = false;  // waits or is sending
-  uint64_t runs_ = 0;  // number of the run; handlers of an earlier run do nothing
+  bool busy_ = false;  // whether the forwarder is waiting or sending
+  uint64_t runs_ = 0;  // number of the run, so that handlers of an earlier run do nothing
   bool ended_ = false;
   std::string data_;  // bytes that rank 0 has not accepted yet
 };
 
-// Reports once that there is something to read at `fd`, which is borrowed, but reads nothing. Used
-// on the loop's thread. The loop must outlive it; `on_input` is not called after its destruction.
+// Reports once that `fd`, which is borrowed, has bytes to read, without reading them. Used on the
+// loop's thread. The loop must outlive the object; `on_input` is not called after its destruction.
 class StdinWatch {
  public:
   StdinWatch(asio::io_context& loop, int fd, std::function<void()> on_input);

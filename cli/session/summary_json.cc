@@ -85,7 +85,7 @@ Json ResultJson(const JobSummary& summary) {
   return json;
 }
 
-// Returns nullopt for records of earlier versions, which have no goodput.
+// Reads the goodput. Returns nullopt for records of earlier versions, which have no goodput.
 std::optional<Goodput> ReadGoodput(const nlohmann::json& json) {
   if (!json.contains("goodput") || json.at("goodput").is_null()) return std::nullopt;
   const auto us = [](const nlohmann::json& seconds) {
@@ -117,7 +117,7 @@ Json NodeJson(const JobSummary& summary, const NodeSummary& node) {
           {"left", std::move(left)}};
 }
 
-// Returns 9 for "SIGKILL"; 0 for null.
+// Returns the number of a signal's name, such as 9 for "SIGKILL"; 0 for null.
 int SignalNumber(const nlohmann::json& name) {
   constexpr int kSignals = 64;
   for (int number = 1; number <= kSignals && name.is_string(); ++number) {
@@ -148,10 +148,10 @@ EndCause ReadCause(const nlohmann::json& json) {
   cause.message = json.at("message");
   cause.evidence = json.at("evidence");
   cause.victim = json.at("victim");
-  cause.timed_out = json.value("timed_out", false);  // records of earlier versions lack it
+  cause.timed_out = json.value("timed_out", false);  // records of earlier versions lack this field
   cause.out_of_memory = json.at("out_of_memory");
   cause.core_dumped = json.at("core_dumped");
-  // Records of earlier versions lack these fields.
+  // Records of earlier versions lack these fields, so they have defaults.
   cause.restart = ReadRestart(json.value("restart", ""));
   cause.restart_reason = json.value("restart_reason", "");
   cause.restart_line = json.value("restart_line", "");
@@ -279,7 +279,8 @@ std::string SummaryJson(const JobSummary& summary) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// torchelastic reports a negative signal number as the code of a rank that was killed by a signal.
+// For a rank that was killed by a signal, the code is the negative signal number, as in
+// torchelastic.
 std::string ErrorFileJson(const JobSummary& summary, int64_t unix_s) {
   const EndCause& cause = summary.cause;
   const std::string text = FirstCauseText(summary);
