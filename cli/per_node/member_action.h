@@ -1,5 +1,6 @@
-// The actions of MemberCore. MemberSession carries them out on sockets, an agent and a terminal,
-// the simulator on its virtual network. Where an answer is expected, the comment names its event.
+// Defines the actions of MemberCore. MemberSession carries them out on sockets, an agent and a
+// terminal; the simulator carries them out on its virtual network. If an action is answered, its
+// comment names the event that answers it.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +20,16 @@ inline constexpr size_t kMemberTimers = 3;
 
 namespace member_action {
 
-// A line of dslaunch's own for the user.
+// Logs a line of dslaunch's own for the user.
 struct Log {
   LogLevel level;
   std::string text;
 };
 
-// Connects to node 0's command. Answer: OnDialed, within 20 s.
+// Connects to node 0's command; answered by OnDialed within 20 s.
 struct Dial {};
 
-// Sends a message to node 0's command, if it is connected.
+// Sends a message to node 0's command if it is connected.
 struct Send {
   pb::NodeMessage message;
 };
@@ -36,52 +37,53 @@ struct Send {
 // Closes the connection to node 0's command.
 struct Disconnect {};
 
-// Starts this node's agent, and sends it what may run here. Answer: OnAgentStarted.
+// Starts this node's agent and sends it the program that may run on this node; answered by
+// OnAgentStarted.
 struct StartAgent {
   std::string name;  // name of this node
 };
 
-// Begins to carry the agent's stream to node 0, and shows the agent's events: OnEvent, OnShown,
-// OnAgentStreamEnd.
+// Starts to transfer the agent's stream to node 0 and to show the agent's events. Answered by
+// OnEvent, OnShown and OnAgentStreamEnd.
 struct ServeAgent {};
 
-// Ends what node 0 sends to the agent, which then ends once it has nothing to do.
+// Ends the input of the agent's stream. The agent then ends once it has no processes.
 struct EndStream {};
 
-// Ends the stream in both directions: the agent ends its ranks.
+// Closes the agent's stream in both directions, on which the agent ends its ranks.
 struct CloseStream {};
 
-// Renews the agent's lease of its front end.
+// Renews the lease that the agent holds from its front end.
 struct RenewLease {};
 
-// Sends a signal to the agent's ranks.
+// Sends a signal to the ranks of the agent.
 struct SignalRanks {
   int signal_number;
 };
 
-// Stops the agent's part of the job.
+// Stops this node's part of the job, because of `cause`.
 struct StopAgent {
   pb::Cause cause;
   bool kill_now;
 };
 
-// Waits for the end of the agent's supervisor. Answer: OnAgentEnded.
+// Waits for the end of the agent's supervisor, for at most `limit`; answered by OnAgentEnded.
 struct AwaitAgentEnd {
   milliseconds limit;
 };
 
-// The output of so many ranks is shown from now on.
+// Shows the output of `ranks` ranks from now on.
 struct ShowRanks {
   size_t ranks;
 };
 
-// Replaces what the timer was set to. Answer: OnTimer.
+// Sets a timer, replacing its earlier time; answered by OnTimer.
 struct SetTimer {
   MemberTimer timer;
   Clock::time_point when;
 };
 
-// Ends the command. `text` was logged; it is for the error file too.
+// Ends the command. `text` is already logged; it is also written to the error file.
 struct End {
   int exit_code;
   std::string text;

@@ -12,12 +12,12 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kMaxWait(2'000);  // between two tries
+constexpr milliseconds kMaxWait(2'000);  // longest pause between two attempts to connect
 constexpr milliseconds kSameInterrupt(100);
-constexpr milliseconds kLookAgain(20);         // whether all output is shown
-constexpr milliseconds kLostNode0Wait(5'000);  // wait for a node 0 that seems lost
+constexpr milliseconds kLookAgain(20);         // interval of checks whether all output is shown
+constexpr milliseconds kLostNode0Wait(5'000);  // limit of the wait for a node 0 that seems lost
 constexpr milliseconds kStartKnownWithin(1'000);
-constexpr milliseconds kShowAtLeast(3'000);  // time for the last output of an ended job
+constexpr milliseconds kShowAtLeast(3'000);  // time for showing the last output of an ended job
 
 }  // namespace
 
@@ -85,7 +85,8 @@ MemberActions MemberCore::OnMessage(const pb::NodeMessage& message, Clock::time_
       name_ = SanitizeForTerminal(message.accepted().name());
       front_end_ = SanitizeForTerminal(message.accepted().front_end());
       starting_ = true;
-      // The report of the last agent and the wait for its end do not concern the new one.
+      // The outcome of the last agent and the limit of the wait for its end do not apply to the new
+      // agent.
       outcome_.reset();
       is_completed_ = false;
       if (!job_ended_ && interrupted_by_ == 0) is_bounded_ = false;
@@ -157,7 +158,8 @@ MemberActions MemberCore::OnAgentStarted(const Result<void>& started, Clock::tim
     return Take();
   }
   agent_ = Agent();
-  if (!is_connected_ || interrupted_by_ != 0) {  // while the agent was started
+  if (!is_connected_ || interrupted_by_ != 0) {  // node 0 disconnected or the user interrupted
+                                                 // while the agent was being started
     Do(member_action::CloseStream{});
     AwaitAgentEnd(now);
     return Take();
@@ -232,10 +234,11 @@ std::string MemberCore::StartedLine(const pb::Started& started) const {
          (shown ? "" : "; --show all shows their output here");
 }
 
-// The agent's lease is renewed meanwhile.
+// Ends the agent once the output of its ranks is shown. Until then the agent's lease is renewed.
 void MemberCore::SayGoodbyeWhenShown(bool reader_makes_progress, Clock::time_point now) {
   if (!agent_ || agent_->ending) return;
-  // That ranks were started may be known a moment after the end of a short job.
+  // After a short job, the report that the ranks were started may arrive a moment later than the
+  // end.
   const Clock::duration waited = now - agent_->goodbye_at;
   const bool need_not_wait = agent_->is_shown || (!agent_->started && waited >= kStartKnownWithin);
   if (need_not_wait || (waited >= kShowAtLeast && !reader_makes_progress)) {
@@ -273,7 +276,8 @@ MemberActions MemberCore::OnAgentEnded(const std::string& words, Clock::time_poi
   return Take();
 }
 
-// Once the agent has ended and has reported the loss, whichever came first.
+// Limits the wait for node 0 once the agent has ended and has reported that node 0 is lost, in
+// either order.
 void MemberCore::AwaitLostNodeZero(Clock::time_point now) {
   if (agent_ || starting_ || !IsNodeZeroLost()) return;
   is_bounded_ = false;
@@ -294,7 +298,8 @@ MemberActions MemberCore::OnSignal(int signal_number, Clock::time_point now) {
 }
 
 void MemberCore::Interrupt(int signal_number, Clock::time_point now) {
-  // timeout(1) and some job systems signal the process and its group: that is one request, not two.
+  // timeout(1) and some job systems signal both the process and its group, so two signals in quick
+  // succession count as one request.
   const std::optional<Clock::time_point> before = std::exchange(interrupted_at_, now);
   if (before && now - *before < kSameInterrupt) return;
   const bool again = std::exchange(interrupted_by_, signal_number) != 0;
@@ -314,14 +319,16 @@ void MemberCore::Interrupt(int signal_number, Clock::time_point now) {
                                                  name_ + "'s command was interrupted by " + name),
                                  again});
   }
-  // The job has not started here yet: this command sends node 0 the reason.
+  // The job has not started on this node, so no agent reports the interrupt; this command sends it
+  // to node 0.
   pb::NodeMessage message;
   message.mutable_agent_ended()->set_words("its command was interrupted by " + name);
   Do(member_action::Send{std::move(message)});
   Disconnected("interrupted", now);
 }
 
-// SIGTERM is how a cluster takes a machine away; Ctrl-C is a user who wants the job to end.
+// Only SIGTERM lets a node leave, because clusters send it to take a machine away, while Ctrl-C
+// means that the user wants to end the job.
 bool MemberCore::MayLeave(int signal_number) const {
   return signal_number == SIGTERM && options_.request.min_nodes() < options_.request.max_nodes() &&
          agent_ && agent_->started && !agent_->ending && !job_ended_;
@@ -364,7 +371,7 @@ void MemberCore::Bound(milliseconds limit, Clock::time_point now) {
 void MemberCore::OnLimit(bool reader_makes_progress, Clock::time_point now) {
   if (!std::exchange(is_bounded_, false)) return;
   if (reader_makes_progress) return Bound(options_.end_timeout, now);
-  // A node that waits for another attempt has nothing to end.
+  // A node that waits for another attempt has no processes to end, so the limit does not apply.
   const bool is_end_known = is_completed_ || IsNodeZeroLost() || job_ended_ || interrupted_by_ != 0;
   if (!agent_ && !starting_ && !is_end_known) return;
   if (job_ended_) return End(job_ended_->exit_code(), SanitizeForTerminal(job_ended_->message()));
@@ -377,7 +384,8 @@ void MemberCore::OnLimit(bool reader_makes_progress, Clock::time_point now) {
                : NodeZero() + " did not report in time how the job ended");
 }
 
-// The agent reports it: it notices a cut cable, which closes no connection of this command.
+// Uses the agent's report, because the agent also detects a cut cable, which closes no connection
+// of this command.
 bool MemberCore::IsNodeZeroLost() const {
   return outcome_ && ((outcome_->kind() == pb::Cause::NODE_LOST && outcome_->node_index() == 0) ||
                       outcome_->kind() == pb::Cause::FRONT_END_LOST);

@@ -33,8 +33,8 @@ void NodeZeroDial::Start() {
     asio::error_code ignored;
     socket_.close(ignored);
   });
-  // By a thread of our own: asio's resolver would keep its loop from being destroyed until a name
-  // server answers.
+  // Resolve the name on a separate thread, because asio's resolver would keep the loop from being
+  // destroyed until a name server answers.
   std::thread([this, poster = poster_, number, host = host_, port = port_] {
     asio::io_context unused;
     asio::error_code error;

@@ -1,4 +1,5 @@
-// Connects to node 0's command: looks its name up, connects by TCP, and with a token by TLS.
+// Connects to node 0's command: resolves its name, connects by TCP and, if there is a token, by
+// TLS.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,18 +18,18 @@
 
 namespace dslaunch {
 
-// On the loop's thread. Names are looked up on a thread that may outlive this until a name server
-// answers.
+// Makes one connection at a time. Used on the loop's thread. Names are resolved on a thread that
+// may outlive the object until a name server answers.
 class NodeZeroDial {
  public:
-  // A connected socket, which carries plain bytes.
+  // Receives a connected socket, which carries plain bytes, or the failure.
   using Answer = std::function<void(std::variant<UniqueFd, DialFailure>)>;
 
-  // `tls`: null without a token.
+  // `tls` is null without a token.
   NodeZeroDial(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string host,
                int port, std::shared_ptr<TokenTls> tls, Answer answer);
 
-  // Calls the answer once. Again only after it.
+  // Connects and calls the answer once. Call it again only after the answer.
   void Start();
 
  private:
@@ -46,7 +47,7 @@ class NodeZeroDial {
   const int port_;
   const std::shared_ptr<TokenTls> tls_;
   const Answer answer_;
-  uint64_t try_ = 0;  // number of the newest try; answers to earlier tries are ignored
+  uint64_t try_ = 0;  // number of the newest attempt; answers to earlier attempts are ignored
 };
 
 }  // namespace dslaunch

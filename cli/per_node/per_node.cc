@@ -85,13 +85,13 @@ bool IsOwnHost(const std::string& host) {
   return false;
 }
 
-// By its spelling only: on Debian a machine's own name is 127.0.1.1, and the other nodes reach that
-// name at another address.
+// Returns whether `host` means the loopback address. Compares the text only, because on Debian a
+// machine's own name resolves to 127.0.1.1, while other nodes reach that name at another address.
 bool IsForThisMachineAlone(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
 
-// 0, or the errno of the failure.
+// Listens at a port. Returns 0, or the errno of the failure.
 int ListenAt(UniqueFd& fd, int family, bool loopback, int port) {
   sockaddr_storage address{};
   socklen_t size = sizeof(sockaddr_in);
@@ -122,10 +122,11 @@ int Listen(UniqueFd& fd, const PerNode& place) {
   const int error_number = ListenAt(fd, AF_INET6, false, place.port);
   if (error_number == 0 || error_number == EADDRINUSE || error_number == EACCES)
     return error_number;
-  return ListenAt(fd, AF_INET, false, place.port);  // a kernel without IPv6
+  return ListenAt(fd, AF_INET, false, place.port);  // the kernel has no IPv6
 }
 
-// How the program is started, and with which recipe: equal on all nodes.
+// Returns a digest of how the program is started and of its recipe, which must be equal on all
+// nodes.
 std::string FormOf(const pb::Program& program) {
   std::string bytes = std::to_string(program.form()) + (program.no_local_rank() ? "n" : "l");
   for (const pb::EnvVar& variable : program.chosen_env()) {
@@ -134,7 +135,8 @@ std::string FormOf(const pb::Program& program) {
   return Sha256Of(bytes);
 }
 
-// Without secrets: a short text can be found from its digest by trying all.
+// Returns a digest of the arguments. Secrets are masked first, because a short text can be found
+// from its digest by trying all texts.
 std::string ArgumentsOf(const pb::Program& program) {
   const std::vector<std::string> arguments =
       MaskedArguments({program.argv().begin(), program.argv().end()});
@@ -170,7 +172,8 @@ std::vector<int> SlotsOf(const LaunchPlan& plan) {
   return slots;
 }
 
-// Returns this command's node of the draft; while nodes have no numbers, all are alike.
+// Returns the node of this command in the draft. Without node ranks all nodes of the draft are
+// alike, so the first one is returned.
 const Host& OwnNode(const LaunchOptions& options, const LaunchPlan& flags) {
   return flags.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
 }
@@ -184,20 +187,20 @@ Error NoToken(const std::string& host, int port) {
                "a network that you trust add --insecure_rdzv instead");
 }
 
-// Returns how long the end of a job may take, once it has begun, as its nodes see it.
+// Returns the limit for the end of a job, measured by its nodes from the beginning of the end.
 milliseconds EndTimeout(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + 2 * timeouts.dead_ms()) +
          kEndSlack;
 }
 
-// Returns the role of the agent of this command's node.
+// Returns the role of the agent on this command's node.
 AgentRole OwnRole() {
   AgentRole role;
   role.in_step = std::getenv("SLURM_JOB_ID") != nullptr;
   return role;
 }
 
-// Returns the options of `node`, which is not node 0. The caller sets `tls`.
+// Returns the options of the command on `node`, which is not node 0. The caller sets `tls`.
 Result<MemberOptions> MakeMember(const PerNode& place, const Host& node,
                                  const SessionOptions& session, const pb::AdmissionRequest& own,
                                  const AgentBinary& agent) {
@@ -271,7 +274,7 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
   if (info.hosts) {
     LaunchOptions by_hosts = options;
     by_hosts.per_node.reset();
-    by_hosts.shown_ranks = {true, {}};  // checked when all have joined
+    by_hosts.shown_ranks = {true, {}};  // checked once all nodes have joined
     by_hosts.launcher = Launcher::kSsh;
     by_hosts.hostfile = info.hostfile;
     DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, info.hosts, info.plan));
@@ -321,7 +324,7 @@ pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const Pe
   request.mutable_program()->set_name(path.substr(path.rfind('/') + 1));
   request.mutable_program()->set_form(FormOf(program));
   request.mutable_program()->set_arguments(ArgumentsOf(program));
-  // The command is only for messages, so it is not sent in the clear.
+  // The program's command line is needed only for messages, so it is not sent without TLS.
   request.mutable_program()->set_shown(place.insecure ? request.program().name()
                                                       : ShownCommand(program));
   return request;
@@ -362,7 +365,9 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
   UniqueFd listener;
   const int error_number = Listen(listener, place);
   if (error_number == 0) return listener;
-  if (!must && error_number == EADDRINUSE) return UniqueFd();  // probably by node 0's command
+  if (!must && error_number == EADDRINUSE)
+    return UniqueFd();  // node 0's command probably uses the
+                        // port
   return Error{ExitCode::kUnavailable,
                "node 0 cannot listen on port " + std::to_string(place.port) + ": " +
                    std::strerror(error_number) +
@@ -378,7 +383,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
                                            Terminal& terminal) {
   PerNode place = *options.per_node;
   if (place.host.empty()) place.host = info.hosts->front().host;
-  // The ranks cannot use the port on which node 0's command listens.
+  // The ranks cannot use the port on which node 0's command listens, so another port is chosen.
   if (std::cmp_equal(session.job.master_port(), place.port)) session.job.set_master_port(0);
   DSL_TRY_ASSIGN(const std::optional<std::string> token,
                  ReadToken(place.token_file, std::getenv(kTokenFdVariable)));

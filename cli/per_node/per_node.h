@@ -1,6 +1,6 @@
-// The per-node style, as torchrun's and as `deepspeed --no_ssh`: one command on each node,
-// without SSH. Node 0's command is the front end (cli/session/session.h) and reaches the other
-// agents through the connections that their commands make (cli/per_node/transport_inbound.h). Each
+// Implements the per-node style of torchrun and `deepspeed --no_ssh`: one command on each node,
+// without SSH. Node 0's command is the front end (cli/session/session.h). It reaches the other
+// agents through the connections that their commands make (cli/per_node/transport_inbound.h). Every
 // other command is a MemberSession.
 #pragma once
 
@@ -20,42 +20,45 @@
 
 namespace dslaunch {
 
-// Facts about this machine.
+// Facts about this machine and the job's hostfile.
 struct PerNodeInfo {
   std::string host_name;
   PlanInfo plan;
-  std::optional<std::vector<Host>> hosts;  // nodes of the hostfile, if the job has one
+  std::optional<std::vector<Host>> hosts;  // nodes of the hostfile; nullopt if the job has no
+                                           // hostfile
   std::string hostfile;                    // path of the hostfile
-  bool has_token_descriptor = false;       // kTokenFdVariable is set
+  bool has_token_descriptor = false;       // whether kTokenFdVariable is set
 };
 
-// Errors are kUsage or kBadInput.
+// Reads the facts. Errors are kUsage or kBadInput.
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options);
 
-// The nodes as they are known before any has joined: names, and slots as a hostfile has them, or as
-// this node's. Errors are kUsage; one is that several nodes have no token to prove who they are,
-// and do not meet at this machine's loopback address.
+// Returns the plan as far as it is known before any node has joined: names, and slots from the
+// hostfile or, without a hostfile, the slots of this node for every node. Errors are kUsage. One of
+// them is that several nodes have no token to authenticate themselves and do not connect at a
+// loopback address.
 Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeInfo& info);
 
-// The request by which this command's node joins.
+// Returns the request with which this command's node joins the job.
 pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const PerNodeInfo& info,
                                           const LaunchPlan& flags, const pb::Program& program);
 
-// How node 0's command places the others.
+// Returns the options by which node 0's command assigns places to the other nodes.
 AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNodeInfo& info,
                                       const LaunchPlan& flags, const pb::AdmissionRequest& own);
 
-// The draft once it is known how many ranks each node starts, node 0 first. Errors are kUsage.
+// Returns the final plan, made from the draft once the number of ranks on each node is known.
+// `slots` has these numbers, node 0 first. Errors are kUsage.
 Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& slots,
                                      const LaunchOptions& options);
 
-// A listening socket if this command is node 0's, an invalid one if another command is.
-// kUnavailable: this command must be node 0's, but cannot listen on the port.
+// Returns a listening socket if this command is node 0's, or an invalid descriptor if another
+// command is. Returns kUnavailable if this command must be node 0's, but cannot listen on the port.
 Result<UniqueFd> ListenIfNodeZero(const PerNode& place);
 
-// `session` is complete but for its plan, which is the draft. Where this command is node 0's: waits
-// for the others, completes the plan, sets `transport`, and returns nullopt. Any other command runs
-// to the job's end: its exit code.
+// Enters the job. `session` is complete except for its plan, which is the draft. If this command is
+// node 0's, waits for the other nodes, completes the plan, sets `transport`, and returns nullopt.
+// Otherwise runs until the job's end and returns the exit code.
 Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeInfo& info,
                                            SessionOptions& session,
                                            std::unique_ptr<InboundTransport>& transport,

@@ -107,8 +107,8 @@ std::optional<Error> Admission::WhyRejected(const pb::AdmissionRequest& request,
       (started_ ? "; a node that joins later must have as many" : "; give both the same hostfile"));
 }
 
-// Before the start a node without a rank gets no place yet: a later node may ask for any by its
-// rank.
+// Returns a free place for the request. Before the start, a node without a node rank gets no place,
+// because a later node may request any place by its rank.
 std::optional<size_t> Admission::FreePlaceFor(const pb::AdmissionRequest& request) const {
   if (request.has_node_rank()) return request.node_rank();
   if (!started_) return std::nullopt;

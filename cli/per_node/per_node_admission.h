@@ -1,5 +1,5 @@
-// Decides which node that connects to node 0's command gets which place, and when the job
-// starts. Pure: no clock, no network.
+// Decides which place each node that connects to node 0's command gets, and when the job starts.
+// Uses no clock and no network.
 #pragma once
 
 #include <cstdint>
@@ -16,47 +16,52 @@ namespace dslaunch {
 
 inline constexpr char kPerNodeMagic[] = "dslaunch per-node 1";
 
-// One connection to node 0's command; chosen by the caller, never used twice.
+// Identifies a connection to node 0's command. The caller chooses the number and never uses it
+// twice.
 using PeerId = uint64_t;
 
 struct AdmissionOptions {
   pb::AdmissionRequest own;             // request that node 0 itself would send
   std::vector<std::string> names = {};  // names of all nodes that may have a place, node 0 first
-  // Slots of each node in the hostfile; empty if each node reports its own.
+  // Slots of each node in the hostfile; empty if each node reports its own number of slots.
   std::vector<int> slots = {};
   milliseconds join_timeout{600'000};
-  milliseconds last_call{30'000};  // wait for more nodes, once the least number has joined
-  bool takes_late = false;         // a node may join, or rejoin, while the job runs
+  milliseconds last_call{30'000};  // time for more nodes to join once the least number has joined
+  bool takes_late = false;         // whether a node may join, or rejoin, while the job runs
 };
 
 class Admission {
  public:
   Admission(AdmissionOptions options, Clock::time_point now);
 
-  // A node's command asks to join, from `where` ("worker-1 (10.0.0.2)"). nullopt: it has a place,
-  // or gets one when the job starts. Else the reason, for the users of both commands.
+  // Handles the request of a node's command to join, from `where` ("worker-1 (10.0.0.2)"). Returns
+  // nullopt if the node has a place, or gets one when the job starts. Otherwise returns the reason,
+  // for the users of both commands.
   std::optional<Error> Admit(PeerId peer, const pb::AdmissionRequest& request,
                              const std::string& where, Clock::time_point now);
-  // It has disconnected. Its place is free again.
+  // Handles the end of a peer's connection, which frees the peer's place.
   void Leave(PeerId peer);
 
   struct Decision {
     enum class Verdict { kWait, kStart, kGiveUp };
     Verdict verdict = Verdict::kWait;
-    std::string reason;      // text for the user
-    Clock::time_point wake;  // when kWait: decide again then, if nothing happens before
+    std::string reason;      // text for the user about the verdict
+    Clock::time_point wake;  // for kWait: time at which to call Decide again if nothing happens
+                             // before
   };
   Decision Decide(Clock::time_point now) const;
 
-  // Numbers the places: nodes without a node rank take those that are free, in the order in which
-  // they joined. Once.
+  // Numbers the places: nodes without a node rank get the free places, in the order in which they
+  // joined. Call it once.
   void Start();
 
-  // Returns the peer that has a place: 1 to names().size() - 1, because node 0 has place 0.
+  // Returns the peer at a place from 1 to names().size() - 1; nullopt if the place is free. Node 0
+  // itself has place 0.
   std::optional<PeerId> PeerAt(size_t place) const;
-  // Returns the place of a peer, once it has a number.
+  // Returns the place of a peer; nullopt until the peer has a place.
   std::optional<size_t> PlaceOf(PeerId peer) const;
-  // How many ranks it starts. A place that is still free has as many as node 0.
+  // Returns the number of ranks that the node at a place starts. A free place has as many as node
+  // 0.
   int SlotsOf(size_t place) const;
 
   size_t present() const { return 1 + peers_.size(); }
@@ -76,14 +81,15 @@ class Admission {
 
   const AdmissionOptions options_;
   const Clock::time_point join_deadline_;
-  std::map<PeerId, Peer> peers_;                     // in the order in which they joined
-  std::optional<Clock::time_point> last_call_ends_;  // set while the least number has joined
-  std::vector<int> slots_;                           // slots by place, once the job has started
+  std::map<PeerId, Peer> peers_;                     // in the order in which the peers joined
+  std::optional<Clock::time_point> last_call_ends_;  // set while at least the least number of nodes
+                                                     // has joined
+  std::vector<int> slots_;  // slots by place; empty until the job has started
   bool started_ = false;
 };
 
-// Why a node with the request `other`, from `where`, cannot be part of node 0's job; nullopt: it
-// can.
+// Returns why a node with the request `other`, from `where`, cannot be part of node 0's job;
+// nullopt if it can.
 std::optional<Error> WhyAnotherJob(const pb::AdmissionRequest& own,
                                    const pb::AdmissionRequest& other, const std::string& where);
 

@@ -17,9 +17,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
+constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
 constexpr milliseconds kFlushWait(1'000);        // time for sending the last messages
-constexpr unsigned kDialJitterMs = 100;  // many nodes wait for one, and must not come at once
+constexpr unsigned kDialJitterMs = 100;  // spreads the connections of many nodes to node 0 over
+                                         // time
 
 MemberCoreOptions CoreOptions(const MemberOptions& options) {
   MemberCoreOptions core = options;
@@ -46,7 +47,8 @@ MemberSession::MemberSession(MemberOptions options, Terminal& terminal)
 
 MemberSession::~MemberSession() {
   poster_->Close();
-  // The streams are of the loop, which is destroyed before the agents.
+  // The streams belong to the loop, which is destroyed before the agents, so they are released
+  // here.
   for (const auto& past : past_) past->stream.reset();
   if (!agent_) return;
   agent_->stream.reset();
@@ -102,7 +104,7 @@ void MemberSession::OnMessage(std::string_view bytes) {
 }
 
 void MemberSession::Do(const member_action::Send& send) {
-  if (socket_) (void)socket_->Send(send.message);  // OnClosed follows where it fails
+  if (socket_) (void)socket_->Send(send.message);  // OnClosed reports a failure
 }
 
 // --- The agent ---
@@ -117,8 +119,8 @@ void MemberSession::Do(const member_action::StartAgent& start) {
   }).detach();
 }
 
-// On a thread of its own. The agent learns what may run here before any message of node 0's reaches
-// it.
+// Runs on a separate thread. The agent receives the program that may run on this node before any
+// message of node 0 reaches it.
 Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent(
     const StartAgentFn& start_agent, const pb::OwnPart& own, const std::string& name,
     Deadline deadline) {
@@ -158,7 +160,8 @@ void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
 
 void MemberSession::Do(const member_action::ServeAgent&) {
   Agent* const agent = agent_.get();
-  auto request = std::make_shared<pb::AttachRequest>();  // gRPC reads it when the call starts
+  auto request = std::make_shared<pb::AttachRequest>();  // owned by the handler, because gRPC reads
+                                                         // it when the call starts
   *request->mutable_shown() = options_.shown.ToProto();
   EventReader::Handlers handlers;
   handlers.event = [this](const pb::NodeEvent& event) {

@@ -1,5 +1,6 @@
-// The per-node style on all nodes but node 0: this command starts its node's supervisor, carries
-// the bytes between its agent and node 0's command, shows its own ranks, and ends as the job ends.
+// Implements the command of a node other than node 0 in the per-node style. It starts its node's
+// supervisor, transfers the bytes between its agent and node 0's command, shows its own ranks, and
+// ends when the job ends.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -31,14 +32,14 @@
 
 namespace dslaunch {
 
-// Starts this node's agent, to which `command_fd` is the command's own connection. Blocks until the
-// deadline at most.
+// Starts this node's agent, which uses `command_fd` as the connection to this command. Blocks until
+// the deadline at most.
 using StartAgentFn = std::function<Result<std::unique_ptr<NodeLink>>(
     const NodeTarget& target, int command_fd, Deadline deadline)>;
 
-// `has_token` follows from `tls`.
+// The options of a MemberSession, which derives `has_token` from `tls`.
 struct MemberOptions : MemberCoreOptions {
-  std::shared_ptr<TokenTls> tls;       // null: without a token
+  std::shared_ptr<TokenTls> tls;       // null without a token
   milliseconds agent_timeout{20'000};  // limit for the agent's start
   pb::OwnPart own;                     // program that may run on this node
   StartAgentFn start_agent;
@@ -47,32 +48,32 @@ struct MemberOptions : MemberCoreOptions {
   std::string error_file;  // see SessionOptions::error_file
 };
 
-// The edge of a MemberCore: carries its actions out on the connection to node 0, this node's agent
-// and the terminal. Runs on the caller's thread. Names are resolved, the agent is started and its
-// end is awaited by threads of their own, which own what they use and may outlive the session, each
-// until its deadline. An agent that has not ended when the session is destroyed ends its ranks by
-// itself.
+// Carries out the actions of a MemberCore on the connection to node 0, this node's agent and the
+// terminal. Runs on the caller's thread. Separate threads resolve names, start the agent and wait
+// for its end; they own the objects they use and may outlive the session, each until its deadline.
+// An agent that has not ended when the session is destroyed ends its ranks by itself.
 class MemberSession {
  public:
-  // The terminal outlives the session.
+  // `terminal` must outlive the session.
   MemberSession(MemberOptions options, Terminal& terminal);
   ~MemberSession();
   MemberSession(const MemberSession&) = delete;
 
-  // Once. Blocks until the job has ended and no process of it is left on this node. Returns node
-  // 0's exit code; 69 when node 0 was lost, 75 when it was never reached, 128 + n when signal n
-  // ended this command, 85 when SIGTERM made its node leave and each of its ranks has saved.
+  // Runs the command. Blocks until the job has ended and no process of the job is left on this
+  // node. Returns node 0's exit code; 69 if node 0 was lost; 75 if node 0 was never reached; 128 +
+  // n if signal n ended this command; 85 if SIGTERM made its node leave and each of its ranks has
+  // saved. Call it once.
   int Run();
 
  private:
-  // This node's agent, and this command's own connection to it. Destroying it ends the connection
-  // and waits for its calls, 10 s at most. Not on a thread of gRPC's.
+  // This node's agent, and this command's own connection to it. The destructor ends the connection
+  // and waits for its calls, 10 s at most. It must not run on one of gRPC's threads.
   struct Agent {
-    std::shared_ptr<NodeLink> link;  // shared with the thread that awaits its end
-    UniqueFd command;  // a second descriptor of the command's connection, to end it with
+    std::shared_ptr<NodeLink> link;  // shared with the thread that waits for the link's end
+    UniqueFd command;  // duplicate of the connection's descriptor, used to end the connection
     std::unique_ptr<pb::Agent::Stub> stub;
     OpenCalls calls;
-    std::shared_ptr<CarriedStream> stream;  // stream to node 0
+    std::shared_ptr<CarriedStream> stream;  // stream between the agent and node 0
     std::shared_ptr<EventReader> events;
 
     ~Agent();
@@ -80,14 +81,14 @@ class MemberSession {
 
   void OnDialed(std::variant<UniqueFd, DialFailure> result);
   void OnMessage(std::string_view bytes);
-  // On a thread of its own. The agent learns what may run here before any message of node 0's
-  // reaches it.
+  // Starts the agent and sends it the program that may run on this node, before any message of node
+  // 0 reaches the agent. Blocks, so it runs on a separate thread.
   static Result<std::unique_ptr<Agent>> MakeAgent(const StartAgentFn& start_agent,
                                                   const pb::OwnPart& own, const std::string& name,
                                                   Deadline deadline);
   void OnAgent(Result<std::unique_ptr<Agent>> made);
 
-  // Carries the core's actions out, in order.
+  // Carries out the core's actions in order.
   void Carry(MemberActions actions);
   void Do(const member_action::Log& line) {
     if (line.level <= options_.log_level) output_.PrintMessage("dslaunch: " + line.text);
@@ -109,16 +110,18 @@ class MemberSession {
 
   const MemberOptions options_;
   MemberCore core_;
-  // Before the loop, because what the loop still holds keeps their calls from ending.
+  // Declared before the loop, because handlers that the loop still holds keep the calls of the
+  // agent from ending.
   std::unique_ptr<Agent> agent_;
-  std::vector<std::unique_ptr<Agent>> past_;  // acts that they posted may still be in the loop
+  std::vector<std::unique_ptr<Agent>> past_;  // kept because handlers that they posted may still be
+                                              // queued in the loop
   asio::io_context loop_{1};
   const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;
   asio::signal_set signals_;
   NodeZeroDial dial_;
   std::map<MemberTimer, asio::steady_timer> timers_;
-  std::unique_ptr<FramedSocket> socket_;  // socket to node 0, once connected
+  std::unique_ptr<FramedSocket> socket_;  // connection to node 0; null while not connected
   std::string name_;                      // name of this node in the job
   int exit_code_ = 0;
 };

@@ -13,7 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// An IPv4 address stays one on a socket that takes both families.
+// Returns the address as text. An IPv4 address is returned as such, even from a socket for both
+// families.
 std::string NumericAddress(const sockaddr_storage& address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text, sizeof text, nullptr, 0,
@@ -67,7 +68,7 @@ void Peer::Open(UniqueFd fd) {
 }
 
 void Peer::Send(const pb::NodeMessage& message) {
-  if (socket_) (void)socket_->Send(message);  // OnClosed follows where it fails
+  if (socket_) (void)socket_->Send(message);  // OnClosed reports a failure
 }
 
 Peer::Stage Peer::stage() const {
@@ -84,7 +85,8 @@ void Peer::SetStage(Stage stage) {
 // --- Its messages ---
 
 void Peer::OnMessage(std::string_view bytes) {
-  const std::shared_ptr<Peer> self = shared_from_this();  // a handler may release it
+  const std::shared_ptr<Peer> self = shared_from_this();  // keeps this object, because a handler
+                                                          // may release it
   pb::NodeMessage message;
   const bool is_message = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (stage() == Stage::kAsking) {

@@ -1,5 +1,5 @@
-// A node's command that has connected to node 0's: its request, its wait, and the stream to its
-// agent.
+// Implements node 0's connection to the command of another node: its request, its wait, and the
+// stream to its agent.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,20 +18,22 @@
 
 namespace dslaunch {
 
-// One accepted connection. On the loop's thread, except where noted.
+// An accepted connection. Used on the loop's thread, except where noted.
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
   struct Handlers {
-    std::function<void(const pb::AdmissionRequest&)> asks;  // once, first
-    std::function<void(const std::string& why)> strange;    // not a node's command; no `asks` then
-    std::function<void()> gone;                             // after `asks`
+    std::function<void(const pb::AdmissionRequest&)> asks;  // called once, before the other
+                                                            // handlers
+    std::function<void(const std::string& why)> strange;  // the other end is not a node's command;
+                                                          // `asks` is not called then
+    std::function<void()> gone;  // the connection has ended; called only after `asks`
   };
 
-  // `fd` is the connected TCP socket. With `tls`, which outlives it, the other end must prove that
-  // it knows the token.
+  // `fd` is the connected TCP socket. If `tls` is not null, the other end must prove that it has
+  // the token. `tls` must outlive the peer.
   Peer(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
 
-  // Its request must arrive within `limit`.
+  // Starts to read. The request of the other end must arrive within `limit`.
   void Start(milliseconds limit, Handlers handlers);
 
   void Send(const pb::NodeMessage& message);
@@ -39,24 +41,26 @@ class Peer : public std::enable_shared_from_this<Peer> {
   // Ends the connection; no handler is called afterwards.
   void Drop();
 
-  // Numeric addresses of the connection: the other end's, and this end's.
+  // Return the numeric address of the other end, and of this end.
   const std::string& address() const { return address_; }
   const std::string& own_address() const { return own_address_; }
 
   // --- From other threads ---
 
-  // Asks it to start its agent; the stream to it. Blocks until the deadline at most. Again only
-  // after the last agent has ended. Errors are the node's own, or kUnavailable.
+  // Makes the node's command start its agent, and returns a stream to the agent. Blocks until the
+  // deadline at most. Call it again only after the last agent has ended. Errors are those of the
+  // node, kUnavailable, or kTimedOut at the deadline.
   Result<UniqueFd> StartAgent(const pb::AdmissionAccepted& accepted, Deadline deadline);
-  // Ends the stream at once.
+  // Ends the stream to the agent at once.
   void AbortStream();
-  // Returns false if the deadline passed first.
+  // Waits until the agent has ended. Returns false if the deadline passes first.
   bool WaitAgentEnd(Deadline deadline) const;
-  // The last output of its supervisor, for error messages.
+  // Returns the last output of the agent's supervisor, for error messages.
   std::string words() const;
-  // AdmissionRequest.public_key.
+  // Returns the public key in the node's request (AdmissionRequest.public_key).
   std::string public_key() const;
-  // Waits until it has closed its end, as it does once it has received everything.
+  // Waits until the command has closed its end, which it does once it has received all messages.
+  // Returns false if the deadline passes first.
   bool WaitGone(Deadline deadline) const;
 
  private:
@@ -74,11 +78,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   asio::io_context& loop_;
   TokenTls* const tls_;
-  UniqueFd tcp_;            // socket until Start takes it
-  uint64_t handshake_ = 0;  // number of TokenTls
+  UniqueFd tcp_;            // connected socket until Start moves it
+  uint64_t handshake_ = 0;  // number of the handshake in TokenTls
   std::string address_;
   std::string own_address_;
-  std::unique_ptr<FramedSocket> socket_;  // set once the node is authenticated
+  std::unique_ptr<FramedSocket> socket_;  // null until the node is authenticated
   asio::steady_timer limit_;
   Handlers handlers_;
   std::shared_ptr<CarriedStream> stream_;
@@ -86,7 +90,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   mutable Mutex mutex_;
   mutable CondVar changed_;
   Stage stage_ DSL_GUARDED_BY(mutex_) = Stage::kAsking;
-  std::optional<Error> failure_ DSL_GUARDED_BY(mutex_);  // failure of the agent's start
+  std::optional<Error> failure_ DSL_GUARDED_BY(mutex_);  // error of the agent's start
   std::string words_ DSL_GUARDED_BY(mutex_);
   std::string public_key_ DSL_GUARDED_BY(mutex_);
 };

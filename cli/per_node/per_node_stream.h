@@ -1,4 +1,5 @@
-// A connection to an agent, carried as messages between two commands: one command's socket.
+// Transfers the bytes of a connection to an agent as messages between two commands. A CarriedStream
+// is the socket at one of the commands.
 #pragma once
 
 #include <array>
@@ -14,26 +15,28 @@
 
 namespace dslaunch {
 
-// Size of a message, in either direction.
+// Largest size of a message, in either direction.
 inline constexpr size_t kMaxNodeMessageBytes = 128 << 10;
 
-// Passes end of file on, in each direction separately. What it holds is bounded by HTTP/2's
-// windows, because the bytes are gRPC's. On the loop's thread.
+// Transfers bytes between a local socket and messages, and forwards end of file in each direction
+// separately. The queued bytes are bounded by the windows of HTTP/2, because the stream carries
+// gRPC. Used on the loop's thread.
 class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
  public:
   using Send = std::function<void(const pb::NodeMessage&)>;
 
-  // `local` is a connected stream socket.
+  // `local` is a connected stream socket. `send` sends a message to the other command.
   CarriedStream(asio::io_context& loop, UniqueFd local, Send send);
 
   void Start() { Read(); }
 
-  // Write the bytes that the other side sent to the local socket, or end its input.
+  // Write the bytes that the other side sent to the local socket, or end the input of the local
+  // socket.
   void Deliver(std::string bytes);
   void DeliverEnd();
 
-  // Sends nothing from now on. What was delivered is still written to the local socket, which is
-  // shut down then.
+  // Sends no messages from now on. Bytes that were delivered are still written to the local socket,
+  // which is then shut down.
   void Close();
 
  private:

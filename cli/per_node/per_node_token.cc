@@ -49,10 +49,10 @@ Result<UniqueFd> OpenTokenDescriptor(std::string_view text) {
   return UniqueFd(number);
 }
 
-// Of 32 random hex digits fewer are different once in ten million times.
+// A random token of 32 hex digits has fewer different digits only once in ten million times.
 constexpr size_t kMinDistinct = 8;
 
-// Whether it is a shorter text several times.
+// Returns whether the token consists of repetitions of a shorter text.
 bool RepeatsItself(std::string_view token) {
   for (size_t period = 1; period <= token.size() / 2; ++period) {
     if (token.substr(period) == token.substr(0, token.size() - period)) return true;
@@ -103,7 +103,8 @@ Result<std::string> ShareToken(const std::string& folder, const std::string& nam
   std::array<char, kMinTokenBytes> bits;
   if (!FillRandom(bits)) return fail(errno);
   std::string token = ToHex({bits.data(), bits.size()});
-  // Whole before it has its name, which only one gets: link(2) is atomic on network file systems.
+  // The file is complete before it gets its name. Only one command can create the name, because
+  // link(2) is atomic on network file systems.
   const std::string unnamed = name + "." + token.substr(0, 16);
   const UniqueFd file(
       ::openat(place.get(), unnamed.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

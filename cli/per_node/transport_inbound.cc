@@ -20,16 +20,17 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kRequestLimit(5'000);  // limit for the arrival of a connection's request
-// Limit of connections without request; a node's first packet is its request.
+// Limit of connections without a request. It may be low, because a node sends its request in its
+// first packet.
 constexpr size_t kMaxAsking = 32;
 constexpr size_t kMaxRefusalsLogged = 20;
-// Pause before the next accept if no descriptor is free.
+// Pause before the next accept after no descriptor was free.
 constexpr milliseconds kAcceptAgain(1'000);
 constexpr milliseconds kFinalStatusWait(3'000);
 
 class InboundLink : public NodeLink {
  public:
-  // `owner` of the loop that serves the peer.
+  // `owner` owns the loop that serves the peer.
   InboundLink(std::shared_ptr<const void> owner, std::shared_ptr<Peer> peer, UniqueFd stream)
       : owner_(std::move(owner)), peer_(std::move(peer)), stream_(std::move(stream)) {}
   ~InboundLink() override { peer_->AbortStream(); }

@@ -1,13 +1,16 @@
-// Nodes whose commands connect to this one by TCP: node 0's side of the per-node style.
+// Implements node 0's side of the per-node style: the transport to nodes whose commands connect to
+// this one by TCP.
 //
-// With a token (per_node_token.h) only commands that know it are answered, by TLS. Without one
-// (loopback, or --insecure_rdzv) nothing here is secret, and there is no TLS. An attacker who
+// With a token (per_node_token.h) only commands that have the token are answered, by TLS. Without a
+// token (loopback, or --insecure_rdzv) nothing here is secret, and no TLS is used. An attacker who
 // reaches the port and knows --rdzv_id, the program's name and the number of nodes can take a
-// node's place: he gets the names, ranks and addresses of the nodes and a certificate for the
-// rendezvous. One who answers in node 0's place can start a node's *own* command, because its agent
-// takes program, environment, folders and key from that command alone (Agent.Own): he chooses when,
-// with which rank and peers, sees that node's output and can stop it. He cannot have another
-// program run.
+// node's place. Such an attacker gets the names, ranks and addresses of the nodes and a certificate
+// for the rendezvous.
+//
+// An attacker who answers in node 0's place can start a node's *own* command only, because the
+// agent of that node accepts program, environment, folders and key from that command alone
+// (Agent.Own). Such an attacker chooses the time, the rank and the peers, sees that node's output
+// and can stop the command, but cannot make it run a different program.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -29,35 +32,37 @@
 
 namespace dslaunch {
 
-// Where it is shared, its links keep it.
+// A transport to nodes that connect to this command. If it is owned by a shared_ptr, its links keep
+// it alive.
 class InboundTransport : public Transport, public std::enable_shared_from_this<InboundTransport> {
  public:
   using Log = std::function<void(const std::string& line)>;
 
-  // `listener` listens on a TCP port. `own` is the way to the first node, which is this machine.
-  // `tls`: null without a token.
+  // `listener` listens on a TCP port. `own` is the transport to the first node, which is this
+  // machine. `tls` is null without a token.
   InboundTransport(UniqueFd listener, AdmissionOptions options, std::shared_ptr<TokenTls> tls,
                    std::unique_ptr<Transport> own);
 
   ~InboundTransport() override;
 
-  // Waits on the caller's thread until the job can start; each node that joins is reported to
-  // `say`. kTimedOut when too few joined; 128 + n when signal n (INT, TERM, HUP) arrived. After an
-  // error all that had joined are dismissed.
+  // Waits on the caller's thread until the job can start, and reports each node that joins to
+  // `say`. Returns kTimedOut if too few nodes joined, or 128 + n if signal n (INT, TERM, HUP)
+  // arrived. After an error, all nodes that had joined are dismissed.
   Result<void> Gather(const Log& say);
-  // After Gather: the job will not start after all.
+  // Refuses all nodes that have joined, because the job will not start after all. Call it after
+  // Gather.
   void Dismiss(const Error& error);
-  // Ranks that a node starts. After Gather.
+  // Returns the number of ranks that a node starts. Call it after Gather.
   int SlotsOf(size_t node) const { return admission_.SlotsOf(node); }
 
-  // From now on a thread of its own serves the nodes that have joined and those that connect later.
-  // `say` is called on it until this is destroyed.
+  // Starts a thread that serves the nodes that have joined and the nodes that connect later. `say`
+  // is called on that thread until the transport is destroyed.
   void Serve(Log say);
-  // By NodeTarget.name. A node that has not joined is kUnavailable: at once the first time, later
-  // after a wait until the deadline.
+  // Starts the agent on the node NodeTarget.name. Returns kUnavailable for a node that has not
+  // joined: on the first call at once, on later calls after waiting until the deadline.
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
-  // Sends every node's command how the job ended, and waits until they have received it, 3 s at
-  // most.
+  // Sends the end of the job to the commands of all nodes, and waits until they have received it,
+  // for 3 s at most.
   void Conclude(int exit_code, const std::string& message);
 
  private:
@@ -69,9 +74,9 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   void Refuse(PeerId id, const Error& error);
   void Reconsider();
   void NotifyWaiting();
-  // Lets Connect know which peer has which place.
+  // Makes the peers at each place visible to Connect.
   void Publish();
-  // "worker-1 (10.0.0.2)".
+  // Returns the name and address of a peer, such as "worker-1 (10.0.0.2)".
   std::string WhereOf(PeerId id) const;
 
   asio::io_context loop_{1};
@@ -80,7 +85,7 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   asio::steady_timer decide_timer_;
   const std::shared_ptr<TokenTls> tls_;
   const std::unique_ptr<Transport> own_;
-  const std::string host_name_;  // name of this machine
+  const std::string host_name_;  // host name of this machine
   const std::string arguments_;  // arguments of this machine's program (pb::Offered)
   Admission admission_;
   Log log_;
@@ -93,13 +98,13 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   bool gathering_ = true;
   std::optional<Result<void>> gathered_;
 
-  std::thread thread_;  // Serve's
+  std::thread thread_;  // thread started by Serve
 
   Mutex mutex_;
   CondVar changed_;
-  // Null at places without a node.
+  // Peers by place; null at a place without a node.
   std::vector<std::shared_ptr<Peer>> at_place_ DSL_GUARDED_BY(mutex_);
-  // Nodes for which Connect was called at least once.
+  // Names of nodes for which Connect was called at least once.
   std::set<std::string> asked_for_ DSL_GUARDED_BY(mutex_);
 };
 

@@ -71,7 +71,8 @@ double LastStep(const ReportData& data) {
   return windows.empty() ? kNotRecorded : static_cast<double>(windows.back().step);
 }
 
-// kNotRecorded for 0 too: training on other data than text reports 0 tokens.
+// Returns the median of a number over all windows. Returns kNotRecorded for 0 too, because training
+// on data other than text reports 0 tokens.
 double Median(const ReportData& data, double MetricsPoint::*number) {
   const double median = MedianOf(WindowsOf(data), number);
   return median > 0 ? median : kNotRecorded;
@@ -98,7 +99,7 @@ std::string ModelText(const ReportData& data) {
   return run->model + (run->dtype.empty() ? "" : ", " + run->dtype);
 }
 
-// Seconds of a mean rank in one bucket of goodput.
+// Returns the seconds that an average rank spent in a bucket of goodput.
 double BucketS(const ReportData& data, const std::string& bucket) {
   if (!data.events.goodput || !(data.events.goodput->ranks > 0)) return kNotRecorded;
   for (const auto& [name, seconds] : data.events.goodput->seconds) {
@@ -107,7 +108,7 @@ double BucketS(const ReportData& data, const std::string& bucket) {
   return kNotRecorded;
 }
 
-// Names of all buckets of both jobs, in the order of the first job.
+// Returns the names of all buckets of both jobs, in the order of the first job.
 std::vector<std::string> BucketsOf(const Jobs& jobs) {
   std::vector<std::string> names;
   for (const ReportData& data : jobs) {
@@ -154,7 +155,8 @@ std::string LossText(double loss) {
   return text;
 }
 
-// Returns one number of rank 0 of both jobs over the steps; null if neither has it.
+// Returns a plot of a number of rank 0 over the steps of both jobs; null if neither job has the
+// number.
 Json PlotOf(const Jobs& jobs, const std::string& id, const std::string& title,
             double MetricsPoint::*number, PlotNumber format) {
   Plot plot;

@@ -1,4 +1,4 @@
-// Two jobs side by side. Pure.
+// Compares two jobs side by side. All functions are pure.
 #pragma once
 
 #include <array>
@@ -9,22 +9,24 @@
 
 namespace dslaunch {
 
-// One property of both jobs.
+// A property of both jobs in the comparison.
 struct ComparedRow {
   std::string name;
-  std::array<std::string, 2> values;  // empty if a job did not record it
-  std::string change;                 // "-12 %" of the second; empty if it is not a number
+  std::array<std::string, 2> values;  // values of both jobs; empty if a job did not record the
+                                      // property
+  std::string change;  // change from the first job to the second, such as "-12 %"; empty if it is
+                       // not a number
 };
 
-// Returns the rows that at least one job has: state, nodes, ranks, how long each phase took, steps,
-// losses, evaluation, throughput, memory, restarts, failure.
+// Returns the rows that at least one job has: state, nodes, ranks, the duration of each phase,
+// steps, losses, evaluation, throughput, memory, restarts, failure.
 std::vector<ComparedRow> CompareJobs(const std::array<ReportData, 2>& jobs);
 
-// Returns the rows as a table.
+// Returns the comparison as a text table.
 std::string ComparisonText(const std::array<ReportData, 2>& jobs);
 
-// Returns a page with one JSON document, which a script in it draws: the rows, and the losses and
-// step times of both jobs.
+// Returns the comparison as an HTML page. The page contains a JSON document with the rows, and the
+// losses and step times of both jobs, and a script that draws the document.
 std::string ComparisonPage(const std::array<ReportData, 2>& jobs);
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
-// The data of a report: the values in the ranks' files (proto/contract/rank_files.h) and the job's
-// events. Times are in seconds, memory in bytes. Numbers that are missing or not valid are NaN.
+// Defines the data of a report: the values in the ranks' files (proto/contract/rank_files.h) and
+// the job's events. Times are in seconds, memory in bytes. Numbers that are missing or not valid
+// are NaN.
 #pragma once
 
 #include <cstdint>
@@ -13,40 +14,40 @@ namespace dslaunch {
 
 inline constexpr double kNotRecorded = std::numeric_limits<double>::quiet_NaN();
 
-// Names with numbers, in the order of the file.
+// Numbers by name, in the order of the file.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// A line of metrics.jsonl: a window of optimizer steps.
+// A line of metrics.jsonl, which describes a window of optimizer steps.
 struct MetricsPoint {
-  int64_t step = 0;  // the last step of the window
+  int64_t step = 0;  // last step of the window
   double step_s = kNotRecorded;
-  double compute_s = kNotRecorded;  // part of step_s that is this rank's own work
+  double compute_s = kNotRecorded;  // part of step_s in which this rank itself computes
   double data_epoch = kNotRecorded;
   double loss = kNotRecorded;
-  bool loss_is_bad = false;  // reported, but NaN or infinite
+  bool loss_is_bad = false;  // whether the loss was reported, but as NaN or infinite
   double lr = kNotRecorded;
   double grad_norm = kNotRecorded;
   double loss_scale = kNotRecorded;
   bool skipped = false;
   double samples_per_s = kNotRecorded;
   double tokens_per_s = kNotRecorded;
-  double mfu = kNotRecorded;  // 0 to 1
+  double mfu = kNotRecorded;  // model FLOPs utilization, from 0 to 1
 };
 
 // An evaluation, which is a separate line of metrics.jsonl.
 struct EvalPoint {
   int64_t step = 0;  // step of the evaluated weights; 0 if not reported
   double loss = kNotRecorded;
-  double accuracy = kNotRecorded;  // 0 to 1
+  double accuracy = kNotRecorded;  // fraction from 0 to 1
   double perplexity = kNotRecorded;
-  NamedNumbers others = {};  // other measured values, such as a plugin's metrics
+  NamedNumbers others = {};  // other measured values, such as the metrics of a plugin
 };
 
 struct RankMetrics {
-  std::vector<MetricsPoint> points;  // in the order of the file
-  std::vector<EvalPoint> evals;      // in the order of the file
+  std::vector<MetricsPoint> points;  // windows in the order of the file
+  std::vector<EvalPoint> evals;      // evaluations in the order of the file
   NamedNumbers memory;               // maximum of each category
-  size_t bad_lines = 0;              // number of lines that are not valid
+  size_t bad_lines = 0;              // number of invalid lines
 };
 
 // The content of run.json.
@@ -57,7 +58,7 @@ struct ReportedRun {
   double world_size = kNotRecorded;
   double zero_stage = kNotRecorded;
   double flops_per_step = kNotRecorded;
-  double batch = kNotRecorded;  // samples per step, over all ranks
+  double batch = kNotRecorded;  // number of samples per step, over all ranks
   double micro_batch = kNotRecorded;
   double accumulation_steps = kNotRecorded;
   double lr = kNotRecorded;
@@ -66,7 +67,7 @@ struct ReportedRun {
   NamedNumbers memory_plan;
 };
 
-// The content of profile.json: sums over `steps` steps, which took `wall_s`.
+// The content of profile.json: sums over `steps` steps, which together took `wall_s`.
 struct RankProfile {
   struct Operator {
     std::string name;
@@ -89,7 +90,7 @@ struct RankProfile {
   std::vector<Communication> kinds;
 };
 
-// The files of one start of one rank.
+// The files that one rank wrote in one attempt.
 struct RankFiles {
   std::string node;
   uint64_t attempt = 1;
@@ -97,7 +98,7 @@ struct RankFiles {
   std::optional<RankMetrics> metrics;
   std::optional<ReportedRun> run;
   std::optional<RankProfile> profile;
-  std::string trace_path;  // path on its node; empty if there is no trace
+  std::string trace_path;  // path of the trace on the rank's node; empty if there is none
   uint64_t trace_bytes = 0;
 };
 
@@ -105,7 +106,7 @@ struct RankFiles {
 struct ReportedGoodput {
   double wall_s = 0;
   double ranks = 0;
-  NamedNumbers seconds;  // sums of all ranks, in the order of GoodputBucket
+  NamedNumbers seconds;  // sums over all ranks, in the order of GoodputBucket
 };
 
 // The content of events.jsonl, which the front end writes.
@@ -122,30 +123,30 @@ struct JobEvents {
     std::string reason;
     double t = 0;  // Unix time
   };
-  // What was found when no rank moved, with the ranks' stacks.
+  // A message about a hang of all ranks, with their stacks.
   struct Hang {
     double t = 0;  // Unix time
     std::string text;
   };
-  std::vector<Start> starts;      // sorted by attempt, one for each
-  std::vector<Restart> restarts;  // sorted by attempt, one for each
+  std::vector<Start> starts;      // one for each attempt, sorted by attempt
+  std::vector<Restart> restarts;  // one for each attempt, sorted by attempt
   std::vector<Hang> hangs;        // in the order of the file
-  std::string cause;              // why the job failed; empty for success and while it runs
-  std::optional<ReportedGoodput> goodput;  // nullopt while it runs, and if no rank was started
-  std::string evidence;                    // the rank's output that shows the cause; often empty
+  std::string cause;  // cause of the failure; empty after success and while the job runs
+  std::optional<ReportedGoodput> goodput;  // nullopt while the job runs, and if no rank was started
+  std::string evidence;                    // output of the rank that shows the cause; often empty
   size_t bad_lines = 0;
 };
 
-// The content of preflight.json: what --preflight measured before the job.
+// The content of preflight.json: the measurements of --preflight before the job.
 struct ReportedPreflight {
   struct Value {
-    std::string figure;  // "send"
-    std::string text;    // "9.41 Gbit/s"
-    bool slow = false;   // the front end named the node for it
+    std::string figure;  // name of the figure, such as "send"
+    std::string text;    // value such as "9.41 Gbit/s"
+    bool slow = false;   // whether the front end named the node because of this value
   };
   struct Node {
     std::string name;
-    std::vector<Value> values;  // only the slowest of several devices
+    std::vector<Value> values;  // values of the node; of several devices only the slowest
     std::vector<std::string> findings;
   };
   std::vector<Node> nodes;
@@ -154,21 +155,21 @@ struct ReportedPreflight {
 
 struct ReportData {
   std::string job_id;
-  std::string command;  // as typed by the user
-  std::string state;    // "running", "ended (137)"
-  std::string detail;   // a sentence about the state; often empty
+  std::string command;  // command line as typed by the user
+  std::string state;    // state such as "running" or "ended (137)"
+  std::string detail;   // sentence about the state; often empty
   bool ended = false;
   int exit_code = 0;  // valid if `ended`
   int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;   // 0 if running or unknown
-  int64_t made_unix_ms = 0;    // when the report was made
-  int64_t copied_step = -1;    // newest step that all ranks have copied into memory; -1: none
-  int64_t copied_unix_ms = 0;  // when it was
+  int64_t ended_unix_ms = 0;   // 0 if the job is running or the end is unknown
+  int64_t made_unix_ms = 0;    // time at which the report was made
+  int64_t copied_step = -1;    // newest step that all ranks have copied into memory; -1 if none
+  int64_t copied_unix_ms = 0;  // time of that copy
   std::vector<std::string> nodes;
   JobEvents events;
   std::optional<ReportedPreflight> preflight;
   std::vector<RankFiles> ranks;  // sorted by attempt, then by rank
-  // sentences: nodes that did not answer, data that was left out.
+  // Sentences about missing data: nodes that did not answer, and data that was left out.
   std::vector<std::string> troubles;
 };
 

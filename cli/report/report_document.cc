@@ -13,7 +13,8 @@ Json BarOf(const ColoredParts& parts) {
   return bar;
 }
 
-// Returns JSON that is valid within an element: "</script>" in a text would end it.
+// Returns `document` as JSON that is valid within an HTML element. '<' is escaped, because
+// "</script>" in a text would end the element.
 std::string EmbeddedText(const Json& document) {
   std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;)
@@ -21,7 +22,7 @@ std::string EmbeddedText(const Json& document) {
   return text;
 }
 
-// Returns `text` as the content of an element.
+// Returns `text` escaped for use as the content of an HTML element.
 std::string Escaped(const std::string& text) {
   std::string escaped;
   for (const char c : text) {

@@ -15,13 +15,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxLineBytes = 1 << 20;
-constexpr size_t kMaxNames = 64;  // limit for categories, kinds, and nodes of one start
+constexpr size_t kMaxNames = 64;  // limit of categories, kinds, and nodes of a start
 constexpr size_t kMaxOperators = 20'000;
 constexpr size_t kMaxStarts = 1000;
 constexpr size_t kMaxHangs = 20;
 constexpr size_t kMaxPreflightNodes = 4096;
 constexpr double kMaxNumber = 1e30;
-constexpr double kMaxWhole = 9e15;  // the largest range in which doubles hold all whole numbers
+constexpr double kMaxWhole = 9e15;  // largest range in which doubles represent all whole numbers
 
 // Returns `text` with null in place of each NaN and Infinity outside of strings.
 std::string WithoutNan(std::string_view text) {
@@ -49,7 +49,7 @@ std::string WithoutNan(std::string_view text) {
   return out;
 }
 
-// Returns the object, or null if `text` is not a JSON object.
+// Returns the JSON object in `text`, or null if `text` is not a JSON object.
 Json ParseObject(std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) json = Json::parse(WithoutNan(text), nullptr, false);
@@ -63,7 +63,8 @@ const Json& At(const Json& json, const char* key) {
   return found == json.end() ? none : *found;
 }
 
-// Drops numbers that would overflow in sums, and rounds tiny ones to 0.
+// Returns the number for the report. Drops numbers that would overflow in sums, and rounds tiny
+// numbers to 0.
 double Kept(double number) {
   if (!(std::abs(number) <= kMaxNumber)) return kNotRecorded;
   return std::abs(number) < 1 / kMaxNumber ? 0 : number;
@@ -75,7 +76,7 @@ double Number(const Json& json, const char* key) {
   return Kept(value.get<double>());
 }
 
-// Reads times, sizes and counts, which must not be negative.
+// Reads a time, size or count. Returns kNotRecorded for a negative number.
 double Amount(const Json& json, const char* key) {
   const double number = Number(json, key);
   return number >= 0 ? number : kNotRecorded;
@@ -112,7 +113,7 @@ NamedNumbers Numbers(const Json& json) {
   return numbers;
 }
 
-// Returns the values of an evaluation besides the usual ones; they may be negative.
+// Returns the values of an evaluation other than the usual ones. These values may be negative.
 NamedNumbers OtherResults(const Json& eval) {
   constexpr std::array<std::string_view, 6> kUsual = {"loss",    "accuracy", "perplexity",
                                                       "correct", "samples",  "tokens"};
@@ -155,8 +156,8 @@ MetricsPoint ToPoint(const Json& json) {
   return point;
 }
 
-// Calls `take` with each complete line as an object. Returns the number of lines that are not
-// objects.
+// Calls `take` with each complete line that is a JSON object. Returns the number of lines that are
+// not.
 size_t ForEachObject(std::string_view text, const std::function<void(const Json&)>& take) {
   size_t bad = 0;
   for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
@@ -182,7 +183,8 @@ std::vector<std::string> Texts(const Json& json) {
   return texts;
 }
 
-// Adds `one` unless its attempt exists, because every node reports the same starts and restarts.
+// Adds `one` unless its attempt is already in `all`, because every node reports the same starts and
+// restarts.
 template <class T>
 void KeepFirst(T one, std::vector<T>& all) {
   if (all.size() == kMaxStarts) return;
@@ -190,8 +192,8 @@ void KeepFirst(T one, std::vector<T>& all) {
   if (place == all.end() || place->attempt != one.attempt) all.insert(place, std::move(one));
 }
 
-// Keeps one value of each figure, the lowest. Only figures of devices have several, and more of
-// them is better.
+// Keeps the lowest value of each figure. Only figures of devices have several values, and for them
+// a higher value is better.
 std::vector<ReportedPreflight::Value> PreflightValues(const Json& figures) {
   std::vector<ReportedPreflight::Value> values;
   std::vector<double> numbers;
@@ -223,7 +225,8 @@ void AddPreflightFinding(const Json& finding, ReportedPreflight& preflight) {
     node->findings.push_back(check + ": " + Text(finding, "seen"));
 }
 
-// Keeps a message about a standstill, which ends with the command that shows all stacks.
+// Adds a message about a hang, which is recognized by its last line, the command that shows all
+// stacks.
 void AddHang(const Json& json, double t, JobEvents& events) {
   const Json& message = At(json, "message");
   constexpr std::string_view kLastLine = "\n  all stacks: dslaunch stacks ";

@@ -1,5 +1,6 @@
 // Reads the files that ranks and the front end wrote for a report. The files are not trusted: all
-// sizes are bounded, numbers are finite or kNotRecorded, and each text is one sanitized line. Pure.
+// sizes are bounded, numbers are finite or kNotRecorded, and each text is one sanitized line. All
+// functions are pure.
 #pragma once
 
 #include <string_view>
@@ -8,11 +9,11 @@
 
 namespace dslaunch {
 
-// Names and other short texts are cut to this length.
+// Limit in bytes to which names and other short texts are cut.
 inline constexpr size_t kMaxReportNameBytes = 200;
 
-// Reads metrics.jsonl, whose last line may be incomplete. NaN and Infinity, which Python writes,
-// and null are read as numbers that are not finite.
+// Reads metrics.jsonl, whose last line may be incomplete. Python writes NaN and Infinity; these and
+// null are read as numbers that are not finite.
 RankMetrics ReadMetrics(std::string_view text);
 
 // Read run.json and profile.json. Return nullopt if `text` is not a JSON object.

@@ -16,7 +16,7 @@ constexpr size_t kMaxCategories = 64;
 
 double Times(double number, double factor) { return std::isnan(number) ? number : number * factor; }
 
-// Returns one entry for each start of the rank.
+// Returns an entry for each start of the rank.
 std::vector<const RankFiles*> StartsOf(const ReportData& data, uint32_t rank) {
   std::vector<const RankFiles*> starts;
   for (const RankFiles& files : data.ranks) {
@@ -26,7 +26,7 @@ std::vector<const RankFiles*> StartsOf(const ReportData& data, uint32_t rank) {
   return starts;
 }
 
-// Returns the profiles of the last start that has any.
+// Returns the files with profiles of the last start that has any profile.
 std::vector<const RankFiles*> ProfiledRanks(const ReportData& data) {
   std::vector<const RankFiles*> profiled;
   for (const RankFiles& files : data.ranks) {
@@ -237,7 +237,7 @@ MemoryInfo MemoryOf(const ReportData& data) {
   const auto row = [&](const std::string& category) -> MemoryRow& {
     const auto found = std::ranges::find(info.rows, category, &MemoryRow::category);
     if (found != info.rows.end()) return *found;
-    // Limit; programs do not have this many.
+    // The number of rows is limited; real programs have fewer categories.
     if (info.rows.size() == kMaxCategories) return info.rows.back();
     return info.rows.emplace_back(MemoryRow{category});
   };
@@ -247,7 +247,9 @@ MemoryInfo MemoryOf(const ReportData& data) {
   for (const RankFiles& files : data.ranks) {
     if (!files.metrics) continue;
     for (const auto& [category, bytes] : files.metrics->memory) {
-      if (category == "tensors") continue;  // the maximum of the sum of all categories
+      if (category == "tensors")
+        continue;  // skipped because it is the maximum of the sum of all
+                   // categories
       double& most = category == "peak_rss" ? info.peak_rss : row(category).measured;
       most = std::fmax(most, bytes);
     }

@@ -15,7 +15,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxNamedNodes = 6;
-constexpr double kNotableSlower = 0.01;  // relative to the median rank
+constexpr double kNotableSlower = 0.01;  // slowdown relative to the median rank
 
 // A number that the page shows in large letters.
 struct Tile {
@@ -30,7 +30,7 @@ std::string DurationText(const ReportData& data) {
   return ShortSeconds(static_cast<double>(std::max<int64_t>(end - data.started_unix_ms, 0)) / 1000);
 }
 
-// Returns the last value that rank 0 reported.
+// Returns the last value of a number that rank 0 reported.
 double LastOf(const std::vector<MetricsPoint>& windows, double MetricsPoint::*number) {
   for (auto window = windows.rbegin(); window != windows.rend(); ++window) {
     if (!std::isnan((*window).*number)) return (*window).*number;
@@ -50,7 +50,7 @@ Tile RanksTile(const ReportData& data) {
       last != nullptr && !last->nodes.empty() ? last->nodes : data.nodes;
   std::string note =
       "on " + Count(nodes.size(), "node") + ": " + NameList(nodes, ", ", kMaxNamedNodes);
-  // A smaller difference is explained by process scheduling.
+  // Smaller differences are not mentioned, because process scheduling explains them.
   if (const std::optional<JobPace> pace = PaceOf(data);
       pace && pace->ranks.size() > 1 && pace->ranks.front().slower >= kNotableSlower &&
       pace->ranks.front().own_s >= kLeastStragglerS) {
@@ -72,7 +72,7 @@ Tile ModelTile(const ReportedRun& run) {
   return {"Model", run.model.empty() ? "?" : run.model, note};
 }
 
-// Returns how the model is trained: "batch 256 = 64 x 1 x 4, Adam, lr 0.002; data
+// Returns how the model is trained, such as "batch 256 = 64 x 1 x 4, Adam, lr 0.002; data
 // /data/fashion-mnist".
 std::string TrainingText(const ReportedRun& run) {
   std::string text;
@@ -94,7 +94,7 @@ std::string TrainingText(const ReportedRun& run) {
   return text;
 }
 
-// The results of the last evaluation.
+// Returns a tile with the results of the last evaluation; nullopt if there is none.
 std::optional<Tile> EvaluationTile(const ReportData& data) {
   const std::vector<EvalPoint> evaluations = EvaluationsOf(data);
   if (evaluations.empty()) return std::nullopt;

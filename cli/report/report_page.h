@@ -1,5 +1,5 @@
-// The page of `dslaunch report`: an HTML file with one JSON document and a script that draws it. It
-// needs no network.
+// Makes the page of `dslaunch report`, an HTML file with a JSON document and a script that draws
+// the document. The page needs no network.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Returns the page. Where data is missing, a sentence names what would have recorded it. Pure
-// except for the time zone.
+// Returns the page. For missing data, a sentence names the option that would have recorded it. Has
+// no side effects, but depends on the time zone.
 std::string ReportPage(const ReportData& data);
 
 }  // namespace dslaunch

@@ -1,9 +1,10 @@
-// The script of a report's page, which draws the document in it (report_document.h).
+// Contains the script of a report's page, which draws the document in the page (report_document.h).
 #pragma once
 
 namespace dslaunch {
 
-// Texts of the document become text nodes and attributes' values only, so they cannot add elements.
+// The script uses texts of the document only for text nodes and for values of attributes, so they
+// cannot add elements.
 inline constexpr char kReportScript[] = R"JS(
 'use strict';
 const doc = JSON.parse(document.getElementById('data').textContent);

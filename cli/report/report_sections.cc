@@ -11,8 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kSmoothFrom = 150;  // number of points from which a line is smoothed
-// Ratio of largest to smallest value from which an axis is logarithmic.
+constexpr size_t kSmoothFrom = 150;  // least number of points of a line that is smoothed
+// Least ratio of the largest to the smallest value for which an axis is logarithmic.
 constexpr double kLogFrom = 50;
 
 bool HasWindows(const ReportData& data) { return !WindowsOf(data).empty(); }
@@ -24,7 +24,7 @@ const std::string& NoMetrics() {
   return text;
 }
 
-// Returns a plot of one number of rank 0, without lines if it was not reported.
+// Returns a plot of a number of rank 0. The plot has no lines if the number was not reported.
 Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoint::*number) {
   Plot plot;
   plot.title = title + " by step";
@@ -34,7 +34,7 @@ Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoin
   return plot;
 }
 
-// Draws a smooth line, with the raw one in a faint colour, if there are many points.
+// Adds a smoothed line if there are many points, and makes the raw line faint.
 void Smooth(Plot& plot) {
   Plot::Line& raw = plot.lines.front();
   size_t points = 0;
@@ -65,7 +65,7 @@ PlotScale LogWhereWide(const Pieces& pieces) {
   return low > 0 && high > low * kLogFrom ? PlotScale::kLog10 : PlotScale::kLinear;
 }
 
-// Returns whether the loss scale was ever other than 1, or a step was skipped.
+// Returns whether the loss scale ever differed from 1, or a step was skipped.
 bool IsLossScaled(const ReportData& data) {
   const std::vector<MetricsPoint> windows = WindowsOf(data);
   const auto has_scale = [](const MetricsPoint& window) { return !std::isnan(window.loss_scale); };
@@ -87,7 +87,7 @@ Json OneNumberSection(const ReportData& data, const std::string& id, const std::
   }
   const std::string lead = "Up to " + ShortNumber(most) + ", at last " +
                            ShortNumber(plot.lines.front().pieces.back().back().second) + ".";
-  // A third of the width leaves room for the loss scale, if there is one.
+  // A third of the width leaves room for the card of the loss scale, if it is shown.
   return Card(id, heading, lead, {PlotPart(plot)},
               IsLossScaled(data) ? Width::kThird : Width::kHalf);
 }
@@ -97,7 +97,9 @@ Json OneNumberSection(const ReportData& data, const std::string& id, const std::
 Json LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
-    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return nullptr;  // there was no training
+    if (!HasWindows(data) && !EvaluationsOf(data).empty())
+      return nullptr;  // null because the job only
+                       // evaluated
     return Missing("loss", "Loss",
                    HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics());
   }
@@ -119,7 +121,7 @@ Json LossSection(const ReportData& data) {
 Json AccuracySection(const ReportData& data) {
   Plot plot;
   AddEvaluations(data, &EvalPoint::accuracy, "Accuracy", plot);
-  // The tile shows a single value.
+  // A single value needs no plot, because the tile shows it.
   if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return nullptr;
   plot.title = "Accuracy by step";
   plot.marks = MarksOf(data);

@@ -1,5 +1,6 @@
-// The sections of a report, each a card or an entry of Missing() (report_document.h), or a list of
-// these; null if there is nothing to show. Pure except for the time zone.
+// Builds the sections of a report. Each section is a card, an entry of Missing()
+// (report_document.h), or a list of these; null if there is nothing to show. The functions have no
+// side effects, but depend on the time zone.
 #pragma once
 
 #include "cli/report/report_data.h"
@@ -7,11 +8,11 @@
 
 namespace dslaunch {
 
-// report_sections.cc: values of rank 0 over the steps
+// Sections in report_sections.cc show values of rank 0 over the steps.
 Json LossSection(const ReportData& data);
 Json AccuracySection(const ReportData& data);
-// Values of evaluations besides loss, accuracy and perplexity: a table, and a plot of each value
-// that was measured more than once.
+// Returns the values of evaluations other than loss, accuracy and perplexity: a table, and a plot
+// of each value that was measured more than once.
 Json OtherResultsSection(const ReportData& data);
 Json LearningRateSection(const ReportData& data);
 Json GradientNormSection(const ReportData& data);
@@ -26,7 +27,7 @@ Json StepTimeSection(const ReportData& data);
 Json OperatorsSection(const ReportData& data);
 Json CommunicationSection(const ReportData& data);
 Json MemorySection(const ReportData& data);
-// The verdict of each hang, with the stacks of the ranks.
+// Returns the verdict of each hang, with the stacks of the ranks.
 Json HangsSection(const ReportData& data);
 Json GoodputSection(const ReportData& data);
 Json PreflightSection(const ReportData& data);

@@ -11,10 +11,12 @@
 namespace dslaunch {
 namespace {
 
-// Limit of lines; more ranks are drawn as a band and the slowest ranks.
+// Largest number of ranks with a line each. More ranks are drawn as a band, with lines for the
+// slowest ranks.
 constexpr size_t kMaxRankLines = 8;
 constexpr size_t kMaxSlowLines = 3;
-constexpr double kBeyond = 1.75;  // windows slower than this times the usual step are not plotted
+constexpr double kBeyond = 1.75;  // windows slower than this multiple of the usual step are not
+                                  // plotted
 
 std::string NodeOf(const RankPace& pace) { return pace.node.empty() ? "" : " (" + pace.node + ")"; }
 
@@ -47,7 +49,8 @@ Json PaceLead(const JobPace& pace) {
        pace.own_work_known ? " The others wait for it at the end of each step." : ""});
 }
 
-// Draws a line for each rank; with many ranks, draws a band for most and lines for the slowest.
+// Draws a line for each rank. With many ranks, draws a band for most ranks and lines for the
+// slowest.
 void DrawRanks(const ReportData& data, const JobPace& pace, double MetricsPoint::*number,
                Plot& plot) {
   if (pace.ranks.size() <= kMaxRankLines) {

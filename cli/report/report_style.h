@@ -1,4 +1,5 @@
-// The style sheet of a report's page. The page's script uses its classes (report_script.h).
+// Contains the style sheet of a report's page. The page's script uses its classes
+// (report_script.h).
 #pragma once
 
 namespace dslaunch {

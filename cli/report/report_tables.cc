@@ -12,15 +12,16 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxOperatorRows = 20;
-constexpr double kSmallShare = 0.001;  // operators below this fraction of the time are not listed
+constexpr double kSmallShare = 0.001;  // operators with a smaller fraction of the time are not
+                                       // listed
 constexpr size_t kMaxTraceRows = 16;
 constexpr size_t kMaxPreflightRows = 64;
 
 constexpr char kNoProfile[] =
     "No rank was profiled; dslaunch train --profile records a few steps of each.";
 
-// Returns green for new steps, red for a hang, grey for the end, and others for the rest. Buckets
-// of one kind share a colour.
+// Returns the colour of a bucket: green for new steps, red for a hang, grey for the end, and other
+// colours for the rest. Buckets of the same kind share a colour.
 const char* ColorOfBucket(std::string_view name) {
   static constexpr std::pair<std::string_view, const char*> kColors[] = {
       {"connect", "c5"},    {"rendezvous", "c5"}, {"start", "c4"},
@@ -197,7 +198,7 @@ Json GoodputSection(const ReportData& data) {
 
 Json PreflightSection(const ReportData& data) {
   if (!data.preflight || data.preflight->nodes.empty()) return nullptr;
-  // Nodes with findings first.
+  // List the nodes with findings first.
   std::vector<const ReportedPreflight::Node*> nodes;
   for (const bool found : {true, false}) {
     for (const ReportedPreflight::Node& node : data.preflight->nodes) {
