@@ -1,4 +1,4 @@
-// The interface through which the ranks' gradients are reduced.
+// Defines the interface through which the ranks' gradients are reduced.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,27 +13,29 @@
 namespace dslaunch {
 
 struct GradSyncOptions {
-  // The dtype in which gradients add up over micro-batches and Gradients() returns them; a
-  // parameter with a wider dtype keeps its own (AccumulationDtype).
+  // The dtype in which gradients add up over micro-batches and Gradients() returns them; a wider
+  // dtype of a parameter is kept (AccumulationDtype).
   at::ScalarType accumulation_dtype = at::kFloat;
   at::ScalarType communication_dtype = at::kFloat;
-  // Whether gradients of a parameter with a wider dtype than communication_dtype are sent in its
-  // own.
+  // Whether the gradient of a parameter with a wider dtype than communication_dtype is sent in the
+  // parameter's dtype.
   bool keeps_parameter_dtype = false;
-  bool prescale = false;  // this and the next two: see CommunicationConfig
+  bool prescale = false;  // see CommunicationConfig, as for predivide_factor and sum
   double predivide_factor = 1.0;
   bool sum = false;
-  // False: no message is sent before the last gradient of a backward pass has arrived.
+  // Whether messages are sent during the backward pass. If false, they are sent after its last
+  // gradient has arrived.
   bool overlap = true;
   int64_t bucket_bytes = 25 << 20;  // approximate size of a message between the ranks
-  // Whether all ranks get rank 0's buffers; otherwise each keeps its own.
+  // Whether all ranks get rank 0's buffers; otherwise each rank keeps its own buffers.
   bool broadcast_buffers = true;
-  // True: there may be any number of backward passes from Begin to End, and gradients outside of
-  // them. False: there is one, which is `last` if and only if the pass is with `sync`.
+  // True if there may be any number of backward passes between Begin and End, and gradients outside
+  // of them. False if there is exactly one backward pass, which is `last` if and only if Begin had
+  // `sync`.
   bool batches = false;
-  // Whether a parameter that got no gradient on this rank counts with zeros.
+  // Whether a parameter without a gradient on this rank contributes zeros.
   bool ignore_unused = false;
-  // Whether every wait for other ranks must be known to the group's DesyncDetector.
+  // Whether the group's DesyncDetector must record every wait for other ranks.
   bool reports_waits = false;
 };
 
@@ -48,43 +50,46 @@ inline at::ScalarType AccumulationDtype(const GradSyncOptions& options, at::Scal
   return at::promote_types(options.accumulation_dtype, parameter);
 }
 
-// Calls of one pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
-// backward passes; End. With `sync`, Gradients() after End are reduced over all ranks; without,
-// they stay local and accumulate. Every rank must pass the same `sync`, and call Clear after a pass
-// with it.
+// Reduces the gradients of a pass over the ranks. The calls of a pass are Begin; forward passes and
+// backward passes, each of the latter between BeforeBackward and AfterBackward; End. With `sync`,
+// Gradients() after End are reduced over all ranks; without `sync`, they stay local and accumulate.
+// Every rank must pass the same `sync`, and call Clear after a pass with `sync`.
 //
-// After construction and after each Clear all ranks hold rank 0's buffers (running means of a batch
-// norm) unless GradSyncOptions::broadcast_buffers is false, after construction also its parameters.
-// PyTorch copies buffers before the next forward pass; here an evaluation, or a comparison of the
-// ranks, sees equal buffers too.
+// After construction all ranks hold rank 0's parameters. After construction and after each Clear
+// they also hold rank 0's buffers (running means of a batch norm), unless
+// GradSyncOptions::broadcast_buffers is false. PyTorch copies buffers only before the next forward
+// pass; copying them in Clear makes them equal in an evaluation or a comparison of the ranks too.
 //
 // Without `ignore_unused` a parameter that got no gradient on this rank in the last backward pass
-// is undefined in Gradients(): the gradients of the others may then still be this rank's own, and
-// the other ranks wait for it, until this rank ends or ProcessGroup::timeout() has passed. Two
-// gradients of one parameter in the last backward pass, or one after it, throw TrainError out of
-// that pass. One thread.
+// is undefined in Gradients(). The gradients of the other parameters may then still be local, and
+// the other ranks wait for the missing gradient until this rank exits or ProcessGroup::timeout()
+// has passed. A second gradient of a parameter in the last backward pass, or any gradient after
+// that pass, throws TrainError out of the backward pass. Not thread-safe.
 class GradSync {
  public:
   virtual ~GradSync() = default;
   virtual void Begin(bool sync) = 0;
-  // `last`, with `sync`: nothing is added to gradients after this backward pass. They are sent
-  // while it runs; if no backward pass is the last, in End.
+  // Begins a backward pass. `last`, only with `sync`, means that gradients are complete after this
+  // backward pass, so they are sent while it runs. If no backward pass is the last, End sends the
+  // gradients.
   virtual void BeforeBackward(bool last) = 0;
   virtual void AfterBackward() = 0;
   virtual void End() = 0;  // waits for all messages
 
-  // After a pass with `sync`: the gradient of each parameter, in their order, in AccumulationDtype.
-  // Without `ignore_unused` it is undefined for a parameter that got none in the last backward
-  // pass, even if it did in an earlier one; if no pass was the last, for one that got none in any.
-  // They may be changed in place until Clear.
+  // Returns, after a pass with `sync`, the gradient of each parameter in AccumulationDtype, in the
+  // order of the parameters. Without `ignore_unused` a gradient is undefined if the parameter got
+  // none in the last backward pass, even if it got one earlier. If no backward pass was the last,
+  // it is undefined if the parameter got none in any backward pass. The gradients may be changed in
+  // place until Clear.
   virtual std::vector<at::Tensor> Gradients() = 0;
-  virtual void Clear() = 0;  // the step is over, on all ranks
+  virtual void Clear() = 0;  // ends the step; called on all ranks
 
-  // See ModelStates.
+  // See the functions of the same names in ModelStates.
   virtual void DropGradients() = 0;
   virtual void GiveUp() = 0;
 
-  // Bytes of accumulated gradients at their largest, and of the buffers for messages besides.
+  // Return the largest number of bytes of the accumulated gradients, and of the additional buffers
+  // for messages.
   virtual int64_t gradient_bytes() const = 0;
   virtual int64_t bucket_bytes() const = 0;
 };

@@ -1,4 +1,4 @@
-// Calls a function as soon as a backward pass has a parameter's gradient.
+// Calls a function as soon as a backward pass has computed a parameter's gradient.
 #pragma once
 
 #include <functional>
@@ -8,32 +8,33 @@
 
 namespace dslaunch {
 
-// Throws TrainError kBadInput, naming the parameter, if the hook that GradientArrivals needs is in
-// use, by another engine or by the program.
+// Throws TrainError kBadInput, naming the parameter, if another engine or the program uses the hook
+// that GradientArrivals needs.
 void CheckHooksAreFree(const std::vector<NamedTensor>& parameters);
 
-// Throws TrainError kBadInput with hints: this step needs a gradient of the parameter, but it got
-// none.
+// Throws TrainError kBadInput because the parameter got no gradient in this step. The message has
+// hints.
 [[noreturn]] void RefuseWithoutGradient(const NamedTensor& parameter);
 
-// One thread, which also runs the backward passes.
+// Observes the arrival of gradients. Used by one thread, which also runs the backward passes.
 class GradientArrivals {
  public:
   // A backward pass calls `arrived` with the index of a parameter whenever it has added a gradient
-  // to the parameter's .grad(). Uses the tensors' post-accumulate hook until this is destroyed;
-  // PyTorch keeps one hook for each tensor. Precondition: CheckHooksAreFree. A gradient that is not
-  // dense throws TrainError out of the backward pass, naming the parameter.
+  // to the parameter's .grad(). Occupies the tensors' post-accumulate hooks until this object is
+  // destroyed, because PyTorch keeps only one hook per tensor. Precondition: CheckHooksAreFree
+  // succeeded. A gradient that is not dense throws TrainError out of the backward pass, naming the
+  // parameter.
   GradientArrivals(std::vector<NamedTensor> parameters, std::function<void(size_t)> arrived);
   ~GradientArrivals();
   GradientArrivals(const GradientArrivals&) = delete;
   GradientArrivals& operator=(const GradientArrivals&) = delete;
 
-  // From now on, and until AllowAny, a second gradient of a parameter throws TrainError out of the
-  // backward pass, because the ranks have exchanged the first.
+  // Makes a second gradient of a parameter throw TrainError out of the backward pass until
+  // AllowAny, because the ranks have already exchanged the first gradient.
   void ExpectOnce();
   void AllowAny();
 
-  // Whether the parameter's gradient has arrived since ExpectOnce.
+  // Returns whether the parameter's gradient has arrived since ExpectOnce.
   bool arrived(size_t parameter) const { return arrived_[parameter]; }
   const std::vector<size_t>& order() const { return order_; }
   bool complete() const { return order_.size() == parameters_.size(); }

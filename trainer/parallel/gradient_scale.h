@@ -1,4 +1,4 @@
-// The factors by which gradients are multiplied before and after the sum over the ranks. Pure.
+// Computes the factors of gradients before and after the sum over the ranks. Pure functions.
 #pragma once
 
 #include "trainer/parallel/grad_sync.h"
@@ -10,9 +10,9 @@ struct GradientScale {
   double after = 1;
 };
 
-// Returns DeepSpeed's factors. Without prescale predivide_factor divides before the sum, so that a
-// 16-bit sum stays in range, and the rest of the division follows the sum. With prescale all of it
-// comes before the sum, whatever predivide_factor is.
+// Returns DeepSpeed's factors. Without prescale, gradients are divided by predivide_factor before
+// the sum, so that a 16-bit sum stays in range, and by world_size / predivide_factor after the sum.
+// With prescale, they are divided by world_size before the sum, and predivide_factor is ignored.
 inline GradientScale ScaleOf(const GradSyncOptions& options, int world_size) {
   if (options.sum) return {};
   if (options.prescale) return {.before = 1.0 / world_size};

@@ -1,4 +1,4 @@
-// The fp32 copies of 16-bit parameters, which keep small updates.
+// Keeps fp32 copies of 16-bit parameters, so that small updates are not lost by rounding.
 #pragma once
 
 #include <vector>
@@ -7,31 +7,32 @@
 
 namespace dslaunch {
 
-// Copies the elements of `model` that the program has changed into `master`. An element that still
-// equals `master` rounded keeps the full precision of `master`.
+// Copies the elements of `model` that the program has changed into `master`. An element of `master`
+// whose rounded value still equals `model` keeps its full precision.
 void CopyChanges(const at::Tensor& model, const at::Tensor& master);
 
-// One thread.
+// The fp32 master weights of 16-bit parameters. Not thread-safe.
 class MasterWeights {
  public:
-  // Copies `parameters` that are not fp32, with their present, rounded values; none if not
-  // `enabled`.
+  // Makes an fp32 copy of each parameter in fp16 or bfloat16 with its current value. Makes no
+  // copies unless `enabled`.
   MasterWeights(const std::vector<NamedTensor>& parameters, bool enabled);
 
-  // The tensors that the optimizer updates: for each parameter its copy, or itself without one.
+  // Returns the tensors that the optimizer updates: for each parameter its fp32 copy, or the
+  // parameter itself if it has no copy.
   const std::vector<NamedTensor>& weights() const { return weights_; }
 
-  // Copies the weights into the model's parameters, rounded.
+  // Rounds the fp32 copies into the model's parameters.
   void CopyToModel() const;
 
-  // Copies parameters that the program has changed into the fp32 copies.
+  // Copies the elements that the program has changed in the model into the fp32 copies.
   void CopyFromModel() const;
 
-  int64_t bytes() const;  // size of the copies
+  int64_t bytes() const;  // size of the fp32 copies
 
  private:
   std::vector<NamedTensor> weights_;
-  std::vector<at::Tensor> masters_, model_;  // pairs
+  std::vector<at::Tensor> masters_, model_;  // masters_[i] is the copy of model_[i]
 };
 
 }  // namespace dslaunch

@@ -1,6 +1,5 @@
-// A rank's part of the model's states (parameters, gradients and optimizer state: ZeRO paper,
-// section 3), and how the ranks' parts become one model. The engine uses ZeRO only through this
-// interface.
+// Defines the interface to a rank's part of the model states (parameters, gradients and optimizer
+// state: ZeRO paper, section 3). The engine uses ZeRO only through this interface.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,71 +13,74 @@
 
 namespace dslaunch {
 
-// The kind of a pass, from Begin to End.
+// The kind of a pass, which lasts from Begin to End.
 enum class Pass {
   kInference,   // no backward pass
-  kAccumulate,  // gradients are added to earlier ones of this step
+  kAccumulate,  // gradients are added to the earlier gradients of this step
   kSync,        // like kAccumulate, but End reduces gradients over all ranks
 };
 
-// How Begin and End are used: with Passes::kMicroBatches around one forward and one backward pass,
-// which is `last` with kSync; with Passes::kBatches around any number of both, none of which need
-// be `last`.
+// Holds a rank's part of the model states and combines the parts of all ranks. With
+// Passes::kMicroBatches a pass has one forward and one backward pass, which is `last` with kSync.
+// With Passes::kBatches it has any number of both, and no backward pass need be `last`.
 //
-// Calls of a pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
-// backward passes; End. A Begin ends a forward pass that is still open; a training pass whose
-// backward pass has begun and not ended needs GiveUp first. With Passes::kBatches gradients may
-// also arrive outside of backward passes, by the parameters' post-accumulate hooks. All ranks that
-// hold the same parameters must make the same calls. One thread.
+// The calls of a pass are Begin; forward passes and backward passes, each of the latter between
+// BeforeBackward and AfterBackward; End. Begin ends a forward pass that is still open. If a
+// backward pass has begun but not ended, GiveUp must precede Begin. With Passes::kBatches gradients
+// may also arrive outside of backward passes, by the parameters' post-accumulate hooks. All ranks
+// that hold the same parameters must make the same calls. Not thread-safe.
 class ModelStates {
  public:
   virtual ~ModelStates() = default;
 
   virtual void Begin(Pass pass) = 0;
-  // `last`, with kSync: only this backward pass still adds to gradients. They are sent while it
-  // runs; if no backward pass is the last, in End.
+  // Begins a backward pass. `last`, only with kSync, means that gradients are complete after this
+  // backward pass, so they are sent while it runs. If no backward pass is the last, End sends the
+  // gradients.
   virtual void BeforeBackward(bool last) = 0;
   virtual void AfterBackward() = 0;
-  virtual void End() = 0;  // waits for what is being sent
+  virtual void End() = 0;  // waits until all gradients are sent
 
-  // Fixed for the lifetime of this. The parts of all ranks together hold every parameter: if
-  // sharded() each element once, else all of them on every rank.
+  // Returns the weights that this rank updates; they do not change during the lifetime of this
+  // object. If sharded(), the ranks' parts together hold each element of every parameter once;
+  // otherwise every rank holds all elements.
   const std::vector<WeightPart>& parts() const { return parts_; }
   virtual bool sharded() const = 0;
-  // Makes the optimizer's state of a part; null: the state lies where the part does.
+  // Returns the function that creates the optimizer state of a part; null if the state is stored on
+  // the device of the part.
   virtual ZerosBeside StateZeros() const { return nullptr; }
 
-  // After kSync: the gradient of each of parts(), in the dtype in which gradients accumulate,
-  // averaged or added up over the ranks, by the configuration. They may be changed in place
-  // until Clear. Undefined for a parameter that got none on this rank.
+  // Returns, after kSync, the gradient of each of parts() in the accumulation dtype, averaged or
+  // summed over the ranks as configured. The gradients may be changed in place until Clear. A
+  // gradient is undefined if the parameter got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
-  // Makes the model's parameters follow the weights of parts(). Collective if they are sharded.
+  // Copies the weights of parts() to the model's parameters. Collective if sharded().
   virtual void CopyMasterToModel() = 0;
-  // Called when parts [begin, end) have their weights of this step, in the order of the parts. May
-  // begin what is not collective of the CopyMasterToModel that follows.
+  // Called after the weights of parts [begin, end) were updated in this step, in the order of the
+  // parts. May already begin the work of the next CopyMasterToModel that is not collective.
   virtual void Updated(size_t /*begin*/, size_t /*end*/) {}
-  virtual void Clear() = 0;  // the step is over, on all ranks
+  virtual void Clear() = 0;  // ends the step; called on all ranks
 
-  // Drops the gradients of this step so far. An open pass stays open. Precondition: no backward
+  // Drops the gradients of this step so far. Does not end an open pass. Precondition: no backward
   // pass is running.
   virtual void DropGradients() = 0;
-  // Ends the pass that is open, in the middle of a backward pass too, and drops the gradients of
-  // this step. If some of them have been sent, NaN is sent in place of the rest: so no rank waits,
-  // and one that has not given up sees that the sums are not to be used. Collective then, and at
-  // stage 3; call it where all ranks do (before the next training pass).
+  // Ends the open pass, even during a backward pass, and drops the gradients of this step. If some
+  // gradients have been sent, NaN is sent in place of the others, so that no rank waits and ranks
+  // that have not given up detect the invalid sums. In this case, and at stage 3, the call is
+  // collective; make it where all ranks do (before the next training pass).
   virtual void GiveUp() = 0;
 
-  // See GatheredParameters.
+  // Gather parameters and release them again; see GatheredParameters.
   virtual void Unshard(const std::vector<at::Tensor>& parameters) = 0;
   virtual void Reshard(const std::vector<at::Tensor>& parameters,
                        std::optional<int> modifier_rank) = 0;
 
-  // Bytes of live tensors, without the optimizer's state and the model's buffers.
+  // Returns the bytes of live tensors, without the optimizer's state and the model's buffers.
   virtual MemoryUse memory() const = 0;
   virtual int64_t live_bucket_bytes() const = 0;  // MemoryUse::buckets at this moment
 
-  // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
-  // the whole model but for its buffers.
+  // Returns this rank's parts of the parameters that are not trained. Together with the weights of
+  // parts() they are the whole model except its buffers.
   virtual std::vector<TensorPart> Frozen() const = 0;
 
  protected:

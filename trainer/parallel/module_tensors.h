@@ -1,4 +1,4 @@
-// A module's tensors by their names.
+// Lists a module's tensors by name.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Parameters or buffers of a module. A weight that is tied, registered in several places, has its
-// first name only.
+// Returns the defined parameters or buffers in `items`, each once. A tied weight, which is
+// registered in several places, gets its first name.
 template <class Items>
 std::vector<NamedTensor> Unique(const Items& items) {
   std::set<const at::TensorImpl*> seen;
@@ -38,7 +38,7 @@ inline std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module
   return parameters;
 }
 
-// Returns the parameters that are not trained. Each rank holds them whole.
+// Returns the parameters that are not trained, each as a whole.
 inline std::vector<TensorPart> FrozenParts(const torch::nn::Module& module) {
   std::vector<TensorPart> frozen;
   for (const NamedTensor& item : FrozenParameters(module)) {

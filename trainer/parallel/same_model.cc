@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBroadcastBytes = 250 << 20;
 
-// One line for each tensor.
+// Returns one line for each tensor: its name, dtype, shape, and whether it requires a gradient.
 std::string Describe(const std::vector<NamedTensor>& tensors) {
   std::string text;
   for (const auto& [name, tensor] : tensors) {

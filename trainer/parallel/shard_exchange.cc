@@ -89,14 +89,15 @@ int64_t ShardExchange::ReceivedBytes(const at::Tensor& message, const at::Tensor
   return world_size() == 1 || AddsInPlace(message, sum) ? 0 : bytes / world_size();
 }
 
-// Reduces by a collective. On CPUs the sum may have another dtype than the message.
+// Returns whether a collective can reduce directly into `sum`. On CPUs the dtype of the sum may
+// differ from the message's.
 bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum) {
   if (message.is_cpu()) return sum.is_cpu();
   return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 
-// Each rank begins with a different peer, so that they do not all send to the same one. Messages of
-// ProcessGroup itself have tag 0.
+// Each rank begins with a different peer, so that the ranks do not all send to the same rank.
+// Callers use tags from 1, because messages of ProcessGroup have tag 0.
 template <class Begin>
 void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
                                   PendingExchange& exchange, Begin begin) const {

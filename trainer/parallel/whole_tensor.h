@@ -1,4 +1,4 @@
-// The place of a rank's part in a whole tensor, and copies between them.
+// Locates a rank's part in a whole tensor, and copies elements between the two.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +10,17 @@
 
 namespace dslaunch {
 
-// Returns the elements of `shard`, [shard.elements()]: a view of `flat` if the shard is contiguous,
-// else a copy. `flat` has all N elements of the whole tensor, [N], contiguous.
+// Returns the elements of `shard` as [shard.elements()]: a view of `flat` if the shard is
+// contiguous, else a copy. `flat`, [N] and contiguous, has all N elements of the whole tensor.
 at::Tensor PartOf(const at::Tensor& flat, const Shard& shard);
 
-// Copies `part`, which has the elements of `shard` in row-major order, to their places in `flat`,
-// [N], contiguous. Dtypes and devices may differ.
+// Copies `part`, which has the elements of `shard` in row-major order, to their positions in
+// `flat`, which is [N] and contiguous. Dtypes and devices may differ.
 void PutPart(const at::Tensor& part, const Shard& shard, const at::Tensor& flat);
 
-// Describes `part`, this rank's part of the parameter or buffer `name`, as a part of the whole
-// tensor that a checkpoint has: without padding if the parameter is divided over the tensor axis.
-// Sets is_canonical.
+// Changes `part`, this rank's part of the parameter or buffer `name`, into a part of the whole
+// tensor that a checkpoint contains. Removes padding if the parameter is divided over the tensor
+// axis. Sets is_canonical.
 void PlaceInWhole(const MeshGroups& ranks, const std::string& name, TensorPart& part);
 
 }  // namespace dslaunch

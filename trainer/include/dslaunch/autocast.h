@@ -1,4 +1,4 @@
-// Mixed precision chosen operator by operator, as torch.autocast does it.
+// Defines a scope in which each operator runs in the precision that suits it, like torch.autocast.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -10,9 +10,9 @@
 namespace dslaunch {
 
 // While an object of this class is alive, matrix products and convolutions of this thread run in
-// `dtype`, and numerically sensitive operators (losses, norms) in fp32, on the CPU and on GPUs.
-// nullopt changes nothing. The destructor of the outermost scope clears the cache of 16-bit
-// weights.
+// `dtype`, and numerically sensitive operators (losses, norms) in fp32, on the CPU and on GPUs. A
+// `dtype` of nullopt changes nothing. The destructor of the outermost scope clears the cache of
+// 16-bit weights.
 class AutocastScope {
  public:
   explicit AutocastScope(std::optional<at::ScalarType> dtype);

@@ -1,7 +1,7 @@
-// One process with several devices, like torch.nn.DataParallel: each forward pass copies the module
-// to every device, gives each copy a part of the batch, and joins the outputs. The backward pass
-// adds the copies' gradients to the module's own parameters, which any torch::optim optimizer
-// updates.
+// Trains with several devices in one process, like torch.nn.DataParallel. Each forward pass copies
+// the module to every device, gives each copy a part of the batch, and joins the outputs. The
+// backward pass adds the copies' gradients to the module's own parameters, which any torch::optim
+// optimizer updates.
 //
 //   dslaunch::DataParallel parallel(model, {torch::Device("cuda:0"), torch::Device("cuda:1")});
 //   at::Tensor loss = CrossEntropy(parallel.Forward(images), labels);
@@ -23,14 +23,14 @@
 
 namespace dslaunch {
 
-// M is a torch::nn::Cloneable whose forward takes and returns a tensor. Used by one thread. Throws
-// what LibTorch and M::forward throw.
+// Runs a module on several devices. M is a torch::nn::Cloneable whose forward takes and returns a
+// tensor. Used by one thread. Passes on the exceptions of LibTorch and M::forward.
 template <class M>
 class DataParallel {
  public:
-  // `devices` must not be empty, and may name a device several times. The module stays on its
-  // device; `output_device` is the device of outputs, by default the first of `devices`. `dim` is
-  // the batch dimension of input and output.
+  // `devices` must not be empty, and may name a device several times. Throws std::invalid_argument
+  // if it is empty. The module stays on its device. `output_device` is the device of outputs, by
+  // default the first of `devices`. `dim` is the batch dimension of input and output.
   DataParallel(std::shared_ptr<M> module, std::vector<at::Device> devices,
                std::optional<at::Device> output_device = std::nullopt, int64_t dim = 0)
       : module_(std::move(module)),
@@ -41,7 +41,7 @@ class DataParallel {
   }
 
   // Runs the forward pass. A batch with fewer samples than devices uses fewer devices. Afterwards
-  // the module has the buffers of the first copy, as in PyTorch.
+  // the buffers of the module have the values of the first copy's buffers, as in PyTorch.
   at::Tensor Forward(const at::Tensor& input) {
     const auto count = static_cast<int64_t>(devices_.size());
     const at::Device output_device = output_device_.value_or(devices_[0]);
@@ -54,7 +54,8 @@ class DataParallel {
         torch::nn::parallel::parallel_apply(replicas, inputs, std::optional(devices));
     for (at::Tensor& output : outputs) {
       output = output.to(output_device);
-      // The threads of parallel_apply do not inherit that gradients are disabled.
+      // The threads of parallel_apply record gradients even if this thread has disabled them, so
+      // the outputs are detached here.
       if (!at::GradMode::is_enabled()) output = output.detach();
     }
     CopyBuffers(*replicas[0]);

@@ -1,5 +1,5 @@
-// The interface of data sets that `dslaunch train` reads. For your own data set in a plugin see
-// plugin.h.
+// Defines the interface of data sets that `dslaunch train` reads. To add your own data set in a
+// plugin, see plugin.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,19 +13,21 @@ namespace dslaunch {
 
 // The inputs of a model and the expected results.
 struct Batch {
-  at::Tensor inputs;   // float [B, C, H, W] in 0 .. 1 (images), float [B, F] (csv) or int64 [B, T]
-  at::Tensor targets;  // int64 [B], or [B, T]: the token after each input token
+  at::Tensor inputs;  // float [B, C, H, W] from 0 to 1 (images), float [B, F] (csv) or int64 [B, T]
+                      // (tokens)
+  at::Tensor targets;  // int64 [B] (classes) or [B, T] (the token after each input token)
 };
 
-// Const methods may be called on several threads.
+// A set of samples with an index from 0 to size() - 1. Const methods may be called by several
+// threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // number of samples
   // Returns the samples at `indices`, each from 0 to size() - 1, in that order, on the CPU. All
-  // samples have inputs of the same shape and type, and targets likewise; the first dimension
-  // has the size of `indices`. If a sample cannot be read, throw a std::exception; the user sees
-  // its what().
+  // samples must have inputs of the same shape and type, and targets of the same shape and type.
+  // The first dimension of both has the size of `indices`. An implementation throws a
+  // std::exception if a sample cannot be read; the user sees its what().
   virtual Batch Fetch(std::span<const int64_t> indices) const = 0;
   // Returns the shape of one sample's inputs: {C, H, W}, {F} or {T}.
   virtual std::vector<int64_t> input_shape() const {

@@ -1,5 +1,5 @@
-// Deferred initialization: constructs models that do not fit in memory. Parameters get memory only
-// when Replay materializes them.
+// Constructs models that do not fit in memory. Parameters get memory only when Replay materializes
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,9 +28,10 @@ class InitRecording {
   // of the recording. Every tensor gets the same bits as without deferral, on any number of ranks,
   // and the generator ends in the same state. Operations that `wanted` does not depend on are
   // skipped, except for their random numbers. `take` is called once for each tensor of `wanted`:
-  // first for those that were not deferred, then in the order in which they are complete. It may
-  // keep `values` or copy from it; otherwise the memory is freed before the next call. Afterwards
-  // the recording is empty. Throws TrainError kBadInput, naming the operation, if one fails.
+  // first for the tensors that were not deferred, then for the others in the order in which they
+  // are complete. `take` may keep `values` or copy from it; otherwise the memory is freed before
+  // the next call. Afterwards the recording is empty. Throws TrainError kBadInput if an operation
+  // fails; the message names the operation.
   void Replay(const std::vector<at::Tensor>& wanted,
               const std::function<void(size_t index, const at::Tensor& values)>& take);
 
@@ -46,10 +47,11 @@ class InitRecording {
 // all have memory run at once. (If LibTorch cannot infer the shape of a result, the operation is
 // run once on zeros and its result is discarded.)
 //
-// Throws TrainError kBadInput, naming the operation, if it cannot be deferred: if it reads values
-// (item(), printing, data_ptr()), draws from a generator other than the default one or seeds that
-// one, changes a tensor from before the recording, or is for another device. Other exceptions are
-// those of `construct`. Only one recording at a time per thread.
+// Throws TrainError kBadInput, naming the operation, if an operation cannot be deferred. Such an
+// operation reads values (item(), printing, data_ptr()), draws from a generator other than the
+// default one, seeds the default generator, changes a tensor from before the recording, or is for
+// another device. All other exceptions are passed on from `construct`. Each thread may have only
+// one recording at a time.
 InitRecording DeferInit(uint64_t seed, const std::function<void()>& construct);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// All public headers of dslaunch, for programs and plugins.
+// Includes the public headers of dslaunch that programs and plugins usually need.
 #pragma once
 
 #include "dslaunch/autocast.h"

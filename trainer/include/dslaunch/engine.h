@@ -1,4 +1,4 @@
-// The engine: a user's model trained by all ranks under a DeepSpeed configuration.
+// Defines the engine, which trains a user's model on all ranks under a DeepSpeed configuration.
 //
 //   dslaunch::ProcessGroup group = dslaunch::InitProcessGroup();
 //   auto engine = dslaunch::Initialize("ds_config.json", std::make_shared<Mlp>(), group);
@@ -40,15 +40,16 @@ class TimeSpans;
 // Computes the loss of a batch from the model's output and the target, as a scalar tensor.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
-// Returns the mean cross entropy in fp32, a scalar. output: logits [..., classes], any
-// floating-point type; target: class indices, int64 [...].
+// Returns the mean cross entropy as a scalar in fp32. `output`: logits [..., classes] of any
+// floating-point type. `target`: class indices, int64 [...].
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
 
 struct BackwardOptions {
   // False: computes the gradients of the loss itself, not of loss / gradient_accumulation_steps.
   bool scale_by_steps = true;
-  // Keeps the graph for another Backward of the same forward pass. The gradients of all of these
-  // are summed, and the ranks exchange them in the last one, which must not set this.
+  // Keeps the graph for another Backward of the same forward pass. The gradients of all these
+  // backward passes are summed. The ranks exchange the sum in the last of them, which must not set
+  // this option.
   bool retain_graph = false;
 };
 
@@ -69,14 +70,16 @@ struct MemoryUse {
 
 // The position of a training run, without its tensors.
 struct EngineProgress {
-  int64_t steps = 0;              // optimizer steps, skipped ones included
+  int64_t steps = 0;              // number of optimizer steps, skipped ones included
   int64_t skipped = 0;            // skipped steps
-  int64_t updates = 0;            // updates that the optimizer state has seen
-  int64_t scheduled_updates = 0;  // updates that the schedule has seen; differs after partial loads
-  // State of the loss scaler, if there is one; see trainer/precision/loss_scaler.h.
+  int64_t updates = 0;            // updates that are part of the optimizer state
+  int64_t scheduled_updates = 0;  // updates that the schedule has counted; differs from `updates`
+                                  // after partial loads
+  // State of the loss scaler; the defaults if there is no scaler. See
+  // trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
-  // The values passed to SetLearningRates; empty if it was not called.
+  // The values passed to SetLearningRates; empty if SetLearningRates was not called.
   std::vector<double> learning_rates = {};
 };
 
@@ -85,9 +88,10 @@ using ClientState = std::map<std::string, std::string>;
 
 // The options of DeepSpeed's load_checkpoint.
 struct LoadCheckpointOptions {
-  // False: parameters and buffers of the model that are not in the checkpoint are not changed, and
-  // those of the checkpoint that are not in the model are ignored, both with their optimizer state.
-  // True: both cases throw. A tensor with another shape always throws.
+  // True: LoadCheckpoint throws unless the model and the checkpoint have the same parameters and
+  // buffers. False: it leaves tensors that only the model has unchanged and ignores tensors that
+  // only the checkpoint has, both with their optimizer state. A tensor with another shape always
+  // throws.
   bool load_module_strict = true;
   bool load_module_only = false;         // weights and buffers only
   bool load_optimizer_states = true;     // false: the state starts at zero
@@ -96,11 +100,10 @@ struct LoadCheckpointOptions {
 
 struct LoadedCheckpoint {
   std::string folder;  // path of the checkpoint
-  std::string reason;  // one line: what was loaded, and which damaged checkpoints were skipped
+  std::string reason;  // one line with the loaded checkpoint and the damaged ones that were skipped
   ClientState client_state;
-  // Set if load_module_strict is false, in the order of names and the same on all ranks: the
-  // model's parameters and buffers that are not in the checkpoint, and those that are only in the
-  // checkpoint.
+  // Names of parameters and buffers that only the model has, and names that only the checkpoint
+  // has. Sorted, and the same on all ranks. Set only if load_module_strict is false.
   std::vector<std::string> missing_keys, unexpected_keys;
   // EngineCore::micro_steps() at the time of the save. A partly accumulated step restarts at its
   // first micro-batch, because a checkpoint holds no gradients.
@@ -109,14 +112,13 @@ struct LoadedCheckpoint {
 
 class NoSyncScope;
 
-// The passes that give the gradients of a step.
+// The kind of passes that compute the gradients of a step.
 enum class Passes {
   kMicroBatches,  // one forward and one backward pass for each micro-batch
-  kBatches,       // any number of both, in any order (a pipeline)
+  kBatches,       // any number of forward and backward passes, in any order (a pipeline)
 };
 
-// The readings of an engine: sizes, counters, learning rates, norms, times and memory. A base of
-// EngineCore.
+// Reads an engine's sizes, counters, learning rates, norms, times and memory. A base of EngineCore.
 class EngineReadings {
  public:
   // Returns whether a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all
@@ -129,82 +131,85 @@ class EngineReadings {
   int64_t micro_batch_size() const;
   int64_t accumulation_steps() const;
 
-  int64_t micro_steps() const;    // engine.Step() calls
-  int64_t global_steps() const;   // optimizer steps, skipped ones included
-  int64_t skipped_steps() const;  // steps whose gradients were not finite
+  int64_t micro_steps() const;    // number of engine.Step() calls
+  int64_t global_steps() const;   // number of optimizer steps, skipped ones included
+  int64_t skipped_steps() const;  // number of steps whose gradients were not finite
   bool skipped() const;           // whether the last step was skipped
   // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
   // loss scale 65536 -> 32768"; empty if it was not skipped.
   const std::string& skip_reason() const;
-  double lr() const;       // rate of the next step, like DeepSpeed's get_lr() after engine.step()
-  double step_lr() const;  // rate of the last step
+  double lr() const;       // learning rate of the next step, like DeepSpeed's get_lr() after step()
+  double step_lr() const;  // learning rate of the last step
   // Returns the learning rates of the next step: one for each of the configuration's
-  // optimizer.param_groups, in order, then the one of all other parameters, which is lr().
+  // optimizer.param_groups, in order, then the rate of all other parameters, which is lr().
   std::vector<double> GetLearningRates() const;
   // Returns the L2 norm of the averaged gradient of the last step, before clipping. Not finite if
   // the step was skipped.
   double grad_norm() const;
-  // Returns the same norm as an fp64 scalar on the device that computed it. On a GPU this does not
-  // block the host.
+  // Returns the value of grad_norm() as an fp64 scalar on the device that computed it. On a GPU
+  // this does not block the host.
   at::Tensor grad_norm_on_device() const;
-  double loss_scale() const;       // scale of the next step; 1 without a scaler
-  double step_loss_scale() const;  // scale of the last step
+  double loss_scale() const;       // loss scale of the next step; 1 without a scaler
+  double step_loss_scale() const;  // loss scale of the last step
   // Returns the compute time of the current or the last step, in seconds: from the start of each
   // forward pass to the last gradient of this rank. The rest of the backward pass is spent waiting
-  // for other ranks. On a GPU it is the GPU's time, and the call waits for it. 0 in a pipeline.
+  // for other ranks. On a GPU the time is measured on the GPU, and the call waits until the GPU has
+  // completed the passes. Returns 0 in a pipeline.
   double compute_s() const;
-  TimeSpans compute_time() const;  // the same without waiting (trainer/device/time_spans.h)
+  TimeSpans compute_time() const;  // compute_s() without waiting for the GPU
   MemoryUse memory() const;
   // Returns the memory at the start of the backward pass that had the largest activations. All
-  // values are from that moment. Measured only with "memory_breakdown".
+  // values are from that moment. Measured only if the configuration has "memory_breakdown".
   const MemoryUse& memory_at_backward() const;
 
   EngineProgress progress() const;
-  const EngineConfig& config() const;  // the resolved configuration
+  const EngineConfig& config() const;  // configuration with all defaults resolved
   const ProcessGroup& group() const;   // all ranks of the job
-  const MeshGroups& ranks() const;     // see trainer/mesh/mesh_groups.h
+  const MeshGroups& ranks() const;     // groups of this rank; see trainer/mesh/mesh_groups.h
 
  protected:
   explicit EngineReadings(std::shared_ptr<EngineParts> parts) : parts_(std::move(parts)) {}
   EngineReadings(EngineReadings&&) noexcept = default;
   ~EngineReadings() = default;
 
-  // The only owner; guards use it to detect that the engine was destroyed.
+  // The only owner of the parts. Guards hold weak pointers to them to detect that the engine was
+  // destroyed.
   std::shared_ptr<EngineParts> parts_;
 };
 
-// The tensors of an engine. A base of EngineCore.
+// Reads and writes the tensors of an engine. A base of EngineCore.
 class EngineTensors : public EngineReadings {
  public:
   // DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter, its gradient, or
-  // its optimizer state, at any ZeRO stage. `parameter` is one of the model's; frozen ones have
-  // neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank of the
-  // stage) makes the same calls. Results are copies in the shape of the whole parameter, also if it
-  // is cut (tensor parallelism), and on its device, in
-  // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any dtype.
+  // its optimizer state, at any ZeRO stage. `parameter` is a parameter of the model. The calls for
+  // a gradient or a state throw if it is frozen. Collective: every rank (in a pipeline: every rank
+  // of the stage) makes the same calls. Results are copies on the parameter's device in the shape
+  // of the whole parameter, even if tensor parallelism cuts it. Their dtype is fp32 (fp64 for a
+  // parameter in fp64). Set* take the same value on all ranks, in any dtype.
   //
-  // The fp32 master weight, or the parameter itself if there is none. Set changes both.
+  // Access the fp32 master weight, or the parameter itself if there is no master weight. Set
+  // changes both.
   at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
   void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  // The gradient averaged over the ranks, without the loss scale, before clipping; zeros if the
-  // parameter has no gradient. Valid only between the last Backward of a step and its Step;
-  // otherwise they throw.
+  // Access the gradient averaged over the ranks, without the loss scale, before clipping; zeros if
+  // the parameter has no gradient. Throw unless called between the last Backward of a step and its
+  // Step.
   at::Tensor GetFullGradient(const at::Tensor& parameter) const;
   void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
-  // `key` is PyTorch's name, for example "exp_avg"; throw for a state that the optimizer does not
-  // keep.
+  // Access the optimizer state that PyTorch names `key`, for example "exp_avg". Throw if the
+  // optimizer does not keep this state.
   at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
   void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                              const std::string& key);
 
   // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter
-  // (with tensor parallelism: of its cut of one), so nothing is gathered. The part has one
-  // dimension: at stages 1 to 3 the elements [start, start
-  // + n) of the flattened parameter, with `start` as in ModelState(), and n = 0 if this rank holds
-  // none; at stage 0, and for frozen parameters that every rank holds, all elements. Results are
-  // copies, as above. Set* take n elements of any shape and dtype; where every rank holds the
-  // whole, the same on all ranks. Only SetLocalFp32Parameter is collective, because it also updates
-  // the model's weights: every rank calls it, with its own part.
+  // (with tensor parallelism: a part of this rank's cut), so nothing is gathered. The part has one
+  // dimension. At stages 1 to 3 it has the elements [start, start + n) of the flattened parameter,
+  // with `start` as in ModelState(), and n = 0 if this rank holds none. At stage 0, and for frozen
+  // parameters that every rank holds, it has all elements. Results are copies in fp32 (fp64 for a
+  // parameter in fp64). Set* take n elements of any shape and dtype; if every rank holds the whole
+  // parameter, all ranks must pass the same values. Only SetLocalFp32Parameter is collective,
+  // because it also updates the model's weights: every rank calls it with its own part.
   at::Tensor GetLocalFp32Parameter(const at::Tensor& parameter) const;
   void SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
   at::Tensor GetLocalGradient(const at::Tensor& parameter) const;
@@ -213,28 +218,30 @@ class EngineTensors : public EngineReadings {
   void SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                               const std::string& key);
 
-  // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
-  // stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), the first two are valid on
-  // rank 0. ModelState: weights (fp32 master weights if there are any) and buffers, named by module
-  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". RankState: compression errors,
-  // outer optimizers, and, if ranks train independently, each rank's weights and optimizer state;
-  // names begin with "rank_state/". A tensor that differs by rank has the number of ranks as its
-  // first dimension. The tensors are not copies: writing to them changes the run.
+  // Return the parts that this rank holds of the tensors that training changes (in a pipeline: the
+  // tensors of its stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), ModelState
+  // and OptimizerState are valid on rank 0. ModelState: weights (fp32 master weights if there are
+  // any) and buffers, named by module path. OptimizerState: names are
+  // "optimizer/<kind>/<parameter>". RankState: compression errors, outer optimizers, and, if ranks
+  // train independently, each rank's weights and optimizer state; names begin with "rank_state/". A
+  // tensor that differs by rank has the number of ranks as its first dimension. The tensors are not
+  // copies: writing to them changes the run.
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   std::vector<TensorPart> RankState() const;
 
-  // Copies the tensors of ModelState() to the model's weights. Call it on every rank after they
-  // were overwritten.
+  // Copies the tensors of ModelState() to the model's weights. Call it on every rank after those
+  // tensors were overwritten.
   void WeightsChanged();
 
  protected:
   using EngineReadings::EngineReadings;
 };
 
-// The part of the engine that does not depend on the model's type: training and checkpoints, with
-// the members of EngineTensors and EngineReadings. Not thread-safe: use it from one thread. Throws
-// TrainError for errors that the user can correct, and c10::Error otherwise.
+// Implements the part of the engine that does not depend on the model's type: training and
+// checkpoints. Inherits the members of EngineTensors and EngineReadings. Not thread-safe: use it
+// from one thread. Throws TrainError for errors that the user can correct, and c10::Error
+// otherwise.
 class EngineCore : public EngineTensors {
  public:
   // Trains the parameters of `module` that require a gradient. Casts parameters and buffers to the
@@ -244,33 +251,35 @@ class EngineCore : public EngineTensors {
   // stage 3 the parameters' values are lost with this object.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
              InitRecording* deferred = nullptr);
-  // For a model that is cut over `ranks`: `module` holds this rank's part of it. With
-  // Passes::kBatches, for one stage of a pipeline, use the object through an EngineBatch
+  // Trains a model that is cut over `ranks`; `module` holds this rank's part. With
+  // Passes::kBatches, which is for a stage of a pipeline, use the object through an EngineBatch
   // (trainer/engine/engine_batch.h). Throws on every rank if the configurations of the ranks
   // differ, if the models of replicas differ, or if the parts of a model do not fit together; the
   // message names the ranks and their values.
   EngineCore(const EngineConfig& config, torch::nn::Module& module,
              std::shared_ptr<const MeshGroups> ranks, Passes passes,
              InitRecording* deferred = nullptr);
-  // `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'.
+  // Trains `module` like the first constructor. `config` is the path of a DeepSpeed configuration,
+  // or JSON text that begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
              const InitializeOptions& options);
   EngineCore(EngineCore&&) noexcept = default;
 
-  // The autocast scope for the forward pass and the loss. Keep it alive while they run.
+  // Returns the autocast scope for the forward pass and the loss. Keep the scope alive while they
+  // run.
   AutocastScope Autocast() const;
   // Casts a floating-point input to the model's dtype if that is a 16-bit type; returns any other
   // input unchanged.
   at::Tensor ToModelDtype(const at::Tensor& input) const;
 
-  // Call before and after the model's forward pass. In evaluation mode or without gradients they do
-  // not affect the training pass, so such a forward pass may run anywhere, also inside another one,
-  // or between a forward pass and its Backward. At ZeRO stage 3 forward and backward passes must
-  // run on the thread that constructed this object. Throw if a parameter that was frozen at
-  // construction requires a gradient now.
+  // Begin and end a forward pass of the model. In evaluation mode or without gradients they do not
+  // affect the training pass. Such a forward pass may therefore run anywhere, even inside another
+  // forward pass, or between a forward pass and its Backward. At ZeRO stage 3, forward and backward
+  // passes must run on the thread that constructed this object. Throw if a parameter that was
+  // frozen at construction requires a gradient now.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
-  // Call instead of AfterForward if the forward pass threw and the exception is caught. Gradients
+  // Ends a forward pass that threw, in place of AfterForward, if the exception is caught. Gradients
   // of earlier micro-batches are kept; the micro-batch may be skipped or repeated. Throws
   // TrainError in place of LibTorch's exception if a parameter was not gathered (ZeRO stage 3).
   void AbandonForward();
@@ -285,24 +294,25 @@ class EngineCore : public EngineTensors {
   // Computes the gradients of loss / gradient_accumulation_steps. On the last micro-batch of a step
   // the gradients are averaged over the ranks. Throws if the loss is not a scalar or depends on no
   // trained parameter, in evaluation mode, without a preceding forward pass through the engine, and
-  // if called twice without Step.
-  // If the backward pass itself throws (out of memory, for example), the gradients of this step are
-  // dropped and the step starts over: the next micro-batch is its first. A program may catch the
-  // exception and continue if it came on all ranks in the same micro-batch, or, at ZeRO stages 0
-  // and 1, on one rank in a micro-batch that is not the last of its step. With tensor parallelism
-  // the rank must end, because the others of its group wait for its exchanges: the next pass of the
-  // engine throws.
+  // if called twice without Step. If the backward pass itself throws (out of memory, for example),
+  // the gradients of this step are dropped and the step starts over: the next micro-batch is its
+  // first. A program may catch the exception and continue if all ranks threw in the same
+  // micro-batch. At ZeRO stages 0 and 1 it may also continue if only one rank threw, in a
+  // micro-batch that is not the last of its step. With tensor parallelism the rank must exit,
+  // because the other ranks of its group wait for its exchanges, so the next pass of the engine
+  // throws.
   void Backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
-  // Like DistributedDataParallel's no_sync: forward passes that run while the result exists, and
-  // their backward passes, are not micro-batches of their own. Their gradients are summed on this
-  // rank, and averaged over the ranks together with those of the next pass outside of the scope.
-  // Step throws within the scope. (At ZeRO stages 2 and 3 each backward pass still exchanges
-  // gradients, because no rank has room for all of them.) Throws in a pipeline.
+  // Returns a scope that delays the exchange of gradients, like DistributedDataParallel's no_sync.
+  // Forward passes in the scope, and their backward passes, are not micro-batches of their own.
+  // Their gradients are summed on this rank, and averaged over the ranks together with the
+  // gradients of the next pass outside the scope. Step throws within the scope. (At ZeRO stages 2
+  // and 3 each backward pass still exchanges gradients, because no rank has room for all
+  // gradients.) Throws in a pipeline.
   NoSyncScope NoSync();
 
   // Drops the gradients of this step so far, like DeepSpeed's zero_grad; the count of micro-batches
-  // does not change. A Backward that was not followed by Step does not count. Not collective.
+  // does not change. A Backward that was not followed by Step is not counted. Not collective.
   void ZeroGrad();
 
   // Ends a micro-batch. On the last micro-batch of a step it clips the gradients, updates the
@@ -316,54 +326,58 @@ class EngineCore : public EngineTensors {
 
   void SetTrain(bool on);
 
-  // Set the learning rates, all to one value or each to its own, until they are set again. Every
-  // rank must set the same values. Once set, a checkpoint stores them with the optimizer's state;
-  // otherwise LoadCheckpoint keeps those of the configuration. Throw if the configuration has a
-  // scheduler, which sets them in each step, and for a value that is negative or not finite.
+  // Set all learning rates to one value, or each to its own, until they are set again. Every rank
+  // must set the same values. Rates that were set are stored in a checkpoint with the optimizer's
+  // state; otherwise LoadCheckpoint keeps the rates of the configuration. Throw if the
+  // configuration has a scheduler, because a scheduler sets the rates in each step, and for a value
+  // that is negative or not finite.
   void SetLearningRate(double lr);
   void SetLearningRates(const std::vector<double>& lrs);
 
-  // For recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.
+  // Returns the object for recipes with parallel.staleness (trainer/parallel/stale_training.h);
+  // null for other recipes.
   StaleTraining* stale_training();
 
-  // On a GPU without host synchronization the engine does not know whether a step's gradient was
-  // finite. The caller then reads grad_norm_on_device() and passes each value here, once per step,
-  // in order, and before a checkpoint is saved. Returns the text that skip_reason() would have.
+  // Passes a step's gradient norm to the engine. On a GPU without host synchronization the engine
+  // cannot check whether the gradient was finite. The caller therefore reads grad_norm_on_device()
+  // and passes each value here, once per step, in order, and before a checkpoint is saved. Returns
+  // the reason if the step was skipped, in the format of skip_reason(); empty otherwise.
   std::string ObserveGradNorm(double norm);
 
-  // For steps that are recorded once and replayed ("cuda_graph"). Call PrepareStep before every
-  // step. Call StepReplayed after a replay, in place of Forward, Backward and Step; `grad_norm` is
-  // the tensor that grad_norm_on_device() returned in the recording.
+  // Keep the engine's counters right for steps that are recorded once and replayed ("cuda_graph").
+  // Call PrepareStep before every step. Call StepReplayed after a replay, in place of Forward,
+  // Backward and Step; `grad_norm` is the tensor that grad_norm_on_device() returned in the
+  // recording.
   void PrepareStep();
   void StepReplayed(const at::Tensor& grad_norm);
 
   // Calls `action` once, before the next update changes weights and optimizer state. A caller that
-  // lets a device copy them beside the passes orders the update after its copies here. Not for
-  // steps that are replayed.
+  // copies weights and state on a device in parallel to the passes can wait for its copies in
+  // `action`. Not for replayed steps.
   void BeforeNextUpdate(std::function<void()> action);
 
   // Restores the position of the run and, like WeightsChanged, copies the tensors of ModelState(),
   // which must have been overwritten before, to the model's weights. Drops a partly accumulated
-  // step, because its gradients are those of other weights. `without`: names in RankState() that
-  // were not overwritten; these start again from rank 0's weights. Collective.
+  // step, because its gradients were computed for other weights. `without`: names in RankState()
+  // that were not overwritten; these tensors start again from rank 0's weights. Collective.
   void Resume(const EngineProgress& progress, const std::set<std::string>& without = {});
 
-  // Collective. Every rank writes its part of the checkpoint `dir`/`tag`. An existing checkpoint of
-  // that tag is replaced atomically: a kill at any time leaves the old one or the new one. The
-  // default tag is "global_step<N>". The file `dir`/latest then names the checkpoint. `dir` must be
-  // shared by all nodes. If ranks pass different tags, the configuration's
-  // checkpoint.tag_validation selects ignore, warn or fail; the tag of rank 0 is used. If one rank
-  // fails, every rank throws and the message names it.
+  // Saves the checkpoint `dir`/`tag`, of which every rank writes its part. Collective. An existing
+  // checkpoint with that tag is replaced atomically: a kill at any time leaves the old checkpoint
+  // or the new one. The default tag is "global_step<N>". Afterwards the file `dir`/latest names the
+  // checkpoint. `dir` must be shared by all nodes. The tag of rank 0 is used. If ranks pass
+  // different tags, the configuration's checkpoint.tag_validation selects whether this is ignored,
+  // a warning or an error. If one rank fails, every rank throws and the message names it.
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const;
-  // Collective. Loads a checkpoint of any number of ranks, ZeRO stage and precision. Without a tag
-  // it loads the one that `latest` names, or the newest intact one if that is damaged. `dir` may
-  // also be a folder of DeepSpeed's or PyTorch's checkpoints (docs/checkpoints.md). Returns
-  // nullopt if `dir` has no checkpoint. The default CPU generator of each rank is restored if the
-  // number of ranks is the same, and unchanged otherwise. Throws on every rank if the tag or every
-  // intact checkpoint is missing, or if the checkpoint belongs to another model or optimizer; the
-  // state is then partly loaded. A partly accumulated step of this run is dropped with its
-  // gradients.
+  // Loads a checkpoint of any number of ranks, ZeRO stage and precision. Collective. Without a tag
+  // it loads the checkpoint that `latest` names, or the newest intact checkpoint if that one is
+  // damaged. `dir` may also be a folder of DeepSpeed's or PyTorch's checkpoints
+  // (docs/checkpoints.md). Returns nullopt if `dir` has no checkpoint. The default CPU generator of
+  // each rank is restored if the number of ranks is the same, and unchanged otherwise. Throws on
+  // every rank if the tag does not exist, if no checkpoint is intact, or if the checkpoint belongs
+  // to another model or optimizer; in the last case the state is partly loaded. A partly
+  // accumulated step of this run is dropped with its gradients.
   std::optional<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
                                                  const std::string& tag = "",
                                                  const LoadCheckpointOptions& options = {});
@@ -375,7 +389,8 @@ class EngineCore : public EngineTensors {
   friend class SavedWeights;
 };
 
-// See EngineCore::NoSync. Scopes may be nested. Used on the engine's thread only.
+// Delays the exchange of gradients; see EngineCore::NoSync. Scopes may be nested. Use it only on
+// the engine's thread.
 class [[nodiscard]] NoSyncScope {
  public:
   explicit NoSyncScope(EngineCore& core);
@@ -388,18 +403,18 @@ class [[nodiscard]] NoSyncScope {
 };
 
 // Gathers parameters of an engine's model for the lifetime of this object and makes them writable.
-// With tensor parallelism these are this rank's cuts; EngineTensors has the whole ones.
-// At ZeRO stage 3 each rank holds only its shard, and reads outside of the forward and backward
-// pass throw, torch::save of the model among them; at the other stages parameters are always
-// complete. Collective: every rank (in a pipeline: every rank of the stage) must construct and
-// destroy it with the same parameters, before the engine is destroyed.
+// With tensor parallelism it gathers only this rank's cuts; EngineTensors gives access to whole
+// parameters. At ZeRO stage 3 each rank holds only its shard, so reading a parameter outside of the
+// forward and backward pass throws, and so does torch::save of the model. At the other stages
+// parameters are always complete. Collective: every rank (in a pipeline: every rank of the stage)
+// must construct and destroy it with the same parameters, before the engine is destroyed.
 class GatheredParameters {
  public:
-  // With `modifier_rank`, that rank may change the values; they are sent to all ranks when the
-  // object is destroyed, including the master weights. Without it, changes are lost or differ
-  // between ranks. In a pipeline the rank counts within this stage, and tied weights must be
-  // changed identically in all stages that share them. With tensor parallelism it counts among the
-  // ranks with the same cuts, and whole parameters must be changed identically on all of
+  // Rank `modifier_rank` may change the values; the destructor sends them to all ranks and updates
+  // the master weights. Without `modifier_rank`, changes are lost or differ between ranks. In a
+  // pipeline, `modifier_rank` is a rank of this stage's replicas, and tied weights must be changed
+  // identically in all stages that share them. With tensor parallelism it is a rank among the ranks
+  // with the same cuts, and whole parameters must be changed identically on all ranks of
   // tensor_group.
   GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                      std::optional<int> modifier_rank = {});
@@ -413,16 +428,16 @@ class GatheredParameters {
   std::optional<int> modifier_rank_;
 };
 
-// While it exists, the model on every rank is the one that SaveCheckpoint would save now: rank 0's
-// weights and buffers, if those of the ranks differ (LocalSGD, DiLoCo and 0/1 Adam between two
-// exchanges, "broadcast_buffers": false, buffers that several stages of a pipeline share). Without
-// it, an evaluation whose samples are divided among the ranks does not evaluate any single model.
-// `dslaunch train` and PipelineEngine::EvalBatch use it themselves. Takes memory for a copy of the
-// differing tensors.
+// While an object exists, every rank has the model that SaveCheckpoint would save now: rank 0's
+// weights and buffers, if the ranks' tensors differ. They differ for LocalSGD, DiLoCo and 0/1 Adam
+// between two exchanges, with "broadcast_buffers": false, and for buffers that several stages of a
+// pipeline share. An evaluation whose samples are divided among the ranks needs such an object;
+// otherwise each rank evaluates another model. `dslaunch train` and PipelineEngine::EvalBatch
+// create it themselves. Takes memory for a copy of the differing tensors.
 //
-// Collective: every rank constructs it between two steps, and destroys it before the next training
-// pass. Destroying it restores the rank's own weights and buffers, without other ranks and without
-// errors.
+// Collective: every rank constructs the object between two steps, and destroys it before the next
+// training pass. The destructor restores the rank's own weights and buffers. It neither throws nor
+// communicates with other ranks.
 class SavedWeights {
  public:
   explicit SavedWeights(EngineCore& core);
@@ -432,31 +447,32 @@ class SavedWeights {
 
  private:
   std::weak_ptr<EngineParts> engine_;
-  std::vector<at::Tensor> differ_;  // tensors of the model
-  std::vector<at::Tensor> own_;     // their values on this rank; empty if they equal the saved ones
+  std::vector<at::Tensor> differ_;  // tensors of the model that differ between ranks
+  std::vector<at::Tensor> own_;     // values of `differ_` on this rank; empty if equal to the saved
+                                    // values
 };
 
 struct NamedForward {
   void forward();
 };
-// `forward` is ambiguous here, so the expression below is invalid, exactly if M has a member
-// forward.
+// If M has a member `forward`, the name is ambiguous in this class, so the expression in HasForward
+// is invalid. Otherwise it is valid.
 template <class M>
 struct ForwardTwice : M, NamedForward {};
 
-// M has a member named forward: one or several functions, or a template.
+// True if M has a member named forward: a function, several overloads, or a template.
 template <class M>
 concept HasForward = std::is_final_v<M> || !requires {
   &ForwardTwice<M>::forward;
 };
 
-// M::forward can be called with these arguments.
+// True if M::forward can be called with arguments of types Args.
 template <class M, class... Args>
 concept ForwardTakes = requires(M& model, Args&&... args) {
   model.forward(std::forward<Args>(args)...);
 };
 
-// An engine with the model's type. M is any torch::nn::Module. Forward takes the arguments of
+// Trains a model of type M, which is any torch::nn::Module. Forward takes the arguments of
 // M::forward and returns its result; floating-point tensor arguments are cast to the model's dtype
 // if that is a 16-bit type. The engine shares ownership of the model.
 template <class M>
@@ -501,7 +517,7 @@ class Engine {
   void ZeroGrad() { core_.ZeroGrad(); }
   bool Step() { return core_.Step(); }
 
-  // See EngineCore.
+  // See EngineCore for the contracts of these functions.
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const {
     core_.SaveCheckpoint(dir, tag, client_state);
@@ -551,9 +567,9 @@ class Engine {
   EngineCore core_;
 };
 
-// Creates an engine for `model`. `config`: see the constructors of EngineCore. Collective. `group`
-// must outlive the engine. Dropout draws from each rank's default generator: ranks with the same
-// seed drop the same units, unless you call at::manual_seed(seed + group.rank()) afterwards.
+// Creates an engine for `model`. See the constructors of EngineCore for `config`. Collective.
+// `group` must outlive the engine. Dropout draws from each rank's default generator: ranks with the
+// same seed drop the same units, unless you call at::manual_seed(seed + group.rank()) afterwards.
 template <class M>
 Engine<M> Initialize(const EngineConfig& config, std::shared_ptr<M> model,
                      const ProcessGroup& group, LossFunction loss = CrossEntropy,

@@ -1,4 +1,4 @@
-// The exception of the public API.
+// Declares the exception that the public API throws.
 #pragma once
 
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// The exit code of a program that ends with an error; docs/troubleshooting.md lists them.
+// The exit code of a program that ends with an error. docs/troubleshooting.md lists the codes.
 enum class ExitCode : int;
 
 // An error for the user. `what()` is one sentence: what is wrong, where (file, key), and a hint.
@@ -21,10 +21,10 @@ class TrainError : public std::runtime_error {
   ExitCode code_;
 };
 
-// Call it in a catch block. Returns the exception in flight as a TrainError with one line of text,
-// without LibTorch's back trace. The code is its own if it is a TrainError; kUnavailable or
-// kTimedOut if communication failed because another rank was lost or did not answer in time,
-// which the text explains; otherwise 1.
+// Returns the exception in flight as a TrainError with one line of text, without LibTorch's
+// backtrace. Call it in a catch block. A TrainError keeps its code. The code is kUnavailable or
+// kTimedOut if communication failed because another rank was lost or did not answer in time, which
+// the text explains; otherwise it is 1.
 TrainError ExplainException();
 
 }  // namespace dslaunch

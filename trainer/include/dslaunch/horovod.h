@@ -1,4 +1,4 @@
-// Horovod's programming style, with its names and its meaning:
+// Provides Horovod's programming interface, with Horovod's names and semantics:
 //
 //   namespace hvd = dslaunch::horovod;
 //   hvd::Init();
@@ -9,7 +9,7 @@
 //   loss.backward();
 //   optimizer.Step();
 //
-// For jobs that survive lost ranks and change their size see dslaunch/horovod_elastic.h.
+// For jobs that survive lost ranks and change their size, see dslaunch/horovod_elastic.h.
 //
 // Ranks may submit tensors in any order: once per cycle, a thread of each rank agrees with the
 // other ranks on which tensors all ranks have submitted, fuses small ones into one message, and
@@ -19,9 +19,9 @@
 //
 // Tensors are dense and on the CPU, with any strides; autograd does not record the exchange.
 // Functions may be called on any thread after Init, except where noted. Errors are TrainError:
-// kUsage for a wrong call, kBadInput if ranks submitted tensors that do not match (every rank gets
-// it, naming the tensor and two ranks), kUnavailable if a rank is gone, kTimedOut if a rank never
-// submitted a tensor that others wait for.
+// kUsage for a wrong call, kBadInput on every rank if ranks submitted tensors that do not match
+// (the message names the tensor and two ranks), kUnavailable if a rank was lost, kTimedOut if a
+// rank did not submit a tensor that other ranks wait for.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,52 +44,54 @@ class Optimizer;
 
 namespace dslaunch::horovod {
 
-// kAverage is the sum divided by the number of ranks, rounded towards zero for integers. A rank
-// that has joined contributes zeros and is included in that number.
+// The operation of a reduction. kAverage is the sum divided by the number of ranks, rounded towards
+// zero for integers. A rank that has called Join contributes zeros and is included in that number.
 enum class Op { kAverage, kSum, kMin, kMax, kProduct };
 
-// The dtype in which floating-point tensors are exchanged; they are cast and cast back. kNone keeps
-// their dtype.
+// The dtype to which floating-point tensors are cast for the exchange; results are cast back. kNone
+// keeps the dtype of the tensors.
 enum class Compression { kNone, kFp16, kBf16 };
 
-// The options of rank 0 apply to all ranks.
+// Configures the exchange of tensors. The options of rank 0 apply to all ranks.
 struct InitOptions {
-  // Time between two agreements of the ranks. A longer time fuses more tensors, but delays each
-  // tensor.
+  // Time between two cycles in which the ranks agree on tensors to exchange. A longer time fuses
+  // more tensors, but delays each tensor.
   std::chrono::microseconds cycle_time{1'000};
-  int64_t fusion_threshold_bytes = 128 << 20;  // limit of one message; 0 disables fusion
-  // Number of names to remember: names that all ranks have submitted before, with the same shape
-  // and operation, are exchanged as one bit. 0 disables the cache.
+  int64_t fusion_threshold_bytes = 128 << 20;  // size limit of a fused message; 0 disables fusion
+  // Maximum number of cached names. The ranks exchange a cached name as one bit if all ranks have
+  // submitted it before with the same shape and operation. 0 disables the cache.
   int64_t cache_capacity = 1'024;
-  // A tensor that only some ranks have submitted for this long is reported on stderr with those
-  // ranks, repeatedly; zero disables the warning.
+  // If only some ranks have submitted a tensor for this long, a warning on stderr names the tensor
+  // and those ranks, repeatedly. Zero disables the warning.
   std::chrono::milliseconds stall_warning{60'000};
-  // After this time all ranks get an error. Horovod waits forever by default; here every wait is
-  // bounded.
+  // If only some ranks have submitted a tensor for this long, all ranks get an error. Horovod waits
+  // forever by default, but dslaunch bounds every wait.
   std::chrono::milliseconds stall_shutdown{600'000};
-  // File for a Chrome trace of rank 0 (chrome://tracing, Perfetto); empty for none.
+  // File for a Chrome trace of rank 0 (chrome://tracing, Perfetto); empty if no trace is to be
+  // written.
   std::string timeline_file = {};
 
-  // Reads HOROVOD_CYCLE_TIME (ms), HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CACHE_CAPACITY,
-  // HOROVOD_STALL_CHECK_DISABLE, HOROVOD_STALL_CHECK_TIME_SECONDS,
-  // HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (0: the default of this struct) and HOROVOD_TIMELINE.
-  // Throws kUsage, naming the variable, for an invalid value.
+  // Returns the options of the environment variables HOROVOD_CYCLE_TIME (ms),
+  // HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CACHE_CAPACITY, HOROVOD_STALL_CHECK_DISABLE,
+  // HOROVOD_STALL_CHECK_TIME_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (0 selects the default of
+  // this struct) and HOROVOD_TIMELINE. Throws kUsage, naming the variable, for an invalid value.
   static InitOptions FromEnvironment();
 };
 
-// Connects the ranks that the launcher has started; without a launcher, the world has one rank.
-// Collective. A second call does nothing. Call it on the main thread.
+// Connects this rank to the other ranks that the launcher has started. Without a launcher, the job
+// has one rank. Collective. A second call does nothing. Call it on the main thread.
 void Init(const InitOptions& options = InitOptions::FromEnvironment());
-// Disconnects from the other ranks. Exchanges for which others still wait then fail there, and so
-// do later calls. The end of the program does the same. Call it on the main thread.
+// Disconnects from the other ranks. If other ranks still wait for this rank in an exchange, the
+// exchange fails on those ranks, and so do later calls. The end of the program also disconnects.
+// Call it on the main thread.
 void Shutdown();
 bool IsInitialized();
 
 int Rank();
-int LocalRank();  // rank on this node
+int LocalRank();  // rank among the ranks on this node
 int Size();
 int LocalSize();
-int CrossRank();  // rank among those with this LocalRank, one on each node
+int CrossRank();  // rank among the ranks with the same LocalRank() on all nodes
 int CrossSize();
 
 // A subset of the ranks that exchange tensors among themselves. Copyable; copies refer to the same
@@ -100,7 +102,7 @@ class ProcessSet {
   int id() const { return id_; }
   std::vector<int> ranks() const;
   bool Included() const;  // whether this rank is in the set
-  int Rank() const;       // rank in the set; throws if this rank is not in it
+  int Rank() const;       // rank in the set; throws if this rank is not in the set
   int Size() const;
   bool operator==(const ProcessSet&) const = default;
 
@@ -110,13 +112,13 @@ class ProcessSet {
   int id_ = 0;
 };
 
-// `ranks` are ranks of the job, in ascending order without duplicates. Collective over all ranks of
-// the job, in the same order of calls. Call it on the main thread.
+// Adds a set of ranks of the job. `ranks` must be ascending without duplicates. Collective: all
+// ranks of the job must make these calls in the same order. Call it on the main thread.
 ProcessSet AddProcessSet(const std::vector<int>& ranks);
-// Removes a set; collective like AddProcessSet. Precondition: no exchange of the set is pending.
+// Removes a set. Collective like AddProcessSet. Precondition: no exchange of the set is pending.
 void RemoveProcessSet(const ProcessSet& set);
 
-// A submitted tensor, or a group of them.
+// Refers to a submitted tensor, or to a submitted group of tensors.
 class Handle {
  public:
   struct State;
@@ -131,8 +133,8 @@ class Handle {
 struct ReduceOptions {
   std::string name = {};
   Op op = Op::kAverage;
-  double prescale_factor = 1.0;   // multiplies each rank's tensor before the reduction
-  double postscale_factor = 1.0;  // multiplies the result
+  double prescale_factor = 1.0;   // factor of each rank's tensor before the reduction
+  double postscale_factor = 1.0;  // factor of the result
   Compression compression = Compression::kNone;
   ProcessSet process_set = {};
 };
@@ -149,8 +151,8 @@ Handle AllreduceAsync(const at::Tensor& tensor, const ReduceOptions& options = {
 Handle AllreduceAsync_(at::Tensor& tensor, const ReduceOptions& options = {});
 at::Tensor Allreduce(const at::Tensor& tensor, const ReduceOptions& options = {});
 void Allreduce_(at::Tensor& tensor, const ReduceOptions& options = {});
-// Reduce a group: only when all ranks have submitted all its tensors, which are fused whatever
-// their size.
+// Reduce a group of tensors once all ranks have submitted all tensors of the group. Tensors of a
+// group are always fused, even above fusion_threshold_bytes.
 Handle GroupedAllreduceAsync(const std::vector<at::Tensor>& tensors,
                              const ReduceOptions& options = {});
 Handle GroupedAllreduceAsync_(const std::vector<at::Tensor>& tensors,
@@ -158,7 +160,7 @@ Handle GroupedAllreduceAsync_(const std::vector<at::Tensor>& tensors,
 std::vector<at::Tensor> GroupedAllreduce(const std::vector<at::Tensor>& tensors,
                                          const ReduceOptions& options = {});
 
-// Gather tensors [n, ...] of one dtype, with any n on each rank; return all rows in the order of
+// Gather tensors [n, ...] of one dtype; n may differ between ranks. Return all rows in the order of
 // the ranks.
 Handle AllgatherAsync(const at::Tensor& tensor, const ExchangeOptions& options = {});
 at::Tensor Allgather(const at::Tensor& tensor, const ExchangeOptions& options = {});
@@ -169,36 +171,37 @@ Handle BroadcastAsync_(at::Tensor& tensor, int root_rank, const ExchangeOptions&
 at::Tensor Broadcast(const at::Tensor& tensor, int root_rank, const ExchangeOptions& options = {});
 void Broadcast_(at::Tensor& tensor, int root_rank, const ExchangeOptions& options = {});
 
-// Sends parts of a tensor [n, ...]: the first splits[0] rows go to rank 0, the next splits[1] to
-// rank 1, ...; empty for equal parts. Returns the rows for this rank in the order of the ranks, and
-// how many came from each.
+// The rows that Alltoall received, in the order of their source ranks, and the number of rows from
+// each rank.
 struct AlltoallResult {
   at::Tensor received;
   std::vector<int64_t> received_splits;
 };
+// Sends parts of a tensor [n, ...]: the first splits[0] rows go to rank 0, the next splits[1] rows
+// to rank 1, and so on. Empty `splits` means equal parts.
 AlltoallResult Alltoall(const at::Tensor& tensor, const std::vector<int64_t>& splits = {},
                         const ExchangeOptions& options = {});
 
 // Returns whether Synchronize would return without waiting.
 bool Poll(const Handle& handle);
-// Return the result, or throw. Wait at most InitOptions::stall_shutdown for ranks that have not
-// submitted.
+// Wait for the exchange and return its result. Wait at most InitOptions::stall_shutdown for ranks
+// that have not submitted the tensors. Throw if the exchange failed.
 at::Tensor Synchronize(const Handle& handle);
 std::vector<at::Tensor> SynchronizeGroup(const Handle& handle);
 
-// For a rank without more data: takes part in all reductions of the others with zeros until all
-// ranks have joined. Returns the rank that joined last. Only reductions are possible meanwhile; a
-// broadcast, an all-gather or an all-to-all of the others fails.
+// Takes part in all reductions of the other ranks with zeros until all ranks have joined. For a
+// rank that has no more data. Returns the rank that joined last. Meanwhile only reductions are
+// possible: a broadcast, an all-gather or an all-to-all of the other ranks fails.
 int Join();
 void Barrier(const ProcessSet& set = {});
 
 // Returns the parameters and buffers of a module, named by their paths.
 std::vector<NamedTensor> NamedParameters(const torch::nn::Module& module);
-// Copies the values of rank `root_rank` to all ranks.
+// Copies the values of the parameters on rank `root_rank` to all ranks.
 void BroadcastParameters(const std::vector<NamedTensor>& parameters, int root_rank);
-// Copies the state of an optimizer (moments, steps) and its options (learning rate, ...) of rank
+// Copies an optimizer's state (moments, steps) and options (learning rate and others) from rank
 // `root_rank` to all ranks. Supports torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad with the
-// same groups on all ranks. Ranks other than the root need not have made a step yet.
+// same groups on all ranks. Ranks other than the root may call it before their first step.
 void BroadcastOptimizerState(torch::optim::Optimizer& optimizer, int root_rank);
 
 struct DistributedOptimizerOptions {
@@ -206,10 +209,11 @@ struct DistributedOptimizerOptions {
   // Number of backward passes whose gradients are summed on each rank before they are exchanged.
   int backward_passes_per_step = 1;
   Op op = Op::kAverage;
-  // With kAverage: gradients are divided by this before the sum, and by Size() / this after it.
+  // Divisor of the gradients before they are summed, only with kAverage. The sum is then divided by
+  // Size() / gradient_predivide_factor.
   double gradient_predivide_factor = 1.0;
-  // Parameters whose gradients are exchanged together: a number of groups, or explicit groups, but
-  // not both.
+  // Groups of parameters whose gradients are exchanged together. Set num_groups, or list the groups
+  // explicitly, but not both.
   int num_groups = 0;
   std::vector<std::vector<at::Tensor>> groups = {};
   ProcessSet process_set = {};
@@ -221,7 +225,8 @@ struct DistributedOptimizerOptions {
 class DistributedOptimizer {
  public:
   // `named_parameters` must name every parameter of the optimizer, with unique names; otherwise
-  // throws kUsage with the missing names. If it is empty, names are made from positions.
+  // throws kUsage with the missing names. If `named_parameters` is empty, names are made from
+  // positions.
   DistributedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                        const std::vector<NamedTensor>& named_parameters,
                        const DistributedOptimizerOptions& options = {});
@@ -229,7 +234,8 @@ class DistributedOptimizer {
   DistributedOptimizer(const DistributedOptimizer&) = delete;
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
 
-  // Throws between a backward pass and Step or Synchronize, while gradients are being exchanged.
+  // Clears the gradients. Throws between a backward pass and Step or Synchronize, because gradients
+  // are being exchanged then.
   void ZeroGrad();
   // Waits for the gradients, for example to clip them before a Step within SkipSynchronize(). A
   // parameter without a gradient contributes zeros.

@@ -1,4 +1,4 @@
-// Horovod's elastic training (hvd.elastic), based on the restarts of dslaunch:
+// Provides Horovod's elastic training (hvd.elastic), based on the restarts of dslaunch:
 //
 //   namespace hvd = dslaunch::horovod;
 //   int64_t epoch = 0, batch = 0;
@@ -14,14 +14,15 @@
 //   });
 //
 // Differences from Horovod, whose processes survive a reset:
-// - A reset starts new processes on all nodes, as the next attempt of the job: after a failure, if
-//   --max_restarts allows it, and for a joining node with --on_join now. All of main() runs again,
-//   up to Run, which begins from the newest commit. So Commit also writes files.
-// - The launcher requests a reset by SIGTERM, and also sends it if the job is to end (dslaunch
-//   stop, Ctrl-C, --time_limit), so HostsUpdatedInterrupt means either. The program has until
-//   --grace for its next Commit or CheckHostUpdates.
+// - A reset starts new processes on all nodes as the next attempt of the job. It happens after a
+//   failure, if --max_restarts allows it, and for a joining node with --on_join now. All of main()
+//   runs again up to Run, which begins from the newest commit. Commit therefore also writes files.
+// - The launcher requests a reset by SIGTERM. It also sends SIGTERM if the job is to end
+//   (dslaunch stop, Ctrl-C, --time_limit), so HostsUpdatedInterrupt means a reset or the end. The
+//   program must call Commit or CheckHostUpdates within --grace.
 // - A failed exchange (Horovod's HorovodInternalError) is a TrainError kUnavailable or kTimedOut,
-//   which must leave Run and end the process, so that the launcher starts the next attempt.
+//   which must propagate out of Run and end the process, so that the launcher starts the next
+//   attempt.
 //
 // Main in dslaunch/program.h converts exceptions from Run to the exit codes that the launcher
 // expects. Call these functions between Init and Shutdown, on the thread that called Init. Errors
@@ -43,21 +44,21 @@
 
 namespace dslaunch::horovod::elastic {
 
-// Thrown on all ranks at the same call, after the commit if it comes from Commit. Main ends the
-// program with 85 and without a message.
+// Reports that the ranks were asked to stop. All ranks throw it in the same call; Commit throws it
+// after the commit. Main then exits with 85 and prints no message.
 class HostsUpdatedInterrupt : public TrainError {
  public:
   HostsUpdatedInterrupt();
 };
 
 struct ElasticSamplerOptions {
-  bool shuffle = true;  // otherwise in the order of the data
+  bool shuffle = true;  // false to use the order of the data
   uint64_t seed = 0;
 };
 
-// Chooses the samples of an epoch for each rank. As a value of a State it knows, after a reset,
-// which samples the commit has processed, and the ranks, however many there are then, divide the
-// others:
+// Chooses the samples of an epoch for each rank. If it is a value of a State, a commit stores which
+// samples were processed. After a reset the ranks, whose number may have changed, divide the
+// remaining samples:
 //
 //   hvd::elastic::ElasticSampler sampler(data.size());
 //   hvd::elastic::State state(model, *sgd, {{"epoch", &epoch}, {"sampler", &sampler}});
@@ -73,39 +74,39 @@ struct ElasticSamplerOptions {
 //     }
 //   });
 //
-// Each sample occurs once per epoch, and every rank has the same number. If the remaining samples
-// cannot be divided evenly, the first of them are repeated, at most Size() - 1. Use it between Init
-// and Shutdown. Not thread-safe.
+// Each sample occurs once per epoch, and every rank has the same number of samples. If the
+// remaining samples cannot be divided evenly, up to Size() - 1 of the first are repeated. Use it
+// between Init and Shutdown. Not thread-safe.
 class ElasticSampler {
  public:
-  // Samples 0 to `num_samples` - 1, at least one; starts in epoch 0. Arguments must be the same on
-  // all ranks.
+  // Divides the samples 0 to `num_samples` - 1, beginning with epoch 0. `num_samples` is at least
+  // 1. Arguments must be the same on all ranks.
   explicit ElasticSampler(int64_t num_samples, const ElasticSamplerOptions& options = {});
 
-  // Begins an epoch, whose order is derived from seed + epoch, with no sample processed. As in
-  // Horovod, call it when an epoch ends; at its start, it would drop what was recorded before a
-  // reset.
+  // Begins an epoch in which no sample is processed yet; its order is derived from seed + epoch. As
+  // in Horovod, call it at the end of the previous epoch. A call at the start of an epoch would
+  // drop the samples that were recorded before a reset.
   void SetEpoch(int64_t epoch);
   int64_t epoch() const { return epoch_; }
 
   // Returns this rank's part of the samples that remained at SetEpoch, or when Run, Restore or Sync
-  // loaded a commit. Recording samples does not change it.
+  // loaded a commit. Recording samples does not change the result.
   const std::vector<int64_t>& Indices() const { return indices_; }
-  // Returns the number of batches of this size in the part; the last one may be smaller.
+  // Returns the number of batches of this size in Indices(); the last batch may be smaller.
   int64_t Batches(int64_t batch_size) const {
     return (static_cast<int64_t>(indices_.size()) + batch_size - 1) / batch_size;
   }
-  // Returns the samples of a batch, counted from 0.
+  // Returns the samples of batch `batch`, which counts from 0.
   std::vector<int64_t> GetIndices(int64_t batch, int64_t batch_size) const;
 
-  // Record samples as processed. A commit contains what all ranks have recorded until then. It
-  // takes a byte for each of the `num_samples`, in the exchange between ranks and in the file.
+  // Record samples as processed. A commit contains the samples that any rank has recorded until
+  // then. It takes a byte per sample of the data, in the exchange between ranks and in the file.
   void RecordBatch(int64_t batch, int64_t batch_size);
   void RecordIndices(const std::vector<int64_t>& indices);
 
-  // For checkpoints of the program: Processed returns a copy of the samples that this rank knows to
-  // be processed, uint8 [num_samples], 0 if not processed. Load restores it and divides the others
-  // again.
+  // Let a program store the sampler in its own checkpoints. Processed returns a copy of this rank's
+  // record of processed samples: uint8 [num_samples], 0 if not processed. Load restores that record
+  // and divides the remaining samples again.
   at::Tensor Processed() const;
   void Load(int64_t epoch, const at::Tensor& processed);
 
@@ -117,18 +118,18 @@ class ElasticSampler {
   std::vector<int64_t> indices_;
 };
 
-// A further committed value: a variable of the program, such as an epoch or a learning rate, or the
-// processed samples.
+// A value that a State commits besides model and optimizer: a variable of the program, such as an
+// epoch or a learning rate, or a sampler's processed samples.
 struct NamedValue {
   std::string name;
-  std::variant<int64_t*, double*, ElasticSampler*> value;  // borrowed
+  std::variant<int64_t*, double*, ElasticSampler*> value;  // not owned
 };
 
 struct StateOptions {
-  // The folder for commits, from whose newest one another job can begin too: on each node, or
-  // shared by all; created if missing. Only one job may use it at a time. If empty, commits are in
-  // the job's own folder on each node, for later attempts of this job; without a launcher, only in
-  // memory.
+  // The folder for commits, local to each node or shared by all nodes; created if missing. Another
+  // job can begin from its newest commit, but only one job may use the folder at a time. If empty,
+  // commits are stored in the job's own folder on each node, for later attempts of this job;
+  // without a launcher they are kept only in memory.
   std::string folder = {};
 };
 
@@ -137,30 +138,32 @@ struct StateOptions {
 // parallel training; the records of a sampler are merged.
 class State {
  public:
-  // The model, the optimizer (supported by BroadcastOptimizerState) and the values must outlive it.
-  // Values have unique names, the same on all ranks. From here on SIGTERM and SIGINT do not end the
-  // process; see CheckHostUpdates.
+  // The model, the optimizer and the values must outlive this object. BroadcastOptimizerState must
+  // support the optimizer. Values have unique names, the same on all ranks. After construction
+  // SIGTERM and SIGINT no longer end the process; see CheckHostUpdates.
   State(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
         const std::vector<NamedValue>& values = {}, const StateOptions& options = {});
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Keeps a copy of the state in memory; the first rank of each node also writes it to a file,
-  // which replaces the last one once it is completely on disk. Then calls CheckHostUpdates.
-  // Collective. It costs a copy and a write of the state, so commit every few batches only.
+  // Keeps a copy of the state in memory. The first rank of each node also writes the copy to a
+  // file, which replaces the previous file once it is completely on disk. Then calls
+  // CheckHostUpdates. Collective. Each call copies and writes the whole state, so commit only every
+  // few batches.
   void Commit();
   // Throws HostsUpdatedInterrupt if any rank was asked to stop. Collective, with a small exchange:
   // call it more often than Commit, so that a joining node need not wait long.
   void CheckHostUpdates();
   // Restores the last commit or Sync on this rank only, so all ranks must call it. Throws kUsage if
-  // there is none.
+  // there was neither a commit nor a Sync.
   void Restore();
-  // Copies the state of the rank with the newest commit (the lowest of several) to all ranks, as a
-  // commit of all. Collective. Run does it at the start.
+  // Copies the state of the rank with the newest commit (the lowest such rank) to all ranks, where
+  // it counts as a commit. Collective. Run calls it at the start.
   void Sync();
-  // Callbacks are called in this order on all ranks at the start of a Run that begins from a
-  // commit, before its Sync. They see the state of the commit, and the new Size().
+  // Registers callbacks that all ranks call in this order at the start of a Run that begins from a
+  // commit, before its Sync. The state of the commit is loaded then, and Size() is the new number
+  // of ranks.
   void RegisterResetCallbacks(std::vector<std::function<void()>> callbacks);
 
  private:
@@ -169,9 +172,9 @@ class State {
   std::unique_ptr<Impl> impl_;
 };
 
-// Loads the newest commit of a node, calls the reset callbacks if there is one, Sync, and
-// fn(state). Commits that are damaged or incomplete are not used; a line on stderr names the
-// damaged ones. Returns when fn returns; throws what fn throws. Collective.
+// Loads this node's newest commit, calls the reset callbacks if there is a commit, then calls Sync
+// and fn(state). Damaged or incomplete commits are not used; a line on stderr names the damaged
+// commits. Returns when fn returns, and passes on its exceptions. Collective.
 void Run(State& state, const std::function<void(State&)>& fn);
 
 }  // namespace dslaunch::horovod::elastic

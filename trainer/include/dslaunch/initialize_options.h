@@ -1,4 +1,4 @@
-// The options by which a program starts an engine (engine.h).
+// Defines the options with which a program initializes an engine (engine.h).
 #pragma once
 
 #include <functional>
@@ -18,11 +18,12 @@ class Optimizer;
 
 namespace dslaunch {
 
-// Creates the program's own optimizer of `weights`, the tensors that the engine updates on this
+// Creates the program's own optimizer for `weights`, the tensors that the engine updates on this
 // rank:
-// - at ZeRO stage 0 each trained parameter whole, in its shape: the parameter itself, or its fp32
-//   master weight;
-// - at stages 1 to 3 this rank's slice of each, as one dimension, or no slice of a parameter.
+// - At ZeRO stage 0 they are the trained parameters in their shapes, or their fp32 master
+//   weights.
+// - At stages 1 to 3 they are this rank's slices of the trained parameters, in one dimension. A
+//   parameter of which this rank has no slice is left out.
 // The optimizer must contain all of `weights` and nothing else, in any groups. Names are module
 // paths. Called once by Initialize. The program may keep a copy of the result, for example for a
 // torch::optim::LRScheduler, which it steps itself after each Step that returned true.
@@ -36,10 +37,10 @@ struct InitializeOptions {
   // Creates the program's own optimizer; null to use the configured one. The engine accumulates,
   // averages, unscales and clips gradients as usual, then calls the optimizer's step(). Initialize
   // throws if the configuration also has "optimizer", "scheduler" or "cuda_graph", for an optimizer
-  // that needs a closure (LBFGS), in a pipeline, and at stages 1 to 3 for an optimizer that may not
-  // be element-wise: all except torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad, unless the
-  // configuration has "zero_allow_untested_optimizer": true. The optimizer's state is not part of a
-  // checkpoint, so LoadCheckpoint needs load_optimizer_states = false.
+  // that needs a closure (LBFGS), and in a pipeline. At stages 1 to 3 it throws for an optimizer
+  // that may not be element-wise: any except torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad,
+  // unless the configuration has "zero_allow_untested_optimizer": true. The optimizer's state is
+  // not part of a checkpoint, so LoadCheckpoint needs load_optimizer_states = false.
   OptimizerFactory make_optimizer = {};
   // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it;
   // the caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
@@ -49,16 +50,17 @@ struct InitializeOptions {
   // buffers (queues, running statistics), and a checkpoint holds those of rank 0. True: all ranks
   // have rank 0's buffers from the start and after each optimizer step.
   bool broadcast_buffers = true;
-  // Tensor parallelism by the program's own layers: the ranks that divide the model's layers
-  // between them, as DeepSpeed's mpu names them; null: every rank has the whole model. The group is
-  // a Subgroup of the engine's with ranks of consecutive numbers, as many on every rank, and must
-  // outlive the engine. The other ranks of the engine's group hold the same parts and train on
-  // other samples. Layers exchange in this group, in the same order on its ranks, and their outputs
-  // and the gradients of whole parameters are the same on all of these. Not with a pipeline,
-  // parallel.mode, 1-bit optimizers and cuda_graph.
+  // The group of ranks that divide the model's layers among themselves (tensor parallelism by the
+  // program's own layers, like DeepSpeed's mpu); null if every rank has the whole model. The group
+  // must be a Subgroup of the engine's group with consecutive ranks, of the same size on every
+  // rank, and must outlive the engine. Other such groups hold the same parts and train on other
+  // samples. Layers communicate in this group, in the same order on its ranks. Their outputs and
+  // the gradients of whole parameters must be equal on all ranks of the group. Not with a pipeline,
+  // parallel.mode, 1-bit optimizers or cuda_graph.
   const ProcessGroup* tensor_group = nullptr;
-  // This rank's cuts of the parameters that are divided over tensor_group, by name. All others are
-  // whole: the engine gives them the values of the group's first rank, which counts in norms.
+  // This rank's cuts of the parameters that are divided over tensor_group, by name. All other
+  // parameters are whole: the engine gives them the values of the group's first rank, and norms
+  // count them only on that rank.
   std::map<std::string, ParameterCut> cuts = {};
 };
 

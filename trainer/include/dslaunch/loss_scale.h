@@ -1,4 +1,4 @@
-// The engine's loss scale for custom fp16 training loops with torch::optim.
+// Provides the engine's loss scaling for custom fp16 training loops with torch::optim.
 //
 //   dslaunch::LossScale scale;
 //   scale.ScaleLoss(loss).backward();
@@ -17,16 +17,16 @@ namespace dslaunch {
 
 // The keys of DeepSpeed's section "fp16".
 struct LossScaleOptions {
-  double loss_scale = 0;                // 0: dynamic; otherwise static
-  int64_t initial_scale_power = 16;     // this and the following: dynamic only
-  int64_t loss_scale_window = 1000;     // updates without overflow after which the scale doubles
-  int64_t hysteresis = 2;               // number of overflows after which the scale is halved
-  bool consecutive_hysteresis = false;  // every update without overflow resets it
+  double loss_scale = 0;             // static scale; 0 for a dynamic scale with the options below
+  int64_t initial_scale_power = 16;  // log2 of the first dynamic scale
+  int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
+  int64_t hysteresis = 2;            // number of overflows after which the scale is halved
+  bool consecutive_hysteresis = false;  // true if each update without overflow resets hysteresis
   double min_loss_scale = 1;
 };
 
-// Not thread-safe. The state is local to this process: reduce gradients over the ranks before
-// Unscale, so that all ranks make the same decision.
+// Scales losses and unscales gradients. Not thread-safe. The state is local to this process, so
+// reduce gradients over the ranks before Unscale; otherwise ranks may decide differently.
 class LossScale {
  public:
   // Throws TrainError for options out of range.
@@ -37,16 +37,16 @@ class LossScale {
   at::Tensor ScaleLoss(const at::Tensor& loss) const;
 
   // Divides the gradients of `parameters` by the scale, in place and in their dtype; skips
-  // parameters without a gradient. Returns false if a gradient is not finite: the optimizer must
-  // then skip its step. May be called for several sets of parameters before Update. Blocks until
-  // the device is done.
+  // parameters without a gradient. Returns false if a gradient is not finite; the caller must then
+  // skip the optimizer's step. May be called for several sets of parameters before Update. Blocks
+  // until the device is done.
   bool Unscale(const torch::OrderedDict<std::string, at::Tensor>& parameters);
   // Returns the name of the first parameter since the last Update whose gradient was not finite;
-  // empty if there is none.
+  // empty if all gradients were finite.
   const std::string& not_finite() const;
 
-  // Call once per step, skipped or not. Raises or lowers the scale. Throws TrainError, naming the
-  // parameter, if gradients overflow at the minimum scale.
+  // Raises or lowers the scale. Call it once per step, even if the step was skipped. Throws
+  // TrainError, naming the parameter, if gradients overflow at the minimum scale.
   void Update();
 
   double scale() const;

@@ -1,5 +1,5 @@
-// The interface of metrics with which `dslaunch train` evaluates a model. For your own metric in a
-// plugin see plugin.h.
+// Defines the interface of metrics with which `dslaunch train` evaluates a model. To add your own
+// metric in a plugin, see plugin.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,17 +8,17 @@
 
 namespace dslaunch {
 
-// A number that rates a model's outputs for all evaluation data, such as a top-3 accuracy. It is
-// computed from sums, so that it is the same for any number of ranks and any batch size: for a mean
-// from the total and the count, for an F1 score from the numbers of true and false answers.
+// A number that rates a model's outputs for all evaluation data, such as a top-3 accuracy. A metric
+// is computed from sums, so that it is the same for any number of ranks and any batch size. A mean
+// needs the total and the count; an F1 score needs the numbers of true and false answers.
 class Metric {
  public:
   virtual ~Metric() = default;
 
   // Returns this batch's contribution to the sums, always the same number of values. `output` is
-  // what the model returned, `targets` are the data set's, both on the model's device. Called
-  // without gradients, on one thread, on the ranks that compute the output; their sums are added
-  // up.
+  // the model's output and `targets` are from the data set, both on the model's device. Called
+  // without gradients, on one thread, on the ranks that compute the output. The sums of these ranks
+  // are added up.
   virtual std::vector<double> Sums(const at::Tensor& output, const at::Tensor& targets) const = 0;
 
   // Returns the metric, given the sums over all batches of all ranks. Called on every rank.

@@ -1,4 +1,4 @@
-// The interface of models that `dslaunch train` trains.
+// Defines the interface of models that `dslaunch train` trains.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,18 +13,19 @@ namespace dslaunch {
 
 // One layer of a model whose layers run in sequence.
 struct ModelLayer {
-  std::string name;  // "transformer.h.3": for messages, and for partition type:REGEX
-  // The layer reads the parameters and buffers of these modules of the model and their submodules.
-  // A module may be in several layers (tied weights).
+  std::string name;  // for messages and for partition type:REGEX, such as "transformer.h.3"
+  // The modules of the model whose parameters and buffers, including those of their submodules, the
+  // layer reads. A module may be in several layers (tied weights).
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   std::function<at::Tensor(const at::Tensor& input)> forward;
 };
 
-// Parameters are named by their module path ("fc1.weight"), as in PyTorch.
+// A model that `dslaunch train` can train. Parameters are named by their module path
+// ("fc1.weight"), as in PyTorch.
 class Model : public torch::nn::Module {
  public:
-  // inputs: as in the data set (images: float [B, C, H, W]; tokens: int64 [B, T]). Returns the
-  // output, by default logits [B, classes] or [B, T, vocabulary].
+  // Returns the model's output for `inputs` of the data set (images: float [B, C, H, W]; tokens:
+  // int64 [B, T]). With the default Loss the output is logits [B, classes] or [B, T, vocabulary].
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 
   // Returns the layers whose composition is forward, in order. Pipelines are built from them, and
@@ -33,8 +34,8 @@ class Model : public torch::nn::Module {
   // it.
   virtual std::vector<ModelLayer> Layers() { return {}; }
 
-  // targets: int64 [B] or [B, T]; -100 marks positions without a target. Returns a scalar in fp32:
-  // the mean over all targets, or their sum with at::Reduction::Sum.
+  // Returns the loss as a scalar in fp32: the mean over all targets, or the sum with
+  // at::Reduction::Sum. `targets`: int64 [B] or [B, T]; -100 marks positions without a target.
   virtual at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
                           int64_t reduction = at::Reduction::Mean) const {
     return at::cross_entropy_loss(output.flatten(0, -2).to(at::kFloat), targets.flatten(),

@@ -7,7 +7,7 @@
 namespace dslaunch {
 
 struct NamedTensor {
-  std::string name;  // module path, "fc1.weight"
+  std::string name;  // module path, such as "fc1.weight"
   at::Tensor tensor;
 };
 

@@ -1,4 +1,4 @@
-// A model that is divided into stages, each on different ranks (GPipe, Huang et al. 2019).
+// Trains a model that is divided into stages, each on different ranks (GPipe, Huang et al. 2019).
 //
 //   dslaunch::ProcessGroup group = dslaunch::InitProcessGroup();
 //   auto engine = dslaunch::InitializePipeline(
@@ -31,27 +31,27 @@ namespace dslaunch {
 
 struct StageParts;
 
-// Tensors that one layer passes to the next: any number, any dtype. Integer and boolean tensors,
-// and tensors that do not require a gradient, get no gradient.
+// The tensors that one layer passes to the next, of any number and any dtypes. Integer and boolean
+// tensors, and tensors that do not require a gradient, get no gradient.
 using Tensors = std::vector<at::Tensor>;
 
 // Describes a layer. Only the ranks of its stage build it.
 struct PipelineLayer {
-  std::string type;     // "torch::nn::LinearImpl": matched by partition type:REGEX
-  std::string tie_key;  // layers with the same key are one module; empty: this layer's own
+  std::string type;     // for partition type:REGEX, such as "torch::nn::LinearImpl"
+  std::string tie_key;  // layers with the same key share one module; empty if not shared
   // Creates the module; null if the layer is a function without parameters.
   std::function<std::shared_ptr<torch::nn::Module>()> build;
-  // `module` is the result of `build`, or null. Must return at least one tensor; all must be
-  // defined.
+  // Computes the layer's outputs: at least one tensor, all defined. `module` is the result of
+  // `build`, or null.
   std::function<Tensors(torch::nn::Module* module, const Tensors& inputs)> forward;
-  bool forwards_module = true;  // false: `forward` does not call the module's own forward
+  bool forwards_module = true;  // false if `forward` does not call the module's forward
 };
 
 namespace pipeline_detail {
 
-std::string TypeName(const std::type_info& type);  // Returns the name of a type as written in C++.
+std::string TypeName(const std::type_info& type);  // Returns the type's name as written in C++.
 
-// M itself, or the module in a module holder (torch::nn::Linear).
+// ModuleOf<M>::Type is M itself, or the module in M if M is a module holder (torch::nn::Linear).
 template <class M>
 struct ModuleOf {
   using Type = M;
@@ -90,8 +90,8 @@ Tensors CallFrom(F& forward, const Tensors& inputs, const std::string& layer) {
     return CallWith(forward, inputs, std::make_index_sequence<n>());
   }
 }
-// Calls a layer's forward. It takes one tensor for each output of the previous layer, or all of
-// them as Tensors. It returns a tensor, a tuple of tensors, or Tensors.
+// Calls a layer's `forward`, which takes one tensor for each output of the previous layer, or all
+// outputs as Tensors, and returns a tensor, a tuple of tensors, or Tensors.
 template <class F>
 Tensors Call(F&& forward, const Tensors& inputs, const std::string& layer) {
   if constexpr (std::is_invocable_v<F&, const Tensors&> &&
@@ -125,8 +125,8 @@ PipelineLayer LayerSpec(Args... arguments) {
 }
 
 // Returns a layer that shares its parameters with all layers of the same `key`, for example an
-// embedding and the output head. All layers of a key must have the same type and arguments. Their
-// gradients are summed.
+// embedding and the output head. All layers of a key must have the same type and arguments. The
+// gradients of these layers are summed.
 template <class M, class... Args>
 PipelineLayer TiedLayerSpec(std::string key, Args... arguments) {
   PipelineLayer layer = LayerSpec<M>(std::move(arguments)...);
@@ -134,8 +134,8 @@ PipelineLayer TiedLayerSpec(std::string key, Args... arguments) {
   return layer;
 }
 
-// Like TiedLayerSpec, but runs `forward(M& module, const at::Tensor& input ...)` instead of M's
-// forward.
+// Returns a layer like TiedLayerSpec that calls `forward(M& module, const at::Tensor& input ...)`
+// instead of M's forward.
 template <class M, class F, class... Args>
 PipelineLayer TiedLayerSpecWith(std::string key, F forward, Args... arguments) {
   using Module = typename pipeline_detail::ModuleOf<M>::Type;
@@ -175,9 +175,10 @@ struct PipelineModule {
   // pipeline.partition.
   std::string partition = {};
   PipelineLoss loss = {};  // null for CrossEntropy of the first output and target
-  // In layers; 0 for none, -1 to use the configuration's.
+  // Number of layers between two activation checkpoints; 0 disables them, -1 uses the
+  // configuration's value.
   int64_t activation_checkpoint_interval = -1;
-  // For partition "profile": the first layer's inputs for one micro-batch.
+  // The first layer's inputs for one micro-batch. Used only by partition "profile".
   Tensors sample = {};
 };
 
@@ -192,7 +193,7 @@ struct MicroBatch {
 using MicroBatchSource = std::function<MicroBatch()>;
 
 // Trains a pipeline. Not thread-safe: use it from one thread. Every rank must make the same calls
-// in the same order. Errors are those of EngineCore.
+// in the same order. Throws the exceptions of EngineCore.
 class PipelineEngine {
  public:
   PipelineEngine(const EngineConfig& config, const PipelineModule& module,
@@ -209,7 +210,7 @@ class PipelineEngine {
   double EvalBatch(const MicroBatchSource& next, int64_t micro_batches);
 
   // Returns the last layer's outputs for `inputs`, without gradients, on all ranks of this replica.
-  // Only the first stage reads `inputs`. Uses the mode of the last SetTrain.
+  // Only the first stage reads `inputs`. Runs in the mode of the last SetTrain.
   Tensors Infer(const Tensors& inputs);
 
   void SetTrain(bool on);
@@ -218,14 +219,14 @@ class PipelineEngine {
   bool is_last_stage() const;
   int stage() const;
   int num_stages() const;
-  // Index of this rank among the replicas of its stage, and their number.
+  // Return this rank's index among the replicas of its stage, and the number of those replicas.
   int replica() const;
   int num_replicas() const;
   const ProcessGroup& replicas() const;  // the ranks that train this stage
 
   // Returns the parameters of this rank's stage, under their names in the whole model.
   const torch::nn::Module& module() const;
-  const EngineCore& core() const;  // steps, learning rate, norm, memory, checkpoints
+  const EngineCore& core() const;  // for steps, learning rate, norm, memory and checkpoints
   EngineCore& core();
 
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
@@ -243,8 +244,8 @@ class PipelineEngine {
   std::unique_ptr<Impl> impl_;
 };
 
-// Creates a pipeline engine. `config`: see the constructors of EngineCore. Collective. `group` must
-// outlive the engine.
+// Creates a pipeline engine. See the constructors of EngineCore for `config`. Collective. `group`
+// must outlive the engine.
 PipelineEngine InitializePipeline(const std::string& config, const PipelineModule& module,
                                   const ProcessGroup& group, const InitializeOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Your own model for `dslaunch train`, in a shared library:
+// Lets a shared library add your own model to `dslaunch train`:
 //
 //   class Mine : public dslaunch::Model {
 //    public:
@@ -7,15 +7,15 @@
 //   };
 //   DSLAUNCH_PLUGIN(Mine)
 //
-// with `model: {type: plugin, path: libmine.so}` in the recipe. A library may also define any
-// number of data sets and metrics, by name:
+// The recipe then has `model: {type: plugin, path: libmine.so}`. A library may also define any
+// number of named data sets and metrics:
 //
 //   DSLAUNCH_DATASET(shapes, Shapes)  // data: {type: plugin, plugin: libmine.so, name: shapes}
 //   DSLAUNCH_METRIC(top_3, TopThree)  // run: {metrics: [top_3], metrics_plugin: libmine.so}
 //
 // `dslaunch train --list --plugin libmine.so` lists the parts of a library. In CMake, after
-// find_package(dslaunch): add_library(mine MODULE mine.cc), and link it to dslaunch::plugin. It
-// must be built against the LibTorch that dslaunch-train uses.
+// find_package(dslaunch): add_library(mine MODULE mine.cc), and link mine to dslaunch::plugin. The
+// library must be built against the LibTorch that dslaunch-train uses.
 #pragma once
 
 #include <torch/headeronly/version.h>
@@ -36,7 +36,8 @@ namespace dslaunch {
 
 namespace plugin_detail {
 
-// Returns a value of a section of the recipe; `section` is for the error message.
+// Returns the value of `name`. Throws std::invalid_argument if `numbers` does not contain it; the
+// message names `section`, the section of the recipe.
 inline double NumberOf(const std::map<std::string, double>& numbers, const std::string& section,
                        const std::string& name) {
   const auto found = numbers.find(name);
@@ -47,8 +48,8 @@ inline double NumberOf(const std::map<std::string, double>& numbers, const std::
 
 }  // namespace plugin_detail
 
-// Input of a plugin's model constructor. If the model cannot be created, throw a std::exception;
-// the user sees its what(). The same applies to the two inputs below.
+// Input of a plugin's model constructor. The constructor throws a std::exception if the model
+// cannot be created; the user sees its what(). The same applies to DatasetInput and MetricInput.
 struct PluginInput {
   std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
   std::string params_json;                // model.params of the recipe, a JSON object
@@ -60,12 +61,12 @@ struct PluginInput {
 };
 
 // Input of the constructor of a plugin's data set, which is called once for the training samples
-// and once for the evaluation samples. If there are no evaluation samples (size() is 0, or a
-// function returns null), nothing is evaluated.
+// and once for the evaluation samples. Nothing is evaluated if the evaluation data set has size()
+// 0, or if the function that creates it returns null.
 struct DatasetInput {
   bool train = true;
   std::string path;                       // data.path of the recipe; may be empty
-  std::string params_json;                // data.params, a JSON object
+  std::string params_json;                // data.params of the recipe, a JSON object
   std::map<std::string, double> numbers;  // the numeric values of params, by name
 
   double Number(const std::string& name) const {
@@ -76,7 +77,7 @@ struct DatasetInput {
 // Input of the constructor of a plugin's metric.
 struct MetricInput {
   std::string name;
-  std::string params_json;                // run.metrics_params.NAME, a JSON object
+  std::string params_json;                // run.metrics_params.NAME of the recipe, a JSON object
   std::map<std::string, double> numbers;  // the numeric values of params, by name
 
   double Number(const std::string& key) const {
@@ -84,11 +85,11 @@ struct MetricInput {
   }
 };
 
-// The exported symbols of a plugin: dslaunch_plugin is its model, dslaunch_dataset_NAME and
-// dslaunch_metric_NAME are its other parts.
+// The type of a plugin's exported symbol dslaunch_plugin, which makes its model. The symbols
+// dslaunch_dataset_NAME and dslaunch_metric_NAME have the types DatasetSymbol and MetricSymbol.
 struct PluginSymbol {
-  // The versions that the plugin was compiled with. The trainer reads the other fields only if its
-  // own stamp is equal.
+  // The versions that the plugin was compiled with. The trainer reads the other fields only if this
+  // stamp equals the trainer's stamp.
   const char* stamp;
   std::shared_ptr<Model> (*make)(const PluginInput& input);
 };
@@ -109,7 +110,7 @@ struct MetricSymbol {
 
 namespace plugin_detail {
 
-// For DSLAUNCH_PLUGIN: M is a class, F is a function.
+// Creates the model of DSLAUNCH_PLUGIN, whose argument is a class M or a function F.
 template <class M>
 std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
   return std::make_shared<M>(input);
@@ -118,7 +119,8 @@ template <auto F>
 std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
   return F(input);
 }
-// For DSLAUNCH_DATASET and DSLAUNCH_METRIC.
+// Create the objects of DSLAUNCH_DATASET and DSLAUNCH_METRIC, whose arguments are a class or a
+// function.
 template <class D>
 std::shared_ptr<Dataset> MakePluginDataset(const DatasetInput& input) {
   return std::make_shared<D>(input);
@@ -140,26 +142,27 @@ std::shared_ptr<Metric> MakePluginMetric(const MetricInput& input) {
 
 }  // namespace dslaunch
 
-// Use it once per library, outside of any namespace. `class_or_function` is a class derived from
-// dslaunch::Model with a constructor that takes a PluginInput, or a function from PluginInput to a
-// std::shared_ptr of such a class.
+// Exports the model of a plugin. Use it once per library, outside of any namespace.
+// `class_or_function` is a class derived from dslaunch::Model with a constructor that takes a
+// PluginInput, or a function from PluginInput to a std::shared_ptr of such a class.
 #define DSLAUNCH_PLUGIN(class_or_function)                      \
   extern "C" __attribute__((visibility("default")))             \
   const ::dslaunch::PluginSymbol dslaunch_plugin;               \
   extern "C" const ::dslaunch::PluginSymbol dslaunch_plugin = { \
       DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginModel<class_or_function>};
 
-// Use it once per data set, outside of any namespace. `name` is the value of data.name: letters,
-// digits and _. `class_or_function` is a class derived from dslaunch::Dataset with a constructor
-// that takes a DatasetInput, or a function from DatasetInput to a std::shared_ptr of such a class.
+// Exports a data set of a plugin. Use it once per data set, outside of any namespace. `name` is the
+// value of data.name: letters, digits and _. `class_or_function` is a class derived from
+// dslaunch::Dataset with a constructor that takes a DatasetInput, or a function from DatasetInput
+// to a std::shared_ptr of such a class.
 #define DSLAUNCH_DATASET(name, class_or_function)                        \
   extern "C" __attribute__((visibility("default")))                      \
   const ::dslaunch::DatasetSymbol dslaunch_dataset_##name;               \
   extern "C" const ::dslaunch::DatasetSymbol dslaunch_dataset_##name = { \
       DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginDataset<class_or_function>};
 
-// Use it once per metric, like DSLAUNCH_DATASET, with dslaunch::Metric and MetricInput. `name` is
-// the name in run.metrics.
+// Exports a metric of a plugin. Use it once per metric, like DSLAUNCH_DATASET, with
+// dslaunch::Metric and MetricInput. `name` is the metric's name in run.metrics.
 #define DSLAUNCH_METRIC(name, class_or_function)                       \
   extern "C" __attribute__((visibility("default")))                    \
   const ::dslaunch::MetricSymbol dslaunch_metric_##name;               \

@@ -1,5 +1,5 @@
-// Tasks of a training program besides training: it ends with the right exit code and a one-line
-// error message, stops on request, and reports its progress to the launcher.
+// Handles the tasks of a training program besides training: ending with the right exit code and a
+// one-line error message, stopping on request, and reporting progress to the launcher.
 //
 //   int main() {
 //     return dslaunch::Main([] {
@@ -32,25 +32,25 @@ namespace dslaunch {
 //       (horovod_elastic.h): for the launcher, the job has saved its state and is to be started
 //       again, which is not a failure
 //   1   fn threw; for a TrainError its exit code. The message goes to stderr as one line,
-//       "PROGRAM: rank 3: MESSAGE", without LibTorch's back trace.
+//       "PROGRAM: rank 3: MESSAGE", without LibTorch's backtrace.
 int Main(const std::function<void()>& fn);
 
-// Returns whether any rank of the group was sent SIGINT or SIGTERM, as by `dslaunch stop`, Ctrl-C
-// and a time limit. Collective: all ranks get the same answer at the same call, so none leaves the
-// others waiting. From the first call on these signals do not end the process, so save and return
-// soon: SIGKILL follows after --grace.
+// Returns whether any rank of the group was sent SIGINT or SIGTERM, for example by `dslaunch stop`,
+// Ctrl-C or a time limit. Collective: all ranks get the same answer at the same call, so they stop
+// at the same step. After the first call these signals no longer end the process. Save and return
+// soon, because SIGKILL follows after --grace.
 bool StopRequested(const ProcessGroup& group);
 
-// Reports to the launcher, which shows the progress and includes results in --json. Never blocks or
-// fails; does nothing without a launcher. At most one per process; not thread-safe.
+// Reports progress to the launcher, which shows it and includes results in --json. Never blocks or
+// fails; does nothing without a launcher. At most one object per process. Not thread-safe.
 class Reporter {
  public:
   struct Progress {
-    int64_t step = 0;         // the step that was completed, from 1
+    int64_t step = 0;         // number of completed steps, from 1
     int64_t total_steps = 0;  // 0 if unknown
     std::optional<double> loss = {};
     std::optional<double> samples_per_s = {};  // total of all ranks
-    std::optional<double> tokens_per_s = {};   // total of all ranks; shown instead of samples_per_s
+    std::optional<double> tokens_per_s = {};  // total of all ranks; shown in place of samples_per_s
   };
 
   Reporter();
@@ -58,14 +58,15 @@ class Reporter {
   Reporter(Reporter&&) noexcept;
   Reporter& operator=(Reporter&&) = delete;
 
-  // Reports a completed step. Forwards at most ten per second, and the last one. Call it on every
-  // rank, because the launcher uses the steps to find a rank that hangs.
+  // Reports a completed step. Forwards at most ten steps per second, and always the last step. Call
+  // it on every rank, because the launcher uses the steps to find a rank that hangs.
   void Step(const Progress& progress);
   // Reports the results of an evaluation, such as {{"loss", 0.35}, {"accuracy", 0.87}}. Call it on
   // one rank.
   void Evaluated(int64_t step, const std::vector<std::pair<std::string, double>>& results);
-  // Reports that training waits for a checkpoint of `step` to be saved, until Saved(): for the
-  // goodput and the age of the newest checkpoint. Call both on every rank.
+  // Report that training waits while a checkpoint of `step` is saved, from Saving() until Saved().
+  // The launcher derives the goodput and the age of the newest checkpoint from them. Call both on
+  // every rank.
   void Saving(int64_t step);
   void Saved(int64_t step);
 

@@ -1,6 +1,6 @@
-// TF-Replicator's programming style: one function returns the input of a replica, another one runs
-// a step of a replica. The program does not depend on how many replicas there are, or where: one
-// process, the ranks of one machine, or those of many.
+// Provides TF-Replicator's programming interface: one function returns the input of a replica, and
+// another runs a step of a replica. The same program runs in one process, on the ranks of one
+// machine or on the ranks of many machines.
 //
 //   dslaunch::Replicator replicator(group);
 //   auto optimizer = replicator.WrapOptimizer(sgd);
@@ -17,8 +17,8 @@
 //
 // (Buchlovsky et al., "TF-Replicator: Distributed Machine Learning for Researchers", 2019.)
 //
-// A replica is a rank. All replicas make the same calls in one order, on one thread, with tensors
-// of one shape and dtype. Errors are those of ProcessGroup.
+// A replica is a rank. All replicas must make the same calls in the same order, on one thread, with
+// tensors of the same shape and dtype. The functions throw the exceptions of ProcessGroup.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,8 +45,8 @@ class InputContext {
       : replica_id_(replica_id), num_replicas_(num_replicas) {}
   int replica_id() const { return replica_id_; }
   int num_replicas() const { return num_replicas_; }
-  // Divides a batch of all replicas together. Throws TrainError kUsage if it cannot be divided
-  // equally.
+  // Returns global_batch_size / num_replicas(). Throws TrainError kUsage if the division has a
+  // remainder.
   int64_t PerReplicaBatchSize(int64_t global_batch_size) const;
 
  private:
@@ -70,10 +70,12 @@ class ReplicaContext {
   at::Tensor Broadcast(const at::Tensor& tensor, int source_replica = 0) const;
 
   // Divides a tensor [n, ...] that all replicas have: each replica calls `function` with its n /
-  // num_replicas rows. Throws TrainError kUsage unless n is a multiple of num_replicas.
+  // num_replicas rows and returns the result. Throws TrainError kUsage unless n is a multiple of
+  // num_replicas.
   using RowFunction = std::function<at::Tensor(const at::Tensor& rows)>;
   at::Tensor Map(const RowFunction& function, const at::Tensor& tensor) const;
-  // Map, with the results of all replicas reduced, or joined along their first dimension.
+  // Call Map and combine the results of all replicas: MapReduce reduces them, MapGather joins them
+  // along their first dimension.
   at::Tensor MapReduce(const RowFunction& function, const at::Tensor& tensor,
                        ReduceOp op = ReduceOp::kSum) const;
   at::Tensor MapGather(const RowFunction& function, const at::Tensor& tensor) const;
@@ -88,8 +90,8 @@ class ReplicatedOptimizer {
   ReplicatedOptimizer(const ProcessGroup& group, std::shared_ptr<torch::optim::Optimizer> optimizer)
       : group_(&group), optimizer_(std::move(optimizer)) {}
   void ZeroGrad();
-  // Averages the gradients, which stay in .grad(). A parameter without a gradient contributes
-  // zeros. For operations between it and Step, such as clipping.
+  // Averages the gradients in .grad() over all replicas, so that operations such as clipping can
+  // follow before Step. A parameter without a gradient contributes zeros.
   void Synchronize();
   // Calls Synchronize, unless it was called since the last step, and the optimizer's step().
   void Step();
@@ -110,11 +112,12 @@ class Replicator {
   // Copies replica 0's values of the optimizer's parameters to all replicas. Collective.
   ReplicatedOptimizer WrapOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) const;
 
-  // Calls input_fn(InputContext) once; it returns a function that returns the replica's next batch,
-  // or nullopt at the end. step_fn(ReplicaContext, batch) returns a tensor, for example a loss.
-  // Runs until `steps` are completed, or a replica has no more batches; batches that other replicas
-  // have already read then are not used. Returns the results of step_fn, [completed steps,
-  // num_replicas, ...], on all replicas; an undefined tensor if no step was completed. Collective.
+  // Trains up to `steps` steps. input_fn(InputContext) is called once and returns a function that
+  // returns the replica's next batch, or nullopt at the end. step_fn(ReplicaContext, batch) returns
+  // a tensor, for example a loss. Ends early when a replica has no more batches; the batches that
+  // other replicas have read for that step are not used. Returns the results of step_fn as a tensor
+  // [completed steps, num_replicas, ...] on all replicas, or an undefined tensor if no step was
+  // completed. Collective.
   template <class Batch, class InputFn, class StepFn>
   at::Tensor Run(const InputFn& input_fn, const StepFn& step_fn, int64_t steps) const {
     const ReplicaContext replica(*group_);

@@ -1,4 +1,4 @@
-// Which elements of a whole tensor a rank holds.
+// Describes the elements of a whole tensor that a rank holds.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,12 @@
 
 namespace dslaunch {
 
-// A part of a tensor with N elements, in their row-major order. It consists of N / pitch rows of
-// `row` elements, the first at `offset`, the others each `pitch` after the one before; of these,
-// row after row, it has the elements [start, stop).
+// A part of a tensor with N elements in row-major order. The tensor contains N / pitch rows of
+// `row` elements: the first begins at `offset`, each other row begins `pitch` elements after the
+// previous row. The part has the elements [start, stop) of the rows' concatenation.
 //
-// A whole tensor is one row: offset 0, row = pitch = N. So are its rows along the first dimension,
-// with other start and stop: elements [start, stop) of the tensor. A cut of another dimension has
-// row < pitch.
+// A whole tensor is one row with offset 0 and row = pitch = N. A cut of the first dimension has the
+// same row, and is its elements [start, stop). A cut of another dimension has row < pitch.
 struct Shard {
   int64_t offset = 0;
   int64_t row = 0;
@@ -22,17 +21,17 @@ struct Shard {
 
   static constexpr Shard Whole(int64_t elements) { return {0, elements, elements, 0, elements}; }
   constexpr int64_t elements() const { return stop - start; }
-  // Whether the elements are next to each other in the whole tensor, as its elements [start, stop).
+  // Returns whether the part is the elements [start, stop) of the whole tensor, without gaps.
   constexpr bool contiguous() const { return row == pitch; }
   bool operator==(const Shard&) const = default;
 };
 
-// A parameter that is cut over the ranks of a tensor-parallel group, as one of them holds it.
+// Describes the part that one rank holds of a parameter that is cut over a tensor-parallel group.
 struct ParameterCut {
   std::vector<int64_t> shape;  // shape of the whole parameter
-  Shard shard;  // the first elements of this rank's parameter; the others are padding
-  // Whether a lower rank of the group has the same elements. Then norms and checkpoints leave out
-  // this rank's.
+  Shard shard;                 // elements at the start of this rank's tensor; the rest is padding
+  // Whether a lower rank of the group has the same elements. If so, norms and checkpoints omit this
+  // rank's elements.
   bool is_copy = false;
 };
 

@@ -1,4 +1,5 @@
-// Tensors in a safetensors file, which unlike one of torch::save cannot hold code.
+// Reads and writes tensors in safetensors files. Unlike a file of torch::save, a safetensors file
+// cannot contain code.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +10,20 @@
 
 namespace dslaunch {
 
-// Size and checksum of a file, by which a reader can verify it. The checksum detects damage, not
+// Size and checksum with which a reader can verify a file. The checksum detects damage, but not
 // forgery.
 struct SavedFile {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
 };
 
-// Writes a new file of dense tensors and returns once it is on the disk. Throws TrainError kIo,
-// naming the file, if it exists or cannot be written.
+// Writes dense tensors to a new file and returns once the file is on the disk. Throws TrainError
+// kIo, naming the file, if the file exists or cannot be written.
 SavedFile SaveTensors(const std::string& path, const std::vector<NamedTensor>& tensors);
 
-// Reads all tensors of a file into main memory, ordered by name. Throws TrainError, naming the
-// file: kBadInput if it is missing or not a valid safetensors file, kIo if it cannot be read.
+// Reads all tensors of a file into main memory. Returns them ordered by name. Throws TrainError,
+// naming the file: kBadInput if the file is missing or not a valid safetensors file, kIo if it
+// cannot be read.
 std::vector<NamedTensor> LoadTensors(const std::string& path);
 
 }  // namespace dslaunch

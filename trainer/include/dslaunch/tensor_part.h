@@ -14,19 +14,20 @@ namespace dslaunch {
 // The part of a tensor that this rank holds.
 struct TensorPart {
   std::string name;            // module path, "fc1.weight"
-  at::Tensor tensor;           // contiguous; not a copy: writing to it changes the run
+  at::Tensor tensor;           // contiguous, and not a copy: writing to the tensor changes the run
   std::vector<int64_t> shape;  // shape of the whole tensor
   Shard shard;                 // the elements of the whole tensor that `tensor` holds, in order
-  // Whether all ranks (in a pipeline: of the stage) hold the same part with the same values.
-  // Otherwise their parts are different elements.
+  // Whether all ranks (in a pipeline: all ranks of the stage) hold the same part with the same
+  // values. Otherwise each rank holds different elements.
   bool replicated = true;
   // Whether the values of a replicated tensor may differ between ranks (running means), so that
-  // rank 0's are saved.
+  // only rank 0's values are saved.
   bool rank0_authoritative = false;
-  // Whether these ranks save the tensor. False if another pipeline stage saves it (tied weights).
+  // Whether the ranks of this pipeline stage save the tensor. False if another stage saves it (tied
+  // weights).
   bool is_canonical = true;
 
-  // Returns the part that is all of `tensor`, held by every rank.
+  // Returns a part that consists of the whole `tensor`, which every rank holds.
   static TensorPart Whole(std::string name, const at::Tensor& tensor) {
     return {std::move(name), tensor, tensor.sizes().vec(), Shard::Whole(tensor.numel())};
   }

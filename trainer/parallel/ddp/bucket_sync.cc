@@ -16,8 +16,8 @@
 namespace dslaunch {
 namespace {
 
-// Gradients on a device are copied together up to this size, because starting a small copy takes a
-// GPU as long as the copy itself.
+// Maximum size of gradients on a device that are copied by one call. Small copies are combined,
+// because starting one takes a GPU as long as the copy itself.
 constexpr int64_t kTogetherBytes = 16 << 20;
 
 int64_t ElementSize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
@@ -77,8 +77,9 @@ at::ScalarType BucketSync::SumDtypeOf(size_t parameter) const {
   return AccumulationDtype(options_, parameters_[parameter].tensor.scalar_type());
 }
 
-// All parameters of a bucket have one dtype of messages and one of sums. Returns the buckets in the
-// order in which they become complete if gradients arrive in `order`.
+// Returns the parameters of each bucket, in the order in which buckets become complete if gradients
+// arrive in `order`. All parameters of a bucket have the same dtype for messages and the same dtype
+// for sums.
 std::vector<std::vector<size_t>> BucketSync::BucketMembers(const std::vector<size_t>& order) const {
   std::vector<int64_t> bytes;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -157,7 +158,7 @@ void BucketSync::AfterBackward() {
   SendComplete();
 }
 
-// Called after the last backward pass: no more gradients arrive.
+// Called after the last backward pass, when no more gradients can arrive.
 void BucketSync::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -174,7 +175,7 @@ void BucketSync::End() {
   AwaitAll();
 }
 
-// Called if no backward pass was the last: all gradients have arrived.
+// Called by End if no backward pass was the last, when all gradients have arrived.
 void BucketSync::SendAll() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -200,7 +201,7 @@ void BucketSync::Send(Bucket& bucket, int channel) {
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     return AllReduce(bucket);
   }
-  if (!bucket.sum.is_cpu()) {  // the device's backend adds up in the message's dtype
+  if (!bucket.sum.is_cpu()) {  // the device's backend sums in the message's dtype
     bucket.message = bucket.sum.to(bucket.dtype);
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     return AllReduce(bucket);
@@ -257,7 +258,7 @@ std::vector<at::Tensor> BucketSync::Gradients() {
 }
 
 void BucketSync::Clear() {
-  const bool reorders = !reordered_ && last_;  // the same on all ranks
+  const bool reorders = !reordered_ && last_;  // equal on all ranks
   DropGradients();
   if (reorders) {
     std::vector<size_t> arrived = arrivals_.order();
@@ -275,7 +276,7 @@ void BucketSync::Clear() {
 }
 
 void BucketSync::DropGradients() {
-  // A hook that throws leaves its gradient behind.
+  // If a hook threw, its gradient is still in .grad(), so it is freed here.
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   DropWaiting();
   filled_.assign(parameters_.size(), false);

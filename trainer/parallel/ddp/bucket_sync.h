@@ -1,5 +1,5 @@
-// Data parallelism for gradients that accumulate in another dtype than the parameters have, or over
-// the backward passes of a batch.
+// Implements data parallelism for gradients that accumulate in another dtype than the parameters',
+// or over the backward passes of a batch.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -11,14 +11,15 @@
 
 namespace dslaunch {
 
-// As soon as a backward pass has a parameter's gradient, it is added to that parameter's part of a
-// bucket and freed. In the last backward pass a bucket with all its gradients is cast to its
-// message's dtype and sent, while the backward pass continues. End sends the remaining buckets,
-// waits for all sums and writes them back. Buckets are sent in the same order on all ranks, however
-// they become complete, because that is how messages of the ranks are matched.
+// Accumulates gradients in buckets and reduces the buckets over the ranks. As soon as a backward
+// pass has computed a parameter's gradient, it is added to the parameter's part of a bucket and
+// freed. In the last backward pass a bucket with all its gradients is cast to its message's dtype
+// and sent while the backward pass continues. End sends the remaining buckets, waits for all sums
+// and writes them back. All ranks send buckets in the same order, even if they become complete in
+// another order, because messages are matched by order.
 //
-// Buckets follow the parameters' order backwards, and from the second step on the order in which
-// rank 0 got the gradients of the first step's last backward pass.
+// In the first step buckets follow the parameters in reverse order. From the second step on they
+// follow the order in which rank 0 got the gradients of the first step's last backward pass.
 class BucketSync : public GradSync {
  public:
   BucketSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
@@ -38,25 +39,25 @@ class BucketSync : public GradSync {
  private:
   struct Bucket {
     size_t parameters = 0;
-    at::ScalarType dtype = at::kFloat;  // dtype of its message
-    at::Tensor sum;      // flat, AccumulationDtype: sum over micro-batches, then over ranks
+    at::ScalarType dtype = at::kFloat;  // dtype of the message
+    at::Tensor sum;      // flat, in AccumulationDtype: sum over micro-batches, then over ranks
     size_t awaited = 0;  // gradients of the last backward pass that have not arrived yet
-    // The message in `dtype`: `sum` itself if dtypes are equal. Otherwise a copy. On CPUs it is
-    // padded to equal parts, and each rank adds up one part in fp32, because an all-reduce in 16
-    // bit rounds with each addend. (A device does round so; communication_data_type fp32 avoids
-    // that.)
+    // The message in `dtype`: `sum` itself if the dtypes are equal, otherwise a copy. On CPUs the
+    // copy is padded to equal parts, and each rank adds up one part in fp32, because an all-reduce
+    // in 16 bits rounds with each addend. (Devices do round with each addend;
+    // communication_data_type fp32 avoids the rounding.)
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
-    Exchange begun;  // the exchange that `work` completes
+    Exchange begun;  // exchange that `work` completes
     PendingExchange exchange;
   };
 
-  void MakeBuckets(const std::vector<size_t>& order);  // drops accumulated gradients
+  void MakeBuckets(const std::vector<size_t>& order);  // also drops accumulated gradients
   at::ScalarType MessageDtypeOf(size_t parameter) const;
   at::ScalarType SumDtypeOf(size_t parameter) const;
   std::vector<std::vector<size_t>> BucketMembers(const std::vector<size_t>& order) const;
-  void Accumulate(size_t parameter);  // the hook
+  void Accumulate(size_t parameter);  // called when a gradient arrives
   void CopyWaiting();
   void DropWaiting();
   void FillUnused();
@@ -74,7 +75,7 @@ class BucketSync : public GradSync {
   const ShardExchange exchange_;
 
   std::vector<Bucket> buckets_;  // in the order in which they are sent
-  // By parameter: its part of a bucket, the bucket's index, and whether a gradient was added yet.
+  // For each parameter: its part of a bucket, the bucket's index, and whether a gradient was added.
   std::vector<at::Tensor> accumulators_;
   std::vector<size_t> bucket_of_;
   std::vector<bool> filled_;
@@ -82,11 +83,11 @@ class BucketSync : public GradSync {
   std::vector<at::Tensor> waiting_, waiting_into_;
   int64_t waiting_bytes_ = 0;
 
-  bool sync_ = false;  // whether this pass reduces gradients
-  bool last_ = false;  // the last backward pass has begun
-  size_t sent_ = 0;    // buckets that were sent
+  bool sync_ = false;  // true if this pass reduces gradients
+  bool last_ = false;  // true if the last backward pass has begun
+  size_t sent_ = 0;    // number of buckets that were sent
   bool reordered_ = false;
-  GradientArrivals arrivals_;  // last: its hooks use the rest
+  GradientArrivals arrivals_;  // last member, because its hooks use the others
 };
 
 }  // namespace dslaunch

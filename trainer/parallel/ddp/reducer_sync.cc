@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// Size of a bucket over shared memory. Messages between CPUs are cheap there, and with smaller
+// Size of a bucket over shared memory. Messages in shared memory are cheap, and with smaller
 // buckets more messages are complete before the backward pass ends.
 constexpr int64_t kSharedBucketBytes = 2 << 20;
 
@@ -41,10 +41,11 @@ class ReducerSync::ScaledSum : public c10d::CommHookInterface {
   }
 
   // Called in the thread of the backward pass, once the sum is complete, in the order of the
-  // buckets. The reducer copies the result into its bucket if that is another tensor.
+  // buckets. The reducer copies the result into its bucket unless the result is the bucket's
+  // tensor.
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    // Waits for the work too, because a backend may end it, and a profiler's event with it, only
-    // after its future.
+    // Also waits for the work, because a backend may end the work, and a profiler's event with it,
+    // only after completing its future.
     if (works_.front()) works_.front()->wait();
     works_.pop_front();
     at::Tensor sum = c10d::detail::parseCppCommHookResult(result);
@@ -60,18 +61,18 @@ class ReducerSync::ScaledSum : public c10d::CommHookInterface {
     }
     works_.clear();
   }
-  // From now on nothing is sent: this rank's own gradients are the sum.
+  // Selects whether this rank's gradients are used as the sum and nothing is sent.
   void SetAlone(bool alone) { alone_ = alone; }
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::ScalarType dtype_;
   GradientScale scale_;
-  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // results were not taken yet
+  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // works whose results were not read yet
   bool alone_ = false;
 };
 
-// Does what torch.nn.parallel.DistributedDataParallel does around the reducer, in the same order.
+// Makes the same calls around the reducer, in the same order, as torch's DistributedDataParallel.
 ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
                          std::vector<at::Tensor> buffers, const GradSyncOptions& options)
     : group_(group),
@@ -88,9 +89,9 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
   BroadcastFromRank0(group_, tensors);
   BroadcastFromRank0(group_, buffers_);
 
-  // One bucket at first: in the first backward pass the reducer learns the order of gradients, and
-  // then makes its real buckets, a small one first so that communication starts early. It counts
-  // bytes in the parameters' dtype.
+  // Begins with one bucket. In the first backward pass the reducer records the order of gradients,
+  // and then makes its final buckets, with a small one first so that communication starts early.
+  // The reducer counts bytes in the parameters' dtype.
   int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
   if (options_.overlap) {
     const int64_t message_bytes = group_.shares_memory() && group_.device().is_cpu()
@@ -130,7 +131,8 @@ void ReducerSync::BeforeBackward(bool last) {
   }
   arrivals_.ExpectOnce();
   reduces_ = true;
-  // Without this call backward would raise no error, and each rank would train alone.
+  // Without this call the backward pass would reduce nothing and report no error, so each rank
+  // would train separately.
   reducer_->prepare_for_backward({});
 }
 
@@ -143,8 +145,8 @@ void ReducerSync::AfterBackward() {
   reduces_ = false;
 }
 
-// A parameter that the program has frozen meanwhile is unfrozen for this call, because the reducer
-// waits for its gradient.
+// A parameter that the program has frozen since construction is unfrozen for this call, because the
+// reducer waits for its gradient.
 void ReducerSync::Supply(double value) {
   torch::autograd::variable_list unused, gradients;
   std::vector<at::Tensor> frozen;
@@ -201,8 +203,8 @@ int64_t ReducerSync::bucket_bytes() const {
   const auto size = [](at::ScalarType dtype) {
     return static_cast<int64_t>(c10::elementSize(dtype));
   };
-  // Gradients are views of the reducer's buckets from their first exchange on; those that
-  // accumulate before have memory of their own.
+  // From their first exchange on, gradients are views of the reducer's buckets. Gradients that
+  // accumulate before the first exchange have separate memory.
   int64_t bytes = accumulates_ ? gradient_bytes() : 0;
   if (options_.communication_dtype != options_.accumulation_dtype) {
     bytes +=

@@ -1,4 +1,4 @@
-// Data parallelism by c10d::Reducer, which PyTorch's DistributedDataParallel uses.
+// Implements data parallelism by c10d::Reducer, which PyTorch's DistributedDataParallel uses.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Gradients accumulate in each parameter's .grad(), which after a synchronised pass is a view of
-// the reducer's bucket. All parameters are of one dtype, which is accumulation_dtype. Not for
-// batches.
+// Reduces gradients with c10d::Reducer. Gradients accumulate in each parameter's .grad(), which is
+// a view of the reducer's bucket after a pass with `sync`. All parameters must have the dtype
+// accumulation_dtype. Not for batches.
 class ReducerSync : public GradSync {
  public:
   ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
@@ -18,7 +18,7 @@ class ReducerSync : public GradSync {
 
   void Begin(bool sync) override;
   void BeforeBackward(bool last) override;
-  void AfterBackward() override;  // the backward pass has waited for the sums
+  void AfterBackward() override;  // called after the backward pass has waited for the sums
   void End() override {}
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
@@ -30,8 +30,8 @@ class ReducerSync : public GradSync {
  private:
   class ScaledSum;
 
-  // Gives every parameter that got no gradient in the last backward pass a gradient of `value`,
-  // which completes the exchange. Collective like the exchange.
+  // Gives every parameter that got no gradient in the last backward pass a gradient filled with
+  // `value`, which completes the exchange. All ranks take part in the exchange.
   void Supply(double value);
 
   const ProcessGroup& group_;
@@ -41,8 +41,8 @@ class ReducerSync : public GradSync {
   GradientArrivals arrivals_;
   std::unique_ptr<c10d::Reducer> reducer_;
   ScaledSum* sum_ = nullptr;  // owned by the reducer
-  bool reduces_ = false;      // the last backward pass has begun, and the sums are not there yet
-  bool accumulates_ = false;  // over more than one micro-batch
+  bool reduces_ = false;      // from the last backward pass until its sums are complete
+  bool accumulates_ = false;  // true if gradients add up over several micro-batches
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Sums or means of many tensors over the ranks in few messages.
+// Computes sums or means of many tensors over the ranks with few messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,9 +15,10 @@ inline GradientScale MeanScale(const ProcessGroup& group) {
   return {.after = 1.0 / group.world_size()};
 }
 
-// Collective over `group`, whose ranks pass tensors of the same shapes and dtypes. Replaces each by
-// the sum over the ranks, multiplied by `scale` before and after it. They are sent in `dtype`;
-// nullopt: in their own. Does nothing in a group of one rank.
+// Replaces each tensor by its sum over the ranks, with the factors of `scale` before and after the
+// sum. Collective over `group`, whose ranks must pass tensors of the same shapes and dtypes.
+// Tensors are sent in `dtype`, or in their own dtypes if nullopt. Does nothing in a group of one
+// rank.
 void AllReduceFlat(const ProcessGroup& group, const std::vector<at::Tensor>& tensors,
                    std::optional<at::ScalarType> dtype, GradientScale scale);
 

@@ -1,5 +1,6 @@
-// The exchange for optimizers that compress what ranks send (1-bit Adam and LAMB, 0/1 Adam). Such
-// an optimizer gets reduced gradients in some steps, and the rank's own gradients in the others.
+// Implements the exchange for optimizers that compress their own messages (1-bit Adam and LAMB, 0/1
+// Adam). Such an optimizer gets reduced gradients in some steps, and the rank's own gradients in
+// the other steps.
 #pragma once
 
 #include <map>
@@ -15,8 +16,8 @@ namespace dslaunch {
 
 class OptimizerExchange : public GradientExchange {
  public:
-  // `optimizer` and its `parameters` must outlive this. `options` apply to the steps in which
-  // gradients are reduced over all ranks.
+  // `optimizer` and its `parameters` must outlive this object. `options` apply to the steps in
+  // which gradients are reduced over all ranks.
   OptimizerExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers,
                     const std::vector<NamedTensor>& parameters, const Optimizer& optimizer,
                     const GradSyncOptions& options, bool weights_differ)

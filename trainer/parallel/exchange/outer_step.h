@@ -1,5 +1,4 @@
-// The exchange of weights after every `inner_steps` steps. Between exchanges the ranks train
-// separately.
+// Exchanges weights after every `inner_steps` steps. Between exchanges the ranks train separately.
 #pragma once
 
 #include <optional>
@@ -12,14 +11,15 @@
 
 namespace dslaunch {
 
-// LocalSGD (Stich, ICLR 2019): the weights become the mean of the ranks' weights. DiLoCo (Douillard
-// et al., 2023): the mean over the ranks of (weights after the last exchange - weights now) is the
-// gradient with which SGD, as in PyTorch, moves the weights after the last exchange; all ranks take
-// the result. Each rank keeps the state of its own optimizer.
+// Implements LocalSGD and DiLoCo. With LocalSGD (Stich, ICLR 2019) the weights become the mean of
+// the ranks' weights. DiLoCo (Douillard et al., 2023) computes a gradient as the mean over the
+// ranks of (weights after the last exchange - current weights). It applies PyTorch's SGD with this
+// gradient to the weights after the last exchange, and all ranks continue with the result. Each
+// rank keeps the state of its own optimizer.
 class OuterStep : public GradientExchange {
  public:
-  // `weights` are updated by the ranks, and are equal on all ranks now. They are sent in `dtype`;
-  // nullopt: in their own dtypes.
+  // `weights` are the tensors that the ranks update; they must be equal on all ranks at
+  // construction. They are sent in `dtype`, or in their own dtypes if nullopt.
   OuterStep(const ParallelConfig& config, const ProcessGroup& group,
             std::vector<at::Tensor> buffers, std::vector<NamedTensor> weights,
             std::optional<at::ScalarType> dtype);
@@ -37,8 +37,8 @@ class OuterStep : public GradientExchange {
   const ParallelConfig config_;
   const std::vector<NamedTensor> weights_;
   const std::optional<at::ScalarType> dtype_;
-  // With DiLoCo, for each weight: its value after the last exchange and, if the outer optimizer has
-  // a momentum, its momentum.
+  // With DiLoCo only: each weight after the last exchange, and its momentum if outer_momentum is
+  // not 0.
   std::vector<at::Tensor> start_, momentum_;
 };
 

@@ -45,7 +45,8 @@ void OwnGradSync::End() {
   const std::vector<at::Tensor> gradients = local_->Gradients();
   const bool complete =
       std::ranges::all_of(gradients, [](const at::Tensor& gradient) { return gradient.defined(); });
-  // Otherwise the step throws an error that names the parameter.
+  // If a gradient is missing, nothing is reduced, because the step then throws an error that names
+  // the parameter.
   if (complete) exchange_->Reduce(gradients);
 }
 

@@ -1,5 +1,5 @@
-// A GradSync that adds gradients up over the micro-batches of one rank; another class may reduce
-// them over the ranks.
+// Implements a GradSync that sums gradients over the micro-batches of one rank. A GradientExchange
+// may reduce them over the ranks.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@ namespace dslaunch {
 
 class OwnGradSync : public GradSync {
  public:
-  // Copies rank 0's parameters and buffers to all ranks of `group`, which must outlive this. Throws
-  // TrainError on all of them if their models differ, or if they have no parameters and
+  // Copies rank 0's parameters and buffers to all ranks of `group`, which must outlive this object.
+  // Throws TrainError on all ranks if their models differ, or if they have no parameters and
   // options.batches is false. `options` apply to gradients that all ranks reduce.
   OwnGradSync(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
               const std::vector<at::Tensor>& buffers, const GradSyncOptions& options);
 
-  // From now on End gives `exchange`, which must outlive all passes, the gradients of a pass with
-  // `sync`, unless one is undefined.
+  // Makes End pass the gradients of a pass with `sync` to `exchange`, unless a gradient is
+  // undefined. `exchange` must outlive all passes.
   void ReduceBy(GradientExchange& exchange) { exchange_ = &exchange; }
-  // The group that has this rank only.
+  // Returns the group that consists of this rank only.
   ProcessGroup& self() { return self_; }
 
   void Begin(bool sync) override;
@@ -39,7 +39,7 @@ class OwnGradSync : public GradSync {
   ProcessGroup self_;
   const std::unique_ptr<GradSync> local_;
   GradientExchange* exchange_ = nullptr;
-  bool sync_ = false;  // whether this pass reduces gradients
+  bool sync_ = false;  // true if this pass reduces gradients
 };
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
-// PowerSGD (Vogels et al., NeurIPS 2019, algorithm 1): the mean of the ranks' gradients as the
-// product of two thin matrices, found by one step of power iteration from the last step's.
+// Implements PowerSGD (Vogels et al., NeurIPS 2019, algorithm 1). The mean of the ranks' gradients
+// is approximated by the product of two thin matrices, which one step of power iteration computes
+// from the matrices of the last training step.
 #pragma once
 
 #include <map>
@@ -13,9 +14,9 @@
 
 namespace dslaunch {
 
-// Computes the same numbers as PyTorch's powerSGD_hook with all gradients in one bucket, in the
-// reverse order of the parameters. There is one difference: no error is kept for gradients that are
-// sent whole, because these errors add up to 0 over the ranks.
+// Exchanges gradients by PowerSGD. Computes the same numbers as PyTorch's powerSGD_hook with all
+// gradients in one bucket, in the reverse order of the parameters. The only difference is that no
+// error is kept for gradients that are sent whole, because these errors add up to 0 over the ranks.
 class PowerSgd : public GradientExchange {
  public:
   // Gradients have `dtype`, or the parameter's own dtype if that is wider.
@@ -24,14 +25,14 @@ class PowerSgd : public GradientExchange {
 
   void Reduce(const std::vector<at::Tensor>& gradients) override;
   std::vector<RankTensor> RankTensors() const override;
-  void Restart() override;  // clears errors, draws new matrices
+  void Restart() override;  // clears errors and draws new matrices
 
  private:
   struct Matrix {
     size_t parameter = 0;
     int64_t rows = 0, columns = 0, rank = 0;
-    at::Tensor error;  // [rows, columns], this rank's error; undefined without use_error_feedback
-    at::Tensor right;  // [columns, rank], from the last step
+    at::Tensor error;  // this rank's [rows, columns]; undefined without use_error_feedback
+    at::Tensor right;  // right factor [columns, rank] of the last step
   };
 
   void StartMatrices(at::ScalarType dtype);
@@ -40,7 +41,7 @@ class PowerSgd : public GradientExchange {
   const ParallelConfig config_;
   std::vector<std::string> names_;  // parameter names
   std::vector<Matrix> matrices_;    // in the order in which they are sent
-  std::vector<size_t> whole_;       // indices of parameters that are sent whole
+  std::vector<size_t> whole_;       // indices of parameters whose gradients are sent whole
   at::Tensor started_;              // number of times the matrices were drawn; [1] on the CPU
 };
 
