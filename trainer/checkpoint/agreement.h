@@ -1,4 +1,4 @@
-// Checks that all ranks resume from the same checkpoint, which fails if the folder is not shared.
+// Checks that all ranks resume from the same checkpoint. Ranks differ if the folder is not shared.
 // Pure.
 #pragma once
 
@@ -9,17 +9,17 @@
 
 namespace dslaunch {
 
-// The decision of one rank as numbers, which a collective can exchange.
+// The decision of a rank as numbers, which a collective can exchange.
 struct SeenCheckpoint {
-  double step = 0;      // -1 if the rank would start at step 1; -2 if it refuses
+  double step = 0;      // -1 if the rank would start at step 1; -2 if it refuses to start
   double identity = 0;  // checksum of the checkpoint's manifest; 0 without a checkpoint
   bool operator==(const SeenCheckpoint&) const = default;
 };
 
 SeenCheckpoint Seen(const ResumeDecision& decision);
 
-// Returns "" if the entries of `seen`, one for each rank, are equal, else one sentence that names
-// the ranks, the checkpoint that each of them sees, and the folder.
+// Returns "" if the entries of `seen`, one for each rank, are equal. Otherwise returns one sentence
+// that names the ranks, the checkpoint of each rank, and the folder.
 std::string Disagreement(const std::string& folder, const std::vector<SeenCheckpoint>& seen);
 
 }  // namespace dslaunch

@@ -23,14 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
+constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // enough for about 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
-// Prefix of the name of a checkpoint that another one with the same tag has replaced, until it is
-// removed: tmp-.replaced-TAG-1234abcd. No tag begins with a dot, so no save has such a name.
+// Prefix of the name of a replaced checkpoint until it is removed: tmp-.replaced-TAG-1234abcd. Tags
+// do not begin with a dot, so no save has such a name.
 constexpr char kReplacedPrefix[] = "tmp-.replaced-";
 constexpr char kLatestFile[] = "latest";
 constexpr size_t kMaxTagBytes = 200;  // file names have at most 255, and temporary names are longer
+                                      // than tags
 constexpr size_t kSuffixBytes = 9;    // length of a temporary name's suffix "-1234abcd"
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
@@ -41,7 +42,8 @@ void Rename(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) < 0) FailIo(to, "made", std::strerror(errno));
 }
 
-// Makes a folder and its missing parents, so that they survive a power cut.
+// Creates a folder and its missing parents. They survive a power failure, because each parent is
+// synced.
 void MakeFolders(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return;
@@ -51,8 +53,8 @@ void MakeFolders(const fs::path& path) {
   SyncFolder(above);
 }
 
-// Throws if the folder cannot be listed, because training would otherwise start at step 1, as with
-// an empty folder. A missing folder counts as empty.
+// Throws if the folder cannot be listed, because it would otherwise count as empty and training
+// would start at step 1. A missing folder counts as empty.
 void CheckListable(const std::string& folder) {
   std::error_code error;
   const fs::directory_iterator names(folder, error);
@@ -86,8 +88,8 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
-// Returns one line without control characters, because `skipped` may have names that other programs
-// chose.
+// Returns the reason and the skipped checkpoints as one line. Control characters are replaced,
+// because `skipped` may have names that other programs chose.
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
   return SanitizeForTerminal(skipped.empty() ? reason
                                              : reason + "; skipped " + Joined(skipped, "; "));
@@ -110,7 +112,8 @@ std::string WrongSize(const std::string& path, uint64_t bytes, const FileRecord&
 }
 
 // Checks that all files of a save are in its folder with the sizes that their writers reported.
-// Does not follow links, because only files in the folder itself are part of the checkpoint. kIo.
+// Does not follow links, because only files in the folder itself are part of the checkpoint. Throws
+// kIo.
 void CheckFilesThere(const std::string& folder, const Manifest& manifest) {
   const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) FailIo(folder, "read", std::strerror(errno));
@@ -136,7 +139,7 @@ void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
   slices.Check(record.name, SafetensorsFile(PathOf(checkpoint, record)));
 }
 
-// CheckpointFolder::Judge for a process that decides alone.
+// Implements CheckpointFolder::Judge for a process that decides alone.
 std::string JudgeAlone(const ResumeDecision& decision) {
   if (!decision.checkpoint) return "";
   try {
@@ -213,7 +216,7 @@ std::vector<std::string> CheckpointFolder::RemoveLeftovers() const {
   for (const fs::path& path : left) {
     ConfirmLease();
     if (PutBack(path.filename())) continue;
-    // A leftover that cannot be removed does not affect later saves.
+    // Errors are ignored, because a leftover that cannot be removed does not affect later saves.
     if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
   }
   return removed;
@@ -239,7 +242,8 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    // A program may choose any tag, and other folders may be beside the checkpoints.
+    // A program may choose any tag, and other folders may be beside the checkpoints, so a folder
+    // counts only if it has the usual prefix or a manifest.
     if (IsTag(name) && entry.is_directory(error) &&
         (name.starts_with(kTagPrefix) || fs::exists(entry.path() / kManifestFile, error))) {
       tags.push_back(name);
@@ -374,7 +378,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   }
   const std::string text = FormatManifest(manifest);
   const std::string manifest_file = begun + "/" + kManifestFile;
-  ParseManifest(text, manifest_file);  // fails if reports of ranks contradict each other
+  ParseManifest(text, manifest_file);  // throws if reports of ranks contradict each other
   CheckFilesThere(begun, manifest);
   WriteNewFile(manifest_file, text);
   SyncFolder(begun);
@@ -396,9 +400,9 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     SyncFolder(path_);
     return;
   }
-  // At every moment one of the two checkpoints has the tag. Network file systems cannot exchange
-  // two names: if the process dies between the two renames there, RemoveLeftovers gives the old
-  // checkpoint its tag back.
+  // The names are exchanged, so that one of the two checkpoints has the tag at every moment.
+  // Network file systems cannot exchange names, so two renames follow there. If the process dies
+  // between the two renames, RemoveLeftovers restores the tag of the old checkpoint.
   const auto exchange = [&] {
     return renameat2(AT_FDCWD, begun.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
   };
@@ -406,7 +410,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     try {
       SyncFolder(path_);
     } catch (const TrainError&) {
-      exchange();  // the disk may still have the old checkpoint under the tag
+      exchange();  // on the disk, the tag may still be the old checkpoint's
       throw;
     }
     Abandon(begun);
@@ -420,7 +424,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
 }
 
 void CheckpointFolder::WriteLatest(const std::string& tag) const {
-  ConfirmLease();  // a later owner of the lease removes the temporary file
+  ConfirmLease();  // a later owner of the lease would remove the temporary file
   const std::string temporary = TemporaryName(kLatestFile);
   WriteNewFile(temporary, tag);
   Rename(temporary, path_ + "/" + kLatestFile);
@@ -438,8 +442,8 @@ void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
       kept += known_whole_.contains(one.manifest.serial) ? 1 : 0;
       continue;
     }
-    // The checkpoint is renamed first, because under its tag a partly removed one would be listed
-    // as damaged.
+    // The checkpoint is renamed first, because a partly removed checkpoint would be listed as
+    // damaged under its tag.
     const std::string aside = TemporaryName(one.tag);
     ConfirmLease();
     Rename(one.folder, aside);

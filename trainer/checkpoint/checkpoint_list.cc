@@ -37,7 +37,7 @@ std::string StepText(const Manifest& m) {
   return OrDash(m.world_size > 0, std::to_string(m.position.step));
 }
 
-// Number of the model's tensors, and of their elements.
+// The number of the model's tensors, and of the elements in all of them.
 struct ModelSize {
   int64_t tensors = 0;
   int64_t elements = 0;
@@ -90,7 +90,7 @@ std::string CheckpointTable(const std::vector<ListedCheckpoint>& list) {
                             "DTYPE", "RUN", "LATEST", "STATE"}};
   for (const ListedCheckpoint& one : list) {
     const Manifest& m = one.manifest;
-    rows.push_back({SanitizeForTerminal(one.tag),  // any name that a folder can have
+    rows.push_back({SanitizeForTerminal(one.tag),  // may be any folder name
                     StepText(m), m.loss ? Format("%.4f", *m.loss) : "-", DateText(m.saved_ms),
                     OrDash(!m.files.empty(), BytesText(BytesOf(m))),
                     OrDash(m.world_size > 0, std::to_string(m.world_size)),

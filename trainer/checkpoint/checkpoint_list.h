@@ -12,29 +12,30 @@ namespace dslaunch {
 struct ListedCheckpoint {
   std::string tag;
   std::string problem;  // empty if no problem was found
-  bool latest = false;  // whether the file `latest` names it
-  Manifest manifest;    // empty if it cannot be read
+  bool latest = false;  // whether the file `latest` names this checkpoint
+  Manifest manifest;    // empty if the manifest cannot be read
   std::string program = "dslaunch";
-  // For checkpoints of other programs, as in ForeignCheckpoint:
+  // Only for checkpoints of other programs; see ForeignCheckpoint.
   std::map<std::string, std::string> aliases = {};
   std::vector<std::string> notes = {};
   std::vector<std::string> missing = {};
 };
 
-// Returns the oldest save first, checkpoints without a readable manifest last. Reads manifests and
-// the sizes of files. Throws kBadInput if `path` is not a folder.
+// Returns the checkpoints in `path`, the oldest save first, and checkpoints without a readable
+// manifest last. Reads only manifests and the sizes of files. Throws kBadInput if `path` is not a
+// folder.
 std::vector<ListedCheckpoint> FindCheckpoints(const std::string& path);
 
-// Return text for people. Dates are local time, and control characters of names are left out.
-// A table with a header, each line ended by '\n'; "" for an empty list:
+// Returns a table for people, with a header and '\n' after each line; "" for an empty list. Dates
+// are local time, and control characters in names are replaced.
 std::string CheckpointTable(const std::vector<ListedCheckpoint>& list);
-// Lines about one checkpoint of another program:
+// Returns lines that describe one checkpoint of another program to people.
 std::string CheckpointFacts(const ListedCheckpoint& one);
 
 // Returns a JSON list of objects, in ASCII.
 std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list);
 
-// Returns the size of all files of the manifest together.
+// Returns the total size of the manifest's files in bytes.
 int64_t BytesOf(const Manifest& manifest);
 
 }  // namespace dslaunch

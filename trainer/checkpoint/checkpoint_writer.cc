@@ -12,13 +12,13 @@
 namespace dslaunch {
 namespace {
 
-// Returns when the other ranks have set `keys` in the store. Every rank calls it the same number of
+// Waits until the other ranks have set `keys` in the store. Every rank calls it the same number of
 // times, with or without keys.
 using AwaitKeys = std::function<void(const std::vector<std::string>& keys)>;
 
-// One rank's part in saving one checkpoint. The ranks report through the store: rank 0 that the
-// folder exists, each rank its record, rank 0 the result. No path is exchanged: every rank computes
-// the folder from its own --checkpoint_dir and the tag.
+// A rank's part in saving one checkpoint. The ranks report through the store: rank 0 that the
+// folder exists, then each rank its record, then rank 0 the result. Paths are not exchanged,
+// because every rank computes the folder from its own --checkpoint_dir and the tag.
 class SaveRound {
  public:
   SaveRound(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, std::string prefix,
@@ -52,7 +52,7 @@ class SaveRound {
     return {value.begin(), value.end()};
   }
 
-  // Rank 0 runs `action`. If it throws, every rank throws the same error.
+  // Runs `action` on rank 0. If `action` throws, every rank throws the same error.
   void Agree(const char* name, const std::function<void()>& action) const {
     const std::string key = prefix_ + name;
     if (rank_ == 0) {
@@ -67,7 +67,7 @@ class SaveRound {
   }
   void ThrowUnlessGood(const std::string& text) const {
     if (text == kGood) return;
-    // Rank 0 hosts the store, so it waits here until all ranks know the reason.
+    // Rank 0 hosts the store, so it waits until all ranks have read the reason before it throws.
     const auto knows = [this](int rank) { return prefix_ + "knows_" + std::to_string(rank); };
     std::vector<std::string> all;
     for (int rank = 0; rank < world_size_; ++rank) all.push_back(knows(rank));
@@ -76,7 +76,7 @@ class SaveRound {
     ThrowFirstFailure({text});
   }
 
-  // Writes this rank's files. Returns its record, or the text of its failure.
+  // Writes this rank's files. Returns this rank's record as text, or FormatFailure of its failure.
   std::string Write(const std::string& begun, const CheckpointContent& content) const {
     RankRecord record;
     const std::string failure = FailureOf([&] {
@@ -113,8 +113,8 @@ class SaveRound {
     }
   }
 
-  // Returns the cause if another job has taken the lease, because that job has removed the files of
-  // this save.
+  // Returns the error if another job has taken the lease. That error is then the cause, because the
+  // other job has removed the files of this save.
   static std::optional<TrainError> LostLease(const CheckpointFolder& folder) {
     try {
       folder.ConfirmLease();
@@ -130,12 +130,12 @@ class SaveRound {
   int rank_;
   int world_size_;
   std::string prefix_;
-  std::string save_;  // the name of this save, the same on all ranks
+  std::string save_;  // unique name of this save, equal on all ranks
   AwaitKeys await_;
 };
 
-// Returns an AwaitKeys for a thread that runs beside the user of the process group. It polls,
-// because waiting for the keys would block the store for other threads.
+// Returns an AwaitKeys for a thread that runs concurrently with the user of the process group. It
+// polls the store, because waiting for the keys would block the store for other threads.
 AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomic<bool>& gives_up) {
   return [store, &gives_up, deadline = Deadline::After(CheckpointWriter::kTimeout)](
              const std::vector<std::string>& keys) {
@@ -166,7 +166,7 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::Save(const CheckpointContent& content, const std::string& tag,
                             int64_t keep) {
   Wait();
-  // The save uses a barrier of the group, because the group notices at once when a rank is lost.
+  // Ranks wait in a barrier of the group, because the group detects a lost rank at once.
   SaveRound(group_.store(), group_.rank(), group_.world_size(), group_.NewKey("checkpoint"), scope_,
             [this](const std::vector<std::string>&) { group_.Barrier(); })
       .Run(folder_, content, tag, keep);

@@ -1,4 +1,4 @@
-// All ranks write one checkpoint together.
+// Writes checkpoints to which all ranks contribute.
 #pragma once
 
 #include <atomic>
@@ -15,37 +15,39 @@ namespace dslaunch {
 
 struct CheckpointContent {
   std::vector<StateFile> files;  // files of this rank
-  Manifest manifest;  // without files, tensors and serial; the manifest of rank 0 is written
+  Manifest manifest;             // without files, tensors and serial; only rank 0's is written
 };
 
-// Returns the `scope` of a CheckpointWriter: the job and its attempt.
+// Returns the `scope` for a CheckpointWriter, which names the job and its attempt.
 std::string SaveScope(const WorkerEnv& env);
 
-// One for each rank. Every rank writes files of its own; rank 0 makes the manifest and commits. If
-// a rank fails, every rank throws, naming that rank; then no part of this checkpoint is visible,
-// and earlier ones stay. All ranks pass the same tag.
+// Writes a rank's part of checkpoints. Every rank writes its own files; rank 0 writes the manifest
+// and commits. If a rank fails, every rank throws, naming that rank. In that case no part of the
+// new checkpoint is visible, and earlier checkpoints are unchanged. All ranks must pass the same
+// tag.
 class CheckpointWriter {
  public:
-  static constexpr std::chrono::minutes kTimeout{30};  // limit of a save in the background
+  static constexpr std::chrono::minutes kTimeout{30};  // time limit of a background save
 
-  // `group` and `folder` must outlive this. Only rank 0 commits to `folder`, which is the same on
-  // all ranks. `scope`, the same on all ranks, distinguishes the saves of this start of the ranks
-  // from other saves in the same folder.
+  // `group` and `folder` must outlive this object. `folder` is the same on all ranks, but only rank
+  // 0 commits to it. `scope`, which is the same on all ranks, distinguishes the saves of this
+  // attempt from other saves in the same folder.
   CheckpointWriter(const ProcessGroup& group, CheckpointFolder& folder, std::string scope)
       : group_(group), folder_(folder), scope_(std::move(scope)) {}
-  // Cancels a save in the background.
+  // Cancels a background save and waits for its thread.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Collective. Waits for a save in the background first. `keep`: see CheckpointFolder::Settle.
+  // Saves a checkpoint, after waiting for a background save. See CheckpointFolder::Settle for
+  // `keep`. Collective.
   void Save(const CheckpointContent& content, const std::string& tag, int64_t keep);
-  // Like Save, but returns once everything is copied. A thread does the rest. It waits for other
-  // ranks only through the store, so the caller may use collectives meanwhile.
+  // Saves like Save, but returns once the content is copied; a thread writes the copy. The thread
+  // waits for other ranks only through the store, so the caller may use collectives meanwhile.
   void SaveInBackground(const CheckpointContent& content, const std::string& tag, int64_t keep);
-  // Waits for a save in the background. If that has failed, throws its error, once.
+  // Waits for a background save. If the save failed, throws its error, but only once.
   void Wait();
-  // Whether a save in the background has failed; Wait will throw.
+  // Returns whether a background save has failed, so that Wait will throw.
   bool failed() const { return failed_; }
 
  private:

@@ -35,8 +35,8 @@ ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env,
   return request;
 }
 
-// Returns a key made of the recipe and the options that concern the start of a run: a later command
-// with the same key continues the same run. "" without such options.
+// Returns a key of the recipe and the options that concern the start of a run. A later command with
+// the same key continues the same run. Returns "" without such options.
 std::string StartKey(const Recipe& recipe) {
   const std::string& other = recipe.run.resume_from;
   const std::string& resume = other.empty() ? recipe.run.resume : other;
@@ -57,13 +57,13 @@ std::string NewRunId() {
   return id;
 }
 
-// Returns "" if the optimizer comes from the program and not from the recipe.
+// Returns the name of the recipe's optimizer; "" if the program provides the optimizer.
 std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
 
 // Returns the names of this rank's weights and buffers that have an element that is inf or nan.
-// Masks and sentinels may have such elements on purpose.
+// Masks and sentinels may contain such elements on purpose.
 std::set<std::string> NonFinite(const EngineCore& engine, bool adapters_only) {
   std::set<std::string> names;
   for (const TensorPart& part : engine.ModelState()) {
@@ -75,8 +75,8 @@ std::set<std::string> NonFinite(const EngineCore& engine, bool adapters_only) {
   return names;
 }
 
-// Runs `action`. On an error, which all ranks throw, leaves the group before it rethrows, because
-// other ranks would otherwise report this rank as lost.
+// Runs `action`. If it throws, which happens on all ranks, leaves the group before rethrowing,
+// because other ranks would otherwise report this rank as lost.
 void LeaveOnFailure(ProcessGroup& group, const std::function<void()>& action) {
   try {
     action();
@@ -136,7 +136,8 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
   reason.replace(0, verb, found() ? "weights" : "no weights");
 }
 
-// Rank 0 takes the folder's lease. Returns notes for people, as clauses that begin with "; ".
+// Takes the folder's lease; called on rank 0 only. Returns notes for the user, as clauses that
+// begin with "; ".
 std::string Checkpointer::TakeFolder() {
   folder_.Make();
   lease_ = std::make_shared<FolderLease>(
@@ -152,14 +153,16 @@ std::string Checkpointer::TakeFolder() {
 
 bool Checkpointer::from_memory() const { return memory_ != nullptr && memory_->found() != nullptr; }
 
-// Collective. Returns the decision for the newest copy in memory, unless the first choice in the
-// folder is of a later step. So the folder's files are only read if they are needed.
+// Returns the decision for the newest copy in memory; nullopt if there is no copy or the best
+// checkpoint in the folder is of a later step. Reads only the folder's manifests, not its files.
+// Collective.
 std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
     const ResumeRequest& request, const CheckpointFolder::Listing& listing) {
   if (memory_ == nullptr || env_.attempt == 1) return std::nullopt;
   const std::vector<Checkpoint> order = OrderCandidates(request, listing.whole);
   const Manifest* const disk = order.empty() ? nullptr : &order.front().manifest;
-  // The ranks may see different files while a network file system catches up.
+  // The newest step of all ranks counts, because ranks may see different files until a network file
+  // system is consistent.
   double newest = 0;
   for (const std::vector<double>& rank :
        GatherNumbers(*group_, {disk == nullptr ? 0 : static_cast<double>(disk->position.step)})) {
@@ -192,12 +195,13 @@ void Checkpointer::Choose() {
                  "no checkpoint of this run in " + folder_.path() + " yet");
 }
 
-// Runs `action`. If it fails on one rank, every rank throws.
+// Runs `action`. If `action` fails on any rank, every rank throws.
 void Checkpointer::Together(const std::function<void()>& action) const {
   ThrowFirstFailure(GatherTexts(*group_, FailureOf(action)));
 }
 
-// Starts with the weights only, unless a restarted job finds its own checkpoint.
+// Restricts the start to the checkpoint's weights, unless the checkpoint is of this run: a
+// restarted job's own, or of a run that the same command started.
 void Checkpointer::TakeWeightsOnly() {
   if (!decision_.checkpoint) {
     if (decision_.kind == ResumeDecision::Kind::kFresh) {
@@ -213,8 +217,8 @@ void Checkpointer::TakeWeightsOnly() {
                            "starting at step 1 with the weights only");
 }
 
-// Collective. Decides the names of this run's checkpoints, and adds the reason for them to
-// decision_.reason.
+// Chooses the run id and the tags of this run's checkpoints, and adds the reason to
+// decision_.reason. Collective.
 void Checkpointer::NameTags() {
   if (goes_on()) {
     const Manifest& manifest = decision_.checkpoint->manifest;
@@ -228,8 +232,7 @@ void Checkpointer::NameTags() {
   } else {
     run_id_ = NewRunId();
   }
-  // Rank 0 decides, because the folder may change meanwhile and each rank has drawn a different run
-  // id.
+  // Rank 0 decides, because the folder may change meanwhile and each rank has drawn another run id.
   const std::string own = env_.rank == 0 ? TagSuffix(folder_.List().whole, run_id_,
                                                      goes_on() ? &*decision_.checkpoint : nullptr)
                                          : "";
@@ -243,11 +246,12 @@ void Checkpointer::NameTags() {
   }
 }
 
-// Refuses a run in which the saved position would mean other samples than when it was saved.
+// Throws if the saved position would select other samples in this run than when it was saved, or if
+// the optimizer differs.
 void Checkpointer::CheckFits() const {
   if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
-  // A checkpoint that was converted from another program has no facts about the data.
+  // A checkpoint that was converted from another program does not describe the data.
   const bool knows_data = found.manifest.train_samples > 0;
   const auto differ = [&](const std::string& what, const std::string& hint) {
     throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " + hint +
@@ -264,7 +268,7 @@ void Checkpointer::CheckFits() const {
                DataName(recipe_.data) + " has " + std::to_string(*train_samples_),
            "give the same data");
   }
-  // At the start of an epoch the order may change.
+  // The order may change at the start of an epoch, but not within it.
   const bool shuffle = recipe_.data.shuffle;
   if (found.manifest.position.samples_in_epoch > 0 &&
       found.manifest.shuffle.value_or(shuffle) != shuffle) {
@@ -317,7 +321,7 @@ void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen,
                         std::optional<double> loss) {
   if (position.step == saved_step_) return;
-  Wait();  // the save in the background must complete even if this one throws
+  Wait();  // the background save must complete even if this save throws
   CheckFinite(engine, position.step);
   CheckpointContent content = CaptureState(engine, *group_, recipe_.lora.has_value());
   DescribeRun(recipe_, env_, *train_samples_, position, samples_seen, content.manifest);

@@ -24,7 +24,7 @@ void CheckSameChoice(const ResumeDecision& own, const std::string& path,
   if (!problem.empty()) throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// Returns the first damage that a rank has found, the same on all ranks; "" if the checkpoint is
+// Returns the first damage that any rank has found, equal on all ranks; "" if the checkpoint is
 // whole.
 std::string FindDamageTogether(const Checkpoint& checkpoint, const ProcessGroup& group) {
   const CheckReport own = CheckParts(checkpoint, group.rank(), group.world_size());

@@ -1,5 +1,5 @@
-// All ranks choose one checkpoint: they check that they all see it, and each reads a part of its
-// files.
+// Lets all ranks choose the same checkpoint. The ranks check that they all see it, and each rank
+// verifies a part of its files.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,13 @@
 
 namespace dslaunch {
 
-// Calls CheckpointFolder::Choose or ChooseTag with a request that is the same on all ranks.
+// Calls CheckpointFolder::Choose or ChooseTag with a request that is equal on all ranks.
 using ChooseFrom = std::function<ResumeDecision(const CheckpointFolder::Listing& listing,
                                                 const CheckpointFolder::Judge& judge)>;
 
-// Collective. `folder` is this rank's view of it. Throws on every rank if the ranks see different
-// checkpoints, if one cannot read the folder, or if the decision is kRefused.
+// Returns the decision of `choose`, which is the same on all ranks. Collective. `folder` is the
+// folder as this rank sees it. Throws on every rank if the ranks see different checkpoints, if a
+// rank cannot read the folder, or if the decision is kRefused.
 ResumeDecision ChooseTogether(const CheckpointFolder& folder, const ChooseFrom& choose,
                               const ProcessGroup& group);
 

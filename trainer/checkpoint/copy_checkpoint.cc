@@ -76,13 +76,13 @@ class Copy {
       return *kept;
     }
     std::error_code ignored;
-    fs::remove(path, ignored);  // the interrupted copy may have left it
+    fs::remove(path, ignored);  // an interrupted copy may have left the file
     try {
       const FileSum sum = WriteNew(path, shard, records, headers);
       journal_.Add(shard.name, sum);
       return sum;
     } catch (...) {
-      fs::remove(path, ignored);  // frees the disk space of bytes that would not be kept
+      fs::remove(path, ignored);  // frees disk space, because a partial file is not kept
       throw;
     }
   }
@@ -111,7 +111,7 @@ class Copy {
   WriteJournal journal_;
 };
 
-// Returns the bytes of the files that an interrupted copy has left.
+// Returns the total size of the files in `folder`, which an interrupted copy has left.
 uint64_t BytesIn(const std::string& folder) {
   std::error_code ignored;
   uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// Copies a checkpoint of any program into a checkpoint of dslaunch.
+// Copies a checkpoint of any supported program into a checkpoint of dslaunch.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,23 @@
 namespace dslaunch {
 
 struct CopyOptions {
-  std::string work;    // identifies the source; an interrupted copy of the same work continues
+  std::string work;  // identifies the source; a copy with the same `work` continues an interrupted
+                     // one
   bool force = false;  // whether to replace a checkpoint with the same tag
-  // Called with a number of bytes: the first for bytes that are written, the second for bytes that
-  // an interrupted copy had written. May be empty.
+  // Called with the number of bytes that were written now (on_written), or that an interrupted copy
+  // had already written (on_kept). May be empty.
   std::function<void(uint64_t bytes)> on_written = {};
   std::function<void(uint64_t bytes)> on_kept = {};
 };
 
-// Returns the bytes of all tensors.
+// Returns the number of bytes of all tensors.
 uint64_t TensorBytesOf(const Checkpoint& checkpoint);
 
-// Copies weights and optimizer state, in blocks, into a checkpoint step_N in `folder`, a folder of
-// --checkpoint_dir, which is created if it does not exist, and makes it the latest one. Takes the
-// folder's lease. The copy is a run of its own with the source's position. Returns its tag. Throws
-// kUsage if the tag exists already; kIo, with the bytes that are needed, if the disk is too small;
-// the errors of CheckpointFolder and StoredTensors.
+// Copies weights and optimizer state, in blocks, into a checkpoint step_N in `folder`, and makes
+// that checkpoint the latest. Returns its tag. `folder` is a folder for --checkpoint_dir, which is
+// created if it does not exist and whose lease is taken. The copy belongs to a new run with the
+// source's position. Throws kUsage if the tag already exists (without `force`); kIo, naming the
+// needed bytes, if the disk is too small; and the errors of CheckpointFolder and StoredTensors.
 std::string CopyCheckpoint(const Checkpoint& source, const std::string& folder,
                            const CopyOptions& options);
 

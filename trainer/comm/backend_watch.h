@@ -1,5 +1,5 @@
-// Detects failed collectives on a device. The training thread cannot: it has only enqueued them,
-// and waits for a device that makes no progress.
+// Detects failed collectives on a device. The training thread cannot detect them, because it only
+// enqueues collectives and then waits for a device that makes no progress.
 #pragma once
 
 #include <thread>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Polls `backend` for errors on its own thread. Ends the process by ExitByFailure on the first
+// Polls `backend` for errors on a separate thread. Ends the process by ExitByFailure on the first
 // error: with kUnavailable if a peer is lost, with kTimedOut if a peer is late.
 class BackendWatch {
  public:

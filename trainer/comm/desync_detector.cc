@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// Ends the wait for a collective early, because Gloo cannot abort it.
+// Allows a wait for a collective to end early, because Gloo cannot abort a collective.
 class CollectiveEnd {
  public:
   void Set(bool done) {
@@ -65,8 +65,8 @@ void DesyncDetector::Watch(const Patience& patience) {
   if (watched_ || world_size_ == 1) return;
   watched_ = true;
   patience_ = patience;
-  // The store needs a connection of its own, because a waiting request blocks a connection for
-  // other threads.
+  // The thread needs a separate connection to the store, because a request that waits blocks its
+  // connection for other threads.
   store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep", store_->clone());
   Publish({});
   thread_ = std::thread([this] { Run(); });
@@ -109,7 +109,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10
   Wait(
       exchange,
       [&] {
-        if (end->Wait()) work->wait();  // throws its error
+        if (end->Wait()) work->wait();  // throws the error of the collective
       },
       [end] { end->Set(/*done=*/false); });
 }
@@ -124,7 +124,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   {
     const MutexLock lock(mutex_);
     if (ends_) throw TrainError(*verdict_);
-    std::erase(unsettled_, exchange);  // it is not in a device's stream
+    std::erase(unsettled_, exchange);  // it is not in the stream of a device
     waiting_ = {exchange, Clock::now(), std::move(interrupt)};
   }
   try {
@@ -132,7 +132,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   } catch (const std::exception&) {
     const MutexLock lock(mutex_);
     waiting_.reset();
-    // The connection may be broken because another rank found the same verdict and exited first.
+    // The connection may be broken because another rank reached the same verdict and exited first.
     if (verdict_) throw TrainError(*verdict_);
     throw;
   }
@@ -153,7 +153,7 @@ void DesyncDetector::WaitOnDevice(const Exchange& exchange,
 void DesyncDetector::ForgetDone() {
   bool moved = false;
   for (; !enqueued_.empty() && enqueued_.front().done->query(); moved = true) {
-    // A stream runs in order, so all exchanges before this one are done too.
+    // A stream runs in order, so all earlier exchanges are done too.
     const auto own = std::ranges::find(unsettled_, enqueued_.front().exchange);
     if (own != unsettled_.end()) unsettled_.erase(unsettled_.begin(), own + 1);
     enqueued_.pop_front();
@@ -167,7 +167,7 @@ std::optional<DesyncDetector::Waiting> DesyncDetector::LongWait(CollectiveProgre
   };
   ForgetDone();
   if (!enqueued_.empty() && is_long(enqueued_.front().since)) {
-    // The stream starts later collectives only after this one, so other ranks must see them as not
+    // The stream starts later collectives only after this one, so this rank reports them as not
     // begun.
     *place = {.awaited = enqueued_.front().exchange, .begun = begun_};
     auto later = std::ranges::find(unsettled_, enqueued_.front().exchange);
@@ -215,8 +215,8 @@ void DesyncDetector::Run() {
       }
       PublishEnd(place);
     } catch (const std::exception&) {
-      // The store is lost, and rank 0 with it. The connections to rank 0 break, which ends the wait
-      // too.
+      // The store is lost because rank 0 is lost. The connections to rank 0 break too, which ends
+      // the wait.
     }
     const MutexLock lock(mutex_);
     if (!verdict_) return;
@@ -232,7 +232,7 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
   const auto own = static_cast<size_t>(rank_);
   const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - waiting.since);
   const std::vector<size_t> stuck = FindStuck(places);
-  // Gives the others time to report their waits, so that the error can name them.
+  // Waits for the other ranks to report their waits, so that the error can name them.
   const bool all_said = std::ranges::all_of(
       places, [](const CollectiveProgress& place) { return place.awaited.has_value(); });
   if ((all_said || waited >= 2 * patience_.quiet) && std::ranges::find(stuck, own) != stuck.end()) {
@@ -242,8 +242,9 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
   return PeerLate(DescribeLate(places, own, waited, names_));
 }
 
-// Tells the other ranks that this one will exit, and waits a moment until they know the same: the
-// first rank to exit breaks the others' connections, and rank 0 may hold the store.
+// Publishes that this rank will exit, and waits briefly until the other waiting ranks have reached
+// the same verdict. Otherwise the first rank to exit would break the other ranks' connections, and
+// rank 0 hosts the store.
 void DesyncDetector::PublishEnd(CollectiveProgress place) {
   place.knows = true;
   Publish(place);

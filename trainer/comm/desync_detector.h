@@ -1,5 +1,5 @@
 // Detects ranks that have diverged and wait for each other, and ends their waits with an error that
-// names what each of them waits for.
+// names the exchange that each rank waits for.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -25,49 +25,50 @@
 
 namespace dslaunch {
 
-// Every wait of a rank for the others goes through the detector of its ProcessGroup. After Watch, a
-// thread reports long waits of this rank to the others, through the store, and reads theirs
-// (collective_progress.h). If this rank is stuck, or has waited too long, the wait throws
-// TrainError, kBadInput or kTimedOut; so does every later one. The rank's agent gets the waits too.
-// Begin and Wait belong to the thread that runs the collectives. A training step without long waits
-// costs only a lock for each wait.
+// Observes the waits of a rank for other ranks, all of which go through the detector of its
+// ProcessGroup. After Watch, a thread publishes long waits of this rank in the store and reads the
+// other ranks' waits (collective_progress.h). If this rank is stuck, the wait and every later wait
+// throw TrainError kBadInput; if it has waited too long, they throw kTimedOut. Long waits are also
+// reported to the rank's agent. Only the thread that runs the collectives may call Begin and Wait.
+// Without long waits, each wait costs only a lock.
 //
-// On a device the stream waits, not the thread, which continues and later waits for the stream in
-// any operation, where nothing can be thrown to it. So an event behind each collective shows the
-// progress of the stream, and if there is none the process ends by ExitByFailure
+// On a device the stream waits instead of the thread. The thread later waits for the stream in any
+// operation, from which the detector cannot throw. An event after each collective therefore shows
+// the progress of the stream. If the stream is stuck or late, the process ends by ExitByFailure
 // (trainer/base/failure_exit.h).
 class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
  public:
   struct Patience {
-    std::chrono::milliseconds quiet{5'000};  // a shorter wait is not reported
+    std::chrono::milliseconds quiet{5'000};  // shorter waits are not reported
     std::chrono::milliseconds limit{570'000};
   };
-  // The patience for a group with this timeout. The limit is shorter, because the group's own error
-  // names no rank.
+  // Returns the patience for a group with this timeout. The limit is shorter than the timeout,
+  // because the error of the group's own timeout names no rank.
   static Patience PatienceFor(std::chrono::milliseconds timeout);
 
-  // `names` are the ranks' names in messages, by rank.
+  // `names`: the number by which messages name each rank, by rank.
   DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);
   ~DesyncDetector();
   DesyncDetector(const DesyncDetector&) = delete;
   DesyncDetector& operator=(const DesyncDetector&) = delete;
 
-  // From now on `all` reports this group's exchanges, so that ranks of several groups that wait for
-  // each other are found. One thread must begin and await the exchanges of both. `members` are the
-  // group's ranks in the group of `all`. Call it before the first Watch.
+  // Makes `all` report this group's exchanges, so that ranks that wait for each other in different
+  // groups are detected. The same thread must begin and await the exchanges of both groups.
+  // `members` are this group's ranks in the group of `all`. Call it before the first Watch.
   void Join(std::shared_ptr<DesyncDetector> all, std::vector<size_t> members);
 
   // Starts the thread, which connects to the store. Only the first call has an effect.
   void Watch(const Patience& patience);
-  void Stop();  // asks the thread to end, without waiting
+  void Stop();  // asks the thread to end, without waiting for it
 
   // Counts an exchange. Call it just before this rank begins its part.
   Exchange Begin(const std::string& what);
-  // Returns when `work` is done; on a device, when the current stream has been made to wait for it.
-  // Throws what `work` throws.
+  // Waits for `work`. On a device, only makes the current stream wait for `work`. Throws the errors
+  // of `work`.
   void Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work);
-  // Calls `wait`, which waits for `exchange` inside of a library and must end by itself, because it
-  // is not interrupted. The other ranks see that this rank waits, and `wait` ends once they exit.
+  // Calls `wait`, which waits for `exchange` in a library. `wait` is not interrupted, so it must
+  // end by itself. Because the other ranks read that this rank waits, they exit if the ranks are
+  // stuck, which ends `wait`.
   void Wait(const Exchange& exchange, const std::function<void()>& wait);
 
  private:
@@ -85,7 +86,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   struct Enqueued {
     Exchange exchange;
     std::shared_ptr<c10::Event> done;
-    Clock::time_point since;  // time at which it became the first that is not done
+    Clock::time_point since;  // when it became the first unfinished collective
   };
 
   Exchange Begin(const std::string& what, const std::vector<size_t>& members);
@@ -94,7 +95,8 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   void WaitOnDevice(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work,
                     c10::Device device);
   void ForgetDone() DSL_REQUIRES(mutex_);
-  // Returns a wait that is long enough to report, and sets `place` to this rank's progress.
+  // Returns a wait that is long enough to report, and sets `place` to this rank's progress. Returns
+  // nullopt if there is no long wait.
   std::optional<Waiting> LongWait(CollectiveProgress* place) DSL_REQUIRES(mutex_);
   bool StillWaits(const Waiting& waiting) DSL_REQUIRES(mutex_);
   void Run();
@@ -110,8 +112,8 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   const int rank_;
   const int world_size_;
   const std::vector<size_t> names_;
-  c10::intrusive_ptr<c10d::Store> store_;  // the thread's own from Watch on
-  std::shared_ptr<DesyncDetector> all_;    // set by Join, with members_
+  c10::intrusive_ptr<c10d::Store> store_;  // used only by the thread after Watch
+  std::shared_ptr<DesyncDetector> all_;    // set by Join together with members_
   std::vector<size_t> members_;
   Patience patience_;
   const WaitReport wait_report_;
@@ -126,7 +128,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   // Exchanges that a device may not have completed yet, in the order in which they were begun.
   std::deque<Exchange> unsettled_ DSL_GUARDED_BY(mutex_);
   std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
-  // True: the wait throws `verdict_`, even if it would return.
+  // Whether waits must throw `verdict_`, even if they would return.
   bool ends_ DSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

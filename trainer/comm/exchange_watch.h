@@ -10,19 +10,19 @@ class ProcessGroup;
 
 class ExchangeWatch {
  public:
-  // Called before a method of `group` exchanges tensors with all of its ranks (`collective`) or
-  // with one. The method throws what the listener throws.
+  // Called before a method of `group` exchanges tensors with all ranks (`collective`) or with one
+  // rank. If the listener throws, the method passes the exception on.
   using Listener = std::function<void(const ProcessGroup& group, bool collective)>;
 
-  // Calls `listener` for all exchanges of this thread, except the listener's own, until this is
-  // destroyed.
+  // Calls `listener` for all exchanges of this thread, except exchanges by listeners, until this
+  // object is destroyed.
   explicit ExchangeWatch(Listener listener);
 
   // Called by the methods of ProcessGroup.
   static void Notify(const ProcessGroup& group, bool collective);
 
  private:
-  std::shared_ptr<const Listener> listener_;  // the only owner of the listener
+  std::shared_ptr<const Listener> listener_;  // only owner of the listener
 };
 
 }  // namespace dslaunch

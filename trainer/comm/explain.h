@@ -7,17 +7,17 @@ namespace dslaunch {
 
 enum class CommFailure {
   kNone,      // not a communication error
-  kPeerLost,  // another rank is gone; it, not this one, is the cause
+  kPeerLost,  // another rank was lost, so this rank is not the cause
   kTimedOut,  // another rank did not answer in time
 };
 
-// Classifies an exception of Gloo or c10d by its text, because they have no codes.
+// Classifies an exception of Gloo or c10d by its text, because these exceptions have no codes.
 CommFailure ClassifyCommFailure(std::string_view what);
 
 // Returns whether an exception's text reports that memory could not be allocated.
 bool IsOutOfMemory(std::string_view what);
 
-// Comes after the name of a unit in the error that LibTorch throws when a program reads a parameter
+// Follows the name of a unit in the error that LibTorch throws when a program reads a parameter
 // that ZeRO stage 3 has not gathered.
 inline constexpr char kNotGathered[] =
     " are not here: ZeRO stage 3 keeps a part of them on each rank, and gathers them for the "
@@ -26,8 +26,8 @@ inline constexpr char kNotGathered[] =
     "lives meanwhile, made on all ranks; to save the model call engine.SaveCheckpoint (`dslaunch "
     "checkpoint export` makes one file of it)";
 
-// Returns whether an exception's text contains kNotGathered: the program has read a parameter that
-// is not gathered.
+// Returns whether an exception's text reports that the program read a parameter that is not
+// gathered (kNotGathered).
 bool IsNotGathered(std::string_view what);
 
 }  // namespace dslaunch

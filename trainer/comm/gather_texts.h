@@ -1,4 +1,4 @@
-// Exchange of texts between ranks.
+// Gathers texts from all ranks.
 #pragma once
 
 #include <set>
@@ -9,10 +9,11 @@
 
 namespace dslaunch {
 
-// Collective. Returns every rank's text, by rank.
+// Returns every rank's text, by rank. Collective.
 std::vector<std::string> GatherTexts(const ProcessGroup& group, const std::string& own);
 
-// Collective. Returns the lines of all ranks' texts, each of which ends with a newline.
+// Returns the distinct lines of all ranks' texts, without newlines. Every line of `own` must end
+// with a newline. Collective.
 std::set<std::string> GatherLines(const ProcessGroup& group, const std::string& own);
 
 }  // namespace dslaunch

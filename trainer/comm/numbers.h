@@ -1,4 +1,4 @@
-// Exchange of a few numbers between ranks.
+// Gathers a few numbers from all ranks.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Collective. Returns the numbers of every rank, by rank, bit-equal on all ranks. Every rank passes
-// the same number of them, at least one.
+// Returns the numbers of every rank, by rank, bitwise equal on all ranks. Every rank must pass the
+// same number of values, at least one. Collective.
 std::vector<std::vector<double>> GatherNumbers(const ProcessGroup& group,
                                                const std::vector<double>& own);
 

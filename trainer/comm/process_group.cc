@@ -31,12 +31,12 @@
 
 namespace dslaunch {
 
-// Connects the ranks of a group.
+// The means by which the ranks of a group connect.
 struct RankMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  // store of this group, which the group takes
-  // Null if no agent connects this rank to the others.
+  c10::intrusive_ptr<c10d::Store> store;  // store of this group; moved into the group
+  // Connections by the node's agent; null if no agent connects the ranks.
   std::shared_ptr<RankConnections> connections;
-  c10::intrusive_ptr<c10d::Store> places;  // has PlaceKey of all ranks of the job
+  c10::intrusive_ptr<c10d::Store> places;  // store with PlaceKey of all ranks of the job
   std::string label;                       // label of this group's connections
   // Simulates the other ranks (group_with_backend.h); null if the other ranks are processes.
   c10::intrusive_ptr<c10d::Backend> players = {};
@@ -47,12 +47,12 @@ namespace {
 constexpr char kDone[] = "done";
 constexpr char kAllDone[] = "all_done";
 constexpr char kGone[] = "gone";
-// Limit for ranks that only have to report that they leave.
+// Time limit for ranks that only have to report that they leave.
 constexpr std::chrono::seconds kLeaveTimeout{5};
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
 
-// The object that it points to lives until the process ends.
+// Keeps the object of `pointer` alive until the process ends.
 template <typename T>
 void LeaveToProcess(std::shared_ptr<T> pointer) {
   [[maybe_unused]] const auto* const left = new std::shared_ptr<T>(std::move(pointer));
@@ -102,13 +102,14 @@ void CheckRank(const char* call, const char* role, int rank, int world_size) {
                    std::to_string(world_size - 1));
 }
 
-// Returns the tensor itself if it is contiguous, otherwise a copy.
+// Returns the tensor itself if it is contiguous and not lazily conjugated or negated, otherwise a
+// copy.
 at::Tensor Dense(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
-// Returns the bytes of a contiguous tensor, for operations that only move values, because Gloo
-// supports few dtypes. Valid as long as `tensor`.
+// Returns a view of the bytes of a contiguous tensor, valid as long as `tensor`. Operations that
+// only move values use it, because Gloo supports few dtypes.
 at::Tensor Bytes(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())},
                        at::TensorOptions(tensor.device()).dtype(at::kByte));
@@ -117,7 +118,7 @@ at::Tensor Bytes(const at::Tensor& tensor) {
 c10d::ReduceOp ToC10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage:  // Gloo does not support it, so the sum is divided
+    case ReduceOp::kAverage:  // unsupported by Gloo, so callers divide the sum
       return c10d::ReduceOp::SUM;
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
@@ -148,8 +149,8 @@ at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
 
 std::string KeyOf(const char* what, int rank) { return what + ("/" + std::to_string(rank)); }
 
-// Gloo writes to sockets whose other end may be closed. This must be an error that names the rank,
-// not a signal that ends this process.
+// Ignores SIGPIPE, because Gloo writes to sockets whose other end may be closed. The result must be
+// an error that names the rank, not a signal that ends this process.
 void SurviveBrokenPipes() {
   struct sigaction found = {};
   if (sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) {
@@ -157,9 +158,9 @@ void SurviveBrokenPipes() {
   }
 }
 
-// Uses connections that the agent gives, which only ranks of this job can have.
+// Connects the ranks through the node's agent, which gives connections only to ranks of this job.
 RankMeeting MeetByAgents(const WorkerEnv& env) {
-  // Counts groups, because a process may make several of all ranks, one after the other.
+  // Counts groups, because a process may make several groups of all ranks, one after the other.
   static std::atomic<int> groups = 0;
   const std::string label = "job." + std::to_string(groups++);
   std::string interfaces;
@@ -189,11 +190,11 @@ RankMeeting MeetByAgents(const WorkerEnv& env) {
 
 c10::intrusive_ptr<c10d::Store> MakeTcpStore(const WorkerEnv& env) {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(env.master_port);  // 0, in a world of one: any free port
+  options.port = static_cast<uint16_t>(env.master_port);  // 0 selects any free port
   options.isServer = env.rank == 0 && !env.agent_store;
   options.numWorkers = static_cast<size_t>(env.world_size);
   options.timeout = ProcessGroup::kConnectTimeout;
-  // The store closes its own copy, so that another group can follow.
+  // The store gets a copy of the descriptor, which it closes, so that another group can follow.
   if (options.isServer && env.store_fd >= 0)
     options.masterListenFd = fcntl(env.store_fd, F_DUPFD_CLOEXEC, 3);
   try {
@@ -222,7 +223,7 @@ std::chrono::milliseconds CheckedTimeout(const ProcessGroupOptions& options) {
 RankMeeting Meet(const WorkerEnv& env) {
   SurviveBrokenPipes();
   if (env.world_size == 1) {
-    SocketInterfaces();  // throws for a wrong name, whatever the number of ranks
+    SocketInterfaces();  // throws for a wrong name even with one rank
     return {c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, ""};
   }
   if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
@@ -236,7 +237,7 @@ DeviceKind KindOf(const std::string& device) {
   Refuse("InitProcessGroup", "the device is \"" + device + "\"; it must be auto, cuda or cpu");
 }
 
-// Warns once for each program that its exchanges between nodes are not encrypted.
+// Warns, once per process and only on rank 0, that exchanges between nodes are not encrypted.
 void SayWhatIsInClearText(const WorkerEnv& env, const RankDevice& device) {
   static std::atomic_flag said;
   if (env.rank != 0 || device.device.is_cpu() || env.local_world_size >= env.world_size) return;
@@ -343,11 +344,11 @@ ProcessGroup::~ProcessGroup() {
     if (!is_subgroup_) Finish();
     return;
   }
-  // The destructors of these objects would wait for pending exchanges, which may never end. The
-  // objects are leaked, because the process is about to exit.
+  // These objects are leaked, because their destructors would wait for pending exchanges, which may
+  // never end, and the process is about to exit.
   desync_detector_->Stop();
   LeaveToProcess(std::move(desync_detector_));
-  if (is_subgroup_) return;  // the parent group has the connections
+  if (is_subgroup_) return;  // the parent group owns the connections
   LeaveToProcess(std::move(meeting_));
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();
@@ -425,7 +426,8 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
     if (op == ReduceOp::kAverage) part.div_(world_size_);
     return part;
   }
-  // Gloo's own reduce-scatter is an all-reduce of all parts; here each part is sent once.
+  // Gloo's reduce-scatter is an all-reduce of all parts, so an all-to-all is used, which sends each
+  // part once.
   at::Tensor parts = at::empty_like(input);
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
@@ -463,8 +465,8 @@ void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
 
 void ProcessGroup::Barrier() const {
   const Exchange exchange = desync_detector_->Begin("a barrier");
-  // The group's own barrier assigns a static tensor. In tests ranks are threads of one process,
-  // which would then free that tensor twice.
+  // The group's own barrier assigns a static tensor. In tests the ranks are threads of one process
+  // and would free that tensor twice, so the backend's barrier is called.
   desync_detector_->Wait(exchange, group_->getBackend(c10::DeviceType::CPU)->barrier());
 }
 
@@ -478,8 +480,8 @@ void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
 
 void ProcessGroup::Finish(const std::vector<int>& lost) {
   // Gloo may still have unsent bytes when a collective returns, and closing the connection then
-  // resets it at the peer. So every rank first reports that it has received everything, and leaves
-  // once all have reported.
+  // resets it at the peer. Every rank therefore first reports that it has received everything, and
+  // leaves after all ranks have reported.
   const std::vector<uint8_t> yes = {1};
   // Rank 0 hosts the store, so it leaves last.
   const auto meet = [&] {
@@ -504,10 +506,10 @@ void ProcessGroup::Finish(const std::vector<int>& lost) {
       desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
     }
   } catch (const std::exception&) {
-    // Rank 0 has left, or a rank did not report within the limit. This rank has received everything
-    // in either case.
+    // Rank 0 has left, or a rank did not report within the limit. This is no error, because this
+    // rank has received everything.
   }
-  desync_detector_->Stop();  // reset is not enough, because pending exchanges hold a reference
+  desync_detector_->Stop();  // reset() is not enough: pending exchanges hold references
   desync_detector_.reset();
   backend_watch_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();

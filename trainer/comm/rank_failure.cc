@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMaxReceivedBytes = 1900;
 
-// `failure` comes from another process, so it must not make this one exit with success, and its
-// text must not control a terminal.
+// Throws a failure of another process. The code is checked so that this process cannot exit with
+// success, and the text is cut to a limit.
 [[noreturn]] void ThrowReceived(const json& failure, const std::string& prefix) {
   const json& code = failure.at("code");
   throw TrainError(static_cast<ExitCode>(FailureCode(code.is_number_integer() ? code.get<int>() : 0,

@@ -1,5 +1,5 @@
-// A rank's failure as text for the other ranks, so that all of them throw the same error if only
-// one has seen the reason. Pure.
+// Converts a rank's failure to text for the other ranks, so that all ranks throw the same error
+// even if only one rank has found the reason. Pure.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@ namespace dslaunch {
 
 std::string FormatFailure(const TrainError& failure);
 
-// Runs `action`. Returns "", or FormatFailure of the exception that it throws. For actions whose
-// result other ranks wait for.
+// Runs `action`. Returns "", or FormatFailure of the exception that `action` throws. Use it for
+// actions whose result other ranks wait for.
 std::string FailureOf(const std::function<void()>& action);
 
-// Throws the failure in `text`, naming `rank`, if `text` is FormatFailure's; does nothing if it is
-// another JSON object.
+// Throws the failure in `text`, naming `rank`, if FormatFailure made `text`. Does nothing if `text`
+// is another JSON object.
 void ThrowIfFailure(const std::string& text, int rank);
 
-// Throws the first failure, if there is one, naming its rank unless all ranks have the same.
-// `failures` has an entry for each rank: FormatFailure's text, or "".
+// Throws the first failure, naming its rank unless all ranks have the same failure. Does nothing if
+// no rank failed. `failures` has an entry for each rank: the text of FormatFailure, or "".
 void ThrowFirstFailure(const std::vector<std::string>& failures);
 
 }  // namespace dslaunch

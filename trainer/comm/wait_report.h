@@ -1,5 +1,5 @@
-// Reports long waits of this rank for others to its agent. `dslaunch stacks` and the report of a
-// hang show them.
+// Reports long waits of this rank for other ranks to its agent. `dslaunch stacks` and the report of
+// a hang show these waits.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,8 @@ namespace dslaunch {
 // Writes "wait" lines on the status pipe (proto/contract/status_line.h).
 class WaitReport {
  public:
-  // Reports that this rank has waited that long for `exchange`; nullopt: it waits no longer.
+  // Reports that this rank has waited for `exchange` for the time `waited`; nullopt if it no longer
+  // waits.
   void Report(const std::optional<Exchange>& exchange, std::chrono::milliseconds waited) const;
 
  private:

@@ -1,4 +1,4 @@
-// Adds to errors of c10d what was exchanged, and with which rank.
+// Adds to errors of c10d the exchange that failed and its rank.
 #pragma once
 
 #include <stdexcept>
@@ -9,8 +9,8 @@
 namespace dslaunch {
 
 // Returns step(). An exception becomes std::runtime_error "<context>: <its message>"; a TrainError
-// passes unchanged, because it was written for users. Use it for beginning a message too: Gloo
-// fails at once if it already knows that the peer is lost.
+// passes unchanged, because it was written for users. Use it also for beginning a message, because
+// Gloo then fails at once if the peer was already lost.
 template <class Step>
 auto WithContext(const std::string& context, Step step) {
   try {

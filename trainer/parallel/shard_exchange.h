@@ -66,9 +66,10 @@ class ShardExchange {
     std::string what = kTensors;
   };
 
-  // AllGather and ReduceScatter throw as Wait does if a rank is already known to be lost.
+  // Like Wait, AllGather and ReduceScatter throw if a rank was already lost.
 
-  // Fills the other ranks' parts. Gathers that are awaited together should be begun by one call.
+  // Begins to fill the other ranks' parts. Gathers that are awaited together should be begun by one
+  // call.
   PendingExchange AllGather(Gathered gathered) const;
   std::vector<PendingExchange> AllGather(std::vector<Gathered> gathered) const;
 

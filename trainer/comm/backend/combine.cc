@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-// Number of elements that are added up at a time, so that partial sums stay in the cache.
+// Number of elements that are added up at a time, small enough that partial sums stay in the cache.
 constexpr int64_t kSumElements = 1 << 16;
 
 at::ScalarType SumType(at::ScalarType dtype) {

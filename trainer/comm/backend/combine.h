@@ -1,5 +1,5 @@
-// Reductions over ranks, always in the order of the ranks: the bits do not depend on the order of
-// arrival or on the rank that reduces.
+// Reduces parts of ranks, always in the order of the ranks, so the bits do not depend on the order
+// of arrival or on the rank that reduces.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +10,18 @@
 namespace dslaunch {
 
 // Sets `sum` to parts[0] + parts[1] + ..., from the left, in fp32 for floating-point numbers with
-// fewer bits. All are contiguous and of one size; `sum` may have another floating dtype, and may be
-// one of the parts, because it is written after all were read. Call it without autograd.
+// fewer bits. All tensors are contiguous and of the same size. `sum` may have another
+// floating-point dtype, and may be one of the parts, because each element is written after it was
+// read from all parts. Call it without autograd.
 void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum);
 
-// Combines the parts by SUM (see AddUp), MIN, MAX or PRODUCT, the last three in the parts' own
-// dtype. Throws c10::Error for another `op`.
+// Sets `result` to the parts combined by SUM (see AddUp), MIN, MAX or PRODUCT, the last three in
+// the dtype of the parts. Throws c10::Error for another `op`.
 void Combine(const std::vector<at::Tensor>& parts, c10d::ReduceOp::RedOpType op,
              const at::Tensor& result);
 
-// Returns the dtype in which the result of Combine for the first parts must be kept, so that
-// Combine of it with the rest gives the same bits as Combine of all parts.
+// Returns the dtype for a partial result of Combine over the first parts. With this dtype,
+// combining the partial result with the remaining parts gives the same bits as combining all parts.
 at::ScalarType PartialType(at::ScalarType dtype, c10d::ReduceOp::RedOpType op);
 
 }  // namespace dslaunch

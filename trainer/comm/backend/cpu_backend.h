@@ -1,5 +1,5 @@
-// The common part of the backends between ranks on CPUs: c10d's calls and the checks of their
-// arguments. Each backend implements how bytes are moved.
+// Implements the common part of the backends between ranks on CPUs: the calls of c10d and the
+// checks of their arguments. Each backend implements how bytes are moved.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,13 +22,13 @@ class CpuBackend : public c10d::Backend {
   template <class Value>
   using Ref = c10::intrusive_ptr<Value>;
 
-  // `name` is used in messages and in the profiler's titles: "shm:all_reduce".
+  // `name` is used in error messages and in the profiler's titles, such as "shm:all_reduce".
   CpuBackend(std::string name, int rank, int ranks)
       : Backend(rank, ranks), name_(std::move(name)) {}
 
   const std::string getBackendName() const final { return name_; }
 
-  // See c10d::Backend; tensors must be contiguous and on the CPU. Throw c10::Error for invalid
+  // See c10d::Backend. Tensors must be contiguous and on the CPU. Throw c10::Error for invalid
   // arguments.
   Ref<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) final;
   Ref<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -49,12 +49,12 @@ class CpuBackend : public c10d::Backend {
  protected:
   // Begins an operation, which later calls work->End().
   using Start = std::function<void(const Ref<QueuedWork>& work)>;
-  // `what` is the second part of the title. `held` are kept until the end.
+  // Begins an operation by `start` and returns its work. `what` is the second part of the title.
+  // `held` are kept until the operation ends.
   Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);
 
-  // The operations behind the calls above. Arguments are checked: reduce-scatter's `parts` is as
-  // large as one `result` for each rank, and so on; `root` and `peer` are ranks of the group,
-  // `peer` not this one.
+  // Implement the public calls, which have checked the arguments: sizes match, `root` and `peer`
+  // are ranks of the group, and `peer` is not this rank.
   virtual Start AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) = 0;
   virtual Start ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                               c10d::ReduceOp::RedOpType op) = 0;
@@ -65,13 +65,13 @@ class CpuBackend : public c10d::Backend {
   virtual Start Send(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
   virtual Start Receive(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
 
-  // Whether ReduceScatter's result may have another floating dtype than the parts.
+  // Returns whether ReduceScatter's result may have another floating-point dtype than the parts.
   virtual bool reduces_to_other_dtypes() const { return false; }
 
   static std::byte* BytesOf(const at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data_ptr());
   }
-  // Returns a callback for an engine that ends `work`.
+  // Returns a callback that ends `work`, for an engine to call.
   static std::function<void(const std::exception_ptr&)> EndOf(const Ref<QueuedWork>& work) {
     return [work](const std::exception_ptr& error) { work->End(error); };
   }

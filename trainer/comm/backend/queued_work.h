@@ -1,4 +1,4 @@
-// The c10d::Work of an operation that runs on a backend's own thread.
+// Implements the c10d::Work of an operation that runs on a backend's own thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,7 +11,8 @@
 namespace dslaunch {
 
 // Holds the tensors of the operation until it is done. Afterwards only an all-reduce still holds
-// its tensors, in its future, so that memory that a caller releases after wait() is freed.
+// its tensors, in its future. For other operations, memory that a caller releases after wait() is
+// therefore freed at once.
 class QueuedWork : public c10d::Work {
  public:
   QueuedWork(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> held)
@@ -25,11 +26,11 @@ class QueuedWork : public c10d::Work {
     if (give_up_) give_up_();
   }
 
-  // Sets the function that abort() calls, from any thread, possibly after the end. Call it before
-  // the work is shared.
+  // Sets the function that abort() calls, on any thread, possibly after the end of the operation.
+  // Call SetGiveUp before the work is shared.
   void SetGiveUp(std::function<void()> give_up) { give_up_ = std::move(give_up); }
 
-  // Call once; a null `error` is success.
+  // Ends the work. Call it once; a null `error` means success.
   void End(const std::exception_ptr& error) {
     std::vector<at::Tensor> results;
     if (opType_ == c10d::OpType::ALLREDUCE) results = held_;

@@ -1,4 +1,4 @@
-// The network interfaces that the user wants ranks to connect over.
+// Reads the network interfaces over which the user wants ranks to connect.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Returns the comma-separated names in GLOO_SOCKET_IFNAME; empty if it is not set. Throws
-// TrainError for a name that this machine does not have.
+// Returns the comma-separated names in GLOO_SOCKET_IFNAME; empty if the variable is not set. Throws
+// TrainError for an interface that this machine does not have.
 std::vector<std::string> SocketInterfaces();
 
 }  // namespace dslaunch

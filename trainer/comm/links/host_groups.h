@@ -1,5 +1,5 @@
-// The ranks of a group by host, so that data for several ranks of a host is sent over the network
-// once.
+// Groups ranks by host, so that data for several ranks of a host is sent only once over the
+// network.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace dslaunch {
 
-// Divides the ranks of a process group into consecutive parts, one for each host. All ranks are one
-// part if hosts save nothing: if there is one host, if no host has two ranks, or if the ranks of a
-// host are not consecutive, because a sum over hosts is then not in the order of the ranks.
+// Divides the ranks of a process group into consecutive parts, one for each host. All ranks form
+// one part if there is only one host or if no host has two ranks, because parts would save nothing.
+// They also form one part if the ranks of a host are not consecutive, because a sum over hosts
+// would then not be in the order of the ranks.
 class HostGroups {
  public:
   struct Part {
@@ -18,28 +19,28 @@ class HostGroups {
     size_t count = 0;
   };
 
-  // `nodes`: the node of each rank, by rank.
+  // `nodes`: the node of each rank.
   explicit HostGroups(const std::vector<uint32_t>& nodes);
 
   size_t parts() const { return parts_.size(); }
   const Part& part(size_t index) const { return parts_[index]; }
   size_t PartOf(size_t rank) const { return part_of_[rank]; }
 
-  // The largest number of ranks in a part. Work is split into that many columns; one rank of each
-  // part owns a column, and a rank of a smaller part may own several.
+  // Returns the largest number of ranks in a part. Work is split into that many columns. In each
+  // part one rank owns a column, and a rank of a smaller part may own several columns.
   size_t columns() const { return columns_; }
   size_t ColumnOf(size_t rank) const { return rank - parts_[part_of_[rank]].first; }
   size_t Owner(size_t part, size_t column) const {
     return parts_[part].first + column % parts_[part].count;
   }
 
-  // Returns the other ranks of rank's part, first those after it.
+  // Returns the other ranks of the part of `rank`, beginning with the ranks after `rank`.
   std::vector<size_t> NeighboursOf(size_t rank) const;
 
-  // Routes the data of rank `from` to all ranks, and only once to each other host: the owner of
-  // from's column there receives it and forwards it to the rest of its host. SenderTo returns the
-  // rank that sends it to `to`. ReceiversOf returns the ranks to which `by` sends it, first the
-  // ranks of its own host.
+  // Route the data of rank `from` to all ranks, and only once to each other host. On each other
+  // host the owner of the column of `from` receives the data and forwards it to the other ranks of
+  // its host. SenderTo returns the rank that sends the data to `to`. ReceiversOf returns the ranks
+  // to which `by` sends the data, beginning with the ranks on the host of `by`.
   size_t SenderTo(size_t to, size_t from) const;
   std::vector<size_t> ReceiversOf(size_t by, size_t from) const;
 

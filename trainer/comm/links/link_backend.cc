@@ -21,11 +21,11 @@
 namespace dslaunch {
 namespace {
 
-// Runs functions one after the other on a thread of its own.
+// Runs functions one after the other on a separate thread.
 class Sequence {
  public:
   Sequence() : thread_([this] { Run(); }) {}
-  // Runs the remaining functions first.
+  // Runs the remaining functions before it returns.
   ~Sequence() {
     {
       const MutexLock lock(mutex_);
@@ -46,8 +46,8 @@ class Sequence {
   void Run() {
     pthread_setname_np(pthread_self(), "dslaunch-coll");
     const at::NoGradGuard no_grad;
-    // One LibTorch thread, because a reduction is already divided over the ranks, and other threads
-    // compute.
+    // LibTorch uses only one thread here, because a reduction is already divided over the ranks,
+    // and other threads compute.
     const c10::ParallelGuard sequential(true);
     while (true) {
       std::function<void()> act;
@@ -66,7 +66,7 @@ class Sequence {
   CondVar changed_;
   std::deque<std::function<void()>> acts_ DSL_GUARDED_BY(mutex_);
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
 class LinkBackend : public CpuBackend {
@@ -86,7 +86,7 @@ class LinkBackend : public CpuBackend {
           const size_t to = job_ranks[peer];
           connections->Dial(label, to, RankPlace::FromText(places->get_to_str(PlaceKey(to))));
         });
-    if (!connections_) return;  // a group of one rank has none
+    if (!connections_) return;  // a group of one rank has no connections
     const auto group_rank = [job_ranks](size_t job_rank) {
       return static_cast<size_t>(std::ranges::find(job_ranks, job_rank) - job_ranks.begin());
     };
@@ -135,7 +135,7 @@ class LinkBackend : public CpuBackend {
     const MutexLock lock(hosts_mutex_);
     if (hosts_) return *hosts_;
     std::vector<uint32_t> nodes(job_ranks_.size());
-    if (nodes.size() > 2) {  // hosts save nothing with fewer than three ranks
+    if (nodes.size() > 2) {  // with fewer than three ranks, hosts do not matter
       std::vector<std::string> keys;
       for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
       const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);
@@ -201,7 +201,7 @@ class LinkBackend : public CpuBackend {
     });
   }
 
-  // Runs `run` after all collectives that were begun before.
+  // Runs `run` after all collectives that were begun earlier.
   Start InTurn(std::function<void(LinkCollective&)> run) {
     return [this, run = std::move(run)](const Ref<QueuedWork>& work) {
       GiveUpWithAll(*work);
@@ -215,10 +215,10 @@ class LinkBackend : public CpuBackend {
               run(*collective);
             } catch (const std::exception& error) {
               failure = std::current_exception();
-              // Afterwards no tensor is accessed, and later collectives fail too.
+              // After FailAll no tensor is accessed, and later collectives fail too.
               engine->FailAll(error.what());
             }
-            run = nullptr;  // releases its tensors
+            run = nullptr;  // releases the tensors of the operation
             work->End(failure);
           });
     };
@@ -230,9 +230,9 @@ class LinkBackend : public CpuBackend {
   const c10::intrusive_ptr<c10d::Store> places_;
   const std::vector<size_t> job_ranks_;
   std::shared_ptr<LinkEngine> engine_;
-  StagingMemory staging_;  // used by the collectives' thread
+  StagingMemory staging_;  // used only by the collectives' thread
   Mutex hosts_mutex_;
-  std::optional<HostGroups> hosts_ DSL_GUARDED_BY(hosts_mutex_);  // set once
+  std::optional<HostGroups> hosts_ DSL_GUARDED_BY(hosts_mutex_);  // set by the first Hosts()
   uint64_t collectives_ = 0;
   std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
 };

@@ -1,4 +1,4 @@
-// c10d's interface to the connections between ranks.
+// Provides c10d's interface to the connections between ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +15,27 @@
 
 namespace dslaunch {
 
-// Returns the key of the place (RankPlace::ToText) of rank `job_rank` in the store of the job.
+// Returns the key, in the store of the job, of the place (RankPlace::ToText) of rank `job_rank`.
 std::string PlaceKey(size_t job_rank);
 
 // Makes a backend for contiguous CPU tensors, with the interface and the guarantees of
 // trainer/comm/shm/shm_backend.h; reductions give the same bits. Connections are made when they are
-// first used. `label` is the group's own; `job_ranks` has, for each rank of the
-// group, its rank in the job; `places` is the store with PlaceKey of each. Errors
-// are std::runtime_error "connections of the ranks: ...".
-// A group of one rank needs neither `connections` nor `places`.
+// first used. `label` is unique to the group. `job_ranks` has, for each rank of the group, its rank
+// in the job. `places` is the store with PlaceKey of each rank. Errors are std::runtime_error
+// "connections of the ranks: ...". A group of one rank needs neither `connections` nor `places`.
 c10::intrusive_ptr<c10d::Backend> MakeLinkBackend(
     const std::shared_ptr<RankConnections>& connections, const std::string& label,
     c10::intrusive_ptr<c10d::Store> places, int rank, const std::vector<size_t>& job_ranks,
     std::chrono::milliseconds timeout);
 
-// Returns whether `backend` was made by MakeLinkBackend and has several hosts of which some have
-// several ranks: a collective then sends less than messages between all ranks. The first call waits
-// for the places of all ranks.
+// Returns whether `backend` was made by MakeLinkBackend and connects several hosts, some of which
+// have several ranks. A collective then sends less than messages between all pairs of ranks. The
+// first call waits for the places of all ranks.
 bool SendsByHost(c10d::Backend& backend);
 
-// Fills the other ranks' parts of `flat` [ranks * n]. Precondition: SendsByHost. Unlike a
-// collective it is matched by `tag`, so gathers of several tags may be begun in any order on each
-// rank.
+// Fills the other ranks' parts of `flat`, [ranks * n]. Precondition: SendsByHost. Unlike
+// collectives, gathers are matched by `tag`, so each rank may begin gathers of different tags in
+// any order.
 c10::intrusive_ptr<c10d::Work> GatherByHost(c10d::Backend& backend, const at::Tensor& flat,
                                             uint64_t tag);
 

@@ -11,23 +11,24 @@
 namespace dslaunch {
 namespace {
 
-// Size of a chunk of a tensor, which is reduced or moved while others are being sent. A chunk goes
-// from host to host, so it is smaller with more hosts.
+// Size of a chunk of a tensor, which is reduced or copied while other chunks are sent. A chunk
+// passes through all hosts, so chunks are smaller with more hosts.
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kLeastChunkBytes = size_t{128} << 10;
 constexpr size_t kChunksUnderWay = 3;
-// Limit of memory that is kept for later operations.
+// Limit of the memory that is kept for later operations.
 constexpr size_t kSpareBytes = size_t{16} << 20;
-// Up to this size every rank sends its whole tensor to every other one, which takes one trip.
+// Up to this size every rank sends its whole tensor to every other rank, because this takes only
+// one trip.
 constexpr size_t kSmallBytes = size_t{16} << 10;
-// Marks tags of collectives; tags of messages are smaller.
+// Marks the tags of collectives; the tags of other messages are smaller.
 constexpr uint64_t kCollective = uint64_t{1} << 63;
 constexpr unsigned kKindBits = 3;
 constexpr unsigned kItemBits = 21;
 
 std::byte* BytesOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
-// Returns a flat tensor over memory that the caller keeps.
+// Returns a flat tensor over memory that the caller owns.
 at::Tensor View(std::byte* data, size_t elements, at::ScalarType dtype) {
   return at::from_blob(data, {static_cast<int64_t>(elements)}, at::TensorOptions().dtype(dtype));
 }
@@ -99,7 +100,7 @@ size_t LinkCollective::ChunkBytes() const {
   return std::max(kChunkBytes / hosts_.parts(), kLeastChunkBytes);
 }
 
-// Each chunk is sent to the last host and back, so more chunks are pending with more hosts.
+// Each chunk is sent to the last host and back, so more hosts need more pending chunks.
 size_t LinkCollective::ChunksUnderWay() const { return kChunksUnderWay + 2 * (hosts_.parts() - 1); }
 
 void LinkCollective::RunChunks(size_t chunks, size_t results, const BeginChunk& begin) {
@@ -125,7 +126,7 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
       std::max(partial_bytes, what.elements * c10::elementSize(what.result_dtype));
   const HostGroups::Part& host = hosts_.part(host_);
   const at::Tensor memory = staging_.Acquire(sum_bytes + (host.count - 1) * bytes);
-  // `partial` comes first, because its elements are the largest and all must be aligned.
+  // `partial` is first, because its elements are the largest and all must be aligned.
   std::byte* const partial = BytesOf(memory);
   std::vector<at::Tensor> parts;
   std::vector<LinkTransfer> messages;
@@ -182,7 +183,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
                     have);
         continue;
       }
-      // From here the result is sent back, from host to host and to the ranks of each.
+      // Sends the result back, to the previous host and to the other ranks of this host.
       const auto deliver = [=, this] {
         std::vector<LinkTransfer> messages;
         if (host_ > 0) {
@@ -214,7 +215,7 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   const size_t chunk_elements = std::max<size_t>(ChunkBytes() / item / ranks_, 1);
   const size_t chunks = ChunksOf(elements, chunk_elements);
   const size_t last = hosts_.parts() - 1;
-  size_t reductions = 0;  // reductions of this rank in each chunk
+  size_t reductions = 0;  // number of reductions of this rank in each chunk
   for (size_t to = 0; to < ranks_; ++to) reductions += IsOwner(hosts_.ColumnOf(to)) ? 1 : 0;
   // On the last host a rank reduces its own result.
   const size_t results = reductions + (host_ == last ? 0 : 1);
@@ -257,13 +258,13 @@ void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,
   }
   if (own_ == from || own_ == complete) return steps_.When(sends);
   const size_t sender = hosts_.SenderTo(own_, from);
-  std::function<void()> forward;  // forwards the message; null on most ranks
+  std::function<void()> forward;  // forwards the message; null if this rank does not forward
   if (!sends.empty()) forward = [this, sends] { steps_.When(sends); };
   steps_.When({Receive(sender, sender == from ? Kind::kPart : Kind::kForwarded, from, data, bytes)},
               std::move(forward));
 }
 
-// A large tensor is sent out in parts, which the ranks then exchange.
+// The root of a large tensor sends a part to each rank, and the ranks then exchange the parts.
 void LinkCollective::Broadcast(const at::Tensor& tensor, size_t root) {
   const size_t bytes = tensor.nbytes();
   if (bytes == 0) return;
@@ -300,7 +301,7 @@ void LinkCollective::AllGather(const at::Tensor& input, const std::vector<at::Te
                    Send(rank, Kind::kPart, 0, BytesOf(input), bytes)});
     }
   } else {
-    // Forwards chunks while more arrive.
+    // The data is sent in chunks, so that a rank forwards a chunk while others arrive.
     const size_t chunk_bytes = hosts_.parts() > 1 ? ChunkBytes() : bytes;
     for (size_t begin = 0; begin < bytes; begin += chunk_bytes) {
       const size_t size = std::min(chunk_bytes, bytes - begin);
@@ -327,7 +328,8 @@ void LinkCollective::AllToAll(const at::Tensor& input, const at::Tensor& output)
   steps_.Run();
 }
 
-// After round k each rank knows that 2^(k+1) ranks have called Barrier.
+// After round k (from 0), each rank has learned that the 2^(k+1) ranks up to itself have called
+// Barrier.
 void LinkCollective::Barrier() {
   uint64_t round = 0;
   for (size_t distance = 1; distance < ranks_; distance *= 2, ++round) {

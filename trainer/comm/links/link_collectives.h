@@ -1,6 +1,7 @@
-// Collective operations over a LinkEngine. Each blocks until it is done on this rank, and throws
-// when a rank is lost or late. Pending messages then access the tensors and this object's own
-// memory until LinkEngine::FailAll has returned; keep both until then.
+// Implements collective operations over a LinkEngine. Each operation blocks until it is done on
+// this rank, and throws if a rank is lost or late. After an exception, pending messages may access
+// the tensors and the operation's memory until LinkEngine::FailAll has returned, so keep both until
+// then.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,11 +20,11 @@
 
 namespace dslaunch {
 
-// Memory for the parts that other ranks send to this one for reduction. It is reused by later
-// operations, because getting new pages from the kernel takes as long as the exchange. One thread.
+// Memory for the parts that other ranks send to this rank for reduction. Later operations reuse the
+// memory, because getting new pages from the kernel takes as long as the exchange. Not thread-safe.
 class StagingMemory {
  public:
-  // Returns `bytes` or more, uninitialized.
+  // Returns uninitialized memory of at least `bytes` bytes.
   at::Tensor Acquire(size_t bytes);
   void Release(at::Tensor memory);
 
@@ -32,24 +33,25 @@ class StagingMemory {
   size_t spare_bytes_ = 0;
 };
 
-// One operation. Its number is the same on all ranks, and unique in the group. Tensors are
+// Runs one operation. Its number is the same on all ranks and unique in the group. Tensors are
 // contiguous and on the CPU. Reductions are in the order of the ranks
-// (trainer/comm/backend/combine.h), each element on one rank of each host, so that all ranks have
-// the same bits, and the same as on one host: a host adds its ranks' parts to the sum of the hosts
-// before it. Only the sum is sent between hosts, and gathered parts are sent to each host once.
+// (trainer/comm/backend/combine.h): a host adds its ranks' parts to the sum of the hosts before it,
+// and each element is reduced on one rank of each host. All ranks therefore get the same bits,
+// equal to those on one host. Only the sum is sent between hosts, and gathered parts are sent once
+// to each host.
 class LinkCollective {
  public:
-  // `staging` is shared by the operations of a group, which run one after the other.
+  // All operations of a group, which run one after the other, share `staging`.
   LinkCollective(LinkEngine& engine, const HostGroups& hosts, StagingMemory& staging,
                  uint64_t number, Deadline deadline);
 
   void AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
-  // `parts` is [ranks * n]; `result`, [n], may have any floating dtype if `parts` has one, and may
-  // be this rank's part, but no other.
+  // `parts` is [ranks * n] and `result` is [n]. If `parts` is floating-point, `result` may have any
+  // floating-point dtype. `result` may share memory with this rank's part, but with no other part.
   void ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                      c10d::ReduceOp::RedOpType op);
   void Broadcast(const at::Tensor& tensor, size_t root);
-  // Each of `outputs`, by rank, is as large as `input`.
+  // `outputs` has a tensor of the size of `input` for each rank.
   void AllGather(const at::Tensor& input, const std::vector<at::Tensor>& outputs);
   // Sends part r of `input`, which has an equal part for each rank, to rank r.
   void AllToAll(const at::Tensor& input, const at::Tensor& output);
@@ -65,9 +67,9 @@ class LinkCollective {
     at::ScalarType dtype;
     at::ScalarType result_dtype;
     c10d::ReduceOp::RedOpType op;
-    uint64_t item;      // item number of its messages
+    uint64_t item;      // item number in the tags of its messages
     size_t column;      // see HostGroups
-    std::byte* result;  // destination of the result; null: memory of staging_
+    std::byte* result;  // destination of the result; null to use memory of staging_
   };
 
   uint64_t TagOf(Kind kind, uint64_t item) const;
@@ -75,19 +77,19 @@ class LinkCollective {
   LinkTransfer Receive(size_t from, Kind kind, uint64_t item, std::byte* data, size_t bytes) const;
   size_t ChunkBytes() const;
   size_t ChunksUnderWay() const;
-  // Calls begin(chunk, have) for each chunk in turn, with a few chunks pending at a time, and runs
-  // all steps. A chunk is done once `have` was called `results` times.
+  // Calls begin(chunk, have) for each chunk in order, with a few chunks pending at a time, and runs
+  // all steps. A chunk is done once `have` was called `results` times for it.
   using BeginChunk = std::function<void(size_t chunk, const std::function<void()>& have)>;
   void RunChunks(size_t chunks, size_t results, const BeginChunk& begin);
   bool IsOwner(size_t column) const { return hosts_.Owner(host_, column) == own_; }
 
   // Waits for the sum of the hosts before this one, adds the parts of this host's ranks, and sends
-  // the sum to the next host. Then calls `done`: on the last host with the result, and with memory
-  // to release to staging_ once the result is used; on the others with null.
+  // the sum to the next host. Then calls `done`. On the last host `done` gets the result, and
+  // memory to release to staging_ after the result was used; on the other hosts it gets null.
   using Reduced = std::function<void(std::byte* result, const at::Tensor& memory)>;
   void Reduce(const Reduction& what, const Reduced& done);
-  // Sends data of rank `from` to all ranks, to each other host once. Skips rank `complete`, which
-  // already has it.
+  // Sends data of rank `from` to all ranks, and only once to each other host. Skips rank
+  // `complete`, which already has the data.
   void Spread(size_t from, std::byte* data, size_t bytes, std::optional<size_t> complete);
 
   LinkEngine& engine_;
@@ -95,7 +97,7 @@ class LinkCollective {
   StagingMemory& staging_;
   const uint64_t number_;
   TransferSteps steps_;
-  std::vector<at::Tensor> gathered_;  // the ranks' tensors of a small all-reduce
+  std::vector<at::Tensor> gathered_;  // all ranks' tensors in a small all-reduce
   const size_t own_, ranks_;
   const size_t host_;  // this rank's part of HostGroups
 };

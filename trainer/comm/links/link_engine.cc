@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// Interval at which deadlines are checked.
+// Interval between two checks of deadlines.
 constexpr milliseconds kLook{500};
 
 constexpr char kPrefix[] = "connections of the ranks: ";
@@ -27,12 +27,13 @@ std::exception_ptr Failure(const std::string& why) {
       std::runtime_error(why.starts_with(kPrefix) ? why : kPrefix + why));
 }
 
-// The other end of a connection is closed.
+// Thrown if the other end of a connection is closed.
 struct ConnectionEnd {};
 
 [[noreturn]] void Throw(const std::string& why) { throw std::runtime_error(why); }
 
-// Returns the bytes that were moved; 0 if none can be now. Throws when the connection is closed.
+// Returns the number of bytes that a system call moved, given its result; 0 if it would block.
+// Throws ConnectionEnd if the connection is closed.
 size_t Moved(ssize_t moved, bool reads) {
   if (moved > 0) return static_cast<size_t>(moved);
   if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
@@ -131,7 +132,7 @@ void LinkEngine::FailAll(const std::string& why) {
     for (size_t peer = 0; peer < peers_.size(); ++peer) FailPeer(peer, why);
     done.set_value();
   });
-  done.get_future().wait();  // soon over, because the thread sleeps at most kLook
+  done.get_future().wait();  // short, because the thread wakes up at once
 }
 
 void LinkEngine::Submit(std::function<void()> act) {
@@ -166,7 +167,7 @@ void LinkEngine::Run() {
   CallEnded();
 }
 
-// Waits until something can be done, and does it.
+// Waits until a socket is ready or there is new work, and advances the transfers.
 void LinkEngine::Wait() {
   std::vector<pollfd> polls = {{doorbell_.get(), POLLIN, 0}};
   std::vector<size_t> polled;
@@ -204,7 +205,8 @@ void LinkEngine::Advance(size_t peer, short out_events, short in_events) {
       WriteMessages(one.out);
     }
   } catch (const ConnectionEnd&) {
-    // Messages that the peer sent before it ended may still arrive on the other connection.
+    // Messages that the peer sent before it exited may still arrive on the other connection, so the
+    // peer is not lost yet if this rank only receives.
     const bool only_receives = in_events == 0 && one.out.waiting.empty() && one.out.ready.empty();
     if (!only_receives) return FailPeer(peer, NameOf(peer) + " has ended");
     one.out.fd.Reset();
@@ -230,7 +232,7 @@ void LinkEngine::ReadAsks(Outgoing& out) {
   }
 }
 
-// Makes messages ready that are both waiting and requested.
+// Moves messages that are both waiting and requested to `ready`.
 void LinkEngine::Match(Outgoing& out, uint64_t tag) {
   const auto waiting = out.waiting.find(tag);
   const auto asked = out.asked.find(tag);
@@ -346,7 +348,7 @@ void LinkEngine::FailPeer(size_t peer, const std::string& why) {
   Peer& one = peers_[peer];
   if (!one.lost.empty()) return;
   one.lost = why;
-  // The memory of these transfers is not accessed any more.
+  // The memory of these transfers is no longer accessed.
   const auto end = [&](Transfer& transfer) { ended_.push_back({std::move(transfer.done), why}); };
   for (auto* by_tag : {&one.out.waiting, &one.in.waiting}) {
     for (auto& [tag, transfers] : *by_tag) std::ranges::for_each(transfers, end);

@@ -1,5 +1,4 @@
-// The thread that sends and receives a rank's tensors over connections to the other ranks of a
-// group.
+// Sends and receives a rank's tensors over connections to the other ranks of a group.
 #pragma once
 
 #include <array>
@@ -21,23 +20,23 @@
 
 namespace dslaunch {
 
-// Messages are matched by peer, tag and order. A message is sent over the sender's own connection
-// to its peer, once the receiver has requested it, so that nothing is buffered and tags may be
-// awaited in any order.
+// Runs a thread that transfers messages. Messages are matched by peer, tag and order. A message is
+// sent over the connection that the sender dialed, and only after the receiver has requested it.
+// Nothing is therefore buffered, and tags may be awaited in any order.
 //
-// A message fails when its deadline has passed or its peer is lost, and then all messages with that
-// peer fail. Ranks are numbered in the group; error texts use ranks of the job. Thread-safe.
+// A message fails if its deadline has passed or its peer is lost; all other messages with that peer
+// then fail too. Ranks are ranks of the group, but error texts use ranks of the job. Thread-safe.
 class LinkEngine {
  public:
-  // Called once, on the engine's thread; null for success.
+  // Called once, on the engine's thread. `error` is null on success.
   using Done = std::function<void(std::exception_ptr error)>;
-  // Requests a connection to a peer, which AdoptDialed or Fail answers. If it throws, later
-  // messages to the peer fail with that error. Called by the thread that sends.
+  // Requests a connection to a peer; the answer is a call of AdoptDialed or Fail. If the dialer
+  // throws, later messages to the peer fail with that error. Called on the thread that calls Send.
   using Dialer = std::function<void(size_t peer)>;
 
-  // `names`: the ranks' names in error texts, by rank.
+  // `names`: the number by which error texts name each rank, by rank.
   LinkEngine(size_t rank, std::vector<size_t> names, Dialer dialer);
-  // Fails pending messages, here and on the peers.
+  // Fails pending messages on this rank and on the peers.
   ~LinkEngine();
   LinkEngine(const LinkEngine&) = delete;
   LinkEngine& operator=(const LinkEngine&) = delete;
@@ -45,44 +44,47 @@ class LinkEngine {
   size_t rank() const { return rank_; }
   size_t ranks() const { return names_.size(); }
 
-  // The memory must stay valid until `done` is called. `peer` is another rank.
+  // Begin to send or receive a message. The memory must stay valid until `done` is called. `peer`
+  // must be another rank.
   void Send(size_t peer, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
             Done done);
   void Receive(size_t peer, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                Done done);
 
-  // Adds a connected stream socket: this rank's own connection to `peer`, or peer's connection to
-  // it.
+  // Add a connected stream socket: a connection to `peer` that this rank dialed (AdoptDialed), or
+  // that `peer` dialed (AdoptIncoming).
   void AdoptDialed(size_t peer, UniqueFd fd);
   void AdoptIncoming(size_t peer, UniqueFd fd);
   // Marks `peer` as lost and fails its pending transfers with `why`.
   void Fail(size_t peer, const std::string& why);
-  // Marks all ranks as lost. On return no tensor is accessed, but `done` of pending messages may
-  // still have to be called. Not on the engine's thread.
+  // Marks all ranks as lost. After it returns no tensor is accessed, but `done` of pending messages
+  // may still be called. Must not be called on the engine's thread.
   void FailAll(const std::string& why);
 
  private:
-  // Sent before each message, and by its receiver to request it.
+  // Sent before each message, and also by the receiver to request the message.
   struct Header {
     uint64_t tag = 0;
     uint64_t bytes = 0;
   };
   struct Transfer {
     Header header;
-    std::byte* data = nullptr;  // the memory is only read when the message is sent
+    std::byte* data = nullptr;  // only read if the message is sent
     Deadline deadline;
     Done done;
   };
-  // A message or header that is being written or read.
+  // The state of a message or header that is being written or read.
   struct Progress {
     std::array<std::byte, sizeof(Header)> header;
-    size_t bytes = 0;  // done so far, of header and message together
+    size_t bytes = 0;  // bytes done so far, of header and message together
   };
   struct Outgoing {
     UniqueFd fd;
-    std::map<uint64_t, std::deque<Transfer>> waiting;  // messages not requested yet, by tag
-    std::map<uint64_t, std::deque<uint64_t>> asked;  // sizes of requests without a message, by tag
-    std::deque<Transfer> ready;                      // the first is being written
+    // Messages that are not requested yet, by tag.
+    std::map<uint64_t, std::deque<Transfer>> waiting;
+    // Sizes of requests whose message does not exist yet, by tag.
+    std::map<uint64_t, std::deque<uint64_t>> asked;
+    std::deque<Transfer> ready;  // messages to write; the first is being written
     Progress written;
     Progress read;  // progress of a request's header
   };
@@ -97,11 +99,11 @@ class LinkEngine {
   struct Peer {
     Outgoing out;
     Incoming in;
-    std::string lost;  // why the peer is lost; empty: it is not
+    std::string lost;  // why the peer is lost; empty if it is not lost
   };
   struct Ended {
     Done done;
-    std::string error;  // empty: success
+    std::string error;  // empty on success
   };
 
   void Submit(std::function<void()> act);
@@ -122,12 +124,12 @@ class LinkEngine {
   const size_t rank_;
   const std::vector<size_t> names_;
   const Dialer dialer_;
-  UniqueFd doorbell_;  // an eventfd
+  UniqueFd doorbell_;  // eventfd that wakes the thread
 
-  // Used by the thread only.
+  // Used only by the thread.
   std::vector<Peer> peers_;
   std::vector<Ended> ended_;
-  Clock::time_point looked_ = Clock::now();  // last check for late messages
+  Clock::time_point looked_ = Clock::now();  // time of the last check for late messages
 
   Mutex mutex_;
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);

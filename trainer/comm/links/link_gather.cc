@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Tags of gathers are between the tags of collectives and the tags of messages.
+// The tags of gathers are between the tags of other messages and the tags of collectives.
 constexpr uint64_t kGather = uint64_t{1} << 62;
 constexpr uint64_t kForwarded = uint64_t{1} << 61;
 constexpr unsigned kRankBits = 24;
@@ -20,8 +20,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   Gather(LinkEngine& engine, Deadline deadline, LinkEngine::Done done)
       : engine_(engine), deadline_(deadline), done_(std::move(done)) {}
 
-  // Adds a message and those to begin when it is done (`after`), all counted from the start. Call
-  // it before Begin.
+  // Adds a message, and the messages `after` that begin when it is done. The gather ends only after
+  // all of them. Call it before Begin.
   void Add(const LinkTransfer& message, std::vector<LinkTransfer> after = {}) {
     left_ += 1 + after.size();
     first_.emplace_back(message, std::move(after));
@@ -29,8 +29,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void Begin() {
     for (auto& [message, then] : std::exchange(first_, {})) {
       Start(message, [self = shared_from_this(), after = std::move(then)] {
-        // Runs on the engine's thread. Connections to neighbours exist already, because this rank's
-        // own parts were sent first.
+        // Runs on the engine's thread. The connections to neighbours already exist, because this
+        // rank's own part was sent first.
         for (const LinkTransfer& next : after) self->Start(next, [] {});
       });
     }
@@ -50,11 +50,11 @@ class Gather : public std::enable_shared_from_this<Gather> {
     if (!std::exchange(ended_, true)) done_(error);
   }
 
-  LinkEngine& engine_;  // its thread makes all callbacks
+  LinkEngine& engine_;  // engine whose thread makes all callbacks
   const Deadline deadline_;
   const LinkEngine::Done done_;
   std::vector<std::pair<LinkTransfer, std::vector<LinkTransfer>>> first_;
-  size_t left_ = 0;  // messages left; used by the engine's thread once begun
+  size_t left_ = 0;  // number of messages left; after Begin only used on the engine's thread
   bool ended_ = false;
 };
 
@@ -64,7 +64,8 @@ void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, s
                  uint64_t tag, Deadline deadline, LinkEngine::Done done) {
   using Way = LinkTransfer::Way;
   const size_t own = engine.rank();
-  // `from` is the rank of the part, `sender` the rank that sends it, which may be another.
+  // `from` is the rank whose part it is. `sender` is the rank that sends the part, which differs if
+  // the part is forwarded.
   const auto message = [&](Way way, size_t peer, size_t from, size_t sender) {
     const uint64_t part = sender == from ? 0 : kForwarded | from;
     return LinkTransfer{way, peer, kGather | part | (tag << kRankBits), data + from * part_bytes,

@@ -1,4 +1,5 @@
-// Gathers the parts of a tensor from the ranks of a group, sending each part to another host once.
+// Gathers the parts of a tensor from the ranks of a group, and sends each part only once to each
+// other host.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +11,15 @@
 
 namespace dslaunch {
 
-// Fills the other ranks' parts of `data`, which has `part_bytes` for each rank. A part is sent to
-// one rank of each other host, which forwards it to the rest as soon as it has arrived. Gathers are
-// matched by `tag` (below 2^32) and, with the same tag, by order; gathers of different tags may
-// be begun in any order on each rank, and do not wait for collectives.
+// Begins to fill the other ranks' parts of `data`, which has `part_bytes` bytes for each rank, and
+// returns. A part is sent to one rank of each other host, which forwards the part to the other
+// ranks of its host as soon as it has arrived. Gathers are matched by `tag` (below 2^32) and, with
+// the same tag, by order; gathers of different tags may be begun in any order on each rank, and do
+// not wait for collectives.
 //
-// Begins and returns. `done` is called once, on the engine's thread: with null when all parts have
-// arrived and were sent, or with the first failure; in that case pending messages may still access
-// `data`. `done` itself is kept until they have ended, so it may own the memory. Any thread.
+// `done` is called once, on the engine's thread: with null when all parts have arrived and were
+// sent, or with the first failure. After a failure pending messages may still access `data`. `done`
+// is destroyed only after they have ended, so it may own the memory. Thread-safe.
 void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, size_t part_bytes,
                  uint64_t tag, Deadline deadline, LinkEngine::Done done);
 

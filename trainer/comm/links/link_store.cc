@@ -29,7 +29,7 @@ std::string Described(const StoreRequest& request) {
   return request.keys.size() > kShown ? text + ", ..." : text;
 }
 
-// Rank 0's store and its own connection to it.
+// Rank 0's store. It also keeps the server alive.
 class OwnStore : public LinkStore {
  public:
   OwnStore(std::shared_ptr<StoreServer> server, std::shared_ptr<StoreClient> client,
@@ -77,7 +77,7 @@ StoreClient::StoreClient(UniqueFd server) : server_(std::move(server)) {
 }
 
 StoreClient::~StoreClient() {
-  ::shutdown(server_.get(), SHUT_RDWR);  // ends the thread
+  ::shutdown(server_.get(), SHUT_RDWR);  // makes Run() return
   thread_.join();
 }
 
@@ -131,7 +131,7 @@ void StoreClient::Run() {
         if (!reply) return Close();
         const MutexLock lock(mutex_);
         const auto awaited = awaited_.find(reply->id);
-        if (awaited == awaited_.end()) continue;  // the request has timed out
+        if (awaited == awaited_.end()) continue;  // the request timed out earlier
         awaited->second = std::move(reply);
         changed_.NotifyAll();
       }

@@ -1,4 +1,5 @@
-// A c10d store on rank 0, over the ranks' own connections, so no other process can reach it.
+// Provides a c10d store on rank 0 over the connections of the ranks, so that no other process can
+// reach the store.
 #pragma once
 
 #include <chrono>
@@ -18,7 +19,7 @@
 
 namespace dslaunch {
 
-// One rank's connection to the store. Several threads may have requests pending. Thread-safe.
+// A rank's connection to the store. Several threads may have pending requests. Thread-safe.
 class StoreClient {
  public:
   explicit StoreClient(UniqueFd server);
@@ -26,8 +27,9 @@ class StoreClient {
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
-  // Throws c10::DistStoreError: "store: timed out ..." after `limit`, "store: Connection closed
-  // ..." if rank 0 is lost.
+  // Sends a request and waits for the reply. Throws c10::DistStoreError: "store: timed out ..."
+  // after `limit`, "store: Connection closed ..." if rank 0 is lost, "store: rank 0 answered ..."
+  // if the reply has the wrong number of values.
   StoreReply Call(StoreRequest request, std::chrono::milliseconds limit);
 
  private:
@@ -39,13 +41,13 @@ class StoreClient {
   Mutex mutex_;
   CondVar changed_;
   uint64_t last_id_ DSL_GUARDED_BY(mutex_) = 0;
-  // Pending requests by id, with the reply once it has arrived.
+  // Pending requests by id, with their replies once these have arrived.
   std::map<uint64_t, std::optional<StoreReply>> awaited_ DSL_GUARDED_BY(mutex_);
   bool closed_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
-// Copies (clone) share the connection.
+// A c10d store whose copies (clone) share one connection to rank 0.
 class LinkStore : public c10d::Store {
  public:
   LinkStore(std::shared_ptr<StoreClient> client, std::chrono::milliseconds timeout)
@@ -78,8 +80,9 @@ class LinkStore : public c10d::Store {
   std::shared_ptr<StoreClient> client_;
 };
 
-// Returns the store of all ranks of the job. Rank 0 serves it while its own copies live. Blocks
-// until the connection to rank 0 is made. Throws TrainError or c10::DistStoreError after `timeout`.
+// Returns the store that all ranks of the job share. Rank 0 serves the store as long as rank 0's
+// copies exist. Blocks until the connection to rank 0 is made. Throws TrainError if there is no
+// connection within `timeout`.
 c10::intrusive_ptr<c10d::Store> ConnectStore(const std::shared_ptr<RankConnections>& connections,
                                              const std::string& label,
                                              std::chrono::milliseconds timeout);

@@ -25,7 +25,7 @@ namespace {
 
 using Kind = RankLinkMessage::Kind;
 
-// Limit of connections for groups that do not listen yet; further connections are closed.
+// Maximum number of connections for groups that do not listen yet; further connections are closed.
 constexpr size_t kMaxUnclaimed = 65'536;
 
 TrainError Unavailable(const std::string& what) {
@@ -48,7 +48,8 @@ UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
   return fd;
 }
 
-// Returns the next message; throws after the deadline.
+// Returns the agent's next message. Throws TrainError after the deadline, if the agent closes the
+// socket, or if the message is not valid.
 RankLinkMessage ReadMessage(int socket, Deadline deadline) {
   std::string bytes(kRankLinkMessageBytes, '\0');
   UniqueFd none;
@@ -200,7 +201,7 @@ void RankConnections::OnBytes(const std::string& bytes, UniqueFd fd) {
   }
 }
 
-// Existing connections may still work for a moment, but no others will arrive.
+// Existing connections may still work for a short time, but no new connections will arrive.
 void RankConnections::OnAgentGone() {
   const MutexLock lock(mutex_);
   agent_gone_ = true;

@@ -1,4 +1,4 @@
-// Connection to this node's agent, which makes connections to other ranks
+// Connects to this node's agent, which makes connections to other ranks
 // (proto/contract/rank_link.h).
 #pragma once
 
@@ -19,7 +19,7 @@ namespace dslaunch {
 // The address of a rank's agent, which Dial needs.
 struct RankPlace {
   uint32_t node = 0;      // index in the hostfile
-  std::string endpoints;  // "address:port", separated by spaces; empty: one node
+  std::string endpoints;  // "address:port", separated by spaces; empty if one node
 
   std::string ToText() const;
   // Throws TrainError if `text` was not made by ToText.
@@ -27,24 +27,24 @@ struct RankPlace {
 };
 
 // Receives the connections of one label. All functions are called on the thread of RankConnections,
-// none after Unlisten has returned.
+// or by Listen or Dial on the caller's thread, and not after Unlisten has returned.
 struct LinkListener {
   std::function<void(size_t to, UniqueFd)> on_dialed;            // a connection that Dial requested
   std::function<void(size_t from, UniqueFd)> on_link;            // a connection from another rank
-  std::function<void(size_t to, const std::string&)> on_failed;  // Dial failed, with the reason
+  std::function<void(size_t to, const std::string&)> on_failed;  // Dial failed, for this reason
 };
 
-// Thread-safe. Ranks are numbered in the whole job. A connection is a stream socket, which ends
-// when either rank closes it or ends.
+// Requests and receives connections to other ranks. Ranks are ranks of the job. A connection is a
+// stream socket that ends when either rank closes it or exits. Thread-safe.
 class RankConnections {
  public:
   // Connects to the agent's Unix socket as `rank` of `attempt`. `interfaces`: comma-separated
-  // network interfaces for connections to other nodes; empty: any. Throws TrainError that names the
-  // socket.
+  // network interfaces for connections to other nodes; empty to use any. Throws a TrainError that
+  // names the socket.
   static std::shared_ptr<RankConnections> Open(const std::string& socket_path, int rank,
                                                uint64_t attempt, const std::string& interfaces,
                                                Deadline deadline);
-  // Uses a connected socket to the agent.
+  // Like Open with a path, but uses a connected socket to the agent.
   static std::shared_ptr<RankConnections> Open(UniqueFd agent, int rank, uint64_t attempt,
                                                const std::string& interfaces, Deadline deadline);
   ~RankConnections();
@@ -54,11 +54,12 @@ class RankConnections {
   size_t rank() const { return rank_; }
   const RankPlace& place() const { return place_; }
 
-  // Also delivers connections of `label` that have arrived before.
+  // Makes `listener` receive the connections of `label`, including connections that have already
+  // arrived.
   void Listen(const std::string& label, LinkListener listener);
   void Unlisten(const std::string& label);
-  // Requests a connection to rank `to`; the listener of `label` receives it, or the reason of
-  // failure.
+  // Requests a connection to rank `to`. The listener of `label` receives the connection, or the
+  // reason of the failure.
   void Dial(const std::string& label, size_t to, const RankPlace& place);
 
  private:
@@ -76,14 +77,14 @@ class RankConnections {
   const UniqueFd agent_;
   const size_t rank_;
   RankPlace place_;
-  UniqueFd stop_read_, stop_write_;  // the thread ends when the second is closed
+  UniqueFd stop_read_, stop_write_;  // the thread ends when stop_write_ is closed
 
   Mutex send_mutex_;  // held to write to agent_
   Mutex mutex_;
   std::map<std::string, LinkListener> listeners_ DSL_GUARDED_BY(mutex_);
   std::vector<Arrived> unclaimed_ DSL_GUARDED_BY(mutex_);
   bool agent_gone_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
 }  // namespace dslaunch

@@ -24,7 +24,7 @@ void Put(std::string& bytes, const std::vector<std::string>& texts) {
   }
 }
 
-// Reads numbers and texts from bytes. Fails for good once the bytes are too few.
+// Reads numbers and texts from bytes. After the bytes were too few, good() stays false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -68,7 +68,7 @@ std::string WithLength(std::string body) {
   return bytes + body;
 }
 
-// Returns whether a request has the right numbers of keys and values.
+// Returns whether a request has the right number of keys and of values.
 bool IsWellFormed(const StoreRequest& request) {
   const size_t keys = request.keys.size(), values = request.values.size();
   switch (request.op) {
@@ -203,7 +203,7 @@ std::vector<StoreCore::Answer> StoreCore::OnRequest(uint64_t client, StoreReques
       break;
     case Op::kAdd: {
       std::string& value = values_[request.keys[0]];
-      // Adds unsigned numbers, because overflow of signed ones is undefined.
+      // Adds as unsigned numbers, because overflow of signed numbers is undefined.
       reply.number = static_cast<int64_t>(static_cast<uint64_t>(NumberIn(value)) +
                                           static_cast<uint64_t>(request.number));
       value = std::to_string(reply.number);

@@ -1,4 +1,4 @@
-// The values that the ranks of a job share, kept by rank 0. Pure.
+// Keeps the values that the ranks of a job share, on rank 0. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ struct StoreRequest {
   enum class Op : uint8_t {
     kSet = 1,     // sets `keys` to `values`
     kAppend,      // appends values[0] to the value of keys[0]
-    kCompareSet,  // sets keys[0] to values[1] if its value is values[0], or if it has none and
-                  // values[0] is empty; answers its value then
-    kAdd,         // adds `number` to the decimal number of keys[0]; answers the sum
+    kCompareSet,  // sets keys[0] to values[1] if its value is values[0], or if it has no value and
+                  // values[0] is empty; answers the value after that
+    kAdd,         // adds `number` to the decimal number in keys[0]; answers the sum
     kGet,         // answers the values of `keys` once all exist
     kWait,        // answers once all `keys` exist
     kCheck,       // answers 1 if all `keys` exist
@@ -26,7 +26,7 @@ struct StoreRequest {
     kNumKeys,     // answers the number of keys
   };
   Op op = Op::kSet;
-  uint64_t id = 0;  // chosen by the client; the reply has it too
+  uint64_t id = 0;  // chosen by the client; returned in the reply
   int64_t number = 0;
   std::vector<std::string> keys;
   std::vector<std::string> values;
@@ -42,18 +42,20 @@ struct StoreReply {
   bool operator==(const StoreReply&) const = default;
 };
 
-// Encoding: a length of 4 bytes, then that many bytes; numbers are little-endian. A longer message
-// is refused.
+// Maximum size of a message in bytes; longer messages are refused. A message is encoded as a length
+// of 4 bytes, then that many bytes. Numbers are little-endian.
 inline constexpr size_t kMaxStoreMessage = size_t{64} << 20;
 std::string EncodeRequest(const StoreRequest& request);
 std::string EncodeReply(const StoreReply& reply);
-// `bytes` excludes the length. nullopt if they are not a valid message.
+// Decode a message from `bytes`, which exclude the length. Return nullopt if they are not a valid
+// message.
 std::optional<StoreRequest> DecodeRequest(std::string_view bytes);
 std::optional<StoreReply> DecodeReply(std::string_view bytes);
-// Returns whether a reply has the values that were requested; rank 0 is not trusted.
+// Returns whether a reply has the id and the number of values that the request expects. Clients
+// check this because they do not trust rank 0.
 bool Answers(const StoreReply& reply, const StoreRequest& request);
-// Removes the first whole message from `buffer` and returns it without its length; nullopt if it is
-// not complete yet. Throws std::runtime_error if it is longer than kMaxStoreMessage.
+// Removes the first message from `buffer` and returns it without its length; nullopt if the message
+// is not complete yet. Throws std::runtime_error if the message is longer than kMaxStoreMessage.
 std::optional<std::string> TakeStoreMessage(std::string& buffer);
 
 class StoreCore {
@@ -63,10 +65,10 @@ class StoreCore {
     StoreReply reply;
   };
 
-  // Returns the answers that are due now, also to earlier requests that waited. A request has one
-  // answer.
+  // Handles a request. Returns the answers that are due now, including answers to earlier requests
+  // that waited. Each request gets exactly one answer.
   std::vector<Answer> OnRequest(uint64_t client, StoreRequest request);
-  // Drops the requests of `client` that wait.
+  // Drops the waiting requests of `client`.
   void OnClientGone(uint64_t client);
 
  private:
@@ -76,12 +78,12 @@ class StoreCore {
   };
 
   bool HasAll(const std::vector<std::string>& keys) const;
-  // Returns whether it stored the new value; `reply` gets the value that is stored then.
+  // Returns whether it stored the new value. Sets `reply` to the value of the key after that.
   bool CompareAndSet(const StoreRequest& request, StoreReply& reply);
   StoreReply Answered(const StoreRequest& request) const;
 
   std::map<std::string, std::string> values_;
-  std::vector<Waiting> waiting_;  // requests in the order of arrival
+  std::vector<Waiting> waiting_;  // waiting requests in the order of arrival
 };
 
 }  // namespace dslaunch

@@ -94,7 +94,7 @@ bool StoreServer::Read(uint64_t id, Client& client) {
         const auto to = clients_.find(answer.client);
         if (to == clients_.end()) continue;
         to->second.unsent += EncodeReply(answer.reply);
-        // If another client is gone, the loop handles that when it reaches that client.
+        // If another client has disconnected, Run() removes it when the loop reaches that client.
         if (!Write(to->second) && answer.client == id) return false;
       }
     }

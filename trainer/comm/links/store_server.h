@@ -1,4 +1,4 @@
-// The I/O of StoreCore: rank 0 serves the store to the ranks that connect.
+// Serves the store (StoreCore) on rank 0 to the ranks that connect.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace dslaunch {
 
-// Serves on its own thread, which no client can block. Thread-safe.
+// Serves requests on a separate thread, which no client can block. Thread-safe.
 class StoreServer {
  public:
   StoreServer();
-  // Ends all connections.
+  // Stops the thread and closes all connections.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -34,12 +34,13 @@ class StoreServer {
 
   void Run();
   void Ring();
-  // Returns false if the client is gone, or has sent an invalid request.
+  // Reads and answers requests of `client`. Returns false if the client has disconnected or has
+  // sent an invalid request.
   bool Read(uint64_t id, Client& client);
   bool Write(Client& client);
 
-  UniqueFd doorbell_;  // an eventfd
-  // Used by the thread only.
+  UniqueFd doorbell_;  // eventfd that wakes the thread
+  // Used only by the thread.
   StoreCore core_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, Client> clients_;
@@ -47,7 +48,7 @@ class StoreServer {
   Mutex mutex_;
   std::vector<UniqueFd> adopted_ DSL_GUARDED_BY(mutex_);
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
 }  // namespace dslaunch

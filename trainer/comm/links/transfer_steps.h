@@ -1,4 +1,4 @@
-// Steps that run when messages of a LinkEngine are done.
+// Runs steps of an operation when messages of a LinkEngine are done.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,32 @@ struct LinkTransfer {
   Way way;
   size_t peer;
   uint64_t tag;
-  std::byte* data;  // only read if the message is sent; valid until it is done
+  std::byte* data;  // not written by a send; must be valid until the message is done
   size_t bytes;
 };
 
-// Begins one message. `done`: see LinkEngine.
+// Begins one message. See LinkEngine for `done`.
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);
 
-// The steps of one operation. One thread adds and runs them. If Run throws, messages may still be
-// pending; LinkEngine::FailAll ends them.
+// The steps of one operation. The same thread must add and run them. If Run throws, messages may
+// still be pending; LinkEngine::FailAll ends them.
 class TransferSteps {
  public:
   TransferSteps(LinkEngine& engine, Deadline deadline) : engine_(engine), deadline_(deadline) {}
 
-  // Begins the messages. Run calls `then` once all of them are done, at once if there are none.
+  // Begins the messages. Run calls `then` after all of them are done, or at once if `messages` is
+  // empty.
   void When(const std::vector<LinkTransfer>& messages, std::function<void()> then = {});
-  // Runs until all steps are done, also those that steps add. Throws the error of the first message
-  // that fails. The deadline of the messages ends it.
+  // Runs until all steps are done, including steps that other steps add. Throws the error of the
+  // first message that fails, at the latest after the deadline.
   void Run();
 
  private:
   struct State {
     Mutex mutex;
     CondVar changed;
-    size_t under_way DSL_GUARDED_BY(mutex) = 0;  // steps with pending messages
+    size_t under_way DSL_GUARDED_BY(mutex) = 0;  // number of steps with pending messages
     std::deque<std::function<void()>> ready DSL_GUARDED_BY(mutex);
     std::exception_ptr error DSL_GUARDED_BY(mutex);  // error of the first message that fails
   };

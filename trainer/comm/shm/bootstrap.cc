@@ -21,7 +21,7 @@ constexpr char kNo[] = "no";
 constexpr char kYes[] = "yes";
 
 // Returns a text that is equal for processes that can open each other's descriptors through /proc.
-// Empty if this process may not use shared memory.
+// Returns "" if this process may not use shared memory.
 std::string HostOfThisProcess() {
   const char* disabled = std::getenv("DSLAUNCH_SHM_DISABLE");
   if (disabled != nullptr && *disabled != '\0' && std::string(disabled) != "0") return "";

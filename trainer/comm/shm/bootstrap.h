@@ -1,4 +1,4 @@
-// Setup of the memory that the ranks of one host share.
+// Sets up the memory that the ranks of one host share.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,13 @@
 namespace dslaunch {
 
 struct SharedHost {
-  SharedSegment segment;  // laid out for all ranks (layout.h)
-  // By rank, a pidfd of each other rank's process; -1 for this one.
+  SharedSegment segment;  // memory with the layout of layout.h for all ranks
+  // By rank, the pidfd of each other rank's process; -1 for this rank.
   std::vector<UniqueFd> processes;
 };
 
-// Collective. Returns nullopt on all ranks under the conditions of MakeShmBackend.
+// Creates the shared memory on rank 0 and opens it on the other ranks. Returns nullopt on all ranks
+// if MakeShmBackend would return nullptr. Collective.
 std::optional<SharedHost> BootstrapSharedHost(c10d::Store& store, int rank, size_t ranks);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Decides which step of which chunk a rank may do next.
+// Decides which step of which chunk a rank may run next.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace dslaunch {
 
-// Runs one rank's collectives, one after the other, in the order in which all ranks call them. A
-// slot is filled again once every rank has taken its content, so a rank may begin a collective
-// while others are still busy with the last one. Never waits. One thread.
+// Runs a rank's collectives, one after the other, in the order in which all ranks call them. A slot
+// is filled again after every rank has taken its content, so a rank may begin a collective while
+// other ranks are still running the previous one. Never waits. Not thread-safe.
 class ChunkFlow {
  public:
-  // `names` are the ranks' names in error texts, by rank.
+  // `names`: the number by which error texts name each rank, by rank.
   ChunkFlow(SharedLayout layout, size_t rank, std::vector<size_t> names)
       : layout_(layout), rank_(rank), names_(std::move(names)) {}
 
@@ -24,16 +24,16 @@ class ChunkFlow {
   // Precondition: not busy.
   void Begin(Collective collective);
 
-  // Does the steps that are possible now. Returns false if there were none. Throws
+  // Runs the steps that are possible now. Returns false if no step was possible. Throws
   // std::runtime_error if the ranks call different collectives; this object cannot be used after
   // that.
   bool Advance();
 
-  // Returns the ranks that this one waits for, if Advance has just returned false; empty if not
-  // busy.
+  // Returns the ranks for which this rank waits; empty if not busy. Valid only directly after
+  // Advance has returned false.
   std::vector<size_t> AwaitedRanks() const;
 
-  // Stops accessing the collective's tensors. It cannot run another one after that.
+  // Stops accessing the collective's tensors. This object cannot run another collective after that.
   void GiveUp() { collective_.reset(); }
 
  private:
@@ -49,8 +49,8 @@ class ChunkFlow {
   size_t rank_;
   std::vector<size_t> names_;
   std::optional<Collective> collective_;
-  uint64_t first_ = 0;  // number of the collective's first chunk, over all collectives
-  // Numbers of chunks over all collectives; RankWords has the same for the other ranks.
+  uint64_t first_ = 0;  // number of the current collective's first chunk, over all collectives
+  // Counts of chunks over all collectives. RankWords has these counts of all ranks.
   uint64_t staged_ = 0;
   uint64_t combined_ = 0;
   uint64_t taken_ = 0;

@@ -12,7 +12,7 @@ namespace {
 
 using Slots = std::span<std::byte* const>;
 
-// Parts begin at a cache line, so that two ranks never write to the same one.
+// Parts begin at a cache line, so that two ranks never write to the same cache line.
 constexpr size_t Aligned(size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
@@ -24,13 +24,14 @@ struct Range {
   size_t size() const { return end - begin; }
 };
 
-// Returns the bytes of chunk `chunk` if `bytes` are cut into chunks of `chunk_bytes`.
+// Returns the range of chunk `chunk` if `bytes` bytes are cut into chunks of `chunk_bytes`.
 Range ChunkOf(size_t bytes, uint64_t chunk, size_t chunk_bytes) {
   const size_t begin = chunk * chunk_bytes;
   return {begin, std::min(begin + chunk_bytes, bytes)};
 }
 
-// Returns part `part` of `parts` of the first `bytes` bytes; the last parts may be empty.
+// Returns the range of part `part` if `bytes` bytes are cut into `parts` parts. The last parts may
+// be empty.
 Range PartOf(size_t bytes, size_t part, size_t parts) {
   const size_t each = Aligned((bytes + parts - 1) / parts);
   return {std::min(bytes, part * each), std::min(bytes, (part + 1) * each)};
@@ -56,7 +57,8 @@ ChunkLabel Label(c10d::OpType kind, const at::Tensor& tensor) {
 
 }  // namespace
 
-// Each rank stages its chunk, reduces its own part of it over all ranks, and takes all parts.
+// Each rank stages its chunk, reduces its own part of the chunk over all ranks, and takes all
+// parts.
 Collective AllReduceChunks(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
   const size_t bytes = tensor.nbytes();
   Collective all_reduce;

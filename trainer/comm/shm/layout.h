@@ -1,4 +1,4 @@
-// The layout of the memory that the ranks of one host share. It begins as zeros.
+// Defines the layout of the memory that the ranks of one host share. The memory begins as zeros.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Collectives move their tensors in chunks. Each rank has as many slots as chunks can be pending:
-// one slot is filled while another is reduced and a third is read.
+// Collectives move their tensors in chunks. Each rank has one slot per pending chunk: one slot is
+// filled while another is reduced and a third is read.
 inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr uint64_t kChunkSlots = 3;
 
@@ -22,23 +22,23 @@ inline constexpr size_t kCacheLine = 64;
 static_assert(std::atomic<uint64_t>::is_always_lock_free,
               "a lock of one process would be none of another");
 
-// Each rank writes its own, and all read it.
+// The state of a rank. Only this rank writes the counts, and all ranks read them.
 struct alignas(kCacheLine) RankWords {
-  Doorbell bell;                   // rung after a change for this rank
-  std::atomic<uint32_t> has_left;  // 1: the rank has left
-  // Numbers of chunks, over all collectives, that this rank has staged, combined and taken.
+  Doorbell bell;                   // rung after a change that this rank may wait for
+  std::atomic<uint32_t> has_left;  // 1 if the rank has left
+  // The numbers of chunks that this rank has staged, combined and taken, over all collectives.
   alignas(kCacheLine) std::atomic<uint64_t> staged;
   std::atomic<uint64_t> combined;
   std::atomic<uint64_t> taken;
 };
 
-// The collective that a rank runs, at the beginning of each of its chunks.
+// Identifies the collective that a rank runs. Stored at the beginning of each slot.
 struct alignas(kCacheLine) ChunkLabel {
   uint32_t kind = 0;       // c10d::OpType
   uint32_t dtype = 0;      // at::ScalarType
   uint32_t reduction = 0;  // c10d::ReduceOp::RedOpType
   uint32_t root = 0;
-  uint64_t bytes = 0;  // size of the tensor
+  uint64_t bytes = 0;  // size of the tensor in bytes
   bool operator==(const ChunkLabel&) const = default;
 };
 
@@ -47,17 +47,17 @@ struct MessageRequest {
   uint64_t tag = 0;
 };
 
-// Counters of messages from one rank to another. Those of the sender and of the receiver never
-// share a cache line.
+// Counters of messages from one rank to another. The sender's counters and the receiver's counters
+// never share a cache line.
 struct alignas(kCacheLine) StreamWords {
-  std::atomic<uint64_t> asked;                      // requests, by the receiver
-  std::atomic<uint64_t> read;                       // bytes, by the receiver
-  alignas(kCacheLine) std::atomic<uint64_t> heard;  // requests, by the sender
-  std::atomic<uint64_t> written;                    // bytes, by the sender
+  std::atomic<uint64_t> asked;                      // requests that the receiver has made
+  std::atomic<uint64_t> read;                       // bytes that the receiver has read
+  alignas(kCacheLine) std::atomic<uint64_t> heard;  // requests that the sender has read
+  std::atomic<uint64_t> written;                    // bytes that the sender has written
   alignas(kCacheLine) std::array<MessageRequest, kMaxRequests> requests;  // request i at i % size
 };
 
-// Pointers into the memory, valid as long as the memory.
+// Returns references into the shared memory, which are valid as long as the memory.
 class SharedLayout {
  public:
   static size_t Bytes(size_t ranks) {

@@ -8,9 +8,9 @@
 namespace dslaunch {
 namespace {
 
-// Bytes after which the other side is woken, so that it can begin while this one continues.
+// Number of bytes after which the other side is woken, so that both sides copy at the same time.
 constexpr size_t kMessagePartBytes = kRingBytes / 4;
-constexpr size_t kStep = 16;  // everything in a ring begins at a multiple of it
+constexpr size_t kStep = 16;  // headers and data in a ring begin at a multiple of it
 
 struct Header {
   uint64_t request = 0;
@@ -77,7 +77,7 @@ bool MessageSender::ReadRequests() {
     unasked_.erase(message);
   }
   words_->heard.store(heard);
-  bell_->Ring();  // there is room for more requests
+  bell_->Ring();  // the receiver may wait for room for requests
   return true;
 }
 

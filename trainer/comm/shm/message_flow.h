@@ -1,4 +1,4 @@
-// Messages between two ranks of one host.
+// Transfers messages between two ranks of one host.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,9 @@
 
 namespace dslaunch {
 
-// One side of the messages from one rank to another. A message is written once its receiver has
-// requested it, so messages of different tags may be sent and awaited in any order; with the same
-// tag they arrive in the order in which they were sent. Neither side ever waits. One thread for
-// each side.
+// Sends the messages from one rank to another. A message is written after its receiver has
+// requested it, so messages of different tags may be sent and awaited in any order. Messages with
+// the same tag arrive in the order in which they were sent. Never waits. Not thread-safe.
 
 class MessageSender {
  public:
@@ -31,11 +30,12 @@ class MessageSender {
     size_t bytes = 0;
   };
   void Send(const Message& message);
-  // Drops a message that has not begun to be written. Returns false if it has, or has ended.
+  // Drops a message that was not requested yet. Returns false if the message was requested, or is
+  // done.
   bool Drop(uint64_t id);
 
-  // Does what is possible now; calls `sent` for each message that was written. Returns false if
-  // nothing was possible.
+  // Makes the progress that is possible now, and calls `sent` for each message that was completely
+  // written. Returns false if no progress was possible.
   bool Advance(const std::function<void(uint64_t id)>& sent);
 
  private:
@@ -50,9 +50,9 @@ class MessageSender {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Message> unasked_;
-  std::deque<Outgoing> unheeded_;  // requests for which there is no message yet
+  std::deque<Outgoing> unheeded_;  // requests whose message does not exist yet
   std::deque<Outgoing> outgoing_;
-  bool header_sent_ = false;  // whether the first message's header was sent
+  bool header_sent_ = false;  // whether the header of outgoing_[0] was sent
   size_t sent_bytes_ = 0;
 };
 
@@ -71,9 +71,9 @@ class MessageReceiver {
   };
   void Receive(const Place& place);
 
-  // Like MessageSender::Advance, with `received` called for each message that was read. Throws
-  // std::runtime_error if a message's size differs from its Place; nothing more can be received
-  // after that.
+  // Makes the progress that is possible now, and calls `received` for each message that was
+  // completely read. Returns false if no progress was possible. Throws std::runtime_error if a
+  // message's size differs from its Place; nothing can be received after that.
   bool Advance(const std::function<void(uint64_t id)>& received);
 
  private:
@@ -84,8 +84,8 @@ class MessageReceiver {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Place> unasked_;
-  std::map<uint64_t, Place> asked_;   // key: number of the request
-  std::optional<uint64_t> incoming_;  // the request that is answered now
+  std::map<uint64_t, Place> asked_;   // by number of the request
+  std::optional<uint64_t> incoming_;  // request whose message is being read
   size_t read_bytes_ = 0;
 };
 

@@ -13,7 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// trainer/comm/explain.cc and agent/host/failure_evidence.cc match this text.
+// The prefix must not change, because trainer/comm/explain.cc and agent/host/failure_evidence.cc
+// search for it.
 std::exception_ptr Failure(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error("shared memory of the ranks: " + why));
 }
@@ -80,7 +81,7 @@ void ProgressThread::GiveUp(uint64_t id) {
     if (found == operations_.end()) return;
     const std::string why = "was cancelled";
     if (const std::optional<size_t> peer = found->second.peer) {
-      FailPeer(*peer, why);  // a message that is partly written cannot be dropped
+      FailPeer(*peer, why);  // a partly written message cannot be dropped
     } else {
       FailCollectives(why);
     }
@@ -90,8 +91,8 @@ void ProgressThread::GiveUp(uint64_t id) {
 void ProgressThread::Run() {
   pthread_setname_np(pthread_self(), "dslaunch-shm");
   const at::NoGradGuard no_grad;
-  // One LibTorch thread, because a reduction is already divided over the ranks, and other threads
-  // compute.
+  // LibTorch uses only one thread here, because a reduction is already divided over the ranks, and
+  // other threads compute.
   const c10::ParallelGuard sequential(true);
   Clock::time_point looked = Clock::now();
   while (!stop_) {
@@ -105,7 +106,7 @@ void ProgressThread::Run() {
     const bool late = Clock::now() - looked >= kLook;
     LookAtPeers(late);
     if (late) looked = Clock::now();
-    // A process may have done its part just before it ended.
+    // Advances once more, because a process may have done its part just before it exited.
     if (Advance()) continue;
     FailLost();
     if (late) FailLate();
@@ -200,7 +201,7 @@ void ProgressThread::FailLate() {
     } else {
       FailCollectives("timed out waiting for " + RankList(Named(flow_.AwaitedRanks(), names_)));
     }
-    return;  // `operations_` has changed; the next check handles the rest
+    return;  // `operations_` has changed; the next check finds others
   }
 }
 
@@ -210,7 +211,7 @@ void ProgressThread::FailPeer(size_t peer, const std::string& why) {
     if (operation.peer == peer) failed.push_back(id);
   }
   if (failed.empty()) return;
-  // The memory of the failed messages must not be accessed any more.
+  // The new objects do not access the memory of the failed messages.
   peers_[peer].sender.emplace(layout_, rank_, peer);
   peers_[peer].receiver.emplace(layout_, peer, rank_);
   peers_[peer].lost = why;

@@ -1,4 +1,4 @@
-// The thread that moves a rank's tensors through the memory that the ranks of its host share.
+// Moves a rank's tensors through the memory that the ranks of its host share.
 #pragma once
 
 #include <atomic>
@@ -24,32 +24,34 @@
 
 namespace dslaunch {
 
-// Operations run while the caller computes. Collectives run one after the other in the order in
-// which they are begun, which is the same on all ranks; messages run beside them.
+// Runs operations on a separate thread while the caller computes. Collectives run one after the
+// other in the order in which they are begun, which must be the same on all ranks. Messages run
+// concurrently with collectives.
 //
-// An operation fails, with an error that names the rank, if a rank has ended or left without doing
-// its part (a killed process is noticed within kLook), if its deadline has passed, or if the ranks
-// call different operations. After a failed collective all later ones fail in the same way.
+// An operation fails if a rank has exited or left without doing its part (a killed process is
+// detected within kLook), if the operation's deadline has passed, or if the ranks call different
+// operations. The error names the rank. After a failed collective all later collectives fail with
+// the same error.
 class ProgressThread {
  public:
   static constexpr std::chrono::milliseconds kLook{50};
 
-  // Called once, in the engine's thread; null for success.
+  // Called once, on the engine's thread. `error` is null on success.
   using Done = std::function<void(std::exception_ptr error)>;
 
-  // `processes`: a pidfd of each other rank's process, -1 for this one; `names`: the ranks' names
-  // in error texts; both by rank.
+  // `processes`: by rank, the pidfd of each other rank's process, -1 for this rank. `names`: by
+  // rank, the number by which error texts name it.
   ProgressThread(SharedSegment segment, size_t rank, std::vector<UniqueFd> processes,
                  std::vector<size_t> names);
-  // Leaves: pending operations fail, here and on ranks that wait for this one.
+  // Leaves the group. Pending operations fail on this rank and on ranks that wait for this rank.
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
   RankOfHost own() const { return {rank_, layout_.ranks()}; }
 
-  // Each begins an operation and returns its id. May be called on any thread. The memory must stay
-  // until `done` is called.
+  // Begin an operation and return its id. Thread-safe. The memory must stay valid until `done` is
+  // called.
   uint64_t Begin(Collective collective, Deadline deadline, Done done);
   uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
                 Done done);
@@ -62,14 +64,14 @@ class ProgressThread {
   struct Operation {
     Done done;
     Deadline deadline;
-    std::optional<size_t> peer;  // set for a message
+    std::optional<size_t> peer;  // set only for a message
     std::optional<Collective> collective;
   };
   struct Peer {
     std::optional<MessageSender> sender;
     std::optional<MessageReceiver> receiver;
     UniqueFd process;
-    std::string lost;  // why the peer is lost; empty: it is not
+    std::string lost;  // why the peer is lost; empty if it is not lost
   };
 
   uint64_t Submit(std::function<void(uint64_t id)> begin);
@@ -83,7 +85,7 @@ class ProgressThread {
   void FailLost();
   void FailPeer(size_t peer, const std::string& why);
   void FailCollectives(const std::string& why);
-  void End(uint64_t id, const std::string& error);  // empty: success
+  void End(uint64_t id, const std::string& error);  // `error`: empty on success
   std::string NameOf(size_t rank) const { return "rank " + std::to_string(names_[rank]); }
   RankWords& Own() const { return layout_.words(rank_); }
 
@@ -92,18 +94,18 @@ class ProgressThread {
   size_t rank_;
   std::vector<size_t> names_;
 
-  // Used by the thread only.
+  // Used only by the thread.
   std::vector<Peer> peers_;
   ChunkFlow flow_;
   std::map<uint64_t, Operation> operations_;
-  std::deque<uint64_t> collectives_;  // the first one is in `flow_`
-  std::string collectives_failed_;    // error of a failed collective, or empty
+  std::deque<uint64_t> collectives_;  // ids of pending collectives; `flow_` runs the first
+  std::string collectives_failed_;    // error of a failed collective; empty if none failed
 
   Mutex mutex_;
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);
   uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> stop_ = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
 }  // namespace dslaunch

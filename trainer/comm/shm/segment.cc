@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// A process that touches memory beyond the end of a file is killed by SIGBUS, so no process may
-// change the size.
+// The seals prevent processes from changing the size, because a process that accesses memory beyond
+// the end of a file is killed by SIGBUS.
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 [[noreturn]] void Throw(const std::string& what) {

@@ -1,4 +1,4 @@
-// Memory shared by several processes of one machine.
+// Provides memory that several processes of one machine share.
 #pragma once
 
 #include <sys/types.h>
@@ -9,15 +9,17 @@
 
 namespace dslaunch {
 
-// The segment has no name, so the kernel frees it when the last process that uses it ends, for
-// whatever reason, and a small /dev/shm, as in containers, does not matter. Pages use memory once
-// they are written to. The size is sealed, so no process can change it.
+// A segment of shared memory. It has no name, so the kernel frees it when the last process that
+// uses it exits for any reason. It does not depend on the size of /dev/shm, which is small in
+// containers. A page takes memory only after a write to it. The size is sealed, so no process can
+// change it.
 class SharedSegment {
  public:
-  // Makes a segment of zeros. Both functions throw std::system_error.
+  // Creates a segment filled with zeros. Make and Open throw std::system_error.
   static SharedSegment Make(size_t bytes);
-  // Opens the segment that process `pid` has as descriptor `fd`, which needs the same user and
-  // /proc. EINVAL if it has another size, or its size is not sealed.
+  // Opens the segment that process `pid` has open as descriptor `fd`. Both processes must have the
+  // same user and /proc. The error is EINVAL if the segment has another size, or if its size is not
+  // sealed.
   static SharedSegment Open(pid_t pid, int fd, size_t bytes);
 
   SharedSegment() = default;
@@ -27,7 +29,7 @@ class SharedSegment {
 
   std::byte* data() const { return data_; }
   int fd() const { return fd_.get(); }
-  // Closes the descriptor once no other process needs to open the segment.
+  // Closes the descriptor. Call it when no other process needs to open the segment any more.
   void CloseFd() { fd_ = UniqueFd(); }
 
  private:

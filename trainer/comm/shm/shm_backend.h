@@ -1,4 +1,4 @@
-// c10d's interface to the memory that the ranks of one host share.
+// Provides c10d's interface to the memory that the ranks of one host share.
 #pragma once
 
 #include <chrono>
@@ -10,14 +10,16 @@
 namespace dslaunch {
 
 // Makes a backend for contiguous CPU tensors. Collectives must be called in the same order on all
-// ranks, messages are matched by tag and order; all run while the caller computes. A reduction
+// ranks; messages are matched by tag and order. Both run while the caller computes. A reduction
 // gives the same bits on all ranks and in every run (trainer/comm/backend/combine.h). Errors are
 // std::runtime_error "shared memory of the ranks: ..."; if a rank is lost, the text names it.
-// `names` are the ranks' names in error texts, by rank; every operation fails after `timeout`.
+// `names`: the number by which error texts name each rank, by rank. Every operation fails after
+// `timeout`.
 //
-// Returns nullptr on every rank if not all ranks of the group are on one host (a machine, a /proc
-// and a user), if one of them may not share memory, or if one has DSLAUNCH_SHM_DISABLE=1 in its
-// environment. Blocks until all ranks have answered, or the store's time-out has passed.
+// Returns nullptr on every rank if the ranks of the group are not all on the same host (same
+// machine, same /proc and same user), if a rank cannot share memory, or if a rank has
+// DSLAUNCH_SHM_DISABLE=1 in its environment. Blocks until all ranks have answered, or the store's
+// timeout has passed.
 c10::intrusive_ptr<c10d::Backend> MakeShmBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                  int rank, const std::vector<size_t>& names,
                                                  std::chrono::milliseconds timeout);

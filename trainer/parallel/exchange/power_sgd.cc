@@ -10,10 +10,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kGramSchmidtRank = 2;  // largest rank at which it is faster than QR
+constexpr int64_t kGramSchmidtRank = 2;  // largest rank for which Gram-Schmidt is faster than QR
 constexpr uint32_t kSeeds = 1'000'000'000;
 
-// Returns the `count`-th seed that NumPy's RandomState(seed).randint(kSeeds) gives.
+// Returns the `count`-th value of NumPy's RandomState(seed).randint(kSeeds), which PyTorch uses as
+// a seed.
 uint64_t SeedOf(int64_t seed, int64_t count) {
   std::mt19937 numbers(static_cast<uint32_t>(seed));
   constexpr uint32_t kMask = (1U << 30) - 1;
@@ -103,7 +104,7 @@ void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients) {
     right.push_back(matrix.right);
     left.push_back(at::mm(values.back(), matrix.right));
   }
-  AllReduceFlat(group_, left, std::nullopt, {});  // a common factor would not change the result
+  AllReduceFlat(group_, left, std::nullopt, {});  // sum, not mean: Orthogonalize normalizes it
   for (size_t i = 0; i < matrices_.size(); ++i) {
     Orthogonalize(left[i]);
     at::mm_out(right[i], values[i].t(), left[i]);

@@ -1,7 +1,7 @@
-// CompressedMean over the ranks of a group, as DeepSpeed computes it. Each rank has a part of the
-// elements: it gets from every other rank the signs of that part and one scale, and sends the signs
-// and the scale of the mean to all. So N ranks exchange about 2 bits of each element, in two
-// messages for any number of tensors.
+// Computes a CompressedMean over the ranks of a group, like DeepSpeed. Each rank reduces one part
+// of the elements: it gets the signs of that part and one scale from every other rank, and sends
+// the signs and the scale of the mean to all ranks. Each rank therefore sends about 2 bits per
+// element, in two messages for any number of tensors.
 #pragma once
 
 #include "dslaunch/process_group.h"
@@ -11,7 +11,8 @@ namespace dslaunch {
 
 class SignMean : public CompressedMean {
  public:
-  explicit SignMean(const ProcessGroup& group) : group_(group) {}  // must outlive this
+  // `group` must outlive this object.
+  explicit SignMean(const ProcessGroup& group) : group_(group) {}
   int ranks() const override { return group_.world_size(); }
   CompressionError NoError(int64_t elements, const at::Tensor& like) const override;
   void Reduce(const std::vector<at::Tensor>& tensors,
@@ -21,12 +22,13 @@ class SignMean : public CompressedMean {
   const ProcessGroup& group_;
 };
 
-// Subtracts `scale`, a scalar on the same device, from each of the 8 n elements of `values` (fp32,
-// contiguous) that is not negative, and adds it to the others. Writes the signs, a bit each (1: not
-// negative), to the n bytes of `packed`.
+// Writes the signs of the 8 n elements of `values` to the n bytes of `packed`, one bit per element
+// (1 if not negative). Then subtracts `scale` from each element that is not negative, and adds it
+// to the others. `values` is contiguous fp32; `scale` is a scalar on the same device.
 void PackSigns(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& packed);
 
-// Adds `scale` to each element of `sum` whose bit is 1, and subtracts it from the others.
+// Adds `scale` to each element of `sum` whose bit in `packed` is 1, and subtracts it from the
+// others.
 void AddSigns(const at::Tensor& packed, const at::Tensor& scale, const at::Tensor& sum);
 
 }  // namespace dslaunch

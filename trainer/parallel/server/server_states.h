@@ -1,7 +1,7 @@
-// A parameter server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server",
-// OSDI 2014) among the ranks, synchronous: every rank is a worker, and the first S ranks are
-// also servers. The trained parameters form one flat tensor, of which each server has an equal part
-// with its optimizer state.
+// Implements a synchronous parameter server (Li et al., "Scaling Distributed Machine Learning with
+// the Parameter Server", OSDI 2014) among the ranks: every rank is a worker, and the first S ranks
+// are also servers. The trained parameters form one flat tensor, of which each server holds an
+// equal part with its optimizer state.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,12 @@
 
 namespace dslaunch {
 
-// Push: after the last backward pass of a step each rank sends each server that server's part of
-// its gradients; servers add them up in the order of the ranks. Pull: after the optimizer's step
-// each server sends its part of the parameters to every rank. So a single server of P parameters
-// receives and sends (N - 1) P values in each step; a rank of an all-reduce sends 2 (N - 1) / N P.
+// Holds the model states of a rank that trains with parameter servers. Push: after the last
+// backward pass of a step, each rank sends each server the server's part of the gradients. Servers
+// add up these parts in the order of the ranks. Pull: after the optimizer's step, each server sends
+// its part of the parameters to every rank. A single server of P parameters and N ranks therefore
+// receives and sends (N - 1) P values in each step, while a rank of an all-reduce sends 2 (N - 1) /
+// N P.
 class ServerStates : public ModelStates {
  public:
   ServerStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
@@ -45,7 +47,7 @@ class ServerStates : public ModelStates {
  protected:
   int64_t SizeOf(int server) const;
   at::Tensor PartOf(const at::Tensor& flat, int server) const;
-  at::Tensor Empty(int64_t elements, at::ScalarType dtype) const;  // is on this rank's device
+  at::Tensor Empty(int64_t elements, at::ScalarType dtype) const;  // on this rank's device
   at::Tensor FlatModel() const;
   void SetModel(const at::Tensor& flat);
 
@@ -54,18 +56,18 @@ class ServerStates : public ModelStates {
   const int servers_;
   const GradSyncOptions options_;
   const GradientScale scale_;
-  const std::vector<NamedTensor> parameters_;  // trained ones
-  const std::vector<at::Tensor> buffers_;      // all ranks get rank 0's
+  const std::vector<NamedTensor> parameters_;  // trained parameters
+  const std::vector<at::Tensor> buffers_;      // copied from rank 0 to all ranks
   OwnGradSync local_;
-  at::ScalarType model_dtype_ = at::kFloat;    // dtype of the flat parameters, the widest of them
+  at::ScalarType model_dtype_ = at::kFloat;    // dtype of the flat parameters, to which all promote
   at::ScalarType message_dtype_ = at::kFloat;  // dtype in which flat gradients are sent
   int64_t elements_ = 0;
-  int64_t share_ = 0;  // elements of each server; the last ones may have fewer
+  int64_t share_ = 0;  // elements per server; the last servers may have fewer
   Pass pass_ = Pass::kInference;
-  std::vector<bool> has_gradient_;  // whether each parameter has a gradient in this step
-  // On a server:
-  at::Tensor weights_;   // its part of the parameters, which the optimizer updates
-  at::Tensor gradient_;  // its part of the gradients, reduced over all ranks
+  std::vector<bool> has_gradient_;  // for each parameter, whether it got a gradient in this step
+  // Defined only on a server:
+  at::Tensor weights_;   // server's part of the parameters, which the optimizer updates
+  at::Tensor gradient_;  // server's part of the gradients, reduced over all ranks
 
  private:
   void Push();

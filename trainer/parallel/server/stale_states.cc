@@ -19,14 +19,14 @@
 namespace dslaunch {
 namespace {
 
-// The parameters follow after kGo.
+// A server's answer to a request. The parameters follow after kGo.
 enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
 
-// A rank that waits for its turn gets a message from rank 0 at this interval, and sends one to the
-// other servers, so that neither side declares the other lost.
+// Interval of messages while a rank waits for its turn. Rank 0 sends a message to the rank, and the
+// rank sends one to the other servers, so that neither side declares the other lost.
 constexpr std::chrono::milliseconds kSignOfLife{250};
 
-// Ranks in the group of a connection.
+// Ranks of the two members in the group of a connection.
 constexpr int kServer = 0;
 constexpr int kWorker = 1;
 
@@ -53,27 +53,28 @@ std::string NameOf(int server, int rank) {
 
 }  // namespace
 
-// A request to a server is one of these values and the rank's step. Gradients follow after kPush.
+// A request to a server consists of one of these values and the rank's step. Gradients follow after
+// kPush.
 enum class StaleStates::Request : int64_t {
   kPull = 1,
   kPush = 2,
-  kMade = 3,   // a step without an update
-  kRest = 4,   // to another server, with the rest's number: no requests until both train again
-  kLeave = 5,  // no more requests
-  kFail = 6,   // to rank 0: sends no more requests; this rank prints its error itself
-  kWaits = 7,  // not a request: this rank waits until rank 0 lets it continue
+  kMade = 3,   // the rank made a step without an update
+  kRest = 4,   // to another server, with the rest's number: no requests until the rest ends
+  kLeave = 5,  // the rank sends no more requests
+  kFail = 6,   // to rank 0: this rank failed and prints its own error
+  kWaits = 7,  // sign of life while this rank waits for rank 0; needs no answer
 };
 
 struct StaleStates::Server {
-  // The thread that answers `rank`.
+  // Runs the thread that answers the requests of `rank`.
   static void Serve(const std::shared_ptr<Server>& server, int rank);
 
-  // Fixed before the threads start.
-  bool decides = false;  // true on rank 0: answers which rank may begin a step
+  // These members do not change after the threads start.
+  bool decides = false;  // true on rank 0, which decides which rank may begin a step
   int servers = 0;
-  int64_t elements = 0;                       // size of its part
-  at::ScalarType model_dtype = at::kFloat;    // parameters are sent in it
-  at::ScalarType message_dtype = at::kFloat;  // gradients are sent in it
+  int64_t elements = 0;                       // elements of this server's part
+  at::ScalarType model_dtype = at::kFloat;    // dtype in which parameters are sent
+  at::ScalarType message_dtype = at::kFloat;  // dtype in which gradients are sent
   at::ScalarType gradient_dtype = at::kFloat;
   std::vector<int64_t> lengths;                          // elements of each of parts()
   std::vector<std::optional<ProcessGroup>> connections;  // connection to each rank
@@ -83,12 +84,12 @@ struct StaleStates::Server {
   Update update DSL_GUARDED_BY(mutex);
   at::Tensor weights DSL_GUARDED_BY(mutex);
   std::optional<StaleSync> sync DSL_GUARDED_BY(mutex);
-  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // error of a thread, which ends the run
-  bool closed DSL_GUARDED_BY(mutex) = false;         // no requests are served any more
-  int64_t rested DSL_GUARDED_BY(mutex) = 0;          // number of this rank's rests that are over
-  int serving DSL_GUARDED_BY(mutex) = 0;             // threads that still serve
+  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // first error of a thread; it ends the run
+  bool closed DSL_GUARDED_BY(mutex) = false;         // true if no more requests are served
+  int64_t rested DSL_GUARDED_BY(mutex) = 0;          // number of this rank's completed rests
+  int serving DSL_GUARDED_BY(mutex) = 0;             // number of threads that still serve requests
 
-  // Makes one update from gradients that a rank has sent, or that this rank has computed.
+  // Makes one update with gradients that another rank has sent or this rank has computed.
   void Apply(const at::Tensor& message, int64_t step) DSL_REQUIRES(mutex) {
     const at::Tensor gradient = message.to(gradient_dtype);
     std::vector<at::Tensor> gradients;
@@ -114,7 +115,8 @@ struct StaleStates::Server {
     if (failure) std::rethrow_exception(failure);
   }
 
-  // Waits until `condition` is true, but at most kSignOfLife. Returns whether it is true.
+  // Waits until `condition` is true, but at most kSignOfLife. Returns whether `condition` is true.
+  // Throws the error of a thread that failed.
   bool AwaitPart(const std::function<bool()>& condition) {
     const MutexLock lock(mutex);
     const bool holds = changed.WaitFor(mutex, kSignOfLife, [&]() DSL_REQUIRES(mutex) {
@@ -164,7 +166,7 @@ void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank)
   self.changed.NotifyAll();
 }
 
-// Answers the rank until it leaves, or has no next step.
+// Answers the requests of `rank` until it sends kLeave or kFail, or has no next step.
 void StaleStates::Server::AnswerAll(int rank) {
   const ProcessGroup& connection = *connections[static_cast<size_t>(rank)];
   at::Tensor request = at::empty({2}, at::kLong);
@@ -208,7 +210,7 @@ void StaleStates::Server::AnswerAll(int rank) {
   }
 }
 
-// Returns false if the rank has no next step.
+// Answers a pull of `rank`. Returns false if the rank has no next step.
 bool StaleStates::Server::AnswerPull(int rank) {
   const ProcessGroup& connection = *connections[static_cast<size_t>(rank)];
   at::Tensor part;
@@ -256,7 +258,7 @@ void StaleStates::Server::ApplyPush(int rank, const at::Tensor& message, int64_t
     }
     Made(rank, step);
   }
-  // Rank 0 gets the push last, so it need not confirm it.
+  // Workers push to rank 0 last and do not wait for its confirmation.
   if (!decides) Reply(*connections[static_cast<size_t>(rank)], Answer::kTaken);
 }
 
@@ -307,7 +309,8 @@ StaleStates::StaleStates(const EngineConfig& config, torch::nn::Module& module,
 
 StaleStates::~StaleStates() {
   UpdateBy(nullptr);
-  for (std::thread& thread : threads_) thread.detach();  // they may wait for lost ranks
+  // The threads may be waiting for lost ranks.
+  for (std::thread& thread : threads_) thread.detach();
 }
 
 void StaleStates::UpdateBy(Update update) {
@@ -357,7 +360,7 @@ auto StaleStates::ExchangeWith(int server, const std::string& what, Exchange exc
     return WithContext(what + " rank " + std::to_string(server),
                        [&] { return exchange(ToServer(server)); });
   } catch (const std::exception&) {
-    if (server == 0) has_left_ = true;  // rank 0 receives nothing from this rank any more
+    if (server == 0) has_left_ = true;  // rank 0 no longer receives from this rank
     throw;
   }
 }
@@ -379,8 +382,8 @@ void StaleStates::AskOtherServers(Request request, int first) {
   }
 }
 
-// A server's thread declares a rank lost that is silent for the group's time-out, so this time-out
-// is longer.
+// A server's thread declares a rank lost that is silent for the group's timeout, so this timeout
+// must be longer.
 std::chrono::milliseconds StaleStates::LongTimeout() const {
   return 2 * group_.timeout() + std::chrono::seconds(10);
 }
@@ -393,7 +396,7 @@ void StaleStates::Await(const std::string& what, const std::function<bool()>& co
   }
 }
 
-// A rank that rests or has left sends nothing, because the servers do not receive from it then.
+// Sends nothing if this rank rests or has left, because the servers then do not receive from it.
 void StaleStates::ReportWaiting() {
   if (!resting_ && !has_left_) AskOtherServers(Request::kWaits, /*first=*/1);
 }
@@ -460,7 +463,7 @@ void StaleStates::PushTo(int server, const at::Tensor& message) {
   });
 }
 
-// Pushes to rank 0 last, so that all servers have made every step that rank 0 counts as made.
+// Pushes to rank 0 last, so that all servers have made every step that rank 0 counts.
 void StaleStates::PushGradients(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   at::Tensor message;
@@ -528,9 +531,9 @@ void StaleStates::GatherModel(const ProcessGroup& group) {
   SetModel(flat);
 }
 
-// The first broadcast from rank 0 arrives after all updates. Until HoldAfter or Leave the other
-// servers expect no request of this rank, even while it waits for rank 0 here. All servers number
-// the rests alike.
+// Begins a rest: until HoldAfter or Leave, the other servers expect no request of this rank, even
+// while it waits in the broadcast from rank 0. That broadcast completes only after all updates. All
+// servers give a rest the same number.
 void StaleStates::Rest() {
   if (!std::exchange(resting_, true)) {
     ++rests_;

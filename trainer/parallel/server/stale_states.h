@@ -1,4 +1,4 @@
-// A parameter server among the ranks, asynchronous: servers update as gradients arrive.
+// Implements an asynchronous parameter server among the ranks: servers update as gradients arrive.
 #pragma once
 
 #include <chrono>
@@ -16,40 +16,40 @@
 
 namespace dslaunch {
 
-// Before each step a rank pulls the current parameters from each server. After the step it pushes
-// its own gradients, with which each server makes an update at once. A rank has a connection of its
-// own to each server, where a thread answers it. Rank 0 decides which rank may begin a step
-// (stale_sync.h): a rank asks rank 0 before it asks the other servers, and reports a step to rank 0
-// after they have confirmed it. So all servers have made every step that rank 0 counts as made.
+// Holds the model states of a rank that trains with stale gradients. Before each step a rank pulls
+// the current parameters from each server. After the step it pushes its own gradients, with which
+// each server immediately makes an update. A rank has a separate connection to each server, where a
+// thread answers its requests. Rank 0 decides which rank may begin a step (stale_sync.h). A rank
+// asks rank 0 before the other servers, and reports a step to rank 0 after the other servers have
+// confirmed it. All servers have therefore made every step that rank 0 counts.
 class StaleStates : public ServerStates, public StaleTraining {
  public:
-  // Throws kBadInput on GPUs.
+  // Throws TrainError kBadInput if the ranks compute on GPUs.
   StaleStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
               Passes passes);
-  // Does not wait for other ranks, unlike Leave.
+  // Stops serving requests. Unlike Leave, it does not wait for other ranks.
   ~StaleStates() override;
 
-  // The first training pass of a step pulls. Throws kPreempted if rank 0 answers that there is no
-  // next step.
+  // Begins a pass. The first training pass of a step pulls the parameters. Throws TrainError
+  // kPreempted if rank 0 answers that there is no next step.
   void Begin(Pass pass) override;
   void End() override;
-  std::vector<at::Tensor> Gradients() override;  // gradients of this rank alone
-  // Called before training only; later the next pull fetches the parameters.
+  std::vector<at::Tensor> Gradients() override;  // gradients of this rank only
+  // Called only before training, because later the next pull fetches the parameters.
   void CopyMasterToModel() override;
   void Clear() override { local_.Clear(); }
 
-  // Makes an update of this server's parts() with `gradients`, which a rank has sent in its step
-  // `step`.
+  // Updates this server's parts() with `gradients`, which a rank has sent in its step `step`.
   using Update = std::function<void(std::vector<at::Tensor> gradients, int64_t step)>;
-  // From now on a server makes updates by calling `update`, on threads of its own; null ends the
-  // updates. Does nothing on a rank that is not a server.
+  // Makes a server call `update` for each update, on the server's threads. Null ends the updates.
+  // Does nothing on a rank that is not a server.
   void UpdateBy(Update update);
-  // Runs `action` while no update runs.
+  // Runs `action` while no update is running.
   void WithoutUpdates(const std::function<void()>& action);
-  // Ends this rank's step: sends its gradients of all trained parameters to the servers. An
-  // undefined gradient counts as zeros. If all are undefined, the step makes no update.
+  // Ends this rank's step by sending its gradients of all trained parameters to the servers. An
+  // undefined gradient counts as zeros. If `gradients` is empty, the step makes no update.
   void PushGradients(const std::vector<at::Tensor>& gradients);
-  void SetSteps(int64_t steps);  // number of steps made so far
+  void SetSteps(int64_t steps);  // `steps`: number of steps made so far
 
   bool is_server() const override { return group_.rank() < servers_; }
   ProcessGroup& group() override { return servers_group_ ? *servers_group_ : local_.self(); }
@@ -64,15 +64,15 @@ class StaleStates : public ServerStates, public StaleTraining {
   enum class Request : int64_t;
 
   static void Ask(const ProcessGroup& connection, Request request, int64_t step);
-  // Returns exchange(connection). Adds the server's name to errors.
+  // Returns exchange(connection to `server`). Adds `what` and the server's rank to exceptions.
   template <class Exchange>
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
-  // Sends `request` to all servers from rank `first` on, except to this rank.
+  // Sends `request` to all servers with ranks from `first`, except to this rank.
   void AskOtherServers(Request request, int first = 0);
-  void ReportWaiting();  // sent to all servers except rank 0, which knows
+  void ReportWaiting();  // notifies all servers except rank 0, which made this rank wait
   std::chrono::milliseconds LongTimeout() const;
-  // On a server: waits until `condition`, which reads state that the server's threads share, is
-  // true. Throws PeerLate.
+  // Waits on a server until `condition`, which reads the state that the server's threads share, is
+  // true. Throws PeerLate after LongTimeout().
   void Await(const std::string& what, const std::function<bool()>& condition);
 
   ProcessGroup& ToServer(int server) { return *to_server_[static_cast<size_t>(server)]; }
@@ -83,17 +83,18 @@ class StaleStates : public ServerStates, public StaleTraining {
   void GatherModel(const ProcessGroup& group);
   void Rest();
 
-  std::optional<ProcessGroup> servers_group_;           // nullopt if not a server
-  std::vector<std::optional<ProcessGroup>> to_server_;  // connections; nullopt for this rank
-  int64_t step_ = 0;                                    // last step that this rank has made
-  bool pulled_ = false;    // whether the next step's parameters were pulled
-  bool has_left_ = false;  // rank 0 expects no more messages of this rank
+  std::optional<ProcessGroup> servers_group_;           // nullopt unless this rank is a server
+  std::vector<std::optional<ProcessGroup>> to_server_;  // by server; nullopt for this rank
+  int64_t step_ = 0;                                    // last step that this rank made
+  bool pulled_ = false;    // true if the next step's parameters were pulled
+  bool has_left_ = false;  // true if rank 0 expects no more messages from this rank
   int64_t staleness_ = 0;
-  // On a server: whether it rests, which lasts from Meet or Pause to HoldAfter, and how often it
-  // has rested so far.
+  // Whether this server rests, and how often it has rested so far. A rest lasts from Meet or Pause
+  // to HoldAfter.
   bool resting_ = false;
   int64_t rests_ = 0;
-  // On a server: state that its threads share. They may outlive this if an exception ends the run.
+  // The state that a server's threads share; null on other ranks. The threads may outlive this
+  // object if an exception ends the run.
   std::shared_ptr<Server> server_;
   std::vector<std::thread> threads_;
 };

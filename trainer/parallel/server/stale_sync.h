@@ -1,6 +1,6 @@
-// Decides which rank may begin its next step if servers update as gradients arrive: bounded
-// staleness (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
-// Server", NIPS 2013). Pure.
+// Decides which rank may begin its next step if servers update as gradients arrive. Implements
+// bounded staleness (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
+// Parameter Server", NIPS 2013) without I/O.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace dslaunch {
 
-// The state of one run. Each rank makes steps first_step + 1, first_step + 2 ..., each from OnBegun
-// to OnMade. With a staleness of 0 no rank begins a step before every rank has made the previous
-// one.
+// The state of one run. Each rank makes the steps first_step + 1, first_step + 2 and so on. A step
+// lasts from OnBegun to OnMade. With a staleness of 0, no rank begins a step before every rank has
+// made the previous step.
 class StaleSync {
  public:
   enum class Turn {
@@ -25,31 +25,31 @@ class StaleSync {
 
   Turn TurnOf(int rank) const;
   void OnBegun(int rank);
-  // Returns false, and changes nothing, if the rank is not in that step.
+  // Ends a step of `rank`. Returns false, and changes nothing, if the rank is not in that step.
   bool OnMade(int rank, int64_t step);
   void OnLeft(int rank);  // the rank makes no more steps
   void OnLost(int rank);  // like OnLeft; no rank waits for the lost rank's remaining steps
 
-  // Until the next call no rank begins a step after `step`.
+  // Prevents all ranks from beginning a step after `step` until the next call.
   void HoldAfter(int64_t step) { hold_ = step; }
   // Ends the run: no rank begins another step.
   void Stop() { stopped_ = true; }
 
-  // Whether every rank that is not lost has made `step`.
+  // Returns whether every rank that is not lost has made `step`.
   bool AllMade(int64_t step) const;
-  // Whether no rank is in a step.
+  // Returns whether no rank is in a step.
   bool NoRankInStep() const;
 
   std::vector<int> lost() const;
-  // The rank with the fewest steps made among those that continue; nullopt if each has left or is
-  // lost.
+  // Returns the rank that has made the fewest steps among the ranks that continue; nullopt if every
+  // rank has left or is lost.
   std::optional<int> Slowest() const;
-  // The last step that the rank has made.
+  // Returns the last step that the rank has made.
   int64_t made(int rank) const { return ranks_[static_cast<size_t>(rank)].made; }
 
  private:
   struct Rank {
-    int64_t made = 0;  // last step
+    int64_t made = 0;  // last step that the rank has made
     bool in_step = false;
     bool left = false;
     bool lost = false;

@@ -22,11 +22,13 @@ TrainError FolderError(ExitCode code, const std::string& folder, const std::stri
   return {code, "nvme_path " + folder + ": " + problem};
 }
 
-// Returns a file without a name; an invalid descriptor, with errno set, if the folder takes none.
+// Returns a new file without a name, or an invalid descriptor with errno set if it cannot be
+// created in `folder`.
 UniqueFd NamelessFile(const std::string& folder) {
   UniqueFd file(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-  // File systems without O_TMPFILE, such as NFS.
+  // Some file systems, such as NFS, do not support O_TMPFILE, so a named file is created and
+  // unlinked.
   std::string path = folder + "/dslaunch_XXXXXX";
   file.Reset(mkostemp(path.data(), O_CLOEXEC));
   if (file) unlink(path.c_str());
@@ -48,7 +50,8 @@ at::Tensor FileTensors::Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const
   const auto options = at::TensorOptions().dtype(dtype);
   if (bytes == 0) return at::zeros(sizes, options);
   const UniqueFd file = NamelessFile(folder_);
-  // Reserves the space, because a write to a mapped page on a full disk ends the process by SIGBUS.
+  // Reserves the space now, because a write to a mapped page on a full disk would end the process
+  // by SIGBUS.
   const int error = file ? posix_fallocate(file.get(), 0, bytes) : errno;
   if (error != 0) {
     struct statfs space = {};

@@ -1,5 +1,5 @@
-// Tensors in files, for states that are larger than the memory (ZeRO-Infinity, section 3: offload
-// to NVMe).
+// Stores tensors in files, for states that are larger than the memory (ZeRO-Infinity, section 3:
+// offload to NVMe).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,16 +8,18 @@
 
 namespace dslaunch {
 
-// Each tensor is a file of its own, mapped into memory, and is used as any other: the kernel loads
-// pages when they are read, and writes changed ones back when memory is short. The files have no
-// names, so nothing of them remains, however the process ends. One thread.
+// Creates tensors in files. Each tensor is a separate file that is mapped into memory, so it is
+// used like any other tensor. The kernel loads pages when they are read, and writes changed pages
+// back when memory is short. The files have no names, so they disappear however the process ends.
+// Not thread-safe.
 class FileTensors {
  public:
-  // Throws TrainError kBadInput if no files can be made in `folder`.
+  // Throws TrainError kBadInput if files cannot be created in `folder`.
   explicit FileTensors(std::string folder);
 
-  // Returns a contiguous tensor of zeros on the CPU. It may outlive this. Reserves its space on the
-  // disk; throws TrainError kIo if there is not enough.
+  // Returns a contiguous tensor of zeros on the CPU, which may outlive this object. Reserves its
+  // space on the disk. Throws TrainError kIo if the disk has not enough space or the file cannot be
+  // mapped.
   at::Tensor Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
  private:

@@ -18,15 +18,15 @@ class Cutter {
   Cutter(const std::vector<ShardedParameter>& parameters, int64_t bucket_elements, int world_size)
       : parameters_(parameters), bucket_elements_(bucket_elements), world_size_(world_size) {}
 
-  // Adds a parameter to a unit with others that stay whole.
+  // Adds a parameter to a unit whose parameters stay whole.
   void AddPersistent(size_t index) {
     const ShardedParameter& parameter = parameters_[index];
     const auto fits = [&](const FlatParameter& unit) {
       return unit.persistent && SameKind(unit, parameter) &&
              unit.elements + parameter.elements <= bucket_elements_;
     };
-    // Only the last unit of its kind may grow, because units are complete in the order of their
-    // parameters.
+    // Only the last unit of this kind may grow, because units must become complete in the order of
+    // their parameters.
     const auto last = std::find_if(units_.rbegin(), units_.rend(), [&](const FlatParameter& unit) {
       return unit.persistent && SameKind(unit, parameter);
     });
@@ -51,7 +51,8 @@ class Cutter {
       unit.name = unit.persistent || module.empty() ? first : module;
       if (unit.persistent && unit.parameters.size() > 1) unit.name += " ...";
     }
-    // The gradient of a unit's first parameter arrives last.
+    // Units become complete in this order, because gradients arrive in the reverse order of the
+    // parameters.
     std::stable_sort(units_.begin(), units_.end(),
                      [](const FlatParameter& a, const FlatParameter& b) {
                        return a.parameters.back() > b.parameters.back();
@@ -91,7 +92,7 @@ std::vector<FlatParameter> CutIntoUnits(const std::vector<ShardedParameter>& par
                                         const ZeroConfig& zero, int64_t bucket_elements,
                                         int world_size) {
   Cutter cutter(parameters, bucket_elements, world_size);
-  int64_t kept = 0;  // elements of small parameters, which stay whole at stage 3
+  int64_t kept = 0;  // elements of small parameters that stay whole at stage 3
   for (size_t i = parameters.size(); i-- > 0;) {
     const ShardedParameter& parameter = parameters[i];
     if (zero.stage < 3) {

@@ -22,16 +22,16 @@ namespace {
 GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
                            const ProcessGroup& group, bool accumulates_whole) {
   GradSyncOptions options = SyncOptions(config, module);
-  // A message holds the gradients of one micro-batch.
+  // A message contains the gradients of only one micro-batch, so the model's dtype suffices.
   if (!accumulates_whole && !config.communication.dtype) {
     options.communication_dtype = WidenedFor(module, config, config.precision.model);
   }
-  // A world of one sends nothing, so nothing is rounded for messages.
+  // A group of one rank sends nothing, so gradients need not be rounded to the communication dtype.
   if (group.world_size() == 1) options.communication_dtype = options.accumulation_dtype;
   return options;
 }
 
-// Tensor options of offloaded states. On CPUs these are the options that they have anyway.
+// Returns the tensor options of offloaded states. On CPUs these are `options` unchanged.
 at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::TensorOptions& options) {
   if (offload.device == OffloadDevice::kNone || options.device().is_cpu()) return options;
   return options.device(at::kCPU).pinned_memory(offload.pin_memory);
@@ -42,7 +42,7 @@ std::optional<FileTensors> FilesOf(const ZeroConfig::Offload& offload) {
   return FileTensors(offload.nvme_path);
 }
 
-// `dtypes` are the ones that parameters will be cast to.
+// Returns the descriptions of `parameters`. `dtypes` are the dtypes to which they will be cast.
 std::vector<ShardedParameter> Described(const std::vector<NamedTensor>& parameters,
                                         const TensorDtypes& dtypes,
                                         const std::vector<TiedGroup>& tied) {
@@ -60,7 +60,8 @@ std::vector<ShardedParameter> Described(const std::vector<NamedTensor>& paramete
 }
 
 // Returns the tensor that the optimizer updates: `shard` itself if it has the right device and
-// dtype. It is on `ranks_device` even if parameters are offloaded, unless the optimizer is too.
+// dtype. The tensor is on `ranks_device` even if parameters are offloaded, unless the optimizer is
+// offloaded too.
 at::Tensor WeightsOf(const at::Tensor& shard, at::ScalarType dtype, c10::Device ranks_device,
                      const ZeroConfig::Offload& offload, const std::optional<FileTensors>& files) {
   const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
@@ -70,7 +71,7 @@ at::Tensor WeightsOf(const at::Tensor& shard, at::ScalarType dtype, c10::Device 
       Offloaded(offload, shard.options().device(stays ? ranks_device : shard.device()))
           .dtype(dtype);
   if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
-  return at::empty(shard.sizes(), options).copy_(shard);  // `to` would not pin
+  return at::empty(shard.sizes(), options).copy_(shard);  // to() would not pin the memory
 }
 
 }  // namespace
@@ -114,12 +115,12 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
   }
   MakeWeights(config.precision.master_weights);
   MakeGatherer();
-  std::vector<NamedTensor> expected;  // gradients
+  std::vector<NamedTensor> expected;  // parameters whose gradients are expected
   for (const size_t i : trained_) expected.push_back(parameters_[i]);
   arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
 }
 
-// `dtypes` are the ones that parameters will be cast to.
+// Makes the units without values. `dtypes` are the dtypes to which parameters will be cast.
 void ShardedStates::MakeUnits(const TensorDtypes& dtypes, const std::vector<TiedGroup>& tied) {
   const std::vector<ShardedParameter> described = Described(parameters_, dtypes, tied);
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
@@ -146,7 +147,8 @@ void ShardedStates::MakeUnits(const TensorDtypes& dtypes, const std::vector<Tied
   }
 }
 
-// Makes the tensors that the optimizer updates, and those in which their gradients accumulate.
+// Makes the tensors that the optimizer updates, and the tensors in which their gradients
+// accumulate.
 void ShardedStates::MakeWeights(bool master_weights) {
   struct Piece {
     ShardPiece place;
@@ -165,7 +167,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
     }
   }
   std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.tensor; });
-  size_t index = 0;  // in trained_
+  size_t index = 0;  // index in trained_
   for (const auto& [place, unit] : pieces) {
     while (trained_[index] != place.tensor) ++index;
     parts_.push_back(
@@ -262,7 +264,7 @@ void ShardedStates::BeforeBackward(bool last) {
   if (gatherer_) gatherer_->Settle();
   sends_ = last || !accumulates_whole_;
   if (!sends_) return;
-  gradients_.AwaitSent();  // an earlier backward pass since Begin may have sent some
+  gradients_.AwaitSent();  // an earlier backward pass since Begin may have sent gradients
   arrivals_->ExpectOnce();
   gradients_.ExpectAll();
 }
@@ -283,7 +285,7 @@ void ShardedStates::Accumulate(size_t parameter) {
   gradients_.SendComplete();
 }
 
-// The place into which a gradient is copied when it arrives.
+// Returns the tensor into which a gradient is copied when it arrives.
 at::Tensor ShardedStates::GradientPlace(size_t parameter) {
   const at::Tensor& tensor = parameters_[parameter].tensor;
   return gradients_.Arriving(units_[places_[parameter].unit].gradients)
@@ -317,7 +319,7 @@ void ShardedStates::End() {
   if (gatherer_) gatherer_->End();
 }
 
-// Called when no gradient arrives any more.
+// Called when no more gradients can arrive.
 void ShardedStates::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < trained_.size(); ++i) {
@@ -366,8 +368,7 @@ void ShardedStates::CopyMasterToModel() {
   }
   gather();
   if (!gatherer_ || !refreshes_late_) return;
-  std::vector<size_t>
-      refreshed;  // in the order of a forward pass; units are in that of a backward pass
+  std::vector<size_t> refreshed;  // in forward order; units_ is in backward order
   for (size_t i = units_.size(); i-- > 0;) {
     const FlatParameter& layout = units_[i].layout;
     if (layout.persistent && layout.trained) refreshed.push_back(units_[i].gathered_index);
@@ -393,8 +394,8 @@ void ShardedStates::Updated(size_t begin, size_t end) {
   is_returned_ = end == parts_.size();
 }
 
-// Called before shards in the host's memory change, because gathering copies from them without
-// waiting.
+// Called before shards in the host's memory change, because copies of earlier gathers may still
+// read them.
 void ShardedStates::AwaitShardReads() const {
   const bool any = std::ranges::any_of(
       units_, [](const Unit& unit) { return unit.shard.device() != unit.flat.device(); });
@@ -408,7 +409,7 @@ void ShardedStates::Clear() {
 
 void ShardedStates::DropGradients() {
   gradients_.Drop();
-  // A hook that has thrown leaves a gradient behind.
+  // If a hook threw, its gradient is still in .grad(), so it is freed here.
   for (const size_t i : trained_) parameters_[i].tensor.mutable_grad().reset();
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
@@ -427,7 +428,7 @@ void ShardedStates::GiveUp() {
   DropGradients();
 }
 
-// Returns the units of `parameters` that are not always whole, each once.
+// Returns the indices in `gatherer_` of the non-persistent units of `parameters`, each once.
 std::vector<size_t> ShardedStates::ReleasedUnits(const std::vector<at::Tensor>& parameters) const {
   std::set<size_t> units;
   for (const at::Tensor& parameter : parameters) {

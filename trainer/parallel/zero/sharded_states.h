@@ -1,4 +1,4 @@
-// ZeRO stages 1 to 3: each rank holds a part of the model's states.
+// Implements ZeRO stages 1 to 3: each rank holds a part of the model states.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -21,25 +21,26 @@
 
 namespace dslaunch {
 
-// The parameters of a unit (flat_parameter.h) lie one after the other in one flat tensor, of which
-// each rank's optimizer updates a part.
+// Holds this rank's part of the model states. The parameters of a unit (flat_parameter.h) are
+// stored one after the other in one flat tensor, of which each rank's optimizer updates a part.
 //
-// Gradients: as soon as a backward pass has one, it is moved into its unit's flat gradient
-// (UnitGradients) and freed. At stage 1 that accumulates over the micro-batches of a step, and is
-// reduced on the last one. At stages 2 and 3 it is reduced in every micro-batch, and only this
-// rank's part of the sum accumulates.
+// Gradients: as soon as a backward pass has computed a gradient, it is moved into its unit's flat
+// gradient (UnitGradients) and freed. At stage 1 the flat gradient accumulates over the
+// micro-batches of a step and is reduced in the last one. At stages 2 and 3 it is reduced in every
+// micro-batch, and only this rank's part of the sum accumulates.
 //
-// Over batches (Passes::kBatches) gradients accumulate whole and are reduced once a step at stages
-// 2 and 3 too; what is whole is freed as soon as it is reduced, until the next batch. (Reduced in
-// every micro-batch, they would travel as often, and while other stages wait.)
+// With Passes::kBatches, whole gradients accumulate and are reduced once per step at stages 2 and 3
+// too. A whole gradient is freed as soon as it is reduced, until the next batch. (A reduction in
+// every micro-batch would send more data, while other pipeline stages wait.)
 //
-// Parameters: after the optimizer's step the ranks' parts are gathered again; at stage 3 only those
-// of persistent units, for ParameterGatherer gathers the others when they are read. On a device
-// nothing waits for them but the operations of the next pass that read them.
+// Parameters: after the optimizer's step the ranks' parts are gathered again. At stage 3 this
+// applies only to persistent units, because ParameterGatherer gathers the other units when they are
+// read. On a device only the operations of the next pass that read the parameters wait for them.
 class ShardedStates : public ModelStates {
  public:
-  // `deferred`: at stage 3 the tensors that still need their values and casts; null: no tensors. At
-  // stage 3 parameters may lie elsewhere than on the ranks' device, where only parts of them go.
+  // `deferred`: the recording of tensors that still need their values and casts; null if the model
+  // was constructed normally. At stage 3 the parameters may be on another device than the ranks'
+  // device, to which only this rank's parts are copied.
   ShardedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                 Passes passes, InitRecording* deferred);
 
@@ -65,15 +66,16 @@ class ShardedStates : public ModelStates {
  private:
   struct Unit {
     FlatParameter layout;
-    size_t gathered_index = 0;  // the unit's index in ParameterGatherer, if it is there
-    at::Tensor flat;     // [ranks * n], model dtype: the parameters; at stage 3 ParameterGatherer's
-    at::Tensor shard;    // [n]: this rank's part of it; has its own memory if flat's is released
-    at::Tensor weights;  // [n]: updated by the optimizer: fp32 masters, or `shard`
-    size_t gradients = 0;  // the unit's number in `gradients_`, if it is trained
-    size_t parts = 0;      // parts() in `weights`
-    size_t updated = 0;    // those that are updated in this step
+    size_t gathered_index = 0;  // index in ParameterGatherer, if the unit is gathered
+    at::Tensor flat;            // [ranks * n], parameters in the model's dtype
+    at::Tensor shard;      // [n], this rank's part of `flat`; separate memory if not persistent
+    at::Tensor weights;    // [n], updated by the optimizer: fp32 master weights, or `shard`
+    size_t gradients = 0;  // number in `gradients_`, if the unit is trained
+    size_t parts = 0;      // number of parts() in `weights`
+    size_t updated = 0;    // number of these parts that were updated in this step
 
-    // Whether the weights are offloaded from a device, so that updated ones are copied back.
+    // Returns whether updated weights must be copied back, because they are offloaded from a
+    // device.
     bool returns() const {
       return layout.trained && weights.is_cpu() && !flat.is_cpu() && !weights.is_same(shard);
     }
@@ -81,7 +83,7 @@ class ShardedStates : public ModelStates {
   static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   struct Place {
     size_t unit = kNoUnit;
-    int64_t offset = 0;  // in the flat tensor
+    int64_t offset = 0;  // first element in the flat tensor
   };
 
   void MakeUnits(const TensorDtypes& dtypes, const std::vector<TiedGroup>& tied);
@@ -92,7 +94,7 @@ class ShardedStates : public ModelStates {
   void Take(size_t parameter, const at::Tensor& values);
   const Unit* UnitOf(const at::Tensor& parameter) const;
   std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
-  void Accumulate(size_t parameter);  // the hook
+  void Accumulate(size_t parameter);  // called when a gradient arrives
   at::Tensor GradientPlace(size_t parameter);
   void AwaitShardReads() const;
   void FillUnused();
@@ -100,27 +102,28 @@ class ShardedStates : public ModelStates {
   const ProcessGroup& group_;
   const std::vector<NamedTensor> buffers_;
   const ZeroConfig zero_;
-  const std::optional<FileTensors> parameter_files_, optimizer_files_;  // offloaded to NVMe
+  // For states offloaded to NVMe.
+  const std::optional<FileTensors> parameter_files_, optimizer_files_;
   const bool accumulates_whole_;
   const GradSyncOptions options_;
   const ShardExchange exchange_;
   UnitGradients gradients_;
-  const bool refreshes_late_;            // persistent units are awaited when they are read
+  const bool refreshes_late_;  // whether persistent units are awaited only when they are read
   std::vector<NamedTensor> parameters_;  // all parameters of the module
   std::vector<int64_t> elements_;        // number of elements of each parameter
-  std::vector<Place> places_;            // place of each parameter in a unit's flat tensor
-  std::vector<bool> has_gradient_;  // parameters with a gradient in this step, if accumulated whole
+  std::vector<Place> places_;            // position of each parameter in a unit's flat tensor
+  std::vector<bool> has_gradient_;       // by parameter: got a gradient, if accumulates_whole_
   std::vector<Unit> units_;
   std::vector<size_t> trained_;         // indices of trained parameters
-  std::vector<Place> gradient_places_;  // place of each part in this rank's part of the unit
+  std::vector<Place> gradient_places_;  // position of each part in this rank's part of the unit
   std::optional<ParameterGatherer> gatherer_;
 
-  std::optional<c10::Stream> return_stream_;  // copies offloaded weights beside arriving gradients
-  bool is_returned_ = false;                  // Updated has begun the copies of all weights
-  bool infers_ = false;                       // an inference pass is open
-  Pass pass_ = Pass::kInference;              // the training pass that is open
-  bool sends_ = false;                        // gradients of this backward pass are sent
-  std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
+  std::optional<c10::Stream> return_stream_;  // copies offloaded weights during the update
+  bool is_returned_ = false;      // true once Updated has begun the copies of all weights
+  bool infers_ = false;           // true while an inference pass is open
+  Pass pass_ = Pass::kInference;  // kind of the open training pass
+  bool sends_ = false;            // true if gradients of this backward pass are sent
+  std::optional<GradientArrivals> arrivals_;  // last member, because its hooks use the others
 };
 
 }  // namespace dslaunch

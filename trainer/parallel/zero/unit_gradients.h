@@ -1,4 +1,4 @@
-// Gradients of the units of a sharded model (flat_parameter.h) in ZeRO stages 1 to 3.
+// Reduces the gradients of a sharded model's units (flat_parameter.h) in ZeRO stages 1 to 3.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,65 +15,69 @@
 
 namespace dslaunch {
 
-// Each unit has a flat gradient, into which gradients are written as they arrive, and of whose sum
-// over the ranks each rank keeps its part. A unit is sent when it is complete, while the backward
-// pass goes on; without overlap its sum is awaited at once. Units are sent in the order in which
-// they were added, on all ranks. At most kMostUnderWay are on their way, so that buckets take
-// little memory. One thread. Waits throw as those of ShardExchange do.
+// Accumulates and reduces gradients. Each unit has a flat gradient into which gradients are written
+// as they arrive. Each rank keeps its part of the flat gradient's sum over the ranks. A unit is
+// sent as soon as it is complete, while the backward pass continues; without overlap its sum is
+// awaited at once. All ranks send units in the order in which they were added. At most
+// kMostUnderWay units are in transit, so that buckets take little memory. Not thread-safe. Throws
+// the exceptions of ShardExchange while waiting.
 class UnitGradients {
  public:
   struct Settings {
     GradSyncOptions sync;
-    at::ScalarType sum_dtype = at::kFloat;  // sums are rounded to it, or to a wider dtype
+    at::ScalarType sum_dtype = at::kFloat;  // dtype to which sums are rounded, unless a parameter's
+                                            // is wider
     ZeroConfig zero;
-    // Gradients accumulate whole, and are reduced once a step. Otherwise they are reduced in every
-    // backward pass, and only this rank's part of the sum accumulates.
+    // Whether whole gradients accumulate and are reduced once per step. If false, they are reduced
+    // in every backward pass, and only this rank's part of the sum accumulates.
     bool accumulates_whole = true;
   };
-  // `group` and `exchange` must outlive this.
+  // `group` and `exchange` must outlive this object.
   UnitGradients(const ProcessGroup& group, const ShardExchange& exchange, Settings settings);
 
-  // Adds a unit, and returns its number here. `channel` is its channel of the exchange,
-  // `parameters` the options of its flat parameters.
+  // Adds a unit and returns its number. `channel` is the unit's channel of the exchange, and
+  // `parameters` are the tensor options of its flat parameters.
   size_t Add(const FlatParameter& layout, int channel, const at::TensorOptions& parameters);
 
-  // [n], accumulation dtype: this rank's part of the sum. Holds it after AwaitSent.
+  // Returns this rank's part of the sum, [n] in the accumulation dtype. Valid after AwaitSent.
   const at::Tensor& Part(size_t unit) const { return units_[unit].part; }
-  // [ranks * n]: the tensor into which gradients of a unit are written when they arrive.
+  // Returns the tensor, [ranks * n], into which a unit's gradients are written when they arrive.
   const at::Tensor& Arriving(size_t unit);
 
-  // Allocates what accumulates whole and was freed after the last step.
+  // Allocates the whole gradients that were freed after the last step. Does nothing unless
+  // accumulates_whole.
   void MakeWhole();
-  // Every gradient of every unit is awaited again. Nothing may be on its way.
+  // Begins a new reduction, for which every gradient of every unit is expected. Precondition: no
+  // unit is in transit.
   void ExpectAll();
-  // One more gradient of `unit` is in its place, or none will come.
+  // Counts one more parameter of `unit` whose gradient was written, or will not arrive.
   void Count(size_t unit) { --units_[unit].awaited; }
-  // Sends the units that are complete and whose predecessors are.
+  // Sends the complete units whose predecessors are all complete.
   void SendComplete();
-  // Waits for all that was sent.
+  // Waits for the sums of all units that were sent.
   void AwaitSent();
-  // The next gradients are those of a new step.
+  // Waits for sent units and drops all gradients, before a new step.
   void Drop();
-  // Sends NaN in place of units that will not be complete, if other ranks await them.
+  // Sends NaN in place of units that will not become complete, if other ranks wait for them.
   void GiveUp();
-  // Frees the buckets of this reduction.
+  // Frees the buckets of the current reduction.
   void FreeBuckets();
 
-  // Memory of messages on their way.
+  // Return the bytes of buckets, now and at their largest.
   int64_t live_bytes() const { return live_bytes_; }
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
   struct Unit {
-    std::string name;  // in messages
+    std::string name;  // for messages
     int channel = 0;
-    size_t parameters = 0;   // number of them
-    at::ScalarType dtype;    // of the parameters
-    at::Tensor whole;        // [ranks * n], accumulation dtype, if it accumulates whole
-    at::Tensor part;         // [n]: this rank's part, reduced; at stage 1 a part of `whole`
-    bool is_filled = false;  // whether `part` holds anything of this step
-    // This reduction:
-    size_t awaited = 0;  // gradients that have not arrived yet
+    size_t parameters = 0;   // number of parameters
+    at::ScalarType dtype;    // dtype of the parameters
+    at::Tensor whole;        // [ranks * n], accumulation dtype; only if accumulates_whole
+    at::Tensor part;         // [n], this rank's part of the sum; at stage 1 a view of `whole`
+    bool is_filled = false;  // whether `part` has gradients of this step
+    // State of the current reduction:
+    size_t awaited = 0;  // number of gradients that have not arrived yet
     at::Tensor message;  // [ranks * n], MessageDtype
     at::Tensor sum;      // [n], accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
@@ -93,7 +97,7 @@ class UnitGradients {
   const Settings settings_;
   const GradientScale scale_;
   std::vector<Unit> units_;
-  size_t sent_ = 0, awaited_ = 0;  // units, in this reduction
+  size_t sent_ = 0, awaited_ = 0;  // number of units in the current reduction
   int64_t live_bytes_ = 0, peak_bytes_ = 0;
 };
 
