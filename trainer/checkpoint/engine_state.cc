@@ -20,11 +20,11 @@
 namespace dslaunch {
 namespace {
 
-// Each rank has a generator of its own.
+// Returns the name of the generator state of `rank`, because each rank saves its own generator.
 std::string GeneratorName(int rank) { return kGeneratorPrefix + std::to_string(rank); }
 
-// Returns the rank whose numbers `rank` draws: the ranks that divide layers draw the same, even if
-// the saved run divided none.
+// Returns the rank whose generator state `rank` restores. Ranks that divide layers draw the same
+// numbers, even if the saved run did not divide layers.
 int RankOfFirstPart(const Mesh& mesh, int rank) {
   MeshPlace place = mesh.PlaceOf(rank);
   place.part = 0;
@@ -45,14 +45,14 @@ void SetGeneratorState(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or part of their
-// optimizer state ("optimizer/exp_avg/fc1.weight").
+// Returns whether a tensor of a checkpoint is a parameter or buffer in `names`, or the optimizer
+// state of one ("optimizer/exp_avg/fc1.weight").
 bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
   const std::optional<StateName> state = SplitNameOfState(tensor);
   return names.contains(state ? state->parameter : tensor);
 }
 
-// Returns the model's tensors that a checkpoint holds.
+// Returns the tensors of the model that a checkpoint contains.
 std::vector<TensorPart> SavedModel(const EngineCore& engine, bool adapters_only) {
   std::vector<TensorPart> state = engine.ModelState();
   if (adapters_only) {
@@ -61,8 +61,8 @@ std::vector<TensorPart> SavedModel(const EngineCore& engine, bool adapters_only)
   return state;
 }
 
-// Collective. Removes the model's tensors that only one of the manifest and `state` has, together
-// with their optimizer state.
+// Removes the model's tensors that only the manifest or only `state` has, together with their
+// optimizer state, and returns their names. Collective.
 SkippedTensors DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
                              Manifest& manifest, std::vector<TensorPart>& state) {
   std::string own;
@@ -85,13 +85,13 @@ SkippedTensors DropUnmatched(const ProcessGroup& group, const std::vector<Tensor
 
 // Names of optimizer tensors that only the run or only the checkpoint has.
 struct UnmatchedOptimizer {
-  std::set<std::string> missing;     // missing in the checkpoint
-  std::set<std::string> unexpected;  // only in the checkpoint
+  std::set<std::string> missing;     // names that only the run has
+  std::set<std::string> unexpected;  // names that only the checkpoint has
 };
 
-// Collective. Removes the optimizer's tensors that only one of the manifest and `state` has, so
-// that a run continues with the rest. Keeps all if the optimizer has another type, so that loading
-// fails.
+// Removes the optimizer's tensors that only the manifest or only `state` has, so that a run
+// continues with the others, and returns their names. Removes nothing if the optimizer has another
+// type, so that loading fails. Collective.
 UnmatchedOptimizer DropUnmatchedOptimizer(const EngineCore& engine, Manifest& manifest,
                                           std::vector<TensorPart>& state) {
   UnmatchedOptimizer unmatched;
@@ -114,7 +114,8 @@ UnmatchedOptimizer DropUnmatchedOptimizer(const EngineCore& engine, Manifest& ma
   return unmatched;
 }
 
-// Prints the differences from a checkpoint with the same model and type of optimizer.
+// Prints how the optimizer state differs from the checkpoint's, which has the same model and type
+// of optimizer.
 void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
   const auto example = [](const std::set<std::string>& names) {
     return std::to_string(names.size()) + (names.size() == 1 ? " tensor" : " tensors") +
@@ -133,8 +134,8 @@ void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
   }
 }
 
-// Removes, from `state` and from the manifest, the tensors that the other does not have in the same
-// shape; a run can do without them. Returns the names that it removed from `state`.
+// Removes the rank state that only `state` or only the manifest has in its shape, which a run can
+// restart. Returns the names that it removed from `state`. Removes all rank state unless `wanted`.
 std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted, Manifest& manifest,
                                          std::vector<TensorPart>& state) {
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -175,8 +176,8 @@ EngineProgress SavedProgress(const Manifest& manifest, const RestoreOptions& opt
   return progress;
 }
 
-// Returns the learning rates that the program had set when it saved. Returns none, and prints the
-// reason, if this engine cannot set them.
+// Returns the learning rates that the program had set before the save. Returns an empty list, and
+// prints the reason on rank 0, if this engine cannot set them.
 std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engine) {
   const std::vector<double>& rates = manifest.learning_rates;
   if (rates.empty()) return {};
@@ -192,7 +193,7 @@ std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engi
   return {};
 }
 
-// Returns a manifest with all facts that the engine knows.
+// Returns a manifest with all fields that the engine can set.
 Manifest DescribeEngine(const EngineCore& engine, int world_size) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
@@ -218,20 +219,21 @@ Manifest DescribeEngine(const EngineCore& engine, int world_size) {
   return manifest;
 }
 
-// The engine's tensors for a copy, before ranks divide those that are `replicated`.
+// The engine's tensors for a copy, before the `replicated` tensors are divided among ranks.
 struct CopiedTensors {
-  std::vector<TensorPart> settled, others;  // see StateCopy
+  std::vector<TensorPart> settled, others;  // see StateCopy for the difference
 };
 
 CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
   CopiedTensors tensors;
-  // If ranks train without waiting for each other, RankState contains their weights too.
+  // Tensors may occur twice, because RankState also contains the weights if ranks train
+  // independently.
   std::set<std::pair<const void*, int64_t>> known;
   const auto add = [&](std::vector<TensorPart> state, bool only_updates_change_it) {
     for (TensorPart& part : state) {
       const int64_t elements = part.tensor.numel();
       if (elements == 0 || !known.emplace(part.tensor.const_data_ptr(), elements).second) continue;
-      // Each rank reads its own copy only, and gets its own running means back.
+      // Each rank reads only its own copy, so it restores its own running means.
       part.is_canonical = true;
       const bool is_own = part.rank0_authoritative;
       part.rank0_authoritative = false;
@@ -246,7 +248,7 @@ CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
   return tensors;
 }
 
-// Returns the parts of `state` that this rank holds and `replica` copies.
+// Returns the parts of `state` that `replica` copies.
 std::vector<TensorPart> ShareOf(const EngineCore& engine, const std::vector<TensorPart>& state,
                                 int replica) {
   return OwnFile("copy", state, replica, engine.ranks().data().world_size(), kMinCopyShareBytes)
@@ -327,7 +329,7 @@ SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& 
   const bool with_generator = same_ranks && !options.weights_only;
 
   Checkpoint wanted = checkpoint;
-  std::set<std::string> generators;  // names of the states that ranks restore
+  std::set<std::string> generators;  // names of the generator states that ranks restore
   for (int rank = 0; with_generator && rank < group.world_size(); ++rank) {
     generators.insert(GeneratorName(RankOfFirstPart(engine.ranks().mesh(), rank)));
   }

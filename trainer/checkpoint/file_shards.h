@@ -10,17 +10,17 @@
 
 namespace dslaunch {
 
-// The default limit in transformers' save_pretrained.
+// Maximum size of a file in bytes, the default of save_pretrained in transformers.
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 
 struct FileShard {
-  std::string name;             // "model.safetensors", "model-00001-of-00003.safetensors"
-  std::vector<size_t> tensors;  // indices, in order
-  uint64_t bytes = 0;           // sum over the tensors
+  std::string name;             // file name, such as "model-00001-of-00003.safetensors"
+  std::vector<size_t> tensors;  // indices of the tensors, in order
+  uint64_t bytes = 0;           // total size of the tensors
 };
 
-// Returns files of at most `max_bytes` with all tensors, in order; at least one file. A tensor that
-// is larger has a file of its own. File names begin with `kind`, such as "model".
+// Divides all tensors, in order, into files of at most `max_bytes`. Returns at least one file. A
+// larger tensor gets a separate file. File names begin with `kind`, such as "model".
 std::vector<FileShard> DivideIntoShards(const std::vector<TensorHeader>& tensors,
                                         const std::string& kind, uint64_t max_bytes);
 

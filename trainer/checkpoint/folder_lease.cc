@@ -37,7 +37,8 @@ void WriteAll(int fd, const std::string& text, const std::string& path) {
   }
 }
 
-// Network file systems report a failed write when the file is closed.
+// Closes a written file and checks the result, because network file systems may report a failed
+// write only then.
 void CloseWritten(UniqueFd& fd, const std::string& path) {
   if (close(fd.Release()) < 0) FailLease(path, "written");
 }
@@ -61,8 +62,8 @@ std::string ReadLeaseText(int fd, const std::string& path) {
   return text;
 }
 
-// Returns nullopt if the file does not exist. Opens it each time, because network file systems
-// fetch the writes of other hosts only when a file is opened.
+// Returns the content of the lease file; nullopt if it does not exist. Opens the file each time,
+// because network file systems fetch the writes of other hosts only when a file is opened.
 std::optional<std::string> ReadLeaseFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::nullopt;
@@ -99,7 +100,7 @@ OwnerProcess StateOf(const HeldLease& lease, const LeaseOwner& self) {
     return process->id == owner.process && !process->ended ? OwnerProcess::kAlive
                                                            : OwnerProcess::kGone;
   }
-  // If /proc hides the processes of other users, only the signal shows whether the process exists.
+  // If /proc hides the processes of other users, only kill() shows whether the process exists.
   const bool none = kill(owner.process.pid, 0) < 0 && errno == ESRCH;
   return none ? OwnerProcess::kGone : OwnerProcess::kUnknown;
 }
@@ -111,8 +112,8 @@ std::string RandomHex() {
   return text;
 }
 
-// Returns a clause on the age of the owner's last renewal, or without the age if the owner uses
-// another machine's clock.
+// Returns a clause on the age of the owner's last renewal, without the age if the owner uses the
+// clock of another machine.
 std::string AgeText(const std::optional<std::string>& text, const LeaseOwner& self) {
   const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
   if (!lease) return "";
@@ -157,14 +158,15 @@ FolderLease::~FolderLease() {
   try {
     Release();
   } catch (const TrainError&) {
-    // The lease file then names a dead owner, so the next job takes the lease.
+    // The error is ignored, because the lease file then names a dead owner, so the next job can
+    // take the lease.
   }
 }
 
 void FolderLease::Take() {
   const MutexLock lock(mutex_);
   LeaseWatch watch(self_, times_.dead_after);
-  // The deadline ends this even if other processes take the lease first again and again.
+  // The deadline ends the loop even if other processes take the lease first again and again.
   const Deadline deadline = Deadline::After(2 * times_.dead_after + milliseconds(10'000));
   bool said = false;
   while (true) {
@@ -207,8 +209,8 @@ LeaseDecision FolderLease::Look(LeaseWatch& watch, std::optional<std::string>& t
   return watch.OnLook(text, lease ? StateOf(*lease, self_) : OwnerProcess::kUnknown, Clock::now());
 }
 
-// Creates the lease file. Returns whether it belongs to this process. Uses a link, because a link
-// makes the file appear with all of its content or not at all.
+// Creates the lease file by a link, because a link makes the file appear with its whole content or
+// not at all. Returns whether the file belongs to this process.
 bool FolderLease::Create() {
   const std::string temporary = NewTemporary();
   const std::string text = TextNow();
@@ -219,11 +221,11 @@ bool FolderLease::Create() {
   switch (why) {
     case 0:
       return true;
-    case EEXIST:  // a network file system may report this for a link that it has just created
+    case EEXIST:  // network file systems may report this after they created the link
       return IsOwn(ReadLeaseFile(path_));
-    case ENOENT:  // the owner has removed the temporary file among its leftovers
+    case ENOENT:  // the owner's RemoveLeftovers has removed the temporary file
       return false;
-    case EPERM:  // the file system has no links
+    case EPERM:  // the file system does not support links
     case EOPNOTSUPP:
     case ENOSYS:
       MakeLeaseFile(path_, text);
@@ -234,8 +236,9 @@ bool FolderLease::Create() {
   }
 }
 
-// Removes the lease file if it has this content, whose owner is dead or has released it. Returns
-// whether the file is gone. If several processes call this, only one of them removes the file.
+// Removes the lease file if its content is `text`, whose owner is dead or has released the lease.
+// Returns whether the file was removed. If several processes call it, only one of them removes the
+// file.
 bool FolderLease::RemoveDead(const std::string& text) const {
   if (ReadLeaseFile(path_) != text) return false;
   const std::string aside = NewTemporary();
@@ -244,7 +247,8 @@ bool FolderLease::RemoveDead(const std::string& text) const {
     FailLease(path_, "removed");
   }
   const bool is_dead = ReadLeaseFile(aside) == text;
-  // Otherwise the renamed file is the lease of a process that was faster, so it is put back.
+  // If the content differs, the renamed file is the lease of a process that was faster, so it is
+  // restored.
   if (!is_dead && link(aside.c_str(), path_.c_str()) < 0 && errno != EEXIST) {
     FailLease(path_, "made");
   }
@@ -286,8 +290,8 @@ void FolderLease::Renew() {
   ++renewals_;
   WriteAll(fd.get(), TextNow(), path_);
   CloseWritten(fd, path_);
-  // This process may have been stopped before it wrote, so another process may have replaced the
-  // file.
+  // Reads the file again, because this process may have been stopped before it wrote, so that
+  // another process may have replaced the file.
   const std::optional<std::string> there = ReadLeaseFile(path_);
   if (!there) return MakeAgain();
   check(*there);
@@ -337,7 +341,7 @@ void FolderLease::Release() {
   if (!IsOwn(ReadLeaseText(fd.get(), path_))) return;
   WriteAll(fd.get(), TextNow(/*released=*/true), path_);
   if (fsync(fd.get()) < 0 && errno != EINVAL) FailLease(path_, "synced");
-  CloseWritten(fd, path_);  // the save syncs the folder, and with it the file's name
+  CloseWritten(fd, path_);  // the folder need not be synced: each save syncs it
 }
 
 std::string FolderLease::TextNow(bool released) const {

@@ -1,6 +1,6 @@
-// The lease of a folder of checkpoints: the file lease.json, by which only one job at a time saves
-// into the folder. It works on network file systems, because it needs no locks and compares no
-// clocks. The file stays when the lease is given back, marked as released.
+// Implements the lease of a folder of checkpoints: the file lease.json, which lets only one job at
+// a time save into the folder. The lease works on network file systems, because it neither needs
+// locks nor compares clocks. Releasing the lease marks the file as released and keeps it.
 #pragma once
 
 #include <chrono>
@@ -17,39 +17,40 @@ inline constexpr char kLeaseFile[] = "lease.json";
 
 struct LeaseTimes {
   milliseconds renew_every{5'000};
-  milliseconds dead_after{60'000};  // an owner without a renewal for so long is dead
-  milliseconds look_every{500};     // interval of looks at a lease whose owner may be dead
+  milliseconds dead_after{60'000};  // an owner counts as dead after this time without renewal
+  milliseconds look_every{500};     // interval of reads of a lease whose owner may be dead
 };
 
-// Returns this process as an owner: a new token, its host and pid, and the batch system's
-// variables.
+// Returns an owner that describes this process: a new token, the host and pid, and the batch
+// system's variables.
 LeaseOwner ThisProcess(const std::string& job_id, int64_t attempt);
 
-// Held from the constructor on; a thread of its own renews it. A process that was stopped for a
-// while (SIGSTOP, a frozen machine) has lost the lease if another process has taken it meanwhile,
-// even if that one has released it since. Errors are TrainError and name the folder. Thread-safe
-// except for Release.
+// Holds the lease of a folder; a separate thread renews it. A process that was suspended (SIGSTOP,
+// a frozen machine) has lost the lease if another process has taken it meanwhile, even if the other
+// process has released it again. Throws TrainError that names the folder. Thread-safe except for
+// Release.
 class FolderLease {
  public:
-  // Takes the lease of `folder`, which must exist. If its owner may be alive, prints a line and
-  // watches the lease, for a little longer than `times.dead_after`. Throws kBadInput, naming the
-  // owner, if another job saves there; kIo if the lease file cannot be read or written.
+  // Takes the lease of `folder`, which must exist. If the lease's owner may be alive, prints a line
+  // and watches the lease for slightly longer than `times.dead_after`. Throws kBadInput, naming the
+  // owner, if another job saves there; kIo if the lease file cannot be read or written; kTimedOut
+  // if other processes take the lease first again and again.
   FolderLease(std::string folder, LeaseOwner self, LeaseTimes times = {});
   // Releases the lease, ignoring errors.
   ~FolderLease();
   FolderLease(const FolderLease&) = delete;
   FolderLease& operator=(const FolderLease&) = delete;
 
-  // The earlier owner that did not release the lease, as a clause; empty if there is none.
+  // Returns a clause about the earlier owner that did not release the lease; empty if there was no
+  // such owner.
   const std::string& taken_from() const { return taken_from_; }
 
-  // Renews the lease. Throws kBadInput if another job has taken it, or may have: the file is gone,
-  // and the last renewal is so long ago that another job could have taken the folder. If the file
-  // is gone although the lease was renewed in time, creates it again. Throws kIo if it cannot be
-  // written.
+  // Renews the lease. Throws kBadInput if another job has taken the lease. If the file is missing,
+  // creates it again, but throws kBadInput if the last renewal is so long ago that another job
+  // could have taken the folder. Throws kIo if the file cannot be written.
   void Confirm();
 
-  // Releases the lease. Throws kIo.
+  // Releases the lease. Throws kIo if the file cannot be read or written.
   void Release();
 
  private:
@@ -66,7 +67,7 @@ class FolderLease {
   std::string NewTemporary() const;
 
   const std::string folder_;
-  const std::string path_;  // the lease file
+  const std::string path_;  // path of the lease file
   const LeaseOwner self_;
   const LeaseTimes times_;
   std::string taken_from_;
@@ -75,9 +76,9 @@ class FolderLease {
   CondVar stop_changed_;
   bool stops_ DSL_GUARDED_BY(mutex_) = false;
   int64_t renewals_ DSL_GUARDED_BY(mutex_) = 0;
-  // The last time at which this process knew that it held the lease, by two clocks that advance
-  // while the process is stopped: the time since the machine's boot, and Unix time, which also
-  // advances while the machine is frozen.
+  // The last time at which this process certainly held the lease, by two clocks that advance while
+  // the process is stopped: the time since boot, and Unix time, which also advances while the
+  // machine is frozen.
   struct Moment {
     milliseconds since_boot{0};
     int64_t unix_ms = 0;

@@ -9,7 +9,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kLeaseFormat[] = "dslaunch lease 1";
-constexpr size_t kMaxNameBytes = 128;  // five names with escapes are far below kLeaseBytes
+constexpr size_t kMaxNameBytes = 128;  // five names with escapes fit easily into kLeaseBytes
 
 std::string LeaseName(const std::string& text) { return Truncate(text, kMaxNameBytes); }
 
@@ -17,8 +17,8 @@ std::string SecondsText(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
-// Whether both owners are processes of the same job. The launcher or the batch system ends one
-// before it starts the next.
+// Return whether both owners are processes of the same job. The launcher or the batch system ends
+// one process before it starts the next, so the later process may take the lease.
 bool IsSameJob(const LeaseOwner& a, const LeaseOwner& b) {
   return !a.job_id.empty() && a.job_id == b.job_id;
 }

@@ -1,5 +1,5 @@
-// Decides which process may save into a folder of checkpoints: the text of the lease file and the
-// decision on another owner's lease. Pure: no clock, no files, no processes.
+// Decides which process may save into a folder of checkpoints. Formats and parses the lease file,
+// and judges another owner's lease. Pure: uses no clock, files or processes.
 #pragma once
 
 #include <chrono>
@@ -13,46 +13,47 @@
 namespace dslaunch {
 
 struct LeaseOwner {
-  std::string token;   // random, unique
+  std::string token;   // random, unique to each owner
   std::string job_id;  // dslaunch's id of the job; empty without a launcher
   int64_t attempt = 1;
-  std::string batch_job;  // the batch system's name of the job, "slurm 1234"; empty outside of one
+  std::string batch_job;  // job of the batch system, such as "slurm 1234", or empty
   int64_t requeues = 0;   // number of restarts of the job by the batch system
-  std::string host;       // host name, shown in messages only
-  std::string machine;    // identifies a kernel and a PID namespace; empty if not known
-  ProcessId process;      // valid on `machine` only
+  std::string host;       // host name, only for messages
+  std::string machine;    // identifies a booted kernel and a PID namespace; empty if unknown
+  ProcessId process;      // valid only on `machine`
 };
 
 struct HeldLease {
   LeaseOwner owner;
-  int64_t renewals = 0;    // counts renewals: it increases as long as the owner is alive
-  int64_t renewed_ms = 0;  // Unix time by the owner's clock, for display only
-  // The owner has released the lease. The file still names that owner, so that an earlier owner
-  // that was stopped meanwhile sees that it has lost the folder.
+  int64_t renewals = 0;    // number of renewals, which increases while the owner is alive
+  int64_t renewed_ms = 0;  // Unix time by the owner's clock, only for display
+  // Whether the owner has released the lease. The file still names that owner, so that an earlier
+  // owner that was stopped meanwhile detects that it has lost the folder.
   bool released = false;
 };
 
-// Every lease file has this size, so that it can be overwritten in place.
+// The size of every lease file in bytes, which is fixed so that the file can be overwritten in
+// place.
 inline constexpr size_t kLeaseBytes = 4096;
 
 std::string FormatLease(const HeldLease& lease);
-// Parses text that is not trusted; nullopt if it is not a valid lease. Names in the result are safe
-// to print.
+// Parses a text that is not trusted. Returns nullopt if the text is not a valid lease. Names in the
+// result are safe to print.
 std::optional<HeldLease> ParseLease(const std::string& text);
 
-// "job 4f2a-01 on node3 (pid 4242)"
+// Returns a name for messages, such as "job 4f2a-01 on node3 (pid 4242)".
 std::string Describe(const LeaseOwner& owner);
 
 struct LeaseDecision {
   enum class Kind { kTake, kWait, kRefuse };
   Kind kind = Kind::kWait;
-  std::string reason;  // clause for people; for kRefuse and for another owner's lease
+  std::string reason;  // clause for messages; empty for kTake without another owner
 };
 
 enum class OwnerProcess { kUnknown, kAlive, kGone };
 
-// Watches the lease file for a process that wants the lease. One object for each attempt to take
-// it.
+// Judges a lease file over time for a process that wants the lease. Use one object for each attempt
+// to take the lease.
 //
 // Clocks of different hosts are not compared: an owner counts as dead if its lease has not changed
 // for `dead_after`, measured by this process.
@@ -61,15 +62,16 @@ class LeaseWatch {
   LeaseWatch(LeaseOwner self, Clock::duration dead_after)
       : self_(std::move(self)), dead_after_(dead_after) {}
 
-  // `text` is the content of the lease file; nullopt if there is none. `process` is the state of
-  // the owner's process as far as this machine knows it.
+  // Returns the decision after a read of the lease file. `text` is the content of the file; nullopt
+  // if the file does not exist. `process` is the state of the owner's process as far as this
+  // machine can tell.
   LeaseDecision OnLook(const std::optional<std::string>& text, OwnerProcess process,
                        Clock::time_point now);
 
  private:
   LeaseOwner self_;
   Clock::duration dead_after_;
-  std::optional<std::string> seen_;  // content at the last look
+  std::optional<std::string> seen_;  // content at the last OnLook()
   Clock::time_point unchanged_since_;
 };
 

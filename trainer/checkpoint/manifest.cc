@@ -20,15 +20,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "dslaunch checkpoint 1";
-// Allows slices that are not contiguous.
+// This format allows slices that are not contiguous.
 constexpr char kFormatWithCuts[] = "dslaunch checkpoint 2";
 constexpr int64_t kMaxWorldSize = 1 << 24;
-// The largest number of steps, samples and saves: a double holds it exactly, and adding one does
+// The largest number of steps, samples and saves. A double represents it exactly, and adding 1 does
 // not overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 constexpr size_t kMaxFileNameBytes = 255;
 constexpr size_t kMaxTensorNameBytes = 4096;
-constexpr size_t kMaxWordBytes = 128;  // "AdamW", "bf16"
+constexpr size_t kMaxWordBytes = 128;  // maximum length of names such as "AdamW" or "bf16"
 constexpr size_t kMaxIdBytes = 1024;
 constexpr size_t kMaxDims = 64;
 
@@ -49,7 +49,8 @@ bool IsPlainWord(const std::string& word) {
   });
 }
 
-// Whether dslaunch could have given a file this name. Another name may lead out of the folder.
+// Returns whether dslaunch could have given a file this name. Other names are refused, because they
+// may lead out of the folder.
 bool IsOwnFileName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxFileNameBytes && name.front() != '.' &&
          name != kManifestFile && IsPlainWord(name);
@@ -69,7 +70,7 @@ int64_t CountOr(JsonObject& object, const char* key, int64_t other) {
   return object.Int(key, 0, kMaxCount).value_or(other);
 }
 
-// Reads a text that is shown to people.
+// Reads a short text that may be printed; "" if missing.
 std::string Word(JsonObject& object, const char* key) {
   std::string word = object.String(key).value_or("");
   if (word.size() > kMaxWordBytes || !IsPlainWord(word)) {
@@ -110,7 +111,7 @@ FileRecord ParseFile(JsonObject object) {
   return file;
 }
 
-// Appends the list "files" to `files`. Returns the sizes in bytes by name.
+// Appends the items of the list "files" to `files`. Returns the sizes in bytes by name.
 std::map<std::string, uint64_t> ParseFiles(const nlohmann::json& json, const std::string& source,
                                            std::vector<FileRecord>& files) {
   std::map<std::string, uint64_t> sizes;
@@ -126,8 +127,8 @@ std::map<std::string, uint64_t> ParseFiles(const nlohmann::json& json, const std
   return sizes;
 }
 
-// Reads a slice of a tensor with `elements` elements. `with_cuts` is whether the manifest's format
-// has slices that are not contiguous.
+// Reads a slice of a tensor with `elements` elements. `with_cuts`: whether the manifest's format
+// allows slices that are not contiguous.
 Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
   Shard shard = Shard::Whole(elements);
   shard.start = Required(item.Int("start", 0), item, "start");
@@ -141,7 +142,7 @@ Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
   return shard;
 }
 
-// `files` has the sizes of the files by name.
+// Reads a tensor. `files` has the sizes of the files in bytes by name.
 TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const std::string& source,
                          const std::map<std::string, uint64_t>& files, bool with_cuts) {
   TensorRecord tensor;
@@ -175,8 +176,8 @@ TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const st
             slice.file = Required(item.String("file"), item, "file");
             const auto file = files.find(slice.file);
             if (file == files.end()) item.Fail("file", "is not among the files");
-            // Two slices in one file would allow its bytes to be read several times, for a tensor
-            // larger than all files.
+            // Two slices in one file are refused, because the same bytes could then stand for a
+            // tensor that is larger than all files.
             if (!used.insert(slice.file).second) item.Fail("file", "has two slices of the tensor");
             if (!coverage.Add(slice.shard)) item.Fail("start", "leaves a hole or an overlap");
             if (static_cast<uint64_t>(slice.shard.elements()) > file->second / *width) {
@@ -290,8 +291,9 @@ std::string FormatManifest(const Manifest& m) {
                {"tensors", std::move(tensors)}};
   if (!m.adapters.empty()) json["adapters"] = m.adapters;
   if (m.shuffle) json["shuffle"] = *m.shuffle;
-  if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;  // JSON has no infinity and no nan
-  const std::string rest = json.dump(1).substr(2) + "\n";        // without the first line
+  // JSON cannot represent inf and nan.
+  if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;
+  const std::string rest = json.dump(1).substr(2) + "\n";  // FirstLine replaces the first line
   return FirstLine(rest) + rest;
 }
 

@@ -18,14 +18,15 @@
 namespace dslaunch {
 namespace {
 
-// Size of a copy up to which a thread costs more time than the checksum that it would take.
+// Size of a copy up to which starting a thread takes longer than the checksum.
 constexpr uint64_t kNoThreadBytes = uint64_t{1} << 20;
 
-// Keys of the manifest's client_state, which belongs to programs in checkpoints on a disk.
+// Keys in the manifest's client_state. In checkpoints on a disk client_state belongs to programs
+// instead.
 constexpr char kTagKey[] = "tag";
 constexpr char kTensorsKey[] = "tensors";
 
-// Returns the tensors in the order in which a copy has them.
+// Returns the tensors in the order in which a copy stores them.
 std::vector<const TensorPart*> PartsOf(const StateCopy& state) {
   std::vector<const TensorPart*> parts;
   for (const TensorPart& part : state.settled) parts.push_back(&part);
@@ -39,7 +40,7 @@ std::vector<uint64_t> SizesOf(const std::vector<const TensorPart*>& parts) {
   return sizes;
 }
 
-// Returns a text that is the same for tensors of the same names, types, shapes and parts.
+// Returns a text that is equal for tensors with the same names, dtypes, shapes and parts.
 std::string Described(const std::vector<const TensorPart*>& parts) {
   uint32_t sum = 0;
   const auto add = [&sum](const void* data, size_t bytes) { sum = Crc32(data, bytes, sum); };
@@ -59,7 +60,7 @@ std::string Described(const std::vector<const TensorPart*>& parts) {
   return std::to_string(parts.size()) + " tensors, checksum " + std::to_string(sum);
 }
 
-// Returns `bytes` as a tensor like `like`.
+// Returns `bytes` as a tensor with the shape and dtype of `like`.
 at::Tensor TensorAt(const std::byte* bytes, const at::Tensor& like) {
   return at::from_blob(const_cast<std::byte*>(bytes), like.sizes(), at::dtype(like.scalar_type()));
 }
@@ -159,8 +160,9 @@ void MemoryCopies::Begin(const EngineCore& engine, const Describe& describe) {
     }
     return;
   }
-  // The slot is begun only when the device has made the copy: then every rank has made this step,
-  // although the hosts may be ahead of their devices, so that every rank has the copy before.
+  // The slot is begun only after the device has made the copy, because the older copy is lost then.
+  // At that time every device has completed this step, although hosts may be ahead of their
+  // devices, so every rank has the previous copy.
   std::vector<CopiesBeside::Request> requests;
   std::vector<CopiesBeside::Piece> on_host;
   for (size_t i = 0; i < parts.size(); ++i) {

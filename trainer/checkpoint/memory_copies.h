@@ -1,4 +1,4 @@
-// The copies of a training run in the memory of its nodes (run.memory_checkpoint).
+// Keeps copies of a training run's state in the memory of its nodes (run.memory_checkpoint).
 #pragma once
 
 #include <cstddef>
@@ -20,62 +20,63 @@
 
 namespace dslaunch {
 
-// One for each rank. Each rank copies its part of the state (CaptureCopy) without an exchange. Of
-// two copies in turn one is always whole on all ranks, if each rank calls Wait() after one copy and
-// before it takes part in the step after which the next one begins.
+// Makes copies of a rank's part of the state (CaptureCopy) without communication. Two copies are
+// written alternately. At least one of them is whole on all ranks if each rank calls Wait() after a
+// copy, before it takes part in the step after which the next copy begins.
 class MemoryCopies {
  public:
-  // `recipe` must outlive this. Throws kUsage if the launcher's variables are not valid.
+  // `recipe` must outlive this object. Throws kUsage if the launcher's variables are not valid.
   MemoryCopies(const Recipe& recipe, const WorkerEnv& env);
-  // Waits for the copy under way.
+  // Waits for the copy in progress.
   ~MemoryCopies();
   MemoryCopies(const MemoryCopies&) = delete;
   MemoryCopies& operator=(const MemoryCopies&) = delete;
 
-  // Whether the launcher has given this rank memory for copies, and they fit into it.
+  // Returns whether the launcher has given this rank memory for copies, and the copies fit into it.
   bool available() const { return memory_.available(); }
 
-  // Collective. Looks for the newest copy of a step after `after_step` that every rank holds whole.
-  // Returns it as a checkpoint without folder, files and tensors; null if there is none, as in the
-  // first attempt of a job.
+  // Returns the newest copy of a step after `after_step` that is whole on every rank, as a
+  // checkpoint without folder, files and tensors. Returns null if there is no such copy, as in the
+  // first attempt of a job. Collective.
   const Checkpoint* Find(const ProcessGroup& group, int64_t after_step);
-  // Returns what Find returned last.
+  // Returns the last result of Find; null if Find was not called.
   const Checkpoint* found() const { return found_ ? &*found_ : nullptr; }
-  // Returns one line about the start from found(), with the number of steps that are repeated if no
-  // launcher prints it.
+  // Returns one line about the start from found(). The line includes the number of repeated steps
+  // if no launcher prints that number.
   std::string reason() const;
-  // Returns the last step of earlier attempts that this rank recorded; nullopt if not known.
+  // Returns the last step of earlier attempts that this rank recorded; nullopt if unknown.
   std::optional<int64_t> reached_step() const { return memory_.reached_step(); }
-  // Collective. Brings the engine to the state of found(). Throws kInternal on every rank if a
-  // rank's tensors are not the copy's. Precondition: no copy was begun after Find.
+  // Restores the engine to the state of found(). Throws kInternal on every rank if a rank's tensors
+  // do not match the copy. Collective. Precondition: no copy was begun after Find.
   void Restore(EngineCore& engine);
 
-  // Returns the bytes of one copy of this rank.
+  // Returns the size in bytes of one copy of this rank.
   uint64_t BytesOf(const EngineCore& engine) const;
 
-  // Enters the rest into a manifest that has what the engine knows, and sets the tag of a
-  // checkpoint of the same state.
+  // Completes a manifest in which the engine has set its fields, and sets the tag of a checkpoint
+  // of the same state.
   using Describe = std::function<void(Manifest& manifest, std::string& tag)>;
-  // Begins a copy of the engine's state. Waits for the copy before. On a CPU the state is copied
-  // when this returns; a thread takes the checksum of a large copy. On a device a thread makes the
-  // copy beside the passes that follow, and HoldUpdate() must be called before the next update of
-  // the weights.
+  // Begins a copy of the engine's state, after waiting for the previous copy. On a CPU the state is
+  // copied before Begin returns, but for a large copy a thread computes the checksum. On a device a
+  // thread makes the copy during the passes that follow, and HoldUpdate() must be called before the
+  // next update of the weights.
   void Begin(const EngineCore& engine, const Describe& describe);
-  // Orders the work that the device is given from now on after its part of the copy.
+  // Makes all work that is enqueued on the device from now on wait for the device's part of the
+  // copy.
   void HoldUpdate() { beside_.Hold(); }
-  // Records that a step is complete, for reached_step() of the next attempt. While a copy is under
-  // way, the step is left out.
+  // Records that a step is complete, for reached_step() of the next attempt. Does nothing while a
+  // copy is in progress.
   void NoteStep(int64_t step);
-  // Waits until the copy under way, if there is one, is whole. Throws its failure.
+  // Waits until the copy in progress, if any, is complete. Throws the exception of a failed copy.
   void Wait();
 
  private:
   const Recipe& recipe_;
-  const bool reports_;  // to a launcher, which prints what is repeated
+  const bool reports_;  // true if a launcher prints the number of repeated steps
   MemoryCheckpoint memory_;
   std::optional<Checkpoint> found_;
   std::span<const std::byte> found_bytes_;
-  size_t found_text_bytes_ = 0;  // size of its manifest
+  size_t found_text_bytes_ = 0;  // size of the manifest in found_bytes_
   CopiesBeside beside_;
   std::future<void> under_way_;
 };

@@ -19,7 +19,8 @@ using nlohmann::json;
                                             Truncate(tensor.name) + " " + problem);
 }
 
-// Throws unless the value is an unsigned integer: converting another number could be undefined.
+// Returns an unsigned integer. Throws for any other value, because converting it could be undefined
+// behavior.
 uint64_t WholeOf(const json& value) { return value.get_ref<const json::number_unsigned_t&>(); }
 
 int64_t SignedWholeOf(const json& value) { return static_cast<int64_t>(WholeOf(value)); }

@@ -1,5 +1,5 @@
-// The record of the files that a rank has written for a checkpoint. Rank 0 makes one manifest of
-// all records. Pure.
+// Records the files that a rank has written for a checkpoint. Rank 0 combines all records into one
+// manifest. Pure.
 #pragma once
 
 #include <string>
@@ -12,14 +12,16 @@ namespace dslaunch {
 
 struct RankRecord {
   std::vector<FileRecord> files;
-  // Each has the slices that this rank has written; a tensor without elements has none.
+  // Tensors with only the slices that this rank has written. A tensor without elements has no
+  // slices.
   std::vector<TensorRecord> tensors;
 };
 
 // Returns a record as text for another rank of this program.
 std::string FormatRecord(const RankRecord& record);
-// Parses the text of FormatRecord. Throws the failure of `rank` if `text` is one (FormatFailure in
-// trainer/comm/rank_failure.h), and kInternal, naming `rank`, if it is neither.
+// Parses the text of FormatRecord. Throws the failure of `rank` if `text` is the text of a failure
+// (FormatFailure in trainer/comm/rank_failure.h). Throws kInternal, naming `rank`, for any other
+// text.
 RankRecord ParseRecord(const std::string& text, int rank);
 
 // Adds the files and tensors of all ranks, ordered by rank, to the manifest. Tensors are in the

@@ -24,8 +24,9 @@ std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
   return bytes;
 }
 
-// Recognizes a zip archive, as torch.save writes, or a bare pickle of protocol 2 or later. The
-// length of a safetensors header may begin with the same bytes (640 is 80 02), but is small then.
+// Returns whether `head` begins a zip archive, as torch.save writes, or a bare pickle of protocol 2
+// or later. The length of a safetensors header may begin with the same bytes (640 is 80 02), so
+// call it only if the length is too large.
 bool IsPickle(const unsigned char* head) {
   return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
 }
@@ -35,7 +36,7 @@ std::optional<uint64_t> Whole(const nlohmann::json& value) {
   return value.get<uint64_t>();
 }
 
-// Parses a tensor's entry of the header. `wrong` throws an error with the problem.
+// Parses a tensor's entry in the header. `wrong` must throw an error with the given problem.
 SafetensorsFile::Tensor ParseTensor(const nlohmann::json& value, uint64_t data_begin,
                                     uint64_t data_bytes,
                                     const std::function<void(const std::string&)>& wrong) {
@@ -117,7 +118,7 @@ NewSafetensorsFile::NewSafetensorsFile(const std::string& path,
                            {"data_offsets", {begin, unwritten_bytes_}}};
   }
   std::string text = header.dump();
-  // Aligns the tensors' bytes.
+  // Spaces align the bytes of the tensors to 8.
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   file_.Write(LittleEndian(text.size()).data(), kLengthBytes);
   file_.Write(text.data(), text.size());
@@ -201,7 +202,8 @@ void SafetensorsFile::CheckInside(const Tensor& tensor, uint64_t first, uint64_t
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {
-  // Names are from the file, so they may be long and contain control characters.
+  // The problem is cut and sanitized, because names from the file may be long and contain control
+  // characters.
   throw TrainError(ExitCode::kBadInput,
                    file_.path() + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
 }

@@ -1,5 +1,5 @@
-// The safetensors format: 8 bytes of header length (little-endian), a JSON header, then the
-// tensors' bytes, row-major, one after the other without holes.
+// Reads and writes the safetensors format: 8 bytes of header length (little-endian), a JSON header,
+// then the bytes of the tensors in row-major order, one after the other without gaps.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,12 @@
 
 namespace dslaunch {
 
-// Enough for the header of some 100,000 tensors. The format allows 100 MB.
+// Maximum size of a header that is read, enough for about 100,000 tensors. The format allows 100
+// MB.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 16u << 20;
 
-// Returns the bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an unknown name.
+// Returns the size in bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an
+// unknown name.
 std::optional<size_t> DtypeBytes(const std::string& dtype);
 
 // Returns the number of elements; nullopt for a negative dimension or more than 2^63 - 1 elements.
@@ -30,18 +32,19 @@ struct TensorHeader {
   std::vector<int64_t> shape;
 };
 
-// Returns the number of bytes. Precondition: the dtype is known and the shape is valid.
+// Returns the size of the tensor in bytes. Precondition: the dtype is known and the shape is valid.
 uint64_t BytesOf(const TensorHeader& tensor);
 
-// Writes a new file in pieces, so that no tensor must be whole in memory. The file must not exist
-// yet. `metadata` is for other programs; SafetensorsFile ignores it. Throws kIo.
+// Writes a new file in pieces, so that no tensor need be whole in memory. `metadata` is for other
+// programs; SafetensorsFile ignores it. Throws kIo if the file exists or cannot be written.
 class NewSafetensorsFile {
  public:
   NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
                      const std::map<std::string, std::string>& metadata = {});
-  // Writes the next bytes of the tensors, which follow one another without gaps.
+  // Appends bytes of the tensors, which follow one another without gaps.
   void Write(const void* data, size_t bytes);
-  // Waits until the file is on the disk. Precondition: all bytes of all tensors are written.
+  // Waits until the file is on the disk, and returns its size and checksum. Precondition: all bytes
+  // of all tensors are written.
   FileSum Finish();
 
  private:
@@ -53,16 +56,16 @@ struct TensorBytes {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // borrowed; its size follows from shape and dtype
+  const void* data = nullptr;  // not owned; size given by shape and dtype
 };
 
-// Writes a new file with all tensors.
+// Writes all tensors to a new file. Throws kIo if the file exists or cannot be written.
 FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
 
-// Reads a file that is not trusted: every length is checked against the size of the file before it
-// is used. Errors are TrainError, kBadInput or kIo, and name the file. Refuses all files that the
-// format's own library (safetensors 0.8) refuses, and these:
+// Reads a file that is not trusted. Checks every length against the size of the file before using
+// it. Throws TrainError kBadInput or kIo, naming the file. Refuses all files that the format's own
+// library (safetensors 0.8) refuses, and these:
 //   a header of more than kMaxSafetensorsHeaderBytes, or with a space before its {
 //   the same key twice, which the format forbids; more than 64 levels
 //   formats that DtypeBytes does not know; an entry with other keys than the format's three
@@ -81,17 +84,17 @@ class SafetensorsFile {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   // Reads a whole tensor into `out`, which has end - begin bytes.
   void Read(const Tensor& tensor, void* out) const;
-  // Reads `bytes` bytes of a tensor from its byte `first` on. Throws kInternal if they are not all
-  // inside the tensor.
+  // Reads `bytes` bytes of a tensor, beginning with byte `first` of the tensor. Throws kInternal if
+  // the range is not inside the tensor.
   void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
-  // Reads the elements that `stored` and `wanted` have in common, two shards of one whole tensor.
-  // `tensor` has the elements of `stored`; `out` has room for all of `wanted`, in its order, and
-  // its other elements are not changed. Short gaps between the elements are read too.
+  // Reads the elements that `stored` and `wanted`, two shards of the same whole tensor, have in
+  // common. `tensor` has the elements of `stored`. `out` has room for the elements of `wanted`, in
+  // their order; its other elements are not changed. Short gaps between the elements are read too.
   void Read(const Tensor& tensor, const Shard& stored, const Shard& wanted, void* out) const;
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;
-  // Throws kInternal if bytes [first, first + bytes) of the tensor are not all inside it.
+  // Throws kInternal unless the bytes [first, first + bytes) are inside the tensor.
   void CheckInside(const Tensor& tensor, uint64_t first, uint64_t bytes) const;
   void ParseHeader(const std::string& header, uint64_t data_begin, uint64_t file_bytes);
 

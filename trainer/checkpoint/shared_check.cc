@@ -11,15 +11,16 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxReportedBytes = 1000;  // limit of the text of a problem
+constexpr size_t kMaxReportedBytes = 1000;  // maximum length of a problem's text
 
-// Returns the first byte that `rank` reads, counted in the row of all files.
+// Returns the first byte that `rank` reads, as an offset in the concatenation of all files.
 uint64_t RowBegin(uint64_t row_bytes, int rank, int ranks) {
   const auto r = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(ranks);
   return row_bytes / n * r + std::min(row_bytes % n, r);
 }
 
-// Throws unless the value is an unsigned integer: converting another number could be undefined.
+// Returns an unsigned integer. Throws for any other value, because converting it could be undefined
+// behavior.
 uint64_t NumberOf(const nlohmann::json& value) {
   return value.get_ref<const nlohmann::json::number_unsigned_t&>();
 }
@@ -36,7 +37,7 @@ std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int ran
   const uint64_t begin = RowBegin(row_bytes, rank, ranks);
   const uint64_t end = RowBegin(row_bytes, rank + 1, ranks);
   std::vector<FilePart> parts;
-  uint64_t at = 0;  // offset of the file in the row
+  uint64_t at = 0;  // offset of the file in the concatenation
   for (size_t i = 0; i < files.size(); ++i) {
     const uint64_t bytes = files[i].sum.bytes;
     const uint64_t from = std::max(at, begin), to = std::min(at + bytes, end);
@@ -114,8 +115,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
       first = problem;
     }
   };
-  std::vector<std::optional<uint32_t>> crcs(files.size());  // combined so far, by file
-  std::vector<uint64_t> checked(files.size());              // bytes checked so far, by file
+  std::vector<std::optional<uint32_t>> crcs(files.size());  // checksum so far, by file
+  std::vector<uint64_t> checked(files.size());  // number of bytes checked so far, by file
   const int ranks = static_cast<int>(reports.size());
   for (int rank = 0; rank < ranks; ++rank) {
     const CheckReport& report = reports[static_cast<size_t>(rank)];
@@ -134,8 +135,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
   }
   for (size_t i = 0; i < files.size(); ++i) {
     if (checked[i] != files[i].sum.bytes) {
-      // The rank that should have checked this file stopped at an earlier problem, which is
-      // reported first.
+      // The rank that should have checked this file stopped at a problem in an earlier file, which
+      // is reported instead.
       consider({i, CheckReport::Step::kHeader, PathOf(checkpoint, files[i]) + " was not checked"});
     } else if (crcs[i] && *crcs[i] != files[i].sum.crc32) {
       consider({i, CheckReport::Step::kChecksum, WrongChecksum(checkpoint, files[i])});

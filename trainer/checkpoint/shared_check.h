@@ -1,5 +1,5 @@
-// Checks a checkpoint's files, divided among the ranks so that each byte is read by one rank. Does
-// not communicate; choose_together.h exchanges the reports.
+// Checks a checkpoint's files, which are divided among the ranks so that only one rank reads each
+// byte. Does not communicate; choose_together.h exchanges the reports.
 #pragma once
 
 #include <cstddef>
@@ -20,29 +20,29 @@ struct FilePart {
   bool operator==(const FilePart&) const = default;
 };
 
-// Returns the parts that `rank` of `ranks` reads, in the order of the files. All files form one row
-// of bytes, which is cut into parts whose sizes differ by one byte at most. Every file, including
-// an empty one, has exactly one part that begins at 0. Pure.
+// Returns the parts that `rank` of `ranks` ranks reads, in the order of the files. The
+// concatenation of all files is cut into equal ranges, one for each rank, whose sizes differ by at
+// most one byte. Every file, even an empty one, has exactly one part that begins at 0. Pure.
 std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int rank, int ranks);
 
-// The findings of one rank.
+// The findings of a rank.
 struct CheckReport {
   struct PartCrc {
     size_t file = 0;
     uint32_t crc32 = 0;
   };
-  // Checksums of parts that are not a whole file; at most two.
+  // Checksums of the parts that are not a whole file; at most two.
   std::vector<PartCrc> parts;
 
-  // The steps of the check. If a file has several problems, the one of the earliest step is
+  // The steps of a check. If a file has several problems, only the problem of the earliest step is
   // reported.
   enum class Step { kRead, kChecksum, kHeader };
   struct Problem {
     size_t file = 0;
     Step step = Step::kRead;
-    std::string text;  // names the file
+    std::string text;  // message that names the file
   };
-  // The first problem that the rank found; it stopped there.
+  // The first problem that the rank found, at which it stopped; nullopt if it found no problem.
   std::optional<Problem> problem;
 };
 
@@ -52,7 +52,7 @@ CheckReport CheckParts(const Checkpoint& checkpoint, int rank, int ranks);
 // Returns the report as text for other ranks of this program.
 std::string FormatReport(const CheckReport& report);
 // Parses the text of FormatReport, which is not trusted. Throws TrainError kInternal, naming
-// `rank`.
+// `rank`, if the text is not valid.
 CheckReport ParseReport(const std::string& text, int rank);
 
 // Returns the problem of the first damaged file, in the order of the manifest; "" if the checkpoint

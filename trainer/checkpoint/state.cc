@@ -76,7 +76,7 @@ void StoredTensors::Fail(const std::string& problem) const {
 
 void StoredTensors::Read(const TensorRecord& tensor, const Shard& shard, void* out) {
   for (const TensorSlice& slice : tensor.slices) {
-    bool is_needed = false;  // opens only files that have elements of the shard
+    bool is_needed = false;  // false if the file has no elements of the shard
     ForEachCommonRun(slice.shard, shard, [&](auto...) { is_needed = true; });
     if (!is_needed) continue;
     if (checkpoint_.reader) {
@@ -101,7 +101,7 @@ const SafetensorsFile& StoredTensors::File(const std::string& name) {
   const auto found = files_.find(name);
   if (found != files_.end()) return found->second;
   SafetensorsFile file(checkpoint_.folder + "/" + name);
-  slices_.Check(name, file);  // another rank may have verified another copy of the file
+  slices_.Check(name, file);  // this rank may see another file than the rank that verified it
   return files_.emplace(name, std::move(file)).first->second;
 }
 
@@ -114,7 +114,8 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
   for (const TensorPart& part : state) {
     if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
-  // The number depends only on tensors that all ranks hold, so that it is the same on all ranks.
+  // The number of writers depends only on tensors that all ranks hold, so that it is equal on all
+  // ranks.
   const int writers = CountWriters(extents, world_size, min_share_bytes);
   const std::vector<std::optional<ElementRange>> shares =
       ShareOut(extents, rank, writers, min_share_bytes);
@@ -153,7 +154,8 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
   for (TensorPart& part : parts) {
     if (part.tensor.is_cpu()) continue;
     device = part.tensor.device();
-    // All copies run at the same time. The allocator keeps the memory for the next checkpoint.
+    // The copy does not block, so that all copies run at the same time. The allocator keeps the
+    // pinned memory for the next checkpoint.
     part.tensor = CopyToPinned(part.tensor.detach());
   }
   if (device) AwaitStream(*device);
@@ -161,7 +163,7 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
 }
 
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record) {
-  std::vector<at::Tensor> held;  // owns the memory that `tensors` points to
+  std::vector<at::Tensor> held;  // owners of the memory that `tensors` points to
   std::vector<TensorBytes> tensors;
   for (const TensorPart& part : OnHost(file.parts)) {
     const at::Tensor tensor = part.tensor.detach().contiguous();
@@ -182,7 +184,7 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
                const ProcessGroup& group, int replica) {
   const at::NoGradGuard no_grad;
   const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
-  // The number of elements of each tensor that this run has, over all ranks.
+  // For each tensor of the checkpoint, the number of its elements that all ranks of this run hold.
   std::vector<double> wanted(records.size());
   const std::string failure = FailureOf([&] {
     StoredTensors stored(checkpoint);

@@ -1,4 +1,4 @@
-// Writes the tensors of a run into the files of a checkpoint, and reads them.
+// Writes the tensors of a run into the files of a checkpoint, and reads tensors from a checkpoint.
 #pragma once
 
 #include <map>
@@ -14,47 +14,47 @@
 
 namespace dslaunch {
 
-// The tensors that one rank writes into one file.
+// The tensors that a rank writes into one file.
 struct StateFile {
-  std::string name;  // "model-00002-of-00004.safetensors"; "model.safetensors" if there is only one
-  std::vector<TensorPart> parts;  // parts in the file; without parts no file is written
+  std::string name;               // such as "model-00002-of-00004.safetensors"
+  std::vector<TensorPart> parts;  // parts in the file; if empty, no file is written
 };
 
-// Returns the tensors of `state` that `rank` writes, as views: its parts of tensors that are
-// divided among the ranks, its share of tensors that all ranks hold (write_plan.h), and on rank 0
-// the tensors of which only rank 0's values are saved. Tensors that other stages save are left out.
-// A tensor without elements is in the result of all ranks. `rank` counts within one stage. The
-// file's name begins with `kind`, which differs between stages.
+// Returns views of the tensors of `state` that `rank` writes: its parts of tensors that are divided
+// among the ranks, its share of tensors that all ranks hold (write_plan.h), and on rank 0 the
+// tensors of which only rank 0's values are saved. Tensors that other stages save are omitted. A
+// tensor without elements is in the result of all ranks. `rank` is the rank within the stage. The
+// file's name begins with `kind`, which must differ between stages.
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size, int64_t min_share_bytes = kMinShareBytes);
 
-// Returns copies in CPU memory, which later steps do not change.
+// Returns copies of `parts` in CPU memory, which later steps do not change.
 std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);
 
 // Returns `parts` with tensors on a device replaced by copies in pinned memory.
 std::vector<TensorPart> OnHost(std::vector<TensorPart> parts);
 
 // Writes a new file of a begun checkpoint, waits until it is on the disk, and adds it to `record`.
-// A whole tensor keeps its shape in the file; a part is saved as one row. Without elements, writes
-// no file. Throws kIo.
+// A whole tensor keeps its shape in the file; a part is saved in one dimension. Writes no file if
+// no part has elements. Throws kIo if the file cannot be written.
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record);
 
-// Reads the tensors of a checkpoint, with its reader or from its safetensors files, which it keeps
-// open. Checks headers but no checksums, so verify the checkpoint before. `checkpoint` must outlive
-// this.
+// Reads the tensors of a checkpoint with the checkpoint's reader, or from its safetensors files,
+// which stay open. Checks headers but not checksums, so verify the checkpoint first. `checkpoint`
+// must outlive this object.
 class StoredTensors {
  public:
   explicit StoredTensors(const Checkpoint& checkpoint);
 
-  // Fills `part`, reading only the files and bytes that it needs; floating-point numbers are
-  // rounded to its dtype. Returns the index of its tensor in the manifest. Throws kBadInput, naming
-  // the tensor, if it is missing or has another shape or kind of numbers.
+  // Fills `part` and reads only the needed files and bytes. Rounds floating-point numbers to the
+  // part's dtype. Returns the index of the tensor in the manifest. Throws kBadInput, naming the
+  // tensor, if it is missing or has another shape or kind of numbers.
   size_t Fill(const TensorPart& part);
   // Returns a whole tensor of the manifest, in the dtype in which it was saved.
   at::Tensor ReadWhole(const TensorRecord& tensor);
-  // Reads the elements `shard` of a tensor of the manifest into `out`, in the saved dtype, which
-  // LibTorch need not have. `out` has room for them. Slice(Shard::Whole(n), a, b) is the block of
-  // elements [a, b).
+  // Reads the elements `shard` of a tensor of the manifest into `out`, which has room for them in
+  // the saved dtype. LibTorch need not support that dtype. Slice(Shard::Whole(n), a, b) is the
+  // block of elements [a, b).
   void Read(const TensorRecord& tensor, const Shard& shard, void* out);
 
  private:
@@ -69,12 +69,11 @@ class StoredTensors {
   std::map<std::string, SafetensorsFile> files_;
 };
 
-// Collective. Fills the tensors of `state`, on each rank its parts, from files of any number of
-// ranks. Reads only the bytes that are needed. Floating-point numbers are rounded to the dtypes of
-// `state`, so a run can continue in another precision. `replica` is this rank's index among the
-// ranks that hold the same replicated tensors. Throws kBadInput on every rank, naming the tensor,
-// if the names, the shapes or, except for rounding, the dtypes differ; `state` is then partly
-// filled.
+// Fills this rank's parts of the tensors of `state` from files of any number of ranks. Collective.
+// Reads only the needed bytes. Floating-point numbers are rounded to the dtypes of `state`, so a
+// run can continue in another precision. `replica` is this rank's index among the ranks that hold
+// the same replicated tensors. Throws kBadInput on every rank, naming the tensor, if the names, the
+// shapes or, except for rounding, the dtypes differ; `state` is then partly filled.
 void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,
                const ProcessGroup& group, int replica);
 

@@ -1,4 +1,4 @@
-// Reads tensors of a checkpoint in blocks, so that no tensor must be whole in memory.
+// Reads tensors of a checkpoint in blocks, so that no tensor need be whole in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,20 +11,20 @@
 
 namespace dslaunch {
 
-// The largest number of elements of a block: 32 MiB in the widest format.
+// The maximum number of elements of a block, which are 32 MiB in the widest dtype.
 inline constexpr int64_t kBlockElements = int64_t{4} << 20;
 
-// Returns the elements [start, stop) of a tensor of the checkpoint as one row, rounded to `dtype`.
-// Throws the errors of StoredTensors::Fill.
+// Returns the elements [start, stop) of a tensor of the checkpoint in one dimension, rounded to
+// `dtype`. Throws the errors of StoredTensors::Fill.
 at::Tensor ReadBlock(StoredTensors& stored, const TensorRecord& tensor, at::ScalarType dtype,
                      int64_t start, int64_t stop);
 
-// Reads the same elements into `bytes`, which is resized, in the saved dtype, which LibTorch need
-// not have.
+// Reads the elements [start, stop) into `bytes`, which is resized, in the saved dtype. LibTorch
+// need not support that dtype.
 void ReadBlock(StoredTensors& stored, const TensorRecord& tensor, int64_t start, int64_t stop,
                std::vector<char>& bytes);
 
-// Calls use(start, stop) for consecutive blocks of `elements` elements.
+// Calls use(start, stop) for consecutive blocks that together contain `elements` elements.
 void ForEachBlock(int64_t elements, const std::function<void(int64_t start, int64_t stop)>& use,
                   int64_t block_elements = kBlockElements);
 

@@ -1,4 +1,4 @@
-// Names of LibTorch's dtypes in safetensors files.
+// Converts between LibTorch's dtypes and their names in safetensors files.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -17,11 +17,11 @@ const char* SafetensorsDtype(at::ScalarType type);
 // Returns the dtype with this name; nullopt if SafetensorsDtype never returns it.
 std::optional<at::ScalarType> ScalarTypeOf(const std::string& dtype);
 
-// Whether numbers of the dtype `saved` can fill a tensor of the dtype `wanted`: if both are equal,
-// or if both are floating-point dtypes, in which case the numbers are rounded.
+// Returns whether numbers of the dtype `saved` can fill a tensor of the dtype `wanted`: true if the
+// dtypes are equal, or if both are floating-point dtypes, for which numbers are rounded.
 bool CanFill(const std::optional<at::ScalarType>& saved, at::ScalarType wanted);
 
-// Returns "F32 [2, 3]", for messages.
+// Returns a text for messages, such as "F32 [2, 3]".
 std::string DescribedTensor(const std::string& dtype, const std::vector<int64_t>& shape);
 
 }  // namespace dslaunch

@@ -26,7 +26,7 @@ constexpr off_t kMaxBytes = 16 << 20;
   throw TrainError(ExitCode::kIo, path + ": cannot be written: " + std::strerror(errno));
 }
 
-// Returns the text of a journal; "" if the file cannot be read or is too large to be a journal.
+// Returns the text of a journal; "" if the file cannot be read or is larger than kMaxBytes.
 std::string ReadText(int fd) {
   struct stat info;
   if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size > kMaxBytes) return "";
@@ -64,7 +64,7 @@ WriteJournal::WriteJournal(const std::string& folder, const std::string& work)
     : path_(folder + "/" + kWriteJournal),
       fd_(open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666)) {
   if (!fd_) FailIo(path_);
-  // Some network file systems do not support locks.
+  // Other errors are ignored, because some network file systems do not support locks.
   if (flock(fd_.get(), LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
     RefuseInput("another process writes into " + folder + " and holds " + path_ +
                 "; wait for its end, or give another folder");
@@ -90,7 +90,7 @@ std::optional<FileSum> WriteJournal::Completed(const std::string& name,
   try {
     if (SumFile(path) == found->second) return found->second;
   } catch (const TrainError&) {
-    // A file that cannot be read is written again.
+    // The file cannot be read, so it is written again.
   }
   return std::nullopt;
 }

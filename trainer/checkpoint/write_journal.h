@@ -1,4 +1,4 @@
-// Lets a long write into a folder continue after it was interrupted.
+// Lets a long write into a folder continue after an interruption.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace dslaunch {
 
 inline constexpr char kWriteJournal[] = "tmp-journal";
 
-// Returns the files that the text of a journal records, if it is a journal of `work`. The text is
-// not trusted: invalid lines, which a power cut leaves, are skipped. Pure.
+// Returns the files that the text of a journal records; nullopt if it is not a journal of `work`.
+// The text is not trusted. Invalid lines, which a power failure may leave, are skipped. Pure.
 std::optional<std::map<std::string, FileSum>> ParseWriteJournal(const std::string& text,
                                                                 const std::string& work);
 
-// The file tmp-journal in a folder, which records the completed files of one piece of work. It is
-// locked, so only one process at a time writes there. Errors are TrainError.
+// Keeps the file tmp-journal in a folder, which records the completed files of one piece of work.
+// The file is locked, so only one process at a time writes there. Throws TrainError.
 class WriteJournal {
  public:
-  // Creates the journal, or continues the one that an interrupted process left for the same `work`
-  // (what is written, from which source). A journal of other work is emptied. Throws kBadInput if
-  // another process holds it; kIo.
+  // Creates the journal, or continues the journal that an interrupted process left for the same
+  // `work`, a text that identifies the output and its source. Empties a journal of other work.
+  // Throws kBadInput if another process holds the journal; kIo if it cannot be written.
   WriteJournal(const std::string& folder, const std::string& work);
 
-  // Returns whether `folder` has a journal of `work`, which a new one would continue.
+  // Returns whether `folder` has a journal of `work`, which a new WriteJournal would continue.
   static bool Continues(const std::string& folder, const std::string& work);
 
   // Returns the checksum of the file `name` at `path` if the journal records it and the file still
   // has these bytes. Reads the whole file.
   std::optional<FileSum> Completed(const std::string& name, const std::string& path) const;
-  // Records a file, durably.
+  // Records a completed file, and syncs the journal to the disk.
   void Add(const std::string& name, const FileSum& sum);
-  // Removes the journal's file, when the work is done. The lock is kept.
+  // Removes the journal's file after the work is done. Keeps the lock.
   void Remove();
 
  private:
@@ -47,11 +47,13 @@ class WriteJournal {
   std::map<std::string, FileSum> files_;
 };
 
-// Returns the error for a failed write: `cause`, and, if the disk failed, also the number of bytes
-// that were to be written and, if `continues`, that the same command continues.
+// Returns the error for a failed write. If the code of `cause` is kIo, adds the number of bytes
+// that were to be written, and, if `continues`, the hint that the same command continues the write.
+// Otherwise returns `cause`.
 TrainError UnfinishedWrite(const TrainError& cause, uint64_t bytes, bool continues);
 
-// Throws kIo, naming both numbers, if the file system of `folder` has less than `needed_bytes`.
+// Throws kIo if the file system of `folder` has less than `needed_bytes` free. The message has both
+// numbers.
 void CheckRoom(const std::string& folder, uint64_t needed_bytes);
 
 }  // namespace dslaunch

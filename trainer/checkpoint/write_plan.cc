@@ -6,7 +6,8 @@
 namespace dslaunch {
 namespace {
 
-// A position in the row of all tensors: the tensor, and the element in that tensor.
+// A position in the concatenation of all tensors: the index of the tensor, and the element in that
+// tensor.
 using Place = std::pair<size_t, int64_t>;
 
 int64_t BytesOf(const TensorExtent& tensor) { return tensor.elements * tensor.element_bytes; }
@@ -20,7 +21,7 @@ int64_t BytesOf(const std::vector<TensorExtent>& tensors) {
 // Returns the position at which the share of `rank` begins.
 Place Cut(const std::vector<TensorExtent>& tensors, int64_t total_bytes, int rank, int writers,
           int64_t min_share_bytes) {
-  // Computed without a product, which could overflow.
+  // Not computed as total_bytes * rank / writers, because the product could overflow.
   int64_t rest = total_bytes / writers * rank + total_bytes % writers * rank / writers;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t bytes = BytesOf(tensors[i]);

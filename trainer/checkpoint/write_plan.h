@@ -1,4 +1,4 @@
-// Divides tensors that all ranks hold among the ranks that write them. Pure.
+// Divides tensors that all ranks hold among the ranks that write them. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,29 @@ struct TensorExtent {
   int64_t element_bytes = 0;
 };
 
-// Elements [start, end) of a rank's part of a tensor, in the order of the part.
+// The elements [start, end) of a rank's part of a tensor, in the order of the part.
 struct ElementRange {
   int64_t start = 0;
   int64_t end = 0;
   bool operator==(const ElementRange&) const = default;
 };
 
-// Smaller shares are not worth a file of their own, and smaller tensors are not cut.
+// Minimum size of a share. A smaller share does not justify a separate file, and smaller tensors
+// are not cut.
 inline constexpr int64_t kMinShareBytes = int64_t{1} << 20;
-// A smaller share of a copy in memory is not worth the broadcast that restores it.
+// Minimum size of a share of a copy in memory. A smaller share does not justify the broadcast that
+// restores it.
 inline constexpr int64_t kMinCopyShareBytes = int64_t{1} << 16;
 
-// Returns the number of ranks, counted from rank 0, that write a share: so many that shares are not
+// Returns the number of ranks, from rank 0, that write a share: as many as possible without shares
 // smaller than `min_share_bytes`, but at least one.
 int CountWriters(const std::vector<TensorExtent>& tensors, int world_size,
                  int64_t min_share_bytes = kMinShareBytes);
 
-// Returns the share of `rank` in each tensor, nullopt if it has none. The shares of all writers
-// contain every element once, and their sizes differ by at most min_share_bytes: all tensors form
-// one row, which is cut into equal parts; a cut inside a small tensor moves to the nearer end of
-// that tensor.
+// Returns the share of `rank` in each tensor; nullopt if the rank has no share. The shares of all
+// writers contain every element once, and their sizes differ by at most min_share_bytes. The
+// concatenation of all tensors is cut into equal parts, and a cut inside a small tensor moves to
+// the nearer end of that tensor.
 std::vector<std::optional<ElementRange>> ShareOut(const std::vector<TensorExtent>& tensors,
                                                   int rank, int writers,
                                                   int64_t min_share_bytes = kMinShareBytes);

@@ -17,7 +17,7 @@ ChunkPlace PlaceOf(const PipelineSchedule& schedule, int part) {
 struct Reader {
   size_t action = 0;  // index in the stage's list
   int chunk = 0;
-  size_t exchanged = 0;  // earlier sends to and receives from that stage
+  size_t exchanged = 0;  // number of earlier sends to and receives from that stage
 };
 
 std::vector<Reader> ReadersOf(const PipelineSchedule& schedule, int stage, int sender) {

@@ -1,4 +1,5 @@
-// Decides when a stage sends the rest of a message of activations (stage_link.h). Pure.
+// Decides when a stage sends the second part (the rest) of a message of activations (stage_link.h).
+// Pure.
 #pragma once
 
 #include <vector>
@@ -7,28 +8,29 @@
 
 namespace dslaunch {
 
-// Whether the action sends to or receives from another stage.
+// Returns whether the action sends to or receives from another stage.
 bool IsExchange(ActionKind kind);
 
-// A chunk of the model, by its stage and its number in that stage.
+// Identifies a chunk of the model by its stage and its number in that stage.
 struct ChunkPlace {
   int stage = 0;
   int chunk = 0;
   bool operator==(const ChunkPlace&) const = default;
 };
-// Return the chunks to which `place` sends its activations and from which it receives them.
+// Return the chunk to which `place` sends its activations (After), and the chunk from which it
+// receives activations (Before).
 ChunkPlace After(const PipelineSchedule& schedule, const ChunkPlace& place);
 ChunkPlace Before(const PipelineSchedule& schedule, const ChunkPlace& place);
 bool IsFirst(const ChunkPlace& place);
 bool IsLast(const PipelineSchedule& schedule, const ChunkPlace& place);
 
-// Returns for each action of `stage` the chunks to which it sends, right after that action, the
-// rest of the oldest message that has one.
+// Returns, for each action of `stage`, the chunks to which the stage sends the rest of the oldest
+// unsettled message directly after that action.
 //
-// A receiver asks for the rest in its forward pass. In the order of all messages between the two
-// stages the rest therefore follows the last one that the receiver's list has before this pass, and
-// the sender reaches that point without waiting for the receiver. If both stages have a rest for
-// each other at the same point, the lower stage sends first.
+// A receiver reads the rest in its forward pass. In the order of all messages between the two
+// stages, the rest therefore follows the last message before this pass in the receiver's list. The
+// sender reaches that point without waiting for the receiver. If both stages send a rest to each
+// other at the same point, the lower stage sends first.
 std::vector<std::vector<ChunkPlace>> DeferredSendsAfter(const PipelineSchedule& schedule,
                                                         int stage);
 

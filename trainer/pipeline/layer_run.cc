@@ -41,7 +41,7 @@ LayerForward Guarded(LayerForward forward, std::string where) {
   };
 }
 
-// Calls the layer in a way that allows its weight gradients to be deferred (split_backward.h).
+// Calls the layer by ApplyLinear, so that its weight gradients can be deferred (split_backward.h).
 Tensors ForwardLinear(const torch::nn::LinearImpl& linear, const Tensors& inputs) {
   if (inputs.size() != 1) pipeline_detail::FailInputs("torch::nn::LinearImpl", 1, inputs.size());
   return {ApplyLinear(inputs[0], linear.weight, linear.bias)};
@@ -68,7 +68,7 @@ void RethrowFrom(const std::string& where) {
 
 LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
                        std::string where) {
-  // Only for LinearImpl itself, because a derived class may have another forward.
+  // Checks for LinearImpl itself, because a derived class may have another forward.
   const torch::nn::Module* maker = module.get();
   if (layer.forwards_module && maker != nullptr &&
       typeid(*maker) == typeid(torch::nn::LinearImpl)) {

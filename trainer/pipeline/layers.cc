@@ -12,7 +12,8 @@ void Replace(std::string& text, const std::string& from, const std::string& to) 
   }
 }
 
-// Removes default template arguments, which are not written in C++ code: ", <name><...>".
+// Removes default template arguments of the form ", <name><...>", because C++ code usually omits
+// them.
 void RemoveArguments(std::string& text, const std::string& name) {
   const std::string begin = ", " + name + "<";
   for (size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes, as LibTorch's allocator aligns a tensor
+constexpr int64_t kAlignment = 64;  // bytes; LibTorch's allocator uses the same alignment
 
 int64_t Bytes(const TensorLayout& layout) {
   return c10::multiply_integers(layout.shape) *
@@ -17,7 +17,8 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 // Returns the tensors of `layout`, which follow one another in `bytes`.
 Tensors Places(const MessageLayout& layout, const at::Tensor& bytes) {
-  // Otherwise autograd would take them for views of one tensor, and refuse to change one in place.
+  // Otherwise autograd would treat the tensors as views of one tensor and refuse to change one of
+  // them in place.
   const at::AutoDispatchBelowADInplaceOrView no_views;
   Tensors places;
   int64_t offset = 0;

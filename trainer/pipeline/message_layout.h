@@ -1,4 +1,4 @@
-// The tensors of a message between two stages, and their bytes.
+// Describes the tensors of a message between two stages, and converts them to bytes and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,11 +19,11 @@ struct TensorLayout {
 using MessageLayout = std::vector<TensorLayout>;
 
 MessageLayout LayoutOf(const Tensors& tensors);
-// Returns the layout of the gradients of tensors with that layout: one for each tensor that
-// requires a gradient.
+// Returns the layout of the gradients of tensors with the layout `layout`: one gradient for each
+// tensor that requires a gradient.
 MessageLayout GradientsOf(const MessageLayout& layout);
 
-// The layout as numbers that can be sent to another rank.
+// Convert a layout to numbers, which can be sent to another rank, and back.
 std::vector<int64_t> ToNumbers(const MessageLayout& layout);
 MessageLayout LayoutFromNumbers(const int64_t* numbers);
 
@@ -31,7 +31,7 @@ int64_t PayloadBytes(const MessageLayout& layout);
 // Copies the tensors to `bytes`, which is uint8 [PayloadBytes] in aligned memory. Autograd does not
 // record the copy.
 void Pack(const Tensors& tensors, const at::Tensor& bytes);
-// Returns the tensors of `layout` in the memory of `bytes`, as leaves.
+// Returns the tensors of `layout` as leaves of autograd that share the memory of `bytes`.
 Tensors Unpack(const MessageLayout& layout, const at::Tensor& bytes);
 
 }  // namespace dslaunch

@@ -28,8 +28,9 @@ void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
   }
 }
 
-// Registers the tensors in `own` too, because a tensor may have its name from a module that no
-// layer here reads: the first module that it was registered in.
+// Copies to `to` the modules and tensors of `from` that are in `own`. Tensors are registered
+// separately, because a tensor is named by the first module in which it was registered, and the
+// layers may not read that module.
 void Register(const Module& from, Module& to, const LayerReads& own) {
   for (const auto& item : from.named_parameters(/*recurse=*/false)) {
     if (!own.Has(item.value())) continue;

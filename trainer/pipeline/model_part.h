@@ -1,4 +1,4 @@
-// The part of a model that some of its layers use.
+// Extracts the part of a model that some of its layers use.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// The modules and tensors that a layer, or several layers, use.
+// The modules and tensors that one or several layers use.
 struct LayerReads {
   std::set<const torch::nn::Module*> modules;
   std::set<const at::TensorImpl*> tensors;  // parameters and buffers
@@ -24,17 +24,17 @@ struct LayerReads {
 };
 
 // Returns the reads of each layer. Throws TrainError kBadInput if a module is not registered in the
-// model, or if no layer reads a parameter or buffer, which would then be on no stage and in no
-// checkpoint.
+// model. Also throws it if no layer reads some parameter or buffer, because no stage and no
+// checkpoint would contain that tensor.
 std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Model& model);
 
-// Holds the modules in `own` by their names in the model. A module that contains them is replaced
-// by one of the same name without tensors.
+// Contains the modules in `own` under their names in the model. A parent of these modules that is
+// not in `own` is replaced by a module with the same name that has only the tensors in `own`.
 class ModelPart : public torch::nn::Module {
  public:
   ModelPart(std::shared_ptr<Model> model, const LayerReads& own);
-  // Sets the mode of the whole model, because layers may read the mode of modules that are not
-  // here.
+  // Sets the mode of the whole model, because layers may read the mode of modules that are not in
+  // this part.
   void train(bool on) override;
 
  private:

@@ -18,15 +18,16 @@ struct BestCut {
   std::vector<size_t> bounds;
 };
 
-// Returns the cut of `weights` into `parts` with the least total cost: `cost` of each part's
-// weight, combined by `add` from the last part to the first. Among equal cuts the earlier parts are
-// longer. Precondition: `cost` does not fall as the weight grows. A part that costs kImpossible is
-// not allowed.
+// Returns the cut of `weights` into `parts` parts with the least total cost. The total combines
+// `cost` of each part's weight by `add`, from the last part to the first. Among equal cuts, earlier
+// parts are longer. A part that costs kImpossible is not allowed. Precondition: `cost` does not
+// decrease as the weight grows.
 BestCut Cut(const std::vector<double>& weights, size_t parts,
             const std::function<double(double)>& cost,
             const std::function<double(double, double)>& add) {
   const size_t layers = weights.size();
-  // [p][i]: for layers i and later in p parts, the least cost, and the end of the first part.
+  // least[p][i] is the least cost of cutting the layers from i into p parts; ends[p][i] is the end
+  // of the first of these parts.
   std::vector<std::vector<double>> least(parts + 1, std::vector<double>(layers + 1, kImpossible));
   std::vector<std::vector<size_t>> ends(parts + 1, std::vector<size_t>(layers + 1));
   least[0][layers] = 0;
@@ -125,7 +126,8 @@ std::vector<size_t> CutLayers(const std::vector<LayerInfo>& layers, size_t parts
   }
   const auto larger = [](double a, double b) { return std::max(a, b); };
   const double largest = Cut(weights, parts, std::identity(), larger).cost;
-  // The sum of squares is least for the most even parts.
+  // The sum of squares is least for the most even parts, so it decides among cuts with the same
+  // largest part.
   const auto square = [largest](double weight) {
     return weight <= largest ? weight * weight : kImpossible;
   };

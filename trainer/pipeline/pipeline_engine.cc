@@ -24,7 +24,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns `config` with the settings of `module`, which have priority.
+// Returns `config` with the settings of `module`, which override those of the configuration. Throws
+// if both set a different number of stages.
 EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
   PipelineConfig& pipeline = config.pipeline;
   if (module.num_stages > 0 && module.num_stages != pipeline.stages) {
@@ -39,8 +40,8 @@ EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
   return config;
 }
 
-// Returns make(). An error on one rank is thrown on every rank, because the others would wait for
-// it.
+// Returns make(). An error on one rank is thrown on every rank, because the other ranks would
+// otherwise wait for that rank.
 template <class Make>
 auto MakeOnAll(const ProcessGroup& group, Make make) {
   std::optional<decltype(make())> made;
@@ -48,8 +49,9 @@ auto MakeOnAll(const ProcessGroup& group, Make make) {
   return *std::move(made);
 }
 
-// Returns the seconds that rank 0 has measured for each layer. Ranks measure different times, but
-// must cut alike.
+// Returns the seconds that rank 0 has measured for each layer; empty unless the partition is
+// "profile". Only rank 0 measures, because ranks measure different times but must cut the model in
+// the same way.
 std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineConfig& config,
                                     const ProcessGroup& group) {
   if (config.pipeline.partition != "profile") return {};
@@ -127,13 +129,13 @@ class PipelineEngine::Impl {
 
   const PipelineConfig config_;
   const std::shared_ptr<torch::nn::Module> module_;
-  const std::vector<std::string> texts_;  // StageParts::parts
+  const std::vector<std::string> texts_;  // see StageParts::parts
   EngineCore core_;
   StageLink link_;
   const Stage stage_;
 
  private:
-  // "stage 1 (rank 3: layers 4 to 7, 1.2 M parameters)"
+  // Returns a name for messages, such as "stage 1 (rank 3: layers 4 to 7, 1.2 M parameters)".
   std::string NameOf(int rank) const {
     const int stage = mesh().PlaceOf(rank).stage;
     std::string name = "stage " + std::to_string(stage) + " (rank " + std::to_string(rank);
@@ -144,7 +146,7 @@ class PipelineEngine::Impl {
     return name + ")";
   }
 
-  // The ranks of this replica with which this one exchanges tensors.
+  // Returns the ranks of this replica with which this rank exchanges tensors.
   std::vector<int> Neighbours() const {
     std::set<int> stages = {stage_.place.stage - 1, stage_.place.stage + 1};
     const int last = mesh().pipeline - 1;
@@ -176,8 +178,8 @@ class PipelineEngine::Impl {
     return batch;
   }
 
-  // Returns the mean loss of all replicas' micro-batches; `batch` has this replica's.
-  // Collective.
+  // Returns the mean loss of all replicas' micro-batches, given this replica's `batch`. Throws if
+  // the replicas' numbers of micro-batches differ. Collective.
   double Mean(const StageBatch& batch) const {
     std::vector<int64_t> counts;
     double sum = 0;
@@ -192,12 +194,13 @@ class PipelineEngine::Impl {
           ByRank(counts, [](int64_t count) { return std::to_string(count) + " micro-batches"; }) +
           "); all must make the same calls with the same number");
     }
-    // Every part of the last stage has the loss.
+    // With tensor parallelism every rank of the last stage has the loss, so the sum counts each
+    // loss `tensor` times.
     return sum / static_cast<double>(mesh().data * mesh().tensor * batch.micro_batches());
   }
 
-  // Sends `outputs` from the last stage of a replica to the others, in a channel that no chunk
-  // uses.
+  // Sends `outputs` from the last stage of a replica to the other stages, in a channel that no
+  // chunk uses. Returns the outputs on every stage.
   Tensors ToAllStages(Tensors outputs) {
     const int last = mesh().pipeline - 1;
     const auto channel = [&](int stage) {
@@ -217,7 +220,7 @@ class PipelineEngine::Impl {
   }
 
   const StagePlan train_plan_;
-  std::map<int64_t, StagePlan> forward_plans_;  // keys: numbers of micro-batches
+  std::map<int64_t, StagePlan> forward_plans_;  // by number of micro-batches
 };
 
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
@@ -231,7 +234,8 @@ PipelineEngine::PipelineEngine(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 PipelineEngine::PipelineEngine(const EngineConfig& config, const PipelineModule& module,
                                const ProcessGroup& group) {
   const EngineConfig merged = WithModule(config, module);
-  // Checked first, because ranks with different configurations would wait for each other below.
+  // The configurations are checked first, because ranks with different configurations would wait
+  // for each other in the calls below.
   CheckSameConfig(group, merged);
   const std::vector<double> seconds = SecondsOfLayers(module, merged, group);
   auto ranks = std::make_shared<MeshGroups>(group, merged.MeshOf(group.world_size()));

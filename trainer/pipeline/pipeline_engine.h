@@ -1,4 +1,4 @@
-// Makes the engine of a pipeline from the parts of a stage, however they were built.
+// Makes the engine of a pipeline from the parts of a stage, regardless of how they were built.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// `parts` are the stage of this rank, ranks->place().stage, whose cut is stored in `ranks`. `loss`:
-// see PipelineModule. Collective. Throws like EngineCore.
+// Returns an engine for `parts`, the stage of this rank (ranks->place().stage). Stores the cut of
+// `parts` in `ranks`. See PipelineModule for `loss`. Collective. Throws like EngineCore.
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
                                   std::shared_ptr<MeshGroups> ranks);
 

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kRuns = 3;
 
-// Copies the inputs, so that a layer may change them in place, as in a pipeline.
+// Returns copies of the inputs that are not leaves, so that a layer may change them in place, as in
+// a pipeline.
 Tensors InputsLike(const Tensors& like) {
   Tensors inputs;
   for (const at::Tensor& tensor : like) {
@@ -27,7 +28,7 @@ Tensors InputsLike(const Tensors& like) {
   return inputs;
 }
 
-// Returns the seconds of a forward and a backward pass on `device`, and the outputs.
+// Returns the time of a forward and a backward pass on `device` in seconds, and the outputs.
 std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& inputs,
                                    c10::Device device) {
   using Clock = std::chrono::steady_clock;
@@ -51,7 +52,7 @@ std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& i
   return {std::chrono::duration<double>(seconds).count(), std::move(outputs)};
 }
 
-// Returns the least time of a few runs. Replaces `inputs` by the outputs.
+// Returns the least time of kRuns runs in seconds. Replaces `inputs` by the outputs.
 double Measure(const LayerForward& forward, Tensors& inputs, c10::Device device) {
   const at::AutoGradMode gradients(true);
   double least = std::numeric_limits<double>::infinity();
@@ -68,7 +69,7 @@ double Measure(const LayerForward& forward, Tensors& inputs, c10::Device device)
   return least;
 }
 
-// Gives memory to the tensors of a layer that have none yet, until this object is destroyed.
+// Gives memory to the deferred tensors of a layer until this object is destroyed.
 class LentMemory {
  public:
   LentMemory(const ModelLayer& layer, const InitRecording& deferred, c10::Device device) {
@@ -97,7 +98,7 @@ class LentMemory {
     lent_.emplace_back(tensor, tensor.detach());
     tensor.set_data(values);
   }
-  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // tensor, data before
+  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // pairs of a tensor and its previous data
 };
 
 std::string Where(size_t index, const std::string& type) {

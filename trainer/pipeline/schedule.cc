@@ -11,15 +11,16 @@
 namespace dslaunch {
 namespace {
 
-// The work on one micro-batch in one chunk.
+// A pass of one micro-batch through one chunk.
 struct Piece {
   int micro_batch, chunk;
 };
 
-// Micro-batches pass through the chunks in rounds: all of a round through one chunk, then all of it
-// through the next. A round of at least `stages` micro-batches never waits for its own first one to
-// return from the last stage, and larger rounds only cost memory. So there are as many rounds as
-// possible, of nearly equal size.
+// Returns the bounds of the rounds in which micro-batches pass through the chunks: all
+// micro-batches of a round pass through one chunk, then all pass through the next. A round of at
+// least `stages` micro-batches never waits for its first micro-batch to return from the last stage,
+// and larger rounds only take more memory. There are therefore as many rounds as possible, of
+// nearly equal size.
 std::vector<int> RoundBounds(int stages, int micro_batches) {
   const int rounds = std::max(1, micro_batches / stages);
   std::vector<int> bounds;
@@ -39,14 +40,14 @@ std::vector<Piece> ForwardOrder(const std::vector<int>& rounds, int chunks) {
   return order;
 }
 
-// Keeps the order of the micro-batches in which a single process would add up their gradients.
+// Keeps the micro-batches in the order in which a single process would add up their gradients.
 std::vector<Piece> BackwardOrder(const std::vector<int>& rounds, int chunks) {
   std::vector<Piece> order = ForwardOrder(rounds, chunks);
   for (Piece& piece : order) piece.chunk = chunks - 1 - piece.chunk;
   return order;
 }
 
-// The number of forward passes by which a stage is ahead of its backward passes.
+// Returns the number of forward passes that a stage runs before its first backward pass.
 int WarmUp(const PipelineSchedule& schedule, const std::vector<int>& rounds, int stage) {
   const int pieces = schedule.micro_batches * schedule.virtual_stages;
   if (schedule.type == PipelineScheduleType::kGpipe) return pieces;
@@ -57,7 +58,7 @@ int WarmUp(const PipelineSchedule& schedule, const std::vector<int>& rounds, int
   return std::min(pieces, 2 * stages_after + (schedule.virtual_stages - 1) * round);
 }
 
-// Makes the list of one stage's computing actions.
+// Makes the list of a stage's computing actions.
 class ComputeList {
  public:
   ComputeList(const PipelineSchedule& schedule, int stage)
@@ -86,9 +87,9 @@ class ComputeList {
       return;
     }
     Add(ActionKind::kBackwardInput, backward_[i]);
-    // A stage that is fewer forward passes ahead starts its weight gradients later. So all stages
-    // hold as many micro-batches as the first, and have work left for the end, when they would be
-    // idle.
+    // A stage with fewer forward passes ahead starts its weight gradients later. All stages then
+    // hold as many micro-batches as the first stage, and have work left for the end, when they
+    // would otherwise be idle.
     if (i >= static_cast<size_t>(stage_)) AddWeight();
   }
   void AddWeight() { Add(ActionKind::kBackwardWeight, backward_[weights_done_++]); }
@@ -110,11 +111,11 @@ struct Computed {
   Action action;
   int64_t end = 0;
   int64_t needed =
-      std::numeric_limits<int64_t>::max();  // start of the action that reads the output
+      std::numeric_limits<int64_t>::max();  // start of the action that reads the output, once known
 };
 
-// Runs the stages' lists of computing actions in virtual time. A backward pass takes twice as long
-// as a forward pass.
+// Runs the stages' lists of computing actions in virtual time. A forward pass takes one unit and a
+// backward pass two; a backward pass for inputs or weights only takes one.
 class VirtualRun {
  public:
   explicit VirtualRun(const PipelineSchedule& schedule)
@@ -169,8 +170,8 @@ class VirtualRun {
     return true;
   }
 
-  // The index in done_ of the action whose output another stage must deliver first; null if there
-  // is no such action.
+  // Returns a pointer to the index in done_ of the action whose output this action reads, kNotYet
+  // if that action has not run; null if no output of another action is needed.
   const size_t* InputOf(int part, const Action& action) const {
     if (action.kind == ActionKind::kBackwardWeight) return nullptr;
     if (action.kind == ActionKind::kForward) {
@@ -186,7 +187,7 @@ class VirtualRun {
 
   const PipelineSchedule& schedule_;
   const int parts_;
-  std::vector<size_t> forward_, backward_;  // index in done_ for each part and micro-batch
+  std::vector<size_t> forward_, backward_;  // indices in done_, by part and micro-batch
   std::vector<size_t> next_;                // index of each stage's next action
   std::vector<int64_t> now_;
   std::vector<Computed> done_;
@@ -215,10 +216,11 @@ void AppendTransfer(const Computed& computed, PipelineSchedule& schedule) {
        .peer = computed.stage});
 }
 
-// Inserts sends and receives between the computing actions. The common order of all lists is that
-// in which computing ends, each action followed by its transfer. A receive has therefore begun
-// before the action that its stage computes when the data arrives, and overlaps with it. Of
-// neighbours that end at the same time, the one that the other waits for comes first.
+// Inserts sends and receives between the computing actions. The common order of all lists is the
+// order in which computing actions end, and each action is followed by its transfer. A receive
+// therefore begins before the action that its stage computes while the data arrives, and overlaps
+// with that action. If actions end at the same time, the action whose output is needed first comes
+// first.
 void AddTransfers(PipelineSchedule& schedule) {
   std::vector<Computed> order = VirtualRun(schedule).Run();
   const auto place = [](const Computed& computed) {

@@ -11,19 +11,19 @@
 namespace dslaunch {
 namespace {
 
-// Flags of the actions done for one micro-batch in one chunk.
-constexpr unsigned kInput = 1;  // receiving the activations has begun
+// Flags of the actions that are done for one micro-batch in one chunk.
+constexpr unsigned kInput = 1;  // the receive of the activations has begun
 constexpr unsigned kForward = 2;
 constexpr unsigned kOutputSent = 4;
-constexpr unsigned kGradient = 8;  // receiving the gradient has begun
+constexpr unsigned kGradient = 8;  // the receive of the gradient has begun
 constexpr unsigned kInputGradient = 16;
 constexpr unsigned kWeightGradient = 32;
 constexpr unsigned kGradientSent = 64;
 
 constexpr ActionKind kEnd[] = {ActionKind::kReduceTied, ActionKind::kReduceData, ActionKind::kStep};
 
-// Checks that one stage does all of its work, and that every action finds its input. WaitCheck
-// checks that received data arrives.
+// Checks that a stage runs all actions that it needs, and that every action finds its input.
+// WaitCheck checks that received data arrives.
 class StageCheck {
  public:
   StageCheck(const PipelineSchedule& schedule, int stage, bool trains)
@@ -48,7 +48,8 @@ class StageCheck {
   }
 
  private:
-  // Whether a chunk's input comes from, and its output goes to, another stage.
+  // Return whether another stage sends a chunk's input, and whether another stage receives its
+  // output.
   bool input_comes(int chunk) const { return schedule_.stages > 1 && part(chunk) > 0; }
   bool output_goes(int chunk) const { return schedule_.stages > 1 && part(chunk) < last_part_; }
   int part(int chunk) const { return chunk * schedule_.stages + stage_; }
@@ -161,7 +162,7 @@ class StageCheck {
   std::vector<unsigned> done_;  // flags by chunk and micro-batch
 };
 
-// Runs the sends and receives of all stages. Each blocks until the other stage has reached the
+// Simulates the sends and receives of all stages. Each blocks until the other stage has reached the
 // matching action.
 class WaitCheck {
  public:
@@ -233,8 +234,8 @@ class WaitCheck {
   std::vector<int64_t> next_;  // index of each stage's next action
 };
 
-// Returns, for each stage, the largest number of forward passes that no action of a kind in `end`
-// has ended yet.
+// Returns, for each stage, the largest number of forward passes that have run without their action
+// of a kind in `end`.
 std::vector<int> Peaks(const PipelineSchedule& schedule, const std::set<ActionKind>& end) {
   std::vector<int> peaks;
   for (const std::vector<Action>& actions : schedule.actions) {

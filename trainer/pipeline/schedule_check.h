@@ -1,4 +1,4 @@
-// Checks of a schedule that do not depend on how it was made. Pure.
+// Checks a schedule independently of how it was made. Pure.
 #pragma once
 
 #include <string>
@@ -8,24 +8,25 @@
 
 namespace dslaunch {
 
-// Returns what is wrong and where, or an empty string if:
+// Returns a description of the first error and its place, or an empty string if:
 // - every micro-batch passes every chunk once, forward and backward, and every action finds its
 //   input;
-// - each send has a receive, and every two stages have theirs in the same order;
-// - no stage waits forever, even if a send ends only when its receive has begun, and all messages
-//   between two stages, in both directions, keep one order.
+// - each send has a receive, and any two stages have their sends and receives in the same order;
+// - no stage waits forever, even if a send ends only when its receive has begun, and if all
+//   messages between two stages, in both directions, keep one order.
 std::string CheckSchedule(const PipelineSchedule& schedule);
 
-// Returns for each stage the largest number of forward passes, over all of its chunks, whose
+// Returns, for each stage, the largest number of forward passes, in all of its chunks, whose
 // backward pass (kBackward or kBackwardInput) has not run yet.
 std::vector<int> PeakLiveMicroBatches(const PipelineSchedule& schedule);
 
-// Returns the number of passes as above, but counted until kBackwardWeight if there is one, because
-// inputs of layers and gradients of their outputs are held until then.
+// Returns, for each stage, the largest number of forward passes whose gradients of weights
+// (kBackward or kBackwardWeight) are not computed yet. Until then the inputs of layers and the
+// gradients of their outputs are held.
 std::vector<int> PeakHeldMicroBatches(const PipelineSchedule& schedule);
 
-// Returns the papers' bound of PeakLiveMicroBatches for stage s (from 0) of K, M micro-batches and
-// v chunks:
+// Returns the bound of PeakLiveMicroBatches that the papers give for stage s (from 0) of K stages,
+// with M micro-batches and v chunks:
 // - gpipe: M for each chunk;
 // - 1f1b and zb-h1: min(K - s, M); zb-h1 holds at most min(K, M) on every stage;
 // - interleaved: (v - 1) R + 2 (K - 1 - s) + 1, or all, where R is the size of the longest round

@@ -20,8 +20,8 @@ double Shortest(const SimulatedRun& run) {
   return shortest;
 }
 
-// Returns the live micro-batches of each stage: "4", or "2/4" if more are held for the gradients of
-// weights.
+// Returns the peak number of live micro-batches of each stage: "4", or "2/4" if the stage holds
+// more for the gradients of weights.
 std::vector<std::string> LiveTexts(const PipelineSchedule& schedule) {
   const std::vector<int> live = PeakLiveMicroBatches(schedule);
   const std::vector<int> held = PeakHeldMicroBatches(schedule);
@@ -65,12 +65,12 @@ std::string LiveLegend(const SimulatedRun& run) {
   return legend;
 }
 
-// Letters and colours of the computing actions. The colours suit the colour-blind (Okabe and Ito
-// 2008).
+// Letters and colours of the computing actions. Colour-blind people can distinguish the colours
+// (Okabe and Ito 2008).
 struct Look {
   ActionKind kind;
   char first_mark;  // mark of micro-batch 0
-  int marks;        // number of marks, after which they repeat
+  int marks;        // number of different marks
   const char* legend;
   const char* colour;
   const char* name;
@@ -90,8 +90,8 @@ const Look& LookOf(ActionKind kind) {
                        [&](const Look& look) { return look.kind == kind; });
 }
 
-// Draws a stage in `cells` columns; a unit of time has `per_time` columns. A column shows the
-// action at the middle of its time.
+// Draws a stage in `cells` columns, with `per_time` columns per unit of time. A column shows the
+// action that runs at the middle of the column's time.
 std::string TextRow(const std::vector<TimedAction>& actions, size_t cells, double per_time) {
   std::string row(cells, '.');
   for (const TimedAction& timed : actions) {
@@ -105,7 +105,7 @@ std::string TextRow(const std::vector<TimedAction>& actions, size_t cells, doubl
   return row;
 }
 
-// Joins the items with commas and breaks lines that would be longer than `columns`.
+// Joins the items with commas, and breaks lines that would be longer than `columns`.
 std::string Wrapped(const std::vector<std::string>& items, size_t columns) {
   std::string text, line;
   for (const std::string& item : items) {
@@ -139,7 +139,8 @@ std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, 
   double per_time = run.total > 0 ? static_cast<double>(cells) / run.total : 0;
   const bool all_visible = per_time * shortest >= 1;
   if (all_visible) {
-    // The shortest action takes whole columns, so that equal times look equal.
+    // The scale is rounded so that the shortest action takes whole columns, because equal times
+    // then look equal.
     per_time = std::floor(per_time * shortest + 1e-9) / shortest;
     cells = std::min(cells, static_cast<size_t>(std::ceil(run.total * per_time - 0.5)));
   }
@@ -184,7 +185,7 @@ std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run) {
       const std::string name = ActionName(action);
       const double x = kLeft + start * scale;
       const double box = (end - start) * scale;
-      // Later chunks are paler.
+      // Later chunks are paler, so that chunks can be distinguished.
       const double opacity = 1 - 0.7 * action.chunk / schedule.virtual_stages;
       svg += Rect(x, y, box, kBox,
                   Format("fill=\"%s\" fill-opacity=\"%.2f\" stroke=\"#333333\" "

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNever = -1;
 
-// The times at which sender and receiver have begun a transfer.
+// The times at which the sender and the receiver began a transfer.
 struct Transfer {
   double sent = kNever;
   double awaited = kNever;
@@ -64,7 +64,7 @@ class Simulation {
   }
 
  private:
-  // Runs the stage's next action. Returns false if the data that it waits for is not sent yet.
+  // Runs the stage's next action. Returns false if the data that the action reads is not sent yet.
   bool DoNext(int stage) {
     const size_t s = static_cast<size_t>(stage);
     if (next_[s] == schedule_.actions[s].size()) return false;
@@ -100,7 +100,8 @@ class Simulation {
     return true;
   }
 
-  // `data` is the transfer that the action waits for, if its receive has begun.
+  // Runs a computing action, which waits for the transfer `data` if its receive has begun. Returns
+  // false if the data is not sent yet.
   bool Compute(int stage, const Action& action, const Transfer& data) {
     const size_t s = static_cast<size_t>(stage);
     double start = now_[s];
@@ -114,7 +115,7 @@ class Simulation {
     return true;
   }
 
-  // The transfer of a micro-batch's activations or gradients into a part.
+  // Returns the transfer of a micro-batch's activations or gradients to a part.
   Transfer& At(std::vector<Transfer>& transfers, int part, const Action& action) {
     return transfers[static_cast<size_t>(part) * static_cast<size_t>(schedule_.micro_batches) +
                      static_cast<size_t>(action.micro_batch)];
@@ -123,7 +124,7 @@ class Simulation {
   const PipelineSchedule& schedule_;
   const ScheduleTimes& times_;
   const int parts_;
-  std::vector<Transfer> activations_, gradients_;  // one for each part and micro-batch
+  std::vector<Transfer> activations_, gradients_;  // by part and micro-batch
   std::vector<size_t> next_;                       // index of each stage's next action
   std::vector<double> now_;
   SimulatedRun run_;

@@ -1,4 +1,4 @@
-// Simulates and draws a schedule, with given times of its parts. Pure.
+// Simulates and draws a schedule with given times of its actions. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Times of one micro-batch in one chunk, in any unit. kBackward takes the sum of both backward
+// The times of one micro-batch in one chunk, in any unit. kBackward takes the sum of both backward
 // times.
 struct ChunkTimes {
   double forward = 1;
@@ -18,8 +18,8 @@ struct ChunkTimes {
 };
 
 struct ScheduleTimes {
-  std::vector<std::vector<ChunkTimes>> chunks;  // [stage][chunk]
-  double transfer = 0;  // time from the start of both send and receive to the data's arrival
+  std::vector<std::vector<ChunkTimes>> chunks;  // by stage and chunk
+  double transfer = 0;  // time from the start of both send and receive to arrival
 };
 
 struct TimedAction {
@@ -30,23 +30,24 @@ struct TimedAction {
 struct SimulatedRun {
   std::vector<std::vector<TimedAction>> stages;  // computing actions only
   double total = 0;                              // time until the last action ends
-  std::vector<double> idle;                      // idle fraction of `total` for each stage
-  double idle_fraction = 0;                      // mean over all stages
+  std::vector<double> idle;                      // idle time of each stage
+  double idle_fraction = 0;                      // idle fraction of `total`, mean over all stages
 };
 
-// Returns when each computing action runs. Transfers overlap with computing; kReduceTied,
-// kReduceData and kStep take no time. Precondition: CheckSchedule returns an empty string.
+// Returns the start and end of each computing action. Transfers overlap with computing;
+// kReduceTied, kReduceData and kStep take no time. Precondition: CheckSchedule returns an empty
+// string.
 SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times);
 
-// Simulates chunks of equal time, with a backward pass as long as two forward passes.
+// Simulates chunks of equal time in which a backward pass takes as long as two forward passes.
 SimulatedRun SimulateEvenly(const PipelineSchedule& schedule);
 
-// Returns a line for the user if the stages are idle for more than a quarter of a step, with the
-// number of micro-batches that helps, else an empty string.
+// Returns a line for the user if the stages are idle for more than a quarter of a step, else an
+// empty string. The line suggests a number of micro-batches.
 std::string IdleRemark(const PipelineConfig& config, int64_t micro_batches);
 
-// Draw one row for each stage, with time to the right. DrawText fits a terminal of `columns`
-// columns, at least 72.
+// Draw one row for each stage, with time from left to right. DrawText fits a terminal of `columns`
+// columns, but uses at least 72.
 std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, int columns);
 std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run);
 

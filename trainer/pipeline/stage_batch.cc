@@ -17,8 +17,8 @@
 namespace dslaunch {
 namespace {
 
-// The index of the last action that adds to gradients. nullopt if several backward passes complete
-// them (several chunks, or weight gradients that are computed later).
+// Returns the index of the last action that adds to gradients; nullopt if several actions complete
+// them (with several chunks, or weight gradients that are computed later).
 std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
                                    const std::vector<Action>& actions) {
   if (schedule.virtual_stages > 1) return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
   return last;
 }
 
-// Returns the same values as leaves of autograd, as if they came from another stage.
+// Returns `tensors` as leaves of autograd, as if another stage had sent them.
 Tensors Detached(const Tensors& tensors) {
   Tensors detached;
   for (const at::Tensor& tensor : tensors) {
@@ -103,14 +103,14 @@ void StageBatch::Do(const Action& action, bool last_backward) {
                                                PassageOf(action).layout, MessageOf(action));
     case ActionKind::kReduceTied:
     case ActionKind::kReduceData:
-      return;  // done in the optimizer's step
+      return;  // part of the optimizer's step
     case ActionKind::kStep:
       engine_.End();
       return engine_.Step();
   }
 }
 
-// "stage 1, the loss of micro-batch 3 of 8"
+// Returns a text for messages, such as "stage 1, the loss of micro-batch 3 of 8".
 std::string StageBatch::Where(const std::string& what, const Action& action) const {
   return "stage " + std::to_string(stage_.place.stage) + ", " + what + " of micro-batch " +
          std::to_string(action.micro_batch + 1) + " of " +
@@ -262,8 +262,8 @@ void StageBatch::CheckSendable(const Action& action, const Tensors& outputs) con
 void StageBatch::Backward(const Action& action, bool last) {
   Passage& passage = PassageOf(action);
   const Tensors gradients = OutputGradients(action);
-  // Without outputs that require a gradient there is no backward pass during which gradients could
-  // be exchanged.
+  // If no output requires a gradient, there is no backward pass during which gradients could be
+  // exchanged, so it is not announced as the last.
   const bool any = !passage.roots.empty();
   engine_.BeforeBackward(last && any);
   try {
@@ -284,7 +284,7 @@ void StageBatch::Backward(const Action& action, bool last) {
   }
 }
 
-// Returns the gradients of the outputs that require one.
+// Returns the gradients of the chunk's outputs that require a gradient.
 Tensors StageBatch::OutputGradients(const Action& action) {
   const ChunkPlace place{stage_.place.stage, action.chunk};
   if (IsLast(plan_.schedule, place)) return std::exchange(PassageOf(action).output_gradients, {});

@@ -1,4 +1,4 @@
-// Runs one batch of one stage: the actions of its list, in order.
+// Runs a batch on one stage: the actions of the stage's list, in order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,17 +23,17 @@ namespace dslaunch {
 
 // The state that all batches of a stage share.
 struct Stage {
-  MeshPlace place;  // place of this rank
+  MeshPlace place;  // this rank's stage and replica
   std::vector<std::vector<StageLayer>> chunks;
-  Tensors buffers;  // the buffers of all layers
+  Tensors buffers;  // buffers of all layers of this stage
   PipelineLoss loss;
-  int64_t recompute_interval = 0;  // layers recomputed together; 0: no recomputation
+  int64_t recompute_interval = 0;  // number of layers recomputed together; 0 disables it
   uint64_t seed = 0;               // seed of the layers' random numbers
   EngineCore& core;
   StageLink& link;
 };
 
-// A schedule, with what one stage needs to run it.
+// A schedule, and the additional data that a stage needs to run it.
 struct StagePlan {
   StagePlan(PipelineSchedule made, int stage);
 
@@ -43,34 +43,36 @@ struct StagePlan {
 
 enum class BatchPurpose { kTrain, kEvaluate, kInfer };
 
-// Random numbers of a layer and of the loss depend on the seed, the step, the micro-batch, the
-// replica and the layer (LayerSeed). They are therefore the same for every cut of the model, for a
-// model that is not cut, and when a layer is recomputed. One thread.
+// Runs one batch of a stage. The random numbers of a layer and of the loss depend on the seed, the
+// step, the micro-batch, the replica and the layer (LayerSeed). They are therefore equal for every
+// cut of the model, for a model that is not cut, and when a layer is recomputed. Not thread-safe.
 class StageBatch {
  public:
   // The arguments must outlive this object.
   StageBatch(const Stage& stage, const StagePlan& plan, BatchPurpose purpose,
              const MicroBatchSource& next);
 
-  // Runs the batch; call it once. A training batch ends with the optimizer's step.
+  // Runs the batch. Call it once. A training batch ends with the optimizer's step.
   void Run();
 
   int micro_batches() const { return plan_.schedule.micro_batches; }
-  // The sum of this replica's losses on its last stage, 0 on the others. Waits for the device.
+  // Returns the sum of this replica's losses on its last stage, and 0 on other stages. Waits for
+  // the device.
   double loss_sum() const { return loss_sum_.defined() ? loss_sum_.item<double>() : 0; }
-  // The model's outputs, on the last stage with BatchPurpose::kInfer.
+  // Returns the model's outputs; empty except on the last stage with BatchPurpose::kInfer.
   const Tensors& outputs() const { return outputs_; }
 
  private:
   // The state of a micro-batch in a chunk.
   struct Passage {
-    Tensors inputs;        // leaves, kept until their gradients exist
+    Tensors inputs;        // leaves of autograd, kept until their gradients exist
     Tensors outputs;       // kept until they are sent
     MessageLayout layout;  // layout of the outputs
-    // The start of the backward pass: the nodes that computed the outputs that require a gradient.
-    // The outputs themselves are not kept, so that their memory is freed unless the pass reads it.
+    // The roots of the backward pass: the graph nodes of the outputs that require a gradient. The
+    // outputs themselves are not kept, so that their memory is freed unless the backward pass reads
+    // it.
     std::vector<torch::autograd::Edge> roots;
-    Tensors output_gradients;  // set where the loss is computed
+    Tensors output_gradients;  // set only where the loss is computed
     Tensors input_gradients;   // kept until they are sent
     WeightGradients weights;
   };
@@ -81,8 +83,8 @@ class StageBatch {
     return {action.micro_batch, plan_.schedule.micro_batches};
   }
   std::string Where(const std::string& what, const Action& action) const;
-  // The channel to another stage's chunk; a channel has the number of the later one of its two
-  // chunks.
+  // Returns the channel to or from a chunk of another stage. A channel has the number of the later
+  // of its two chunks.
   LinkChannel Channel(const ChunkPlace& other, bool gradient) const;
 
   void Do(const Action& action, bool last_backward);
@@ -106,10 +108,9 @@ class StageBatch {
   const MicroBatchSource& next_;
   const int64_t step_;
   EngineBatch engine_;
-  std::map<std::pair<int, int>, Passage> passages_;  // keys: chunk, micro-batch
-  std::map<int, Tensors>
-      targets_;          // keys: micro-batches; used if this stage is both first and last
-  at::Tensor loss_sum_;  // fp64
+  std::map<std::pair<int, int>, Passage> passages_;  // by chunk and micro-batch
+  std::map<int, Tensors> targets_;  // by micro-batch; used if there is only one stage
+  at::Tensor loss_sum_;             // fp64 scalar
   Tensors outputs_;
 };
 

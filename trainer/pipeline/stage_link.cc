@@ -21,32 +21,32 @@
 namespace dslaunch {
 namespace {
 
-// Limit of messages in a channel that wait for a slower stage, because Gloo sends a message only
-// once its receiver has asked for it. Schedules need two: while a stage receives one message, the
-// previous stage computes the next.
+// Maximum number of messages of a channel in flight. Messages may wait for a slower stage, because
+// Gloo sends a message only after its receiver has requested it. Schedules need two messages: while
+// a stage receives one, the previous stage computes the next.
 constexpr size_t kMostInFlight = 4;
 
-// The tags begin above those that ProcessGroup (0) and ShardExchange (units) use.
+// The first tag, which is larger than the tags of ProcessGroup (0) and ShardExchange (small
+// numbers).
 constexpr int kFirstTag = 1 << 24;
 
 struct Header {
   int64_t micro_batch = 0;
   int64_t micro_batches = 0;
-  // Sizes of the rest, which follows this message. Both are 0 if this message has the payload.
+  // Sizes of the rest that follows this message. Both are 0 if this message has the payload.
   int64_t description_bytes = 0;
   int64_t payload_bytes = 0;
 };
-constexpr int64_t kHeaderBytes = 64;  // keeps the payload aligned
+constexpr int64_t kHeaderBytes = 64;  // a multiple of the alignment, for the payload that follows
 
 int TagOf(const LinkChannel& channel) {
   return kFirstTag + 2 * channel.chunk + (channel.gradient ? 1 : 0);
 }
 
-// One message: a part for the host and a part for the device.
+// A message, which consists of a part for the host and a part for the device.
 struct Packet {
-  at::Tensor host, payload;  // uint8
-  std::vector<at::Tensor>
-      sent;  // one tensor with both parts on CPUs, else each part that is not empty
+  at::Tensor host, payload;      // uint8
+  std::vector<at::Tensor> sent;  // both parts in one tensor on CPUs, else each part; none is empty
 };
 
 Packet MakePacket(int64_t host_bytes, int64_t payload_bytes, c10::Device device) {
@@ -76,12 +76,12 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
 // A packet in flight.
 struct Transfer {
   Packet packet;
-  // One for each tensor in packet.sent. Declared after the packet, so that they end before its
-  // memory is freed.
+  // One work for each tensor in packet.sent. Declared after the packet, so that the works end
+  // before the packet's memory is freed.
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  std::string what;  // "sending the activations ... to stage 1 (rank 3)"
+  std::string what;  // for errors, such as "sending the activations ... to stage 1 (rank 3)"
 
-  // Waits for the host's part.
+  // Waits for the host's part of the packet.
   void WaitHost(std::chrono::milliseconds timeout) const {
     for (size_t i = 0; i < works.size(); ++i) {
       if (!packet.sent[i].is_cpu()) continue;
@@ -90,8 +90,9 @@ struct Transfer {
       });
     }
   }
-  // Waits for both parts. On a device the current stream waits, without a deadline, because a wait
-  // with one would block the host; the backend's watch ends it.
+  // Waits for both parts. On a device the current stream waits without a deadline, because a wait
+  // with a deadline would block the host. If the wait does not end, the BackendWatch of the
+  // device's backend ends the process.
   void Wait(std::chrono::milliseconds timeout) const {
     WaitHost(timeout);
     for (size_t i = 0; i < works.size(); ++i) {
@@ -100,7 +101,8 @@ struct Transfer {
   }
 };
 
-// Returns the size of the host's part of a rest: the number of layout numbers, and these numbers.
+// Returns the size in bytes of the host's part of a rest, which has the number of layout numbers
+// and these numbers.
 int64_t DescriptionBytes(size_t numbers) {
   return static_cast<int64_t>(((numbers + 1) * sizeof(int64_t) + kHeaderBytes - 1) / kHeaderBytes *
                               kHeaderBytes);
@@ -139,7 +141,8 @@ class StageLink::Impl {
 
   ~Impl() {
     watches_.clear();
-    // During stack unwinding, pending work may never end, so it is left to the end of the process.
+    // During stack unwinding, pending work may never end, so the backends are leaked until the
+    // process exits.
     const bool fails = std::uncaught_exceptions() > 0;
     for (auto& row : rows_) {
       if (fails) {
@@ -246,17 +249,17 @@ class StageLink::Impl {
  private:
   struct Rest {
     MessageLayout layout;
-    std::optional<Packet> packet;  // nullopt if the message had the payload
+    std::optional<Packet> packet;  // nullopt if the message already had the payload
     std::string what;
   };
   struct Outbox {
-    std::optional<MessageLayout> settled;  // the layout that the receiver expects
+    std::optional<MessageLayout> settled;  // layout that the receiver expects
     std::deque<Rest> unsettled;
     std::deque<Transfer> transfers;
   };
   struct Arrival {
     LinkMessage message;
-    MessageLayout layout;  // the expected layout; its memory is allocated
+    MessageLayout layout;  // expected layout, for which memory is allocated
     Transfer transfer;
   };
   struct Inbox {
@@ -264,8 +267,9 @@ class StageLink::Impl {
     std::deque<Arrival> arrivals;
   };
 
-  // Returns an index in rows_. Two ranks use one row for each direction, because only messages in
-  // one direction keep their order.
+  // Return the index in rows_ of the backend for messages to `peer` or from `peer`. Two ranks use a
+  // separate backend for each direction, because only messages in the same direction keep their
+  // order.
   size_t RowTo(int peer) const { return world_.rank() < peer ? 0 : 1; }
   size_t RowFrom(int peer) const { return world_.rank() > peer ? 0 : 1; }
 
@@ -319,10 +323,10 @@ class StageLink::Impl {
 
   const ProcessGroup& world_;
   std::function<std::string(int rank)> name_of_;
-  // On devices: the backends of messages to higher ranks, and to lower ranks. There are two, so
-  // that a send does not wait for an earlier receive. Empty on CPUs.
+  // The backends for messages from lower to higher ranks, and from higher to lower ranks. There are
+  // two backends, so that a send does not wait for an earlier receive. Empty on CPUs.
   std::vector<c10::intrusive_ptr<c10d::Backend>> rows_;
-  std::vector<std::unique_ptr<BackendWatch>> watches_;  // one for each row
+  std::vector<std::unique_ptr<BackendWatch>> watches_;  // one for each backend in rows_
   std::map<LinkChannel, Outbox> outboxes_;
   std::map<LinkChannel, Inbox> inboxes_;
 };
