@@ -3,21 +3,17 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <memory>
-#include <string>
+#include <deque>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "trainer/parallel/shard_exchange.h"
+#include "trainer/parallel/zero/gather_mode.h"
+#include "trainer/parallel/zero/gather_schedule.h"
+#include "trainer/parallel/zero/gathered_unit.h"
 
 namespace dslaunch {
-
-// Numbers of elements. The names are DeepSpeed's, without stage3_.
-struct GatherLimits {
-  int64_t prefetch_bucket_size = 50'000'000;
-  int64_t max_live_parameters = 1'000'000'000;
-  int64_t max_reuse_distance = 1'000'000'000;
-  bool overlap = true;  // gather ahead, while operations run
-};
 
 // Counts since the last Begin.
 struct GatherCounts {
@@ -36,21 +32,9 @@ struct GatherCounts {
 // operation that writes to a parameter throws too: the value would be lost. A view of a parameter
 // (t(), narrow(), detach()) gathers nothing.
 //
-// In a pass (Begin to End) a gathered unit stays as long as the limits allow:
-// - At most max_live_parameters are live, except for the needs of one operation.
-// - Each pass is expected to read what the last one of its kind (training or inference) read, in
-//   the same order. Then a unit is released as soon as an operation has run, if more than
-//   max_reuse_distance elements are read before its next use, and more than prefetching would
-//   gather again. The next units are gathered ahead, at most prefetch_bucket_size elements. If
-//   there
-//   is no room, the unit whose next use is farthest is released first.
-// - In a first pass, or one that has left the expected order, nothing is gathered ahead, at most
-//   max_reuse_distance elements are live as well, and when a unit needs room the least recently
-//   used one is released: consecutive operations that read one unit gather it once, whatever the
-//   limits. All of this follows from the order of operations alone, so it is the same on all ranks.
-//
-// Outside of a pass an operation that reads a unit throws TrainError kBadInput that names the unit
-// and GatheredParameters.
+// In a pass (Begin to End) GatherSchedule decides which units are gathered ahead, and how long a
+// gathered unit stays. Outside of a pass an operation that reads a unit throws TrainError kBadInput
+// that names the unit and GatheredParameters.
 //
 // Autocast's copies of weights are whole parameters, which its cache and the backward pass would
 // keep. So in a pass the cache is off, and instead of a copy autocast gets a unit in its dtype,
@@ -67,16 +51,9 @@ struct GatherCounts {
 //
 // One thread at a time: on a device backward passes run in autograd's own thread there, which has
 // this thread's dispatch modes. Every rank must run the same operations.
-class ParameterGatherer {
+class ParameterGatherer final : private UnitGatherer {
  public:
-  struct Unit {
-    std::string name;  // module path, for messages
-    at::Tensor flat;   // [world_size * n], model dtype; all of its storage (MakeFlat)
-    // [n], this rank's part; read whenever the unit is gathered; pinned memory is read without
-    // waiting.
-    at::Tensor shard;
-    bool stays = false;  // `flat` has memory, and keeps it; `shard` is this rank's part of it
-  };
+  using Unit = GatheredUnit::Description;  // `flat` is from MakeFlat, unless it stays
 
   // Returns a tensor [elements] of which views can be made, though it has no memory yet.
   static at::Tensor MakeFlat(int64_t elements, const at::TensorOptions& options);
@@ -122,13 +99,36 @@ class ParameterGatherer {
   void Settle();
   int64_t awaited_units() const;  // requested by Refresh and not yet waited for
 
-  bool live(size_t unit) const;   // whether `flat` has memory
-  int64_t live_elements() const;  // includes units that are being gathered
-  const GatherCounts& counts() const;
+  bool live(size_t unit) const;  // whether `flat` has memory
+  // Includes units that are being gathered.
+  int64_t live_elements() const { return schedule_.live_elements(); }
+  const GatherCounts& counts() const { return counts_; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  void Use(GatheredUnit& unit, const c10::OperatorHandle& op, bool writes) override;
+  void Done(GatheredUnit& unit) noexcept override;
+  GatheredUnit* CastOf(GatheredUnit& unit, at::ScalarType dtype) override;
+
+  void AddUnit(int channel, Unit description);
+  void Check(const GatheredUnit& unit, const c10::OperatorHandle& op, bool writes) const;
+  void Follow(const GatherAction& action);
+  void Gather(GatheredUnit& unit, bool ahead);
+  void GatherAhead();
+  void Free(GatheredUnit& unit);
+  void AwaitRefreshed();
+  void RestoreAutocastCache();
+
+  const ShardExchange& exchange_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  GatherSchedule schedule_;
+  std::deque<GatheredUnit> units_;    // never moved: storages point to them
+  std::vector<GatheredUnit*> casts_;  // each unit's in autocast's dtype, once it was requested
+  std::optional<c10::Stream> upload_stream_;
+  GatherCounts counts_;
+  bool releases_ = false;    // whether some unit does not stay
+  bool refreshing_ = false;  // since Refresh, in this thread:
+  std::thread::id refresh_thread_;
+  bool autocast_cached_ = false;  // whether autocast's cache is on outside of passes
 };
 
 }  // namespace dslaunch
