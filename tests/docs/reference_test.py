@@ -15,7 +15,7 @@ REFERENCE = ROOT / "docs" / "reference"
 SOURCES = ("agent", "base", "cli", "hostfiles", "net", "proto", "rendezvous", "trainer")
 
 # Keys requested from a JsonObject, Int("epochs", ...), and rows of tables of keys, IntKey("epochs", ...).
-GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Text|Texts|ObjectText|Word|WordInAnyCase|Object|"
+GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Text|Texts|ObjectText|Word|Object|"
                     r"ObjectOrEmpty|Objects|Strings|Ignored\w+<\w+>)(?:Key)?\(\s*\"(\w+)\"")
 # getenv("NAME") and similar calls, and constants that hold names of variables.
 VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+, )?\"([A-Z_]{3,})\"|"

@@ -43,10 +43,10 @@ void ReadSources(JsonObject& object, const char* key, DataConfig& data) {
   for (JsonObject& item : object.Objects(key)) {
     DataSource source;
     source.path = item.String("path").value_or("");
-    item.Explain("required; a file or folder, as `data.path`");
+    ExplainLastKey("required; a file or folder, as `data.path`");
     if (source.path.empty()) item.Fail("path", "is missing");
     source.weight = item.Number("weight", 0).value_or(source.weight);
-    item.Explain("share of the samples, relative to the other sources; default 1; not 0");
+    ExplainLastKey("share of the samples, relative to the other sources; default 1; not 0");
     if (source.weight == 0) item.Fail("weight", "is 0; leave the source out");
     item.RefuseUnknown();
     data.sources.push_back(std::move(source));

@@ -37,7 +37,7 @@ const KeyTable<CommunicationConfig>& CommunicationKeys() {
   static const KeyTable<C> kKeys = {
       {"communication_data_type",
        [](JsonObject& object, const char* key, C& communication) {
-         const auto dtype = object.WordInAnyCase(key, {"bf16", "fp16", "fp32"});
+         const auto dtype = object.Word(key, {"bf16", "fp16", "fp32"}, WordCase::kAny);
          if (!dtype) return;
          communication.dtype = *dtype == "fp32"   ? Dtype::kFloat32
                                : *dtype == "fp16" ? Dtype::kFloat16
@@ -132,7 +132,7 @@ const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
       {"number_checkpoints",
        [](JsonObject& object, const char* key, E& engine) {
          // DeepSpeed's configurations also use false for no checkpoints.
-         if (object.IsBool(key) && !object.Bool(key).value_or(true)) return;
+         if (object.TypeOf(key) == JsonType::boolean && !object.Bool(key).value_or(true)) return;
          engine.number_checkpoints = object.Int(key, 0).value_or(0);
        },
        [](const E& engine) {
@@ -168,14 +168,14 @@ void ReadActivationCheckpointing(JsonObject object, EngineConfig& engine) {
 
 // In DeepSpeed's first form the section was true for stage 1, with allgather_size beside it.
 ZeroConfig ReadZero(JsonObject& object) {
-  if (!object.IsBool("zero_optimization")) {
+  if (object.TypeOf("zero_optimization") != JsonType::boolean) {
     return ParseZero(object.ObjectOrEmpty(
         "zero_optimization", "ZeRO: what is sharded over the ranks. Sizes are in elements."));
   }
   ZeroConfig zero;
   if (object.Bool("zero_optimization").value_or(false)) zero.stage = 1;
   zero.allgather_bucket_size = object.Int("allgather_size", 0).value_or(zero.allgather_bucket_size);
-  object.Explain("zero_optimization.allgather_bucket_size, beside zero_optimization: true");
+  ExplainLastKey("zero_optimization.allgather_bucket_size, beside zero_optimization: true");
   return zero;
 }
 

@@ -23,7 +23,7 @@ constexpr size_t kMaxTargetBytes = 1000;
 
 // Reads `key`, a list of names of layers or "all-linear".
 std::vector<std::string> ReadTargets(JsonObject& object, const char* key) {
-  if (object.HasString(key)) {
+  if (object.TypeOf(key) == JsonType::string) {
     (void)object.Word(key, {kAllLinear});
     return {};
   }
@@ -98,7 +98,7 @@ const std::set<std::string> kNeutralKeys = {"auto_mapping",
 // Refuses initial values that also change the base's weights.
 void CheckInitialValues(JsonObject& adapter_config) {
   const char* const key = "init_lora_weights";
-  if (!adapter_config.HasString(key)) return (void)adapter_config.Bool(key);
+  if (adapter_config.TypeOf(key) != JsonType::string) return (void)adapter_config.Bool(key);
   const std::string word = *adapter_config.String(key);
   if (word == "gaussian" || word == "orthogonal" || word == "eva") return;
   adapter_config.Fail(key, "is \"" + word +
@@ -159,7 +159,7 @@ LoraConfig ReadLora(JsonObject section) {
                  "adapters");
   }
   (void)section.String("from");
-  section.Explain(
+  ExplainLastKey(
       "a folder of PEFT, in place of all other keys: its adapter_config.json gives them, and its "
       "adapters are the initial ones");
   LoraConfig lora = ReadKeys(section, LoraKeys());
@@ -192,7 +192,7 @@ LoraConfig ReadAdapterConfig(JsonObject adapter_config) {
   CheckDropout(adapter_config, "lora_dropout", lora);
   lora.use_rslora = adapter_config.Bool("use_rslora").value_or(false);
   if (!adapter_config.Has("target_modules")) adapter_config.Fail("target_modules", "is missing");
-  if (adapter_config.HasString("target_modules") &&
+  if (adapter_config.TypeOf("target_modules") == JsonType::string &&
       *adapter_config.String("target_modules") != kAllLinear) {
     adapter_config.Fail("target_modules",
                         "is a regular expression; only lists of names and all-linear are "

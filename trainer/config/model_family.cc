@@ -57,7 +57,7 @@ const ModelFamily& FamilyOfConfigJson(JsonObject& config_json) {
   std::string known;
   for (const std::string& type : types) known += (known.empty() ? "" : ", ") + type;
   const std::string given =
-      config_json.HasString("model_type") ? *config_json.String("model_type") : "";
+      config_json.TypeOf("model_type") == JsonType::string ? *config_json.String("model_type") : "";
   for (const auto& [prefix, reason] : kUnsupported) {
     if (!given.starts_with(prefix)) continue;
     config_json.Fail("model_type", "is \"" + given + "\", which is not supported: " + reason +

@@ -48,7 +48,7 @@ OptimizerType ParseType(JsonObject& object, std::string& name) {
   std::set<std::string> known;
   for (const auto& [word, type] : kOptimizers) known.insert(word);
   name = object.String("type").value_or("");
-  object.Explain(
+  ExplainLastKey(
       "required; Adam, AdamW, SGD, Adagrad, RMSprop, Lamb, Lion, OneBitAdam, ZeroOneAdam or "
       "OneBitLamb, in any case");
   if (const auto refused = FindIgnoringCase(kRefusedOptimizers, name);
@@ -211,7 +211,7 @@ KeyTable<OptimizerConfig> SharedKeys() {
 // Accepts DeepSpeed's keyword for how memory is freed, which does not change results.
 void AcceptSetGradNone(JsonObject& params) {
   const bool set = params.Bool("set_grad_none").value_or(true);
-  params.Explain("only true is accepted");
+  ExplainLastKey("only true is accepted");
   if (!set) {
     params.Fail("set_grad_none", "is false, but dslaunch always frees gradients; leave it out");
   }
@@ -219,7 +219,7 @@ void AcceptSetGradNone(JsonObject& params) {
 
 void ReadAdamImplementation(JsonObject& params, OptimizerConfig& optimizer) {
   const bool torch_adam = params.Bool("torch_adam").value_or(false);
-  params.Explain("use the semantics, keywords and defaults of torch.optim's class; default false");
+  ExplainLastKey("use the semantics, keywords and defaults of torch.optim's class; default false");
   if (torch_adam && optimizer.type == OptimizerType::kAdamW) optimizer.weight_decay = 0.01;
   ReadKeys(params, AdamKeys(torch_adam), optimizer);
   if (torch_adam) return RefuseTorchKeywords(params);
@@ -250,7 +250,7 @@ void CheckParams(JsonObject& params, const OptimizerConfig& optimizer) {
 
 void ReadParams(JsonObject params, OptimizerConfig& optimizer) {
   const double norm = params.Number("max_grad_norm", 0).value_or(0);
-  params.Explain("only 0, no limit, is accepted: the limit is `gradient_clipping`");
+  ExplainLastKey("only 0, no limit, is accepted: the limit is `gradient_clipping`");
   if (norm > 0) {
     params.Fail("max_grad_norm", "is not an optimizer setting; use engine.gradient_clipping");
   }
@@ -295,7 +295,7 @@ OptimizerConfig ParseOptimizer(JsonObject object) {
   optimizer.type = ParseType(object, optimizer.name);
   ReadParams(object.ObjectOrEmpty("params", "Settings of the optimizer."), optimizer);
   const std::vector<JsonObject> groups = object.Objects("param_groups");
-  object.Explain(
+  ExplainLastKey(
       "Groups of parameters with their own settings. A parameter belongs to the first group that "
       "matches it; on a frozen one no group has an effect. Not a key of DeepSpeed.");
   for (const JsonObject& group : groups) optimizer.groups.push_back(ParseGroup(group));

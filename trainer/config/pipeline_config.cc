@@ -41,7 +41,7 @@ const KeyTable<PipelineConfig>& PipelineKeys() {
   static const KeyTable<P> kKeys = {
       {"stages",
        [](JsonObject& object, const char* key, P& pipeline) {
-         if (object.HasString(key)) {
+         if (object.TypeOf(key) == JsonType::string) {
            object.Word(key, {"auto"});
          } else {
            pipeline.stages = object.Int(key, 1, kMostStages).value_or(0);

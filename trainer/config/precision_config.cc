@@ -31,7 +31,7 @@ std::optional<Dtype> ParseDtype(JsonObject& object, const char* key) {
 
 bool IsEnabled(JsonObject& section) {
   const bool on = section.Bool("enabled").value_or(false);
-  section.Explain("turns the section on; default false");
+  ExplainLastKey("turns the section on; default false");
   return on;
 }
 
@@ -71,7 +71,7 @@ KeyTable<LossScalerConfig> DynamicScaleKeys(int64_t least) {
 LossScalerConfig ParseLossScaler(JsonObject& fp16, bool enabled) {
   LossScalerConfig scaler;
   scaler.static_scale = fp16.Number("loss_scale", 0).value_or(0);
-  fp16.Explain("0: dynamic; default 0");
+  ExplainLastKey("0: dynamic; default 0");
   scaler.dynamic = scaler.static_scale == 0;
   const int64_t least = enabled && scaler.dynamic ? 1 : kAnyMin;
   ReadKeys(fp16, DynamicScaleKeys(least), scaler);
@@ -85,7 +85,7 @@ void ParseFp16(JsonObject fp16, PrecisionConfig& precision, std::vector<std::str
   const bool on = IsEnabled(fp16);
   const LossScalerConfig scaler = ParseLossScaler(fp16, on);
   (void)fp16.Bool("auto_cast");
-  fp16.Explain("accepted, no effect: models cast their inputs themselves");
+  ExplainLastKey("accepted, no effect: models cast their inputs themselves");
   fp16.RefuseUnlessOff({"fp16_master_weights_and_grads"},
                        "would keep the master weights in fp16, where small updates are lost; leave "
                        "it out, or use amp with opt_level O3, which has no master weights");
@@ -101,11 +101,11 @@ void ParseFp16(JsonObject fp16, PrecisionConfig& precision, std::vector<std::str
 void ParseBf16(JsonObject bf16, PrecisionConfig& precision, std::vector<std::string>& enabled) {
   const bool on = IsEnabled(bf16);
   const bool check = bf16.Bool("check_grad_overflow").value_or(true);
-  bf16.Explain("skip a step whose gradients are not finite; default true");
+  ExplainLastKey("skip a step whose gradients are not finite; default true");
   // Selects when gradients are added to their fp32 sums. Here it is always at once, with the same
   // result.
   bf16.Bool("immediate_grad_update");
-  bf16.Explain(kNoEffect);
+  ExplainLastKey(kNoEffect);
   bf16.RefuseUnlessOff({"bf16_master_weights_and_grads", "bf16_optimizer_states"},
                        "would accumulate in bf16 over many steps, where small updates "
                        "are lost; leave it out");
@@ -121,7 +121,7 @@ void ParseAutocast(JsonObject autocast, PrecisionConfig& precision,
                    std::vector<std::string>& enabled) {
   const bool on = IsEnabled(autocast);
   const std::optional<Dtype> dtype = ParseDtype(autocast, "dtype");
-  autocast.Explain("bfloat16 or float16; required if `enabled`");
+  ExplainLastKey("bfloat16 or float16; required if `enabled`");
   autocast.RefuseUnlessOff(
       {"lower_precision_safe_modules"},
       "names Python classes, which dslaunch does not have; leave it out to use PyTorch's "
@@ -140,12 +140,12 @@ void ParseAutocast(JsonObject autocast, PrecisionConfig& precision,
 
 // Reads a number above 0, or "dynamic".
 std::optional<LossScalerConfig> ParseAmpLossScale(JsonObject& amp) {
-  if (amp.HasString("loss_scale")) {
+  if (amp.TypeOf("loss_scale") == JsonType::string) {
     amp.Word("loss_scale", {"dynamic"});
     return AutocastLossScaler();
   }
   const std::optional<double> scale = amp.Number("loss_scale", 0);
-  amp.Explain("above 0; default dynamic for O1 and O2, 1 for O0 and O3");
+  ExplainLastKey("above 0; default dynamic for O1 and O2, 1 for O0 and O3");
   if (!scale) return std::nullopt;
   if (*scale == 0) amp.Fail("loss_scale", "is 0; it must be above 0, or \"dynamic\"");
   return StaticLossScaler(*scale);
@@ -154,12 +154,12 @@ std::optional<LossScalerConfig> ParseAmpLossScale(JsonObject& amp) {
 void ParseAmp(JsonObject amp, PrecisionConfig& precision, std::vector<std::string>& enabled) {
   const bool on = IsEnabled(amp);
   const std::string level = amp.Word("opt_level", {"O0", "O1", "O2", "O3"}).value_or("O1");
-  amp.Explain(
+  ExplainLastKey(
       "`O0`: fp32; `O1`: autocast in fp16; `O2`: fp16 with fp32 masters and batch norms; `O3`: "
       "fp16 throughout; default O1");
   const std::optional<LossScalerConfig> scaler = ParseAmpLossScale(amp);
   const std::optional<bool> batch_norm_float32 = amp.Bool("keep_batchnorm_fp32");
-  amp.Explain("O2 and O3; default true for O2");
+  ExplainLastKey("O2 and O3; default true for O2");
   amp.RefuseUnknown();
   if (!on) return;
   enabled.push_back("amp");
@@ -182,11 +182,11 @@ void ParseAmp(JsonObject amp, PrecisionConfig& precision, std::vector<std::strin
 
 void ParseDataTypes(JsonObject types, PrecisionConfig& precision) {
   const std::optional<Dtype> accumulation = ParseDtype(types, "grad_accum_dtype");
-  types.Explain("fp32, or the model's type; default fp32");
+  ExplainLastKey("fp32, or the model's type; default fp32");
   const std::string model = DtypeName(precision.model);
   for (const char* key : {"param_dtype", "buffer_dtype"}) {
     const std::optional<Dtype> dtype = ParseDtype(types, key);
-    types.Explain("accepted only if it agrees with fp16, bf16 and amp");
+    ExplainLastKey("accepted only if it agrees with fp16, bf16 and amp");
     if (dtype && *dtype != precision.model) {
       types.Fail(key, std::string("is ") + DtypeName(*dtype) + ", but parameters and buffers are " +
                           model + ", according to the sections fp16, bf16 and amp; leave it out");

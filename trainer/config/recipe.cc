@@ -43,11 +43,11 @@ ModelConfig ParseModel(JsonObject object) {
                 "is a folder, which only `dslaunch train` reads; put here the keys of the model");
   }
   (void)object.String("from");
-  object.Explain(
+  ExplainLastKey(
       "a folder of Hugging Face, in place of all other keys: its config.json gives the model, and "
       "its weights are `run.init_weights` unless the recipe has that key");
   const std::optional<std::string> type = object.Word("type", types);
-  object.Explain("required without `from`; `plugin`: your own model in a shared library");
+  ExplainLastKey("required without `from`; `plugin`: your own model in a shared library");
   if (!type) object.Fail("type", "is missing; known: " + known);
   const ModelFamily& family = **std::ranges::find(
       ModelFamilies(), *type, [](const ModelFamily* one) { return one->type(); });
@@ -169,7 +169,7 @@ void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& 
 void ParseLossNormalization(JsonObject& object, const DataConfig& data, RunConfig& run) {
   const std::string word = object.Word("loss_normalization", {"micro_batch", "tokens", "samples"})
                                .value_or("micro_batch");
-  object.Explain(
+  ExplainLastKey(
       "`tokens`, or `samples` of data without tokens: each of the global batch counts the same; "
       "`micro_batch`: the mean of each micro-batch does, so samples of a smaller one, as at the "
       "end of an epoch, count more; default micro_batch");
@@ -214,12 +214,12 @@ std::vector<MetricConfig> ParseMetrics(JsonObject& object, const ModelConfig& mo
                                        const DataConfig& data) {
   const std::string of_data = data.plugin.empty() ? model.family().Library(model) : data.plugin;
   const std::string library = object.String("metrics_plugin").value_or(of_data);
-  object.Explain(
+  ExplainLastKey(
       "their shared library; default: that of the data, or of the model, if it is a plugin's");
   const nlohmann::json params = ParseJson(object.ObjectText("metrics_params"), "metrics_params");
-  object.Explain("parameters for the metrics, an object for each name; default {}");
+  ExplainLastKey("parameters for the metrics, an object for each name; default {}");
   const std::vector<std::string> given = object.Strings("metrics", JsonLists::kMayBeEmpty);
-  object.Explain(
+  ExplainLastKey(
       "names of a plugin's metrics (`DSLAUNCH_METRIC`), which each evaluation computes as well; "
       "`dslaunch train --list --plugin LIB.so` lists them");
   std::vector<MetricConfig> metrics;
@@ -277,8 +277,8 @@ OptimizerConfig DefaultOptimizer() {
 EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, const ModelConfig& model,
                          int64_t ranks) {
   const std::optional<std::string> file = object.String("engine_source");
-  object.Explain("name of the file that `engine` was read from, for messages; set by dslaunch");
-  if (object.HasString("engine")) {
+  ExplainLastKey("name of the file that `engine` was read from, for messages; set by dslaunch");
+  if (object.TypeOf("engine") == JsonType::string) {
     object.Fail("engine",
                 "is the path of a file, which only `dslaunch train` reads; put here the "
                 "configuration itself");

@@ -17,7 +17,9 @@ template <class Schedule>
 KeyRow<Schedule> TotalStepsKey() {
   return Required<Schedule>({"total_num_steps",
                              [](JsonObject& params, const char* key, Schedule& schedule) {
-                               if (!params.IsAuto(key)) {
+                               if (params.value().value(key, nlohmann::json()) == "auto") {
+                                 params.Ignore({key});
+                               } else {
                                  schedule.total_num_steps =
                                      params.Int(key, 1, kMaxSteps).value_or(0);
                                }
@@ -160,7 +162,7 @@ void CompleteCycle(const JsonObject& params, const OptimizerConfig& optimizer, O
 // A checkpoint has the step to resume from, so only -1, the start, is accepted.
 void AcceptStart(JsonObject& params, const char* key) {
   const int64_t start = params.Int(key, -1).value_or(-1);
-  params.Explain("only -1 is accepted: the position of a resumed run comes from its checkpoint");
+  ExplainLastKey("only -1 is accepted: the position of a resumed run comes from its checkpoint");
   if (start != -1) {
     params.Fail(key,
                 "is not -1; the position of a resumed run comes from its checkpoint; leave it out");
@@ -222,7 +224,7 @@ SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimiz
   std::set<std::string> types;
   for (const KnownSchedule& known : kKnownSchedules) types.insert(known.type);
   const std::optional<std::string> type = object.Word("type", types);
-  object.Explain("required; schedules of DeepSpeed and PyTorch, with the same formulas");
+  ExplainLastKey("required; schedules of DeepSpeed and PyTorch, with the same formulas");
   if (!type) object.Fail("type", "is missing; for example WarmupLR");
   JsonObject params = object.ObjectOrEmpty("params", "Settings of the schedule.");
   object.RefuseUnknown();

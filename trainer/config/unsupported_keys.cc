@@ -1,6 +1,7 @@
 #include "trainer/config/unsupported_keys.h"
 
 #include "trainer/config/json/json_object.h"
+#include "trainer/config/json/key_record.h"
 
 namespace dslaunch {
 namespace {
@@ -93,7 +94,7 @@ void RefuseUnsupportedKeys(JsonObject& engine) {
   for (const char* key :
        {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"}) {
     (void)engine.Bool(key);
-    engine.Explain("accepted, no effect");
+    ExplainLastKey("accepted, no effect");
   }
 }
 

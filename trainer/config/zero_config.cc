@@ -154,7 +154,7 @@ Offload ReadOffload(JsonObject object, const KeyTable<Offload>& table) {
 void ReadOldOffload(JsonObject& object, const char* key, const char* section, Offload& offload,
                     const char* meaning) {
   const bool on = object.Bool(key).value_or(false);
-  object.Explain(meaning);
+  ExplainLastKey(meaning);
   if (!on) return;
   if (object.Object(section)) {
     object.Fail(key, std::string("is the older name of ") + section +

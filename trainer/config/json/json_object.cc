@@ -182,10 +182,6 @@ void JsonObject::Note(const char* key, const std::string& value, const json& sch
   KeyRecord::Current()->Note(PlaceOf(key), value, "", schema.is_null() ? "" : schema.dump());
 }
 
-void JsonObject::Explain(const char* meaning) const {
-  if (KeyRecord* const record = KeyRecord::Current()) record->Explain(meaning);
-}
-
 std::string JsonObject::PlaceOf(const std::string& key) const {
   return path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
 }
@@ -285,42 +281,34 @@ std::optional<std::string> JsonObject::StringOrInt(const char* key) {
 
 bool JsonObject::Has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
 
-bool JsonObject::HasString(const char* key) const {
-  return json_.contains(key) && json_[key].is_string();
+JsonType JsonObject::TypeOf(const char* key) const {
+  return json_.contains(key) ? json_[key].type() : JsonType::null;
 }
 
-bool JsonObject::IsBool(const char* key) const {
-  return json_.contains(key) && json_[key].is_boolean();
-}
-
-bool JsonObject::IsAuto(const char* key) {
-  const json* value = Find(key);
-  return value != nullptr && *value == "auto";
-}
-
-std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {
-  if (IsRecorded()) Note(key, ChoiceText(words), json{{"enum", words}});
-  const std::optional<std::string> word = ReadString(key);
-  if (!word || words.contains(*word)) return word;
-  const std::optional<std::string> meant = WhatIsMeant(*word, words);
-  Fail(key, "is \"" + *word + "\"; " +
+std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words,
+                                            WordCase words_case) {
+  const bool any_case = words_case == WordCase::kAny;
+  if (IsRecorded()) {
+    Note(key, ChoiceText(words) + (any_case ? ", in any case" : ""),
+         any_case ? json{{"type", "string"}} : json{{"enum", words}});
+  }
+  const std::optional<std::string> given = ReadString(key);
+  if (!given) return std::nullopt;
+  std::string word = *given;
+  if (any_case) {
+    std::ranges::transform(word, word.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    });
+  }
+  if (words.contains(word)) return word;
+  const std::optional<std::string> meant = WhatIsMeant(*given, words);
+  Fail(key, "is \"" + *given + "\"; " +
                 (meant ? "did you mean \"" + *meant + "\"? Known: " : "known: ") + Listed(words));
-}
-
-std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
-                                                     const std::set<std::string>& words) {
-  if (IsRecorded()) Note(key, ChoiceText(words) + ", in any case", json{{"type", "string"}});
-  std::optional<std::string> word = ReadString(key);
-  if (!word) return word;
-  std::ranges::transform(*word, word->begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  });
-  return words.contains(*word) ? word : Word(key, words);
 }
 
 std::optional<JsonObject> JsonObject::Object(const char* key, const char* meaning) {
   if (IsRecorded()) Note(key, "", json());
-  Explain(meaning);
+  ExplainLastKey(meaning);
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   return JsonObject(*value, source_, PlaceOf(key));

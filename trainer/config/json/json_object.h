@@ -17,6 +17,10 @@ enum class JsonLists { kNotEmpty, kMayBeEmpty };
 
 enum class JsonComments { kAccept, kRefuse };  // such as this one, and /* */
 
+enum class WordCase { kExact, kAny };  // kAny: as DeepSpeed reads some words
+
+using JsonType = nlohmann::json::value_t;
+
 // Parses a text, which `source` names in messages. Throws kBadInput for malformed text, a key given
 // twice and more than 64 levels.
 nlohmann::json ParseJson(const std::string& text, const std::string& source,
@@ -47,17 +51,12 @@ class JsonObject {
   std::optional<std::string> String(const char* key);
   // A text, or a whole number that is returned as text.
   std::optional<std::string> StringOrInt(const char* key);
-  bool Has(const char* key) const;  // true if the key is given and not null
-  bool HasString(const char* key) const;
-  bool IsBool(const char* key) const;
-  // Returns whether the value is "auto". Counts as reading the key.
-  bool IsAuto(const char* key);
-  // A string that is one of `words`.
-  std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
-  // Like Word, but in any case, as DeepSpeed reads some words. `words` and the result are in lower
-  // case.
-  std::optional<std::string> WordInAnyCase(const char* key, const std::set<std::string>& words);
-  // Sections. `meaning`: see Explain.
+  bool Has(const char* key) const;         // true if the key is given and not null
+  JsonType TypeOf(const char* key) const;  // JsonType::null if the key is absent
+  // A string that is one of `words`. With kAny, `words` and the result are in lower case.
+  std::optional<std::string> Word(const char* key, const std::set<std::string>& words,
+                                  WordCase words_case = WordCase::kExact);
+  // Sections. `meaning`: see ExplainLastKey.
   std::optional<JsonObject> Object(const char* key, const char* meaning = "");
   // Returns a view of `json` with this object's path in messages. `json` must outlive the view.
   JsonObject Over(const nlohmann::json& json) const { return JsonObject(json, source_, path_); }
@@ -82,10 +81,6 @@ class JsonObject {
 
   // Accepts these keys with any value.
   void Ignore(const std::set<std::string>& keys) { known_.insert(keys.begin(), keys.end()); }
-
-  // Adds the meaning of the key that was read last, with its default, to the KeyRecord of this
-  // thread, if there is one.
-  void Explain(const char* meaning) const;
 
   // Throws kBadInput for every key that no getter has read. Call it last.
   void RefuseUnknown() const;

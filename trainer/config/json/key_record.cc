@@ -51,6 +51,10 @@ void KeyRecord::Note(const std::string& path, std::string value, std::string ref
   uses_.push_back({WithoutIndexes(path), std::move(value), std::move(refusal), std::move(schema)});
 }
 
+void ExplainLastKey(const char* meaning) {
+  if (current != nullptr) current->Explain(meaning);
+}
+
 std::string WholeNumberText(int64_t min, int64_t max) {
   using Limits = std::numeric_limits<int64_t>;
   std::optional<std::string> least, most;

@@ -40,6 +40,10 @@ class KeyRecord {
   std::vector<KeyUse> uses_;
 };
 
+// Adds the meaning of the key that was read last, with its default, to the KeyRecord of this
+// thread, if there is one.
+void ExplainLastKey(const char* meaning);
+
 // Return "whole number from 1 to 100", "number, at least 0" and the like.
 std::string WholeNumberText(int64_t min, int64_t max);
 std::string NumberText(double min, double max);

@@ -130,19 +130,15 @@ KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
           std::move(meaning)};
 }
 
-enum class WordCase { kExact, kAny };  // kAny: as DeepSpeed reads some; `words` are in lower case
-
 // Makes a row for a key whose value is one of `words`, which are in the order of the enumeration T,
-// from 0.
+// from 0, and in lower case for kAny.
 template <class Settings, class T>
 KeyRow<Settings> WordKey(const char* key, T Settings::*member, std::vector<const char*> words,
                          std::string meaning, WordCase words_case = WordCase::kExact) {
   return {key,
           [member, words, words_case](JsonObject& object, const char* name, Settings& settings) {
             const std::set<std::string> known(words.begin(), words.end());
-            const std::optional<std::string> word = words_case == WordCase::kExact
-                                                        ? object.Word(name, known)
-                                                        : object.WordInAnyCase(name, known);
+            const std::optional<std::string> word = object.Word(name, known, words_case);
             for (size_t i = 0; word && i < words.size(); ++i) {
               if (*word == words[i]) settings.*member = static_cast<T>(i);
             }

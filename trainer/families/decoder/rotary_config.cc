@@ -89,7 +89,7 @@ RotaryConfig ReadRotary(JsonObject& section, int64_t max_position_embeddings) {
   RotaryConfig rotary;
   const KeyRow<RotaryConfig> theta = ThetaKey("rope_theta");
   theta.read(section, theta.key, rotary);
-  section.Explain("older place of rope_parameters.rope_theta");
+  ExplainLastKey("older place of rope_parameters.rope_theta");
   const bool is_older = IsGiven(section, "rope_scaling");
   const auto parameters =
       section.Object(kRotaryKey, "The rotary embedding (arXiv 2104.09864, 2309.00071).");
