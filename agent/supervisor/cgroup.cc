@@ -47,7 +47,7 @@ std::vector<pid_t> Pids(const std::string& folder) {
     std::string_view rest = *procs;
     while (!rest.empty()) {
       std::string_view line = TakeLine(rest);
-      // 0 stands for a process of a PID namespace that is not visible here.
+      // 0 stands for a process of a PID namespace that is not visible to this process.
       if (const auto pid = static_cast<pid_t>(TakeNumber(line)); pid > 0) pids.push_back(pid);
     }
   }
@@ -83,7 +83,8 @@ std::vector<ProcessInfo> CgroupProcesses(const std::string& folder) {
     if (info && !info->ended) found.push_back(*info);
   }
   if (found.empty()) return found;
-  // A pid that was recycled before its start time was read is no longer in the cgroup.
+  // Drops pids that were recycled before their start time was read, because these are no longer in
+  // the cgroup.
   const std::vector<pid_t> still = Pids(folder);
   std::erase_if(found, [&still](const ProcessInfo& info) {
     return std::ranges::find(still, info.id.pid) == still.end();

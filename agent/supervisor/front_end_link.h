@@ -1,5 +1,6 @@
-// The supervisor's end of a stream to the front end that outlives its connection: first over stdin
-// and stdout, then over connections to its own Unix socket when the front end resumes it.
+// Carries the supervisor's stream to the front end, which outlives its connection. The first
+// connection is stdin and stdout. If it breaks, the front end resumes the stream over a connection
+// to the supervisor's Unix socket.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,7 +19,7 @@
 
 namespace dslaunch {
 
-// The socket at which the stream is resumed. Created before the stream, which begins with the
+// The socket at which the stream is resumed. It is created before the stream, which begins with the
 // ticket.
 struct ResumePlace {
   ResumeTicket ticket;
@@ -26,8 +27,8 @@ struct ResumePlace {
 };
 Result<ResumePlace> OpenResumePlace();
 
-// Accepts connections only after the first one, over stdin and stdout, has broken. Single-threaded;
-// must outlive the io_context's handlers.
+// The supervisor's end of the stream. Accepts connections only after the first one, over stdin and
+// stdout, has broken. Single-threaded; must outlive the io_context's handlers.
 class FrontEndLink {
  public:
   struct Handlers {
@@ -36,11 +37,11 @@ class FrontEndLink {
     std::function<void()> on_all_sent;  // see ResumableStream::Handlers
   };
 
-  // `local` is a stream socket to the pumps (agent/supervisor/supervisor_pump.h). They see end of
+  // `local`: a stream socket to the pumps (agent/supervisor/supervisor_pump.h), which read end of
   // file when the front end has ended its stream, or after Close().
   FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace place, Handlers handlers);
 
-  // Starts on the connection over which the ticket was sent.
+  // Starts the stream on the connection over which the ticket was sent.
   void Start(UniqueFd in, UniqueFd out) {
     stream_.Connect(MakeStreamEnd(loop_, std::move(in), std::move(out)));
   }

@@ -6,16 +6,18 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
-constexpr milliseconds kDiesWithin{500};  // limit after SIGKILL, unless a disk blocks the process
+// Time to exit after SIGKILL, unless a disk blocks the process.
+constexpr milliseconds kDiesWithin{500};
 constexpr milliseconds kTermBeforeKill{2'000};  // time for programs that handle only SIGTERM
-constexpr milliseconds kTermAgainEvery{1'000};  // interval after the ranks have exited
-// Limit without a signal, after the ranks have exited.
+constexpr milliseconds kTermAgainEvery{1'000};  // interval of SIGTERM after the ranks have exited
+// Time for processes apart to exit by themselves after the ranks have exited.
 constexpr milliseconds kApartEndsWithin{500};
-constexpr milliseconds kApartKilledWithin{700};  // limit after SIGKILL to the ranks
-// Limit in both cases for a process that serves others.
+// Time for processes apart to exit after SIGKILL to the ranks.
+constexpr milliseconds kApartKilledWithin{700};
+// Time for a process that serves others to exit, in both cases.
 constexpr milliseconds kServerEndsWithin{3'000};
 
-// Makes one decision in steps, each of which returns whether it has found the action.
+// Makes one decision in steps. Each step returns whether it has found the action.
 class Decider {
  public:
   Decider(const GracefulKillState& state, Clock::time_point now, const LeftCount& left,
@@ -52,7 +54,7 @@ class Decider {
     decision_.signal = signal;
   }
 
-  // Sends SIGKILL to all, including the processes apart.
+  // Sends SIGKILL to all processes, including the processes apart, if that is due.
   bool KillApart() {
     if (left_.apart == 0 || !state_.kill_begun || now_ < ApartKillAt()) return false;
     if (!state_.apart_kill_sent) state_.apart_kill_sent = now_;
@@ -91,7 +93,7 @@ class Decider {
     if (signal == SIGTERM) state_.term_sent = now_;
   }
 
-  // Returns when the next SIGTERM to the ranks is due; not before `kill_at_` if none is.
+  // Returns when the next SIGTERM to the ranks is due. If none is due, returns at least `kill_at_`.
   Clock::time_point RanksTermAt() const {
     if (state_.ranks_ended)
       return state_.term_sent ? *state_.term_sent + kTermAgainEvery : *state_.begun;
@@ -104,7 +106,8 @@ class Decider {
     return *state_.apart_since + (left_.serves ? kServerEndsWithin : kApartEndsWithin);
   }
 
-  // Precondition: kill_begun is set. A process that got SIGTERM earlier has had enough time.
+  // Returns when SIGKILL to the processes apart is due. Precondition: kill_begun is set. A process
+  // that got SIGTERM before that has had enough time.
   Clock::time_point ApartKillAt() const {
     const Clock::time_point killed = *state_.kill_begun;
     if (state_.apart_term_sent && *state_.apart_term_sent < killed) return killed;
@@ -113,8 +116,8 @@ class Decider {
                                                                          : kApartKilledWithin);
   }
 
-  // Returns the time limit, which lies after SIGKILL was sent to all, however long this process
-  // could not run; nullopt before that.
+  // Returns the time limit, or nullopt before SIGKILL was sent to all. The limit is after that
+  // signal even if this process could not run for a long time.
   std::optional<Clock::time_point> TimeLimit() const {
     if (!state_.kill_begun || (left_.apart > 0 && !state_.apart_kill_sent)) return std::nullopt;
     const Clock::time_point end = *state_.kill_begun + options_.teardown;
@@ -137,7 +140,7 @@ class Decider {
   const Clock::time_point now_;
   const LeftCount left_;
   const GracefulKillOptions options_;
-  GracefulKillState state_;  // the state after the decision
+  GracefulKillState state_;  // state after the decision
   const bool is_first_;
   Clock::time_point kill_at_;
   GracefulKillDecision decision_;

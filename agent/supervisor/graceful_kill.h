@@ -1,10 +1,10 @@
 // Decides how a set of processes is ended: a first signal, SIGTERM, SIGKILL, and a bounded wait for
-// the last ones. Makes decisions only; the caller finds the processes and sends the signals.
+// the last processes. Makes decisions only; the caller finds the processes and sends the signals.
 //
 // The ranks are ended first, with all processes in their sessions. A process that a rank has put
-// into a separate session usually serves the ranks (PyTorch's torch_shm_manager, a Ray server): it
-// exits by itself after them and removes what it keeps for them (files in /dev/shm). It gets a
-// signal only if it does not exit.
+// into a separate session usually serves the ranks (PyTorch's torch_shm_manager, a Ray server).
+// Such a process exits by itself after the ranks and removes what it keeps for them (files in
+// /dev/shm). It gets a signal only if it does not exit.
 #pragma once
 
 #include <csignal>
@@ -18,39 +18,40 @@
 namespace dslaunch {
 
 struct GracefulKillOptions {
-  milliseconds grace{10'000};    // from the first signal to SIGKILL to the ranks
-  milliseconds teardown{5'000};  // from that SIGKILL to the time limit
+  milliseconds grace{10'000};    // time from the first signal to SIGKILL to the ranks
+  milliseconds teardown{5'000};  // time from that SIGKILL to the time limit
 };
 
 enum class GracefulKillAction {
   kNone,    // wait
   kSignal,  // send `signal` to `targets`, then SIGCONT, so that stopped processes handle it
-  kKill,    // send SIGKILL to `targets`; repeated, because a dying program may have forked
+  kKill,    // send SIGKILL to `targets`, repeatedly, because a dying program may have forked
   kDone,    // no process is left
   kGiveUp,  // some processes did not end in time
 };
 
 enum class KillTargets {
-  kRanks,  // the ranks, and all processes in their sessions
+  kRanks,  // the ranks and all processes in their sessions
   kAll,
 };
 
-// Returns whether a process belongs to kRanks. Workers start in `session`, the supervisor's; a
-// worker that has made its own session gives it its pid, which is in `groups`, the workers' process
-// groups. Pure.
+// Returns whether a process belongs to kRanks. Workers start in `session`, the supervisor's
+// session. A worker that has created a session of its own is the leader of it, so its pid in
+// `groups`, the workers' process groups, is the session's number. Pure.
 bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> groups);
 
-// Numbers of living processes.
+// Counts the living processes.
 struct LeftCount {
-  size_t ranks = 0;     // number of processes in KillTargets::kRanks
-  size_t apart = 0;     // number of processes in other sessions
-  bool serves = false;  // one of the processes apart serves others (serving_process.h); set only if
-                        // no ranks are left
+  size_t ranks = 0;  // number of processes in KillTargets::kRanks
+  size_t apart = 0;  // number of processes in other sessions
+  // True if one of the processes apart serves others (serving_process.h). Set only if no ranks are
+  // left.
+  bool serves = false;
 };
 
 // The progress of a graceful kill.
 struct GracefulKillState {
-  bool kill_now = false;  // no grace period; may be set at any time
+  bool kill_now = false;  // true for no grace period; may be set at any time
   int first_signal = SIGTERM;
   // True if the remaining processes were started by ranks and have nothing to save.
   bool ranks_ended = false;
@@ -69,20 +70,21 @@ struct GracefulKillDecision {
   KillTargets targets = KillTargets::kAll;  // targets of kSignal and kKill
   int signal = 0;                           // signal of kSignal
   const char* reason = "";                  // reason for the log; a static string
-  std::optional<Clock::time_point> wake;    // when to decide again, or earlier when a process ends;
-                                            // nullopt after kDone and kGiveUp
-  GracefulKillState next;                   // the state after the action
+  // When to decide again, or earlier if a process ends; nullopt after kDone and kGiveUp.
+  std::optional<Clock::time_point> wake;
+  GracefulKillState next;  // state after the action
 };
 
-// Decides what to do while `left` processes are left. Pure.
+// Decides the next action while `left` processes are left. Pure.
 //
 // Ranks: SIGTERM follows another first signal when the ranks have exited, or else shortly before
-// SIGKILL. After the ranks have exited, SIGTERM is repeated, because a child just forked by a shell
-// with a trap loses it: the trap's handler is still installed until exec.
+// SIGKILL. After the ranks have exited, SIGTERM is repeated, because a child that a shell with a
+// trap has just forked loses the signal: the trap's handler is still installed until exec.
 //
-// Processes apart, after the last process of the ranks: SIGTERM after half a second, or after three
-// if one of them serves others (torch_shm_manager exits after two), and again every second; SIGKILL
-// after the grace period, or 0.7 or three seconds after SIGKILL to the ranks.
+// Processes apart, after the last process of the ranks: SIGTERM is sent after half a second, or
+// after three seconds if one of them serves others (torch_shm_manager exits after two), and again
+// every second. SIGKILL is sent after the grace period, and then 0.7 or three seconds after SIGKILL
+// to the ranks.
 GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
                                         const LeftCount& left, const GracefulKillOptions& options);
 

@@ -7,7 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// memfd_create() makes files that all users may use if they can open them.
+// Creates a file that only this user may open, because memfd_create() makes files that all users
+// may use if they can open them.
 UniqueFd MakeFile() {
   UniqueFd file(memfd_create("dslaunch-memory-checkpoint", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file && (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0 ||

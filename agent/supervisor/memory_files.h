@@ -1,6 +1,6 @@
-// Memory for copies of the ranks' states (proto/contract/worker_env.h, kMemoryFdsVariable). The
-// supervisor holds it, because it outlives the ranks of each attempt, and the memory is freed with
-// the last process that holds it, whichever is killed.
+// Creates memory for copies of the ranks' states (proto/contract/worker_env.h, kMemoryFdsVariable).
+// The supervisor holds the memory, because the supervisor outlives the ranks of each attempt. The
+// memory is freed with the last process that holds it, whichever is killed.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace dslaunch {
 
-// Single-threaded. Only the processes that inherit the descriptors can open the files, and others
-// of the same user by /proc. A file cannot shrink, so a rank cannot make a reader fail.
+// Holds the files of all local ranks. Single-threaded. Only processes that inherit the descriptors
+// can open the files, and other processes of the same user through /proc. A file cannot shrink, so
+// a rank cannot make a reader fail.
 class MemoryFiles {
  public:
-  // Returns the two files of a local rank, which the first call creates, empty. nullopt with errno
-  // set if they cannot be created.
+  // Returns the two files of a local rank, which the first call creates as empty files. Returns
+  // nullopt with errno set if they cannot be created.
   std::optional<std::pair<int, int>> Of(uint32_t local_rank);
 
  private:

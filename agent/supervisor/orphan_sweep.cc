@@ -25,11 +25,12 @@ std::filesystem::path ProgramOf(const std::string& process) {
   return std::filesystem::read_symlink("/proc/" + process + "/exe", error);
 }
 
-// Removes the ranks of the job's other nodes on this machine: those in the session of a living
-// supervisor. A supervisor with the job's variable does not count, because a rank has started it.
+// Removes from `found` the ranks of the job's other nodes on this machine: the processes in the
+// session of a living supervisor. A supervisor with the job's variable does not count, because a
+// rank has started it.
 void RemoveRanksOfOtherNodes(const Orphans& orphans, std::vector<ProcessInfo>& found) {
   const std::filesystem::path program = ProgramOf("self");
-  std::set<pid_t> sessions;  // of other nodes
+  std::set<pid_t> sessions;  // sessions of other nodes
   for (const ProcessInfo& info : found) sessions.insert(info.session);
   sessions.erase(orphans.session);
   for (const ProcessInfo& info : found) sessions.erase(info.id.pid);
@@ -47,7 +48,7 @@ std::vector<ProcessInfo> FindOrphans(const Orphans& orphans) {
   };
   if (!orphans.groups.empty()) {
     for (const ProcessInfo& info : AllProcesses()) {
-      // A group whose number was recycled is in another session.
+      // A recycled group number is in another session, so the group is skipped.
       if (info.ended || info.session != orphans.session) continue;
       if (std::ranges::find(orphans.groups, info.group) != orphans.groups.end()) add(info);
     }
@@ -62,8 +63,8 @@ bool Lives(const ProcessInfo& known) {
   return now && now->id == known.id && !now->ended;
 }
 
-// Returns whether a process was started in a worker's session. The workers died with their
-// supervisor; these processes did not.
+// Returns whether a process was started in a worker's session. Such processes outlive the workers,
+// which died with their supervisor.
 bool IsOfRanks(const ProcessInfo& info, const Orphans& orphans) {
   return IsOfRanks(info, orphans.session, orphans.groups);
 }

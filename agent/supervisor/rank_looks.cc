@@ -14,17 +14,17 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxQueued = 4096;  // looks; the ranks of a node are fewer
+constexpr size_t kMaxQueued = 4096;  // limit of looks; the ranks of a node are fewer
 constexpr std::chrono::milliseconds kMostDelay{100};
-constexpr size_t kMaxSharedBytes = size_t{32} << 20;  // memory of a process that is compared
-constexpr int kMaxHelpers = 4;  // processes of a rank whose frames of C and C++ are read
+constexpr size_t kMaxSharedBytes = size_t{32} << 20;  // limit of compared memory of a process
+constexpr int kMaxHelpers = 4;  // limit of processes of a rank whose frames of C and C++ are read
 
 uint64_t Combine(uint64_t hash, uint64_t value) {
   constexpr uint64_t kPrime = 0x100000001b3;
   return (hash ^ value) * kPrime + (hash >> 32);
 }
 
-// Gives the threads of a process the frames that were read of them.
+// Adds `frames` to the threads of a process.
 void AddFrames(pb::ProcessStacks& frames, pb::ProcessStacks& process) {
   process.set_no_native(frames.no_native());
   for (pb::ThreadStack& read : *frames.mutable_threads()) {
@@ -42,7 +42,7 @@ pb::ProcessStacks ToMessage(const ProcessStacks& stacks, long ticks_per_s) {
   message.set_pid(stacks.id.pid);
   message.set_command(stacks.command);
   message.set_python(stacks.python);
-  // A string field that is not UTF-8 would make the whole message invalid.
+  // A string field that is not UTF-8 would make the whole message invalid, so texts are sanitized.
   message.set_no_python(SanitizeForTerminal(stacks.no_python));
   message.set_torn(stacks.torn);
   message.set_cut(stacks.cut);
@@ -158,7 +158,7 @@ void RankLooks::ReadFrames(const std::shared_ptr<Running>& running) {
   for (const pb::ThreadStack& thread : process.threads()) {
     if (thread.state() == "S" || thread.state() == "R") tids.push_back(thread.tid());
   }
-  if (tids.empty()) return;  // a process that is stopped or waits for its memory
+  if (tids.empty()) return;  // the process is stopped or waits for its memory
   ++running->helpers;
   frames_.Begin(process.pid(), std::move(tids), [this, running, index](pb::ProcessStacks frames) {
     if (running->answered) return;

@@ -25,8 +25,8 @@ int ServeStdio(asio::io_context& loop, grpc::Service& service,
   ServeFd(*server, std::move(pair->theirs));
   loop.run();
   if (at_end) at_end();
-  // gRPC's orderly shutdown would save nothing. Exiting also ends the processes that get a signal
-  // at this thread's end, such as a relay's programs.
+  // Exits at once, because gRPC's orderly shutdown would save nothing. Exiting also ends the
+  // processes that get a signal at this thread's end, such as a relay's programs.
   _exit(ToInt(ExitCode::kOk));
 }
 

@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Serves `service`, whose loop it runs, until stdin has ended or stdout fails (StdioPump); then
-// calls `at_end`, if any, and exits the process. Returns an exit code only if serving could not
-// begin. Precondition: the hello line (WriteHello) has been written.
+// Runs `loop` and serves `service` until stdin has ended or stdout fails (StdioPump). Then calls
+// `at_end`, if any, and exits the process. Returns an exit code only if serving could not begin.
+// Precondition: the hello line (WriteHello) has been written.
 int ServeStdio(asio::io_context& loop, grpc::Service& service,
                const std::function<void()>& at_end = {});
 

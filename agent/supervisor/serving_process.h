@@ -13,10 +13,10 @@ namespace dslaunch {
 // Returns the inodes of listening sockets in the content of /proc/net/unix. Pure.
 std::set<uint64_t> ListeningUnixSockets(std::string_view net_unix);
 
-// Returns the same for the content of /proc/net/tcp or tcp6. Pure.
+// Returns the inodes of listening sockets in the content of /proc/net/tcp or tcp6. Pure.
 std::set<uint64_t> ListeningTcpSockets(std::string_view net_tcp);
 
-// Returns whether the process listens on a socket; also false if this process may not see its
+// Returns whether the process listens on a socket. Returns false if this process may not read its
 // descriptors.
 bool Serves(pid_t pid);
 

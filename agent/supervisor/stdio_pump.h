@@ -1,4 +1,4 @@
-// Connects a socket with stdin and stdout, for roles of the agent that serve over them.
+// Connects a socket with stdin and stdout, for roles of the agent that serve over stdin and stdout.
 #pragma once
 
 #include <fcntl.h>

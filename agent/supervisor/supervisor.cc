@@ -45,8 +45,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kHelloLimit{
-    10'000};  // a front end that does not read the hello line has failed
+// Limit for writing the hello line. A front end that does not read it has failed.
+constexpr milliseconds kHelloLimit{10'000};
 constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT,  SIGHUP,
                                         SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
 constexpr size_t kStatusQueueBytes = 1 << 20;  // see Supervisor::Forward
@@ -64,8 +64,9 @@ struct Streams {
   UniqueFd grpc;
   UniqueFd control;
   UniqueFd sockets;
-  std::optional<ResumePlace> resume;  // nullopt: the stream ends with its connection
-  // If set, front_end_in and front_end_out are duplicates of a socket whose other end is this.
+  std::optional<ResumePlace> resume;  // nullopt if the stream ends with its connection
+  // The front end's end of the link, if the stream can be resumed. front_end_in and front_end_out
+  // are then duplicates of the other end of this socket.
   UniqueFd link_local;
   UniqueFd connection_in;
   UniqueFd connection_out;
@@ -100,8 +101,8 @@ class Supervisor {
     link_->Start(std::move(streams.connection_in), std::move(streams.connection_out));
   }
 
-  // Runs until the core finishes and returns the exit code. `unblocked` is the signal mask to run
-  // with; the handled signals are blocked until now.
+  // Runs until the core finishes, and returns the exit code. `unblocked`: the signal mask to run
+  // with. Precondition: the handled signals are blocked.
   int Run(const sigset_t& unblocked) {
     for (const int signal : kHandledSignals) signals_.add(signal);
     AwaitSignal();
@@ -254,8 +255,7 @@ class Supervisor {
   }
 
   void Do(const supervisor_action::KillAgent&) {
-    if (!agent_ended_)
-      kill(agent_pid_, SIGKILL);  // not reaped yet, so the pid is still the agent's
+    if (!agent_ended_) kill(agent_pid_, SIGKILL);  // valid, because the agent is not reaped yet
   }
 
   void Do(const supervisor_action::Print& print) { LogLine(print.line); }
@@ -266,7 +266,7 @@ class Supervisor {
   }
 
   // Sends an event that a rank can cause at any rate: a status line, or that it was stopped or
-  // continued. Drops it if the agent is far behind.
+  // continued. Drops the event if the agent is far behind, so that the queue stays bounded.
   void Forward(const pb::SupervisorEvent& event) {
     if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(event);
   }
@@ -279,7 +279,7 @@ class Supervisor {
 
   // --- remaining processes ---
 
-  // Returns the children that are neither workers nor started by them.
+  // Returns the children that are neither workers nor processes that workers have started.
   std::vector<pid_t> Companions() const {
     std::vector<pid_t> pids = {watchdog_.pid()};
     if (!agent_ended_) pids.push_back(agent_pid_);
@@ -287,7 +287,7 @@ class Supervisor {
   }
 
   LeftCount CountLeft() const {
-    // This process is a sub-reaper: orphans become its children, so without children it has no
+    // This process is a sub-reaper, so orphans become its children. Without children, it has no
     // descendants.
     std::vector<pid_t> children = OwnChildren();
     for (const pid_t companion : Companions()) std::erase(children, companion);
@@ -321,9 +321,10 @@ class Supervisor {
     return all;
   }
 
-  // Sends each signal once to each process: through its group if that is a worker's (no fork
-  // escapes that), otherwise directly. Searches again for processes that left their group or were
-  // forked meanwhile, as by setsid(1); kMostLooks bounds this for programs that never stop forking.
+  // Sends each signal once to each process: through the process group if that is a worker's,
+  // because no fork escapes that, otherwise directly. Searches again for processes that left their
+  // group or were forked meanwhile, as by setsid(1). kMostLooks bounds the search for programs that
+  // never stop forking.
   void SignalLeft(std::span<const int> signals, KillTargets targets) {
     constexpr int kMostLooks = 5;
     std::vector<pid_t> groups;
@@ -354,22 +355,22 @@ class Supervisor {
 
   const pid_t agent_pid_;
   const pid_t session_ = getsid(0);
-  bool agent_ended_ = false;  // the agent was reaped
+  bool agent_ended_ = false;  // true once the agent was reaped
   Watchdog watchdog_;
-  SupervisorPump inbound_;   // front end -> agent
-  SupervisorPump outbound_;  // agent -> front end
-  // Between the pumps and the front end; null: the pumps use stdin and stdout directly.
+  SupervisorPump inbound_;   // from the front end to the agent
+  SupervisorPump outbound_;  // from the agent to the front end
+  // Link between the pumps and the front end; null if the pumps use stdin and stdout directly.
   std::unique_ptr<FrontEndLink> link_;
   SupervisorWorkers workers_;
-  std::string cgroup_;  // the workers' cgroup (agent/supervisor/cgroup.h); empty: none
+  std::string cgroup_;  // folder of the workers' cgroup; empty if there is none
   std::unique_ptr<FramedSocket> control_;
   std::unique_ptr<RankLooks> looks_;
   SupervisorCore core_;
   supervisor_action::Finish end_;
 };
 
-// Opens missing standard descriptors. Otherwise the next socket would get such a number, and
-// printing would corrupt it.
+// Opens missing standard descriptors. Otherwise the next socket would get the number of one, and
+// printing would corrupt the socket's data.
 void OpenStandardFds() {
   int fd = 0;
   do {
@@ -378,8 +379,8 @@ void OpenStandardFds() {
   if (fd >= 0) close(fd);
 }
 
-// Moves stdin and stdout away and replaces them by /dev/null, so that they can really be closed and
-// nothing prints into them.
+// Duplicates stdin and stdout and replaces them by /dev/null, so that they can really be closed and
+// nothing prints into them. Returns false on failure.
 bool TakeStdio(Streams& streams) {
   streams.front_end_in = DuplicateFd(STDIN_FILENO);
   streams.front_end_out = DuplicateFd(STDOUT_FILENO);
@@ -411,7 +412,7 @@ bool OpenStream(UniqueFd& ours, UniqueFd& agents) {
   return true;
 }
 
-// Inserts the supervisor's link between its pumps and stdin and stdout.
+// Inserts the supervisor's link between its pumps and stdin and stdout. Returns false on failure.
 bool MakeResumable(Streams& streams) {
   Result<ResumePlace> place = OpenResumePlace();
   UniqueFd pumps;
@@ -426,16 +427,16 @@ bool MakeResumable(Streams& streams) {
 
 void ChangeProcess() {
   MakeProcessPrivate();
-  // The memory of supervisor and agent contains keys of the job, and ranks run as the same user. A
-  // worker becomes readable again when it executes its program.
+  // The memory of supervisor and agent contains keys of the job, and ranks run as the same user, so
+  // the memory is made unreadable. A worker becomes readable again when it executes its program.
   prctl(PR_SET_DUMPABLE, 0);
-  // The agent inherits the limit, because a rendezvous needs several descriptors per node.
+  // The agent inherits the higher limit, because a rendezvous needs several descriptors per node.
   RaiseOpenFileLimit();
   std::signal(SIGPIPE, SIG_IGN);
   setsid();  // fails if this process already leads a session or a group
 }
 
-// Lets the agent survive signals that Slurm sends to all processes of a step. Handlers are used
+// Lets the agent survive signals that Slurm sends to all processes of a step. Handlers are used,
 // because programs of the agent would inherit ignored signals.
 void LeaveSignalsToSupervisor() {
   for (const int signal : kHandledSignals) {
@@ -451,8 +452,8 @@ int Fail(const char* what) {
 }  // namespace
 
 int RunSupervisor(const SupervisorOptions& options) {
-  // Blocked until they are handled, so that no signal is lost or ends this process during the
-  // setup.
+  // Blocks the signals until they are handled, so that no signal is lost or ends this process
+  // during the setup.
   sigset_t handled, before;
   sigemptyset(&handled);
   for (const int signal : kHandledSignals) sigaddset(&handled, signal);

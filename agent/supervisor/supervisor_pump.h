@@ -1,4 +1,4 @@
-// One direction of the byte stream between the front end and the agent.
+// Copies one direction of the byte stream between the front end and the agent.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -10,15 +10,15 @@
 
 namespace dslaunch {
 
-// Copies bytes until end of file. Holds at most one buffer: while the sink is blocked, it neither
-// reads nor spins. At end of file the sink's write side is shut after the last byte. A sink that
-// fails is closed and further bytes are dropped, so that the source never blocks and its end is
-// still seen. Single-threaded; must outlive the io_context's handlers.
+// Copies bytes until end of file. Holds at most one buffer: while the sink is blocked, the pump
+// neither reads nor spins. At end of file, shuts down the sink's write side after the last byte. A
+// sink that fails is closed and further bytes are dropped, so that the source never blocks and its
+// end is still detected. Single-threaded; must outlive the io_context's handlers.
 class SupervisorPump {
  public:
   enum class Event {
-    kSinkFailed,   // at most once, never after kSourceEnded
-    kSourceEnded,  // end of file or an error: the last event
+    kSinkFailed,   // sent at most once, and never after kSourceEnded
+    kSourceEnded,  // the last event: end of file or an error
   };
   using OnEvent = std::function<void(Event)>;
 
@@ -27,7 +27,7 @@ class SupervisorPump {
 
   void Start(OnEvent on_event);
 
-  // Makes the sink's reader see end of file now; further bytes are dropped.
+  // Makes the sink's reader read end of file now. Further bytes are dropped.
   void CloseSink();
 
   // Returns whether the source has ended and the sink has received everything or failed.

@@ -1,5 +1,4 @@
-// The supervisor's end of a worker's status pipe. It emits only whole lines, whatever the worker
-// writes.
+// Reads a worker's status pipe and emits only whole lines, whatever the worker writes.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -13,16 +12,16 @@
 
 namespace dslaunch {
 
-// Splits a byte stream into whole lines. Drops a line longer than kMaxStatusLineBytes, so at most
-// that much is buffered.
+// Splits a byte stream into whole lines. Drops lines longer than kMaxStatusLineBytes, so at most
+// that many bytes are buffered.
 class StatusLines {
  public:
-  // Returns the lines that `bytes` completes, each with its newline.
+  // Returns the lines that `bytes` completes, each with its newline; empty if there are none.
   std::string Feed(std::string_view bytes);
 
  private:
   std::string partial_;
-  bool dropping_ = false;  // inside a line that is too long
+  bool dropping_ = false;  // true inside a line that is too long
 };
 
 // Reads a status pipe as fast as it is written, so that a worker never blocks on it.
@@ -36,8 +35,8 @@ class StatusReader {
   StatusReader(const StatusReader&) = delete;
   StatusReader& operator=(const StatusReader&) = delete;
 
-  // Reads what is in the pipe now, at most one pipe's capacity: the last lines of a worker that has
-  // exited.
+  // Reads what is in the pipe now, at most the capacity of a pipe, to get the last lines of a
+  // worker that has exited.
   void Drain();
 
  private:

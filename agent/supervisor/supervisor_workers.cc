@@ -35,8 +35,8 @@ UniqueFd OpenInput(const std::string& path) {
   return fd;
 }
 
-// Returns the last socket that the agent has sent. Earlier ones were for workers that were not
-// started.
+// Returns the last socket that the agent has sent; invalid if there is none. Earlier sockets were
+// for workers that were not started.
 UniqueFd TakeSocket(const UniqueFd& sockets) {
   UniqueFd taken;
   char byte = 0;
@@ -45,7 +45,7 @@ UniqueFd TakeSocket(const UniqueFd& sockets) {
   return taken;
 }
 
-// Connects to a socket that listens on this node, which does not block. Returns an invalid
+// Connects to a socket that listens on this node. This does not block. Returns an invalid
 // descriptor with errno set on failure.
 UniqueFd ConnectTo(const std::string& path) {
   const std::optional<sockaddr_un> address = UnixAddress(path);
@@ -60,7 +60,7 @@ UniqueFd ConnectTo(const std::string& path) {
   return connection;
 }
 
-// Lets a worker inherit descriptors, whose numbers it gets in the variable `name`.
+// Lets a worker inherit descriptors. The variable `name` gets their numbers.
 void PassFds(const char* name, std::initializer_list<int> fds, SpawnSpec& spawn) {
   std::string numbers;
   for (const int fd : fds) numbers += (numbers.empty() ? "" : ",") + std::to_string(fd);
@@ -84,7 +84,7 @@ std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
   }
 }
 
-// Fills in the folder, CPUs, memory nodes and limits of a worker's process.
+// Sets the folder, CPUs, memory nodes and limits of a worker's process.
 void SetUpProcess(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared, SpawnSpec& spawn) {
   spawn.cwd = shared.cwd();
   spawn.own_group = true;
@@ -197,7 +197,7 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
   Worker& worker = workers_.at(local_rank);
   const std::shared_ptr<Starting> starting = std::exchange(worker.starting, nullptr);
   if (result.pid <= 0) {
-    workers_.erase(local_rank);  // its later exit is not reported
+    workers_.erase(local_rank);  // the later exit of the worker is not reported
   } else {
     worker.status = std::make_unique<StatusReader>(
         io_, std::move(starting->status_read), [this, local_rank](std::string lines) {
@@ -211,7 +211,7 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
 }
 
 void SupervisorWorkers::Signal(int signal, std::optional<uint32_t> only) {
-  // The process is not reaped yet, so the pid is still the worker's.
+  // A process that is not reaped keeps its pid, so the pid is still the worker's.
   for (const auto& [local_rank, worker] : workers_) {
     if (worker.pid > 0 && only.value_or(local_rank) == local_rank) kill(worker.pid, signal);
   }

@@ -1,4 +1,4 @@
-// The supervisor's worker processes, by local_rank: their pids, groups and status pipes.
+// Manages the supervisor's worker processes by local rank: their pids, groups and status pipes.
 // SupervisorCore makes the decisions about them.
 #pragma once
 
@@ -23,7 +23,8 @@
 
 namespace dslaunch {
 
-// Single-threaded; the thread must outlive the workers, which get SIGKILL when it ends.
+// The worker processes of a node. Single-threaded; the thread must outlive the workers, which get
+// SIGKILL when it ends.
 class SupervisorWorkers {
  public:
   struct Callbacks {
@@ -33,28 +34,28 @@ class SupervisorWorkers {
     std::function<void(uint32_t local_rank, const SpawnResult&)> on_start;
   };
 
-  // `sockets` delivers the sockets for workers with takes_store_fd.
+  // `sockets`: a socket over which the agent sends the sockets for workers with takes_store_fd.
   SupervisorWorkers(asio::io_context& io, UniqueFd sockets, Callbacks callbacks);
 
   // Makes workers start in this cgroup from now on (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
 
-  // Begins to start a worker in a process group of its own, without waiting for another start or
-  // for a disk: on_start follows when the worker has executed its program or failed to. Returns the
-  // process, or an error if there is none; on_start does not follow then. `shared` is what all
-  // workers of a start have in common; its `workers` are not read.
+  // Begins to start a worker in a new process group, without waiting for another start or for a
+  // disk. Returns the process, or an error if there is none. on_start is called when the worker has
+  // executed its program or has failed to; it is not called after an error. `shared`: the settings
+  // that all workers of a start have in common; its `workers` are not read.
   SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
-  // Sends a signal to each running worker, but not to its children. With `only`, to that worker
-  // alone.
+  // Sends a signal to each running worker, but not to its children. With `only`, sends it to that
+  // worker alone.
   void Signal(int signal, std::optional<uint32_t> only);
 
   struct Change {
     uint32_t local_rank = 0;
     WorkerChange change;
   };
-  // Handles a result of waitid(). Returns nullopt if the child is not a worker, or not one that has
-  // started. Passes on the last status lines of a worker that has ended, and on_start, before it
+  // Handles a result of waitid(). Returns nullopt if the child is not a worker that has started. If
+  // a worker has ended, passes on its last status lines, and on_start if that is pending, before it
   // returns.
   std::optional<Change> OnChild(const siginfo_t& child);
 
@@ -64,8 +65,8 @@ class SupervisorWorkers {
   // Returns the process groups in which workers were started and which may still have members.
   const std::vector<pid_t>& groups() const { return groups_; }
 
-  // Forgets the groups when no process of any worker is left, because a recycled group number must
-  // not be signalled.
+  // Forgets the groups. Call it when no process of any worker is left, because a recycled group
+  // number must not be signalled.
   void ForgetGroups() { groups_.clear(); }
 
  private:
@@ -76,12 +77,13 @@ class SupervisorWorkers {
 
     Spawning spawning;
     UniqueFd status_read;
-    asio::posix::stream_descriptor outcome;  // borrowed from `spawning`
+    // Descriptor of `spawning`, released before destruction.
+    asio::posix::stream_descriptor outcome;
     asio::steady_timer limit;
   };
   struct Worker {
-    pid_t pid = -1;                      // set until it is reaped
-    std::shared_ptr<Starting> starting;  // set until it has executed its program
+    pid_t pid = -1;                      // pid of the worker until it is reaped; -1 otherwise
+    std::shared_ptr<Starting> starting;  // set until the worker has executed its program
     std::unique_ptr<StatusReader> status;
   };
 
@@ -95,9 +97,9 @@ class SupervisorWorkers {
   std::map<uint32_t, Worker> workers_;
   MemoryFiles memory_files_;
   std::vector<pid_t> groups_;
-  std::string cgroup_;  // empty without a cgroup
+  std::string cgroup_;  // folder of the workers' cgroup; empty without a cgroup
   UniqueFd cgroup_fd_;
-  uint64_t oom_kills_ = 0;  // count at the last check
+  uint64_t oom_kills_ = 0;  // number of out-of-memory kills at the last check
 };
 
 }  // namespace dslaunch

@@ -18,10 +18,11 @@ namespace {
 
 constexpr milliseconds kKillLimit{1'000};
 
-// Each record in the pipe is a process group to remember, or this value: forget all earlier groups.
+// A record in the pipe is a process group to remember, or this value to forget all earlier groups.
 constexpr pid_t kForget = 0;
 
-// Leaves the session and closes all descriptors, so that no other process waits for one to close.
+// Leaves the session and closes all other descriptors, so that no process waits for one to be
+// closed.
 void Withdraw(int pipe_end) {
   setsid();
   prctl(PR_SET_NAME, "dslaunch-watch");
@@ -30,7 +31,7 @@ void Withdraw(int pipe_end) {
   dup2(dev_null.get(), STDOUT_FILENO);
   dup2(dev_null.get(), STDERR_FILENO);
   CloseFrom(STDERR_FILENO + 1);
-  if (chdir("/") != 0) return;  // then a file system may stay busy while the watchdog runs
+  if (chdir("/") != 0) return;  // leaves the folder, whose file system would otherwise stay busy
 }
 
 [[noreturn]] void RunWatchdog(Orphans orphans, const GracefulKillOptions& graceful_kill) {
@@ -56,7 +57,7 @@ bool Watchdog::Open() {
   if (pipe2(fds, O_CLOEXEC) < 0) return false;
   sleeper_end_.Reset(fds[0]);
   waker_end_.Reset(fds[1]);
-  // The supervisor must not block if the watchdog is stopped.
+  // The supervisor must not block if the watchdog is stopped, so the pipe is non-blocking.
   return fcntl(waker_end_.get(), F_SETFL, O_NONBLOCK) == 0;
 }
 
@@ -66,7 +67,7 @@ void Watchdog::HoldFromAgent() {
 }
 
 void Watchdog::Start(Orphans orphans, const GracefulKillOptions& graceful_kill) {
-  // Signals stay blocked in the watchdog, because only one event may end it.
+  // All signals are blocked in the watchdog, because only end of file on the pipe may wake it.
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
@@ -85,7 +86,8 @@ void Watchdog::AddGroup(pid_t group) { Notify(group); }
 
 void Watchdog::ForgetGroups() { Notify(kForget); }
 
-// A message to a dead watchdog (EPIPE) or a stopped one (EAGAIN) is lost; the job continues.
+// Sends a group to the watchdog. If the watchdog is dead (EPIPE) or stopped (EAGAIN), the message
+// is lost and the job continues.
 void Watchdog::Notify(pid_t group) {
   if (pid_ <= 0) return;
   ssize_t written = 0;
@@ -96,7 +98,7 @@ void Watchdog::Notify(pid_t group) {
 
 void Watchdog::End() {
   if (pid_ <= 0) return;
-  kill(pid_, SIGKILL);  // not reaped yet, so the pid is still the watchdog's
+  kill(pid_, SIGKILL);  // the pid is still the watchdog's, because it is not reaped yet
   if (ChildWatch(pid_).AwaitEnd(Deadline::After(kKillLimit))) waitpid(pid_, nullptr, WNOHANG);
   pid_ = -1;
 }

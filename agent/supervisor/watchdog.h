@@ -1,5 +1,5 @@
-// The watchdog: a small process that sleeps while the supervisor or the agent lives, and ends what
-// the workers leave behind if both are killed at the same time.
+// Runs the watchdog: a small process that sleeps while the supervisor or the agent lives, and ends
+// what the workers leave behind if both are killed at the same time.
 #pragma once
 
 #include <sys/types.h>
@@ -10,36 +10,37 @@
 
 namespace dslaunch {
 
-// The supervisor's handle of its watchdog. The watchdog wakes by end of file on a pipe whose other
+// The supervisor's handle of its watchdog. The watchdog wakes at end of file on a pipe whose other
 // end only supervisor and agent hold, so neither has to do anything, whichever dies first.
 // Single-threaded.
 class Watchdog {
  public:
-  // Creates the pipe. Call it before the agent is forked. Returns false with errno set on failure.
+  // Creates the pipe. Precondition: the agent is not forked yet. Returns false with errno set on
+  // failure.
   bool Open();
 
-  // Makes the calling agent, too, keep the watchdog asleep while it lives.
+  // Makes the calling agent keep the watchdog asleep while the agent lives, as the supervisor does.
   void HoldFromAgent();
 
-  // Forks the watchdog. Precondition: called once, from a process with one thread. If the fork
-  // fails, the other calls do nothing. `orphans` has the current groups; AddGroup and ForgetGroups
-  // update them.
+  // Forks the watchdog. Preconditions: called once, from a process with one thread. If the fork
+  // fails, the other calls do nothing. `orphans` has the current groups, which AddGroup and
+  // ForgetGroups update.
   void Start(Orphans orphans, const GracefulKillOptions& graceful_kill);
 
-  // Adds the group of a worker that was started; and forgets all groups when no process of any
-  // worker is left.
+  // AddGroup adds the group of a worker that was started. ForgetGroups forgets all groups when no
+  // process of any worker is left.
   void AddGroup(pid_t group);
   void ForgetGroups();
 
-  // Kills and reaps the watchdog when there is nothing left for it to do.
+  // Kills and reaps the watchdog. Called when nothing is left for the watchdog to do.
   void End();
 
-  // Reports that the watchdog was reaped.
+  // Records that the watchdog was reaped.
   void Reaped() { pid_ = -1; }
 
   bool started() const { return started_; }
 
-  // -1 if there is no watchdog.
+  // Returns the watchdog's pid; -1 if there is no watchdog.
   pid_t pid() const { return pid_; }
 
  private:

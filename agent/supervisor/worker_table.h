@@ -1,4 +1,4 @@
-// The states of a worker process as a table: state x event -> next state and report.
+// Defines the states of a worker process as a table: state x event -> next state and report.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace dslaunch {
 enum class WorkerState {
   kPending,  // being started
   kRunning,
-  kStopped,  // stopped by SIGSTOP, SIGTTIN, ...
+  kStopped,  // stopped by a signal such as SIGSTOP or SIGTTIN
   kEnding,   // the graceful kill has begun
   kKilling,  // the graceful kill has sent SIGKILL
   kEnded,    // reaped, or never started
@@ -19,8 +19,8 @@ inline constexpr size_t kWorkerStates = 6;
 enum class WorkerEvent {
   kSpawned,
   kSpawnFailed,
-  kExited,  // ended by itself or by a signal
-  kKilled,  // killed by SIGKILL from any sender
+  kExited,  // the worker exited, or a signal other than SIGKILL ended it
+  kKilled,  // a SIGKILL from any sender ended the worker
   kStopped,
   kContinued,
   kGracefulKill,    // the graceful kill begins
@@ -28,7 +28,7 @@ enum class WorkerEvent {
 };
 inline constexpr size_t kWorkerEvents = 8;
 
-// The report to the agent.
+// The report to the agent about a transition.
 enum class WorkerReport {
   kNone,
   kSpawned,
@@ -54,9 +54,8 @@ using Row = std::array<Transition, kWorkerEvents>;
 
 // An event that cannot happen in a state neither changes the state nor is reported.
 inline constexpr std::array<Row, kWorkerStates> kTable = {{
-    // kSpawned                    kSpawnFailed                    kExited
-    // kKilled                     kStopped                        kContinued
-    // kGracefulKill                     kSigkillFollows
+    // Each row lists the transitions for kSpawned, kSpawnFailed, kExited, kKilled, kStopped,
+    // kContinued, kGracefulKill and kSigkillFollows, in this order.
     /* kPending */
     {{{S::kRunning, R::kSpawned},
       {S::kEnded, R::kSpawnFailed},
