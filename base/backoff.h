@@ -1,4 +1,4 @@
-// Pauses between retries: exponential backoff with jitter.
+// Calculates pauses between retries: exponential backoff with jitter.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Returns the pause after retry number `attempt` (0 is the first): `first` doubled for each attempt
+// Returns the pause after retry number `attempt`, counted from 0: `first` doubled for each attempt
 // up to `longest`, times a factor between 0.5 and 1 that `random` in [0, 1) chooses. The jitter
 // spreads out clients that were refused at the same moment. Pure.
 inline milliseconds PauseAfter(int attempt, milliseconds first, milliseconds longest,

@@ -1,4 +1,4 @@
-// Counts, lists of names and durations as text for messages.
+// Formats counts, lists of names and durations for messages.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace dslaunch {
 
-// Returns a count with its noun: "1 node", "2 nodes".
+// Returns a count with its noun, such as "1 node" or "2 nodes".
 inline std::string Count(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// Joins the first `max_shown` names and adds how many more there are: "a, b, and 3 more".
+// Joins the first `max_shown` names and adds the number of the others, as in "a, b, and 3 more".
 inline std::string NameList(const std::vector<std::string>& names, const std::string& separator,
                             size_t max_shown = 8) {
   std::string list;
@@ -27,7 +27,7 @@ inline std::string NameList(const std::vector<std::string>& names, const std::st
   return list;
 }
 
-// Returns a duration in seconds with no more digits than needed: "1 s", "0.25 s".
+// Returns a duration in seconds with no more digits than needed, such as "1 s" or "0.25 s".
 inline std::string Seconds(int64_t ms) {
   std::string text = std::to_string(ms / 1000);
   if (ms % 1000 != 0) {
@@ -39,7 +39,7 @@ inline std::string Seconds(int64_t ms) {
   return text + " s";
 }
 
-// Returns a duration rounded down to whole seconds: "6 s".
+// Returns a duration rounded down to whole seconds, such as "6 s".
 inline std::string WholeSeconds(std::chrono::nanoseconds duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }

@@ -1,4 +1,4 @@
-// Messages for failed system calls, for users.
+// Formats failed system calls for users.
 #pragma once
 
 #include <string>

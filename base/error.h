@@ -1,4 +1,4 @@
-// Errors as values, for the launcher half and for what both halves share.
+// Represents errors as values, for the launcher half and for the code that both halves share.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// A failure, its place, and the exit code to which it leads. `message` is one sentence for a user:
-// what, where (file:line, node, rank) and a hint.
+// A failure and the exit code to which it leads. `message` is one sentence for a user: what failed,
+// where (file:line, node, rank), and a hint.
 struct Error {
   ExitCode code = ExitCode::kInternal;
   std::string message;
@@ -29,14 +29,14 @@ class [[nodiscard]] Result {
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  // Precondition: ok().
+  // These operators return the value. Precondition: ok().
   T& operator*() & { return std::get<0>(state_); }
   const T& operator*() const& { return std::get<0>(state_); }
   T&& operator*() && { return std::get<0>(std::move(state_)); }
   T* operator->() { return &std::get<0>(state_); }
   const T* operator->() const { return &std::get<0>(state_); }
 
-  // Precondition: !ok().
+  // Returns the error. Precondition: !ok().
   const Error& error() const { return std::get<1>(state_); }
 
  private:
@@ -69,7 +69,8 @@ class [[nodiscard]] Result<void> {
     if (auto dsl_result = (expression); !dsl_result.ok()) return dsl_result.error(); \
   } while (false)
 
-// DSL_TRY_ASSIGN(auto x, F()): declares x from a successful F(), or returns F()'s error.
+// DSL_TRY_ASSIGN(auto x, F()) declares x with the value of F(), or returns F()'s error from the
+// enclosing function.
 #define DSL_TRY_ASSIGN(declaration, expression) \
   DSL_TRY_ASSIGN_INNER(DSL_CONCAT(dsl_result_, __LINE__), declaration, expression)
 #define DSL_TRY_ASSIGN_INNER(result, declaration, expression) \

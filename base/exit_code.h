@@ -1,23 +1,23 @@
-// The exit codes of every dslaunch binary: part of the contract with users' scripts.
+// Defines the exit codes of every dslaunch binary, which users' scripts may rely on.
 #pragma once
 
 namespace dslaunch {
 
-// A failed worker's own exit code, or 128 + its signal, is passed on unchanged. These codes are
-// dslaunch's own.
+// The exit codes of dslaunch itself. A failed worker's own exit code, or 128 + its signal, is
+// passed on unchanged instead.
 enum class ExitCode : int {
   kOk = 0,               // every rank of the final attempt exited with 0 and teardown completed
   kUsage = 64,           // invalid command line
-  kBadInput = 65,        // invalid file: hostfile, recipe, data, checkpoint
+  kBadInput = 65,        // invalid file, such as a hostfile, recipe, data set or checkpoint
   kUnavailable = 69,     // a node is unreachable or was lost
   kInternal = 70,        // a bug in dslaunch
-  kIo = 74,              // disk full, permission denied
+  kIo = 74,              // disk full or permission denied
   kTimedOut = 75,        // a barrier or a connection timed out
   kNoPermission = 77,    // SSH host key or login refused
   kPreempted = 85,       // stopped early on request, after a checkpoint; a new start resumes
   kCannotExecute = 126,  // the program is not executable, as in shells
   kNotFound = 127,       // the program does not exist, as in shells
-  kInterrupted = 130,    // Ctrl-C
+  kInterrupted = 130,    // interrupted by Ctrl-C
 };
 
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }

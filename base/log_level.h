@@ -2,7 +2,7 @@
 
 namespace dslaunch {
 
-// Log levels. Each level includes the messages of those before it.
+// Levels of log messages. Each level includes the messages of the levels before it.
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
 }  // namespace dslaunch

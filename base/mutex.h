@@ -1,4 +1,4 @@
-// The standard library's mutex and condition variable, annotated so that clang checks that guarded
+// Annotates the standard library's mutex and condition variable, so that clang checks that guarded
 // data is accessed only while the mutex is held (base/thread_annotations.h).
 #pragma once
 
@@ -16,12 +16,12 @@ class DSL_CAPABILITY("mutex") Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  // Waits until no other thread holds the mutex, then acquires it.
+  // Waits until no other thread holds the mutex, then acquires the mutex.
   void Lock() DSL_ACQUIRE() { mutex_.lock(); }
   // Releases the mutex. Precondition: the calling thread holds it.
   void Unlock() DSL_RELEASE() { mutex_.unlock(); }
-  // Tells the analysis that the caller holds this mutex under another name. Does nothing at run
-  // time.
+  // Declares to the analysis that the caller holds this mutex under another name. Does nothing at
+  // run time.
   void AssertHeld() const DSL_ASSERT_CAPABILITY() {}
 
  private:
@@ -40,12 +40,12 @@ class DSL_SCOPED_CAPABILITY MutexLock {
     if (held_) mutex_.Unlock();
   }
 
-  // Precondition: the mutex is held.
+  // Releases the mutex. Precondition: this object holds it.
   void Unlock() DSL_RELEASE() {
     held_ = false;
     mutex_.Unlock();
   }
-  // Precondition: Unlock() was called.
+  // Acquires the mutex again. Precondition: Unlock() was called.
   void Lock() DSL_ACQUIRE() {
     mutex_.Lock();
     held_ = true;
@@ -56,9 +56,9 @@ class DSL_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// Lets threads wait for a change under a mutex. The caller holds the mutex; it is released during
-// the wait and held again on return. The condition is called with the mutex held and is annotated
-// accordingly:
+// Lets threads wait for a change under a mutex. The caller holds the mutex, which is released
+// during the wait and held again on return. The condition is called with the mutex held and is
+// annotated accordingly:
 //   done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
 // Thread-safe.
 class CondVar {
@@ -67,29 +67,29 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Wakes one waiting thread, or all. The mutex need not be held.
+  // Wake one waiting thread, or all. The caller need not hold the mutex.
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 
-  // Waits until `condition` holds. Only for waits that something else bounds.
+  // Waits until `condition` holds. Use it only if something else bounds the wait.
   template <class Condition>
   void Wait(Mutex& mutex, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     condition_.wait(lock.lock, condition);
   }
-  // Waits until `condition` holds or the time is `when`. Returns whether it holds.
+  // Waits until `condition` holds or the time is `when`. Returns whether `condition` holds.
   template <class TimePoint, class Condition>
   bool WaitUntil(Mutex& mutex, TimePoint when, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     return condition_.wait_until(lock.lock, when, condition);
   }
-  // Waits until `condition` holds or `duration` has passed. Returns whether it holds.
+  // Waits until `condition` holds or `duration` has passed. Returns whether `condition` holds.
   template <class Duration, class Condition>
   bool WaitFor(Mutex& mutex, Duration duration, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     return condition_.wait_for(lock.lock, duration, condition);
   }
-  // Waits until `when` or a notification, or returns spuriously.
+  // Waits until `when` or a notification. May also return earlier without a reason.
   template <class TimePoint>
   void WaitUntil(Mutex& mutex, TimePoint when) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);

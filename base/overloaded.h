@@ -1,4 +1,4 @@
-// A visitor of std::visit that is made of lambdas, one for each alternative.
+// Makes a visitor for std::visit from lambdas, one for each alternative.
 #pragma once
 
 namespace dslaunch {

@@ -1,5 +1,5 @@
-// Annotations that clang checks with -Wthread-safety. Other compilers ignore them. Most files need
-// only base/mutex.h and DSL_GUARDED_BY.
+// Defines annotations that clang checks with -Wthread-safety. Other compilers ignore them. Most
+// files need only base/mutex.h and DSL_GUARDED_BY.
 #pragma once
 
 #if defined(__clang__)
@@ -8,25 +8,26 @@
 #define DSL_THREAD_ANNOTATION(x)
 #endif
 
-// A class whose objects are acquired and released, like a mutex. `name` appears in diagnostics.
+// Marks a class whose objects are acquired and released, such as a mutex. `name` appears in
+// diagnostics.
 #define DSL_CAPABILITY(name) DSL_THREAD_ANNOTATION(capability(name))
-// A class that holds a capability from its constructor to its destructor.
+// Marks a class that holds a capability from its constructor to its destructor.
 #define DSL_SCOPED_CAPABILITY DSL_THREAD_ANNOTATION(scoped_lockable)
 
-// A variable that is read and written only while the mutex is held. Constructors and destructors
-// are not checked.
+// Marks a variable that is read and written only while the mutex is held. Constructors and
+// destructors are not checked.
 #define DSL_GUARDED_BY(mutex) DSL_THREAD_ANNOTATION(guarded_by(mutex))
 
-// A function whose caller must hold these mutexes, or must not hold them. A lambda that reads
+// Mark a function whose caller must hold these mutexes, or must not hold them. A lambda that reads
 // guarded data needs the annotation too.
 #define DSL_REQUIRES(...) DSL_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define DSL_EXCLUDES(...) DSL_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// A function that acquires these mutexes and returns with them held, or releases them. Without
-// arguments: `this`.
+// Mark a function that acquires these mutexes and returns with them held, or that releases them.
+// Without arguments, the mutex is `this`.
 #define DSL_ACQUIRE(...) DSL_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define DSL_RELEASE(...) DSL_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
-// A function after which the mutex counts as held; without arguments: `this`.
+// Marks a function after which the mutex counts as held. Without arguments, the mutex is `this`.
 #define DSL_ASSERT_CAPABILITY(...) DSL_THREAD_ANNOTATION(assert_capability(__VA_ARGS__))
 
-// A function whose body is not checked. Each use states the reason.
+// Marks a function whose body is not checked. Each use states the reason.
 #define DSL_NO_THREAD_SAFETY_ANALYSIS DSL_THREAD_ANNOTATION(no_thread_safety_analysis)

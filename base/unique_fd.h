@@ -1,4 +1,4 @@
-// An owning file descriptor.
+// Owns a file descriptor.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class UniqueFd {
   bool valid() const { return fd_ >= 0; }
   explicit operator bool() const { return valid(); }
 
-  // Releases ownership without closing; the caller closes the descriptor.
+  // Gives up ownership without closing the descriptor, which the caller must close.
   int Release() { return std::exchange(fd_, -1); }
 
   // Closes the current descriptor and takes ownership of `fd`.
@@ -37,8 +37,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Duplicates a descriptor; the copy is above 2 and closed on exec. The result is invalid with errno
-// set on failure.
+// Duplicates a descriptor. The copy is above 2 and closed on exec. Returns an invalid descriptor
+// with errno set on failure.
 inline UniqueFd DuplicateFd(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
 }  // namespace dslaunch

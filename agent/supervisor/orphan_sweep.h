@@ -15,8 +15,7 @@ namespace dslaunch {
 // Identifies the processes of a job's workers on this node.
 struct Orphans {
   std::string job_id = {};  // value of kJobIdVariable in the environment of a process of this user
-  std::vector<pid_t> groups = {};  // process groups of the workers; their numbers are pids of
-                                   // workers
+  std::vector<pid_t> groups = {};  // process groups of the workers, which are the workers' pids
   pid_t session = 0;               // session of the supervisor and therefore of these groups
   // The workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup.
   std::string cgroup = {};

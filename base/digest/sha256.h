@@ -1,4 +1,4 @@
-// SHA-256 of data that arrives in pieces.
+// Computes SHA-256 of data that arrives in pieces.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Sha256 {
  public:
   Sha256();
   void Add(std::string_view bytes);
-  // Returns the digest, 32 bytes. Precondition: called once.
+  // Returns the digest, 32 bytes. Precondition: not called before.
   std::string Finish();
 
  private:

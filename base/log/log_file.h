@@ -1,5 +1,5 @@
-// Log files of dslaunch's own processes: dslaunch.log of the front end and agent.log of each agent,
-// in the job's folders.
+// Writes the log files of dslaunch's own processes: dslaunch.log of the front end and agent.log of
+// each agent, in the job's folders.
 #pragma once
 
 #include <memory>
@@ -14,18 +14,18 @@ class logger;
 
 namespace dslaunch {
 
-// Appends lines with time and level to a file and flushes each one, so that they survive a crash.
+// Appends lines with time and level to a file and flushes each line, so that it survives a crash.
 // Not thread-safe.
 class LogFile {
  public:
   LogFile();
   ~LogFile();
 
-  // Opens the file at `path`; lines written earlier are dropped. Fails with kIo if the file cannot
-  // be created.
+  // Opens the file at `path` for appending. Lines that were written before Open() are dropped.
+  // Fails with kIo if the file cannot be created.
   Result<void> Open(const std::string& path);
 
-  // Appends a line. It is lost if the write fails.
+  // Appends a line. The line is lost if the write fails.
   void Write(LogLevel level, const std::string& line);
 
  private:

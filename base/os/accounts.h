@@ -1,6 +1,6 @@
-// Accounts and groups of this machine. They come from /etc/passwd and /etc/group, otherwise (LDAP
-// and the like) from the system's program `getent`. The C library's functions are not used because
-// dslaunch-agent is linked statically and they would load the node's libraries into it.
+// Looks up accounts and groups of this machine in /etc/passwd and /etc/group, otherwise (LDAP and
+// similar databases) through the system's program `getent`. The C library's functions are not used,
+// because dslaunch-agent is linked statically and they would load the node's libraries into it.
 #pragma once
 
 #include <sys/types.h>
@@ -25,12 +25,13 @@ struct AccountGroup {
   std::vector<std::string> members;  // accounts for which this is a supplementary group
 };
 
-// Returns the account or group, or nullopt if there is none. Waits a few seconds at most for
+// Return the account or group, or nullopt if there is none. Wait for at most a few seconds for
 // getent.
 std::optional<Account> FindAccount(uid_t user);
 std::optional<AccountGroup> FindGroup(gid_t group);
 
-// Finds an entry in the text of such a file. Skips malformed lines. Pure.
+// Find an entry in the text of /etc/passwd or /etc/group; nullopt if there is none. Skip malformed
+// lines. Pure.
 std::optional<Account> FindAccountIn(std::string_view passwd, uid_t user);
 std::optional<AccountGroup> FindGroupIn(std::string_view groups, gid_t group);
 

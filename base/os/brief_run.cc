@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kMaxOutputBytes = 4096;
 
-// Appends what the pipe holds to `output` and returns false at its end. Output beyond the limit is
-// read and discarded, otherwise the program would block.
+// Appends what the pipe holds to `output`. Returns false at the end of the pipe. Output beyond the
+// limit is read and discarded, otherwise the program would block.
 bool ReadOutput(int fd, std::string& output) {
   char chunk[4096];
   const ssize_t n = ::read(fd, chunk, sizeof chunk);

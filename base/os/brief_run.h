@@ -1,4 +1,4 @@
-// Runs a program for its output.
+// Runs a program and returns its output.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ struct BriefRun {
   enum class End { kNotStarted, kExited, kSignalled, kTimedOut };
   End end = End::kNotStarted;
   int number = 0;      // errno, exit code or signal, depending on `end`
-  std::string output;  // the first 4 KiB of stdout and stderr
+  std::string output;  // first 4 KiB of stdout and stderr
 };
 
 // Runs argv[0], an absolute path, with `environment` (NAME=VALUE) and waits for its exit. Kills the
-// program and its process group at `deadline`, and when the calling thread ends. The program gains
-// no privileges from setuid files.
+// program and its process group at `deadline`, and if the calling thread ends. The program gains no
+// privileges from setuid files.
 BriefRun RunBriefly(const std::vector<std::string>& argv,
                     const std::vector<std::string>& environment, Deadline deadline);
 

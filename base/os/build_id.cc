@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxNoteBytes = 64 * 1024;
 
-// Returns the build id among the notes of one segment, or an empty string.
+// Returns the build ID among the notes of one segment; empty if there is none.
 std::string FindBuildId(std::string_view notes, size_t alignment) {
   const size_t align = alignment == 8 ? 8 : 4;
   const auto padded = [align](size_t n) { return (n + align - 1) / align * align; };
@@ -52,7 +52,8 @@ std::string ElfMachine(std::string_view head) {
   const auto high = static_cast<unsigned char>(head[is_little ? 19 : 18]);
   switch (high << 8 | low) {
     case EM_X86_64:
-      return is_64_bit ? "x86_64" : "i686";  // a 64-bit program with short pointers
+      // EM_X86_64 without 64 bits: a 64-bit program with 32-bit pointers.
+      return is_64_bit ? "x86_64" : "i686";
     case EM_386:
       return "i686";
     case EM_AARCH64:

@@ -1,5 +1,5 @@
-// Waits for the exit of a child even where pidfds are not available: on kernels before 5.3, and
-// under seccomp profiles that do not know them (EPERM in older Dockers).
+// Waits for the exit of a child, even where pidfds are not available: on kernels before 5.3, and
+// under seccomp profiles that refuse them (EPERM in older versions of Docker).
 #pragma once
 
 #include <poll.h>
@@ -20,8 +20,9 @@ class ChildWatch {
  public:
   explicit ChildWatch(pid_t child) : child_(child), pidfd_(PidfdOpen(child)) {}
 
-  // Returns a descriptor for poll(), to be used with PollMs(): readable once the child has exited.
-  // If it is -1, PollMs() shortens the timeout so that the caller can check Ended().
+  // Returns a descriptor for poll() that is readable once the child has exited. Use it with
+  // PollMs(), which shortens the timeout if the descriptor is -1, so that the caller can check
+  // Ended().
   int fd() const { return pidfd_.get(); }
   int PollMs(Deadline deadline) const {
     return pidfd_.valid() ? deadline.PollMs() : std::min(deadline.PollMs(), kLookEveryMs);

@@ -17,11 +17,12 @@
 namespace dslaunch {
 namespace {
 
-// Limit of symbol and string tables. A library with thousands of classes stays far below it.
+// Limit of symbol and string tables. A library with thousands of classes has much smaller tables.
 constexpr size_t kMaxTableBytes = size_t{64} << 20;
 constexpr size_t kMaxNames = 10'000;
 
-// Reads `size` bytes at `offset`, or as many as the file has.
+// Reads `size` bytes at `offset`, or as many as the file has. Returns an empty text if `size`
+// exceeds kMaxTableBytes or `offset` is beyond the file.
 std::string ReadAt(const UniqueFd& file, uint64_t size, uint64_t offset) {
   struct stat info {};
   if (size > kMaxTableBytes || ::fstat(file.get(), &info) != 0 || info.st_size < 0 ||

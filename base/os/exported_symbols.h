@@ -1,5 +1,5 @@
-// Lists the symbols that a shared library exports, without loading it. Standard library and POSIX
-// only.
+// Lists the symbols that a shared library exports, without loading the library. Uses only the
+// standard library and POSIX.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace dslaunch {
 
-// Returns, sorted and without the prefix, the names of the symbols that the ELF file exports and
-// that begin with `prefix`. Omits names with characters other than letters, digits and _. Fails
-// with kBadInput if the file cannot be read or is not an ELF file of this machine's word size.
+// Returns the names of the symbols that the ELF file exports and that begin with `prefix`, sorted
+// and without the prefix. Omits names with characters other than letters, digits and _. Fails with
+// kBadInput if the file cannot be read or is not an ELF file of this machine's word size.
 Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::string_view prefix);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Lists a folder, such as one of /proc, /sys or /dev.
+// Lists the content of a folder, such as a folder of /proc, /sys or /dev.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Returns the names in `folder`, sorted; none if it cannot be read.
+// Returns the names in `folder`, sorted; empty if the folder cannot be read.
 inline std::vector<std::string> NamesIn(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// How much memory this process may use.
+// Determines how much memory this process may use.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ struct NodeMemory {
   uint64_t available_bytes = 0;
 };
 
-// Returns the memory of the system, or the limit of the process's cgroup if that is lower. 0 if
-// unknown.
+// Returns the memory of the system, or the limit of the process's cgroup if that is lower. A value
+// is 0 if unknown.
 NodeMemory ReadNodeMemory();
 
 }  // namespace dslaunch

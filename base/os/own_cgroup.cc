@@ -16,7 +16,7 @@ namespace {
 
 Error NoCgroup(std::string why) { return {ExitCode::kUnavailable, std::move(why)}; }
 
-// mountinfo writes blanks and backslashes in paths as \ooo.
+// Replaces the sequences \ooo by which mountinfo writes blanks and backslashes in paths.
 std::string Unescape(std::string_view text) {
   std::string plain;
   while (!text.empty()) {
@@ -33,14 +33,14 @@ std::string Unescape(std::string_view text) {
   return plain;
 }
 
-// One mount: the part of the hierarchy it shows, and its folder.
+// A mount of cgroup v2: the part of the hierarchy that it shows, and its folder.
 struct Mount {
   std::string root;
   std::string folder;
 };
 
-// A line of mountinfo is "id parent device root folder options... - type source options"; nullopt
-// unless its type is cgroup2.
+// Parses a line of mountinfo, "id parent device root folder options... - type source options".
+// Returns nullopt unless the type is cgroup2.
 std::optional<Mount> ParseCgroup2Mount(std::string_view line) {
   std::array<std::string_view, 5> fields;
   std::string_view rest = line;

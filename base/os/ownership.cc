@@ -22,8 +22,8 @@ namespace dslaunch {
 namespace {
 
 constexpr int kMaxLinks = 40;
-constexpr uid_t kUnmappedUser =
-    65'534;  // the uid shown for users that the user namespace does not map
+// The uid of files whose owner the user namespace does not map.
+constexpr uid_t kUnmappedUser = 65'534;
 
 Error Refuse(const std::string& path, const std::string& why) {
   return {ExitCode::kIo, Truncate(path) + " " + why};
@@ -50,8 +50,8 @@ bool IsPrivateGroup(gid_t group, uid_t user) {
                              [&](const std::string& member) { return member == account->name; });
 }
 
-// Returns whether this is a user namespace that does not map root. Root's files then appear to
-// belong to an unmapped user.
+// Returns whether this process is in a user namespace that does not map root. Root's files then
+// appear to belong to an unmapped user.
 bool IsRootUnmapped() {
   const std::string map = ReadWhole("/proc/self/uid_map").value_or("");
   for (std::string_view rest = map; !rest.empty();) {
@@ -61,7 +61,7 @@ bool IsRootUnmapped() {
   return !map.empty();
 }
 
-// Returns whether users other than `user` and root have `right`, one of S_IRWXO.
+// Returns whether users other than `user` and root have the access `right`, a bit of S_IRWXO.
 bool OthersHave(mode_t right, const struct stat& status, uid_t user) {
   if ((status.st_mode & right) != 0) return true;
   if ((status.st_mode & (right << 3)) == 0 || status.st_gid == 0) return false;
@@ -72,12 +72,12 @@ bool OthersWrite(const struct stat& status, uid_t user) {
   return OthersHave(S_IWOTH, status, user);
 }
 
-// Opens a path folder by folder and checks each.
+// Opens a path folder by folder and checks each folder.
 class Walk {
  public:
   Walk(uid_t user, IfMissing if_missing) : user_(user), if_missing_(if_missing) {}
 
-  // Returns false if a folder is missing.
+  // Enters the folders of an absolute path. Returns false if a folder is missing.
   Result<bool> Go(const std::string& path) {
     DSL_TRY(ToRoot());
     std::deque<std::string> names = NamesOf(path);
@@ -106,7 +106,8 @@ class Walk {
     return true;
   }
 
-  // Enters the folders of `below`, which `user` must own alone. Returns false if one is missing.
+  // Enters the folders of `below`, which `user` must own alone. Returns false if a folder is
+  // missing.
   Result<bool> GoBelow(const std::string& base, const std::string& below) {
     folder_.Reset(::open(base.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder_ && errno == ENOENT && if_missing_ == IfMissing::kFail) return false;
@@ -140,8 +141,9 @@ class Walk {
     return names;
   }
 
-  // Returns whether an entry of this owner can be trusted. In a folder that others may write, an
-  // entry belongs to the user who made it.
+  // Returns whether an entry of this owner can be trusted. Unmapped owners count as root if root is
+  // unmapped, except in a folder that others may write, where an entry belongs to the user who made
+  // it.
   bool IsTrustedOwner(uid_t owner) const {
     if (owner == 0 || owner == user_) return true;
     return owner == kUnmappedUser && !is_shared_ && IsRootUnmapped();
@@ -177,7 +179,7 @@ class Walk {
     return {};
   }
 
-  // Checks that no other user can replace entries of the folder just entered.
+  // Checks that no other user can replace entries of the folder that was just entered.
   Result<void> Check(const std::string& at) {
     if (::fstat(folder_.get(), &status_) != 0) return Failed(at, errno);
     if (!IsTrustedOwner(status_.st_uid))
@@ -203,7 +205,8 @@ class Walk {
   bool is_shared_ = false;
 };
 
-// Returns why the file must not be read, or an empty string if it may be.
+// Returns why the file must not be read; empty if it may be read. `roots_too`: whether root may own
+// the file.
 std::string WhyNotOwn(const struct stat& status, uid_t user, bool roots_too) {
   if (!S_ISREG(status.st_mode)) return "is not a regular file";
   if (status.st_uid != user && !(roots_too && status.st_uid == 0))

@@ -1,5 +1,5 @@
-// Checks the owners of files and folders, so that records and configurations that another user
-// could have written are never read.
+// Checks the owners of files and folders, so that dslaunch never reads records and configurations
+// that another user could have written.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,29 +15,29 @@ namespace dslaunch {
 enum class IfMissing { kMake, kFail };
 
 // Opens the folder at the absolute `path`, one component at a time from "/". Checks that only root
-// and `user` can have created it and can replace it: each folder and link on the way belongs to one
-// of them, and where others may write, the sticky bit prevents renaming. The folder itself belongs
-// to `user` and is not writable by others. With kMake, missing folders are created with mode 0700;
-// with kFail, the returned descriptor is closed if the folder is missing.
-// The descriptor is for the *at functions (O_PATH). kIo names the folder, the reason, and the
-// owner.
+// and `user` can have created the folder and can replace it. Each folder and link on the way must
+// belong to one of them, and where others may write, the sticky bit must prevent renaming. The
+// folder itself must belong to `user` and not be writable by others.
+// With kMake, missing folders are created with mode 0700. With kFail, the returned descriptor is
+// invalid if the folder is missing. The descriptor is for the *at functions (O_PATH). Fails with
+// kIo, naming the folder, the reason, and the owner.
 Result<UniqueFd> OpenOwnFolder(const std::string& path, uid_t user, IfMissing if_missing);
 
 // Opens the folder `below`, a relative path, in `base`, a folder that the user named and that
-// others may share. `base` itself is not checked. Every folder below it belongs to `user`, is not a
-// link, and is not writable by others. See OpenOwnFolder() for the rest.
+// others may share. `base` itself is not checked. Every folder below it must belong to `user`, not
+// be a link, and not be writable by others. See OpenOwnFolder() for `if_missing` and errors.
 Result<UniqueFd> OpenOwnFolderIn(const std::string& base, const std::string& below, uid_t user,
                                  IfMissing if_missing);
 
 // Opens the file `name` of an open folder for reading. It must be a regular file of `user`, not a
-// link, and not writable by others. The descriptor is closed if the file is missing. Fails with
-// kIo; `path` is used in the message only.
+// link, and not writable by others. The returned descriptor is invalid if the file is missing.
+// Fails with kIo; `path` is used in the message only.
 Result<UniqueFd> OpenOwnFile(const UniqueFd& folder, const std::string& name,
                              const std::string& path, uid_t user);
 
 // Opens a file that the user did not name, such as a configuration in the current folder. It must
 // be a regular file that belongs to `user` or root and is not writable by others; a link to it must
-// belong to one of the two. kBadInput names the file, its owner and mode.
+// belong to one of the two. Fails with kBadInput, naming the file, its owner and mode.
 Result<UniqueFd> OpenTrustedFile(const std::string& path, uid_t user);
 
 // Returns whether users other than `user` and root may read the file.
@@ -47,7 +47,8 @@ bool OthersMayRead(const struct stat& status, uid_t user);
 // `max_bytes`.
 Result<std::string> ReadAll(const UniqueFd& file, const std::string& path, size_t max_bytes);
 
-// Returns the home folder of an account from the system's user database, or an empty string.
+// Returns the home folder of an account from the system's user database; empty if there is no such
+// account.
 std::string HomeOf(uid_t user);
 
 }  // namespace dslaunch

@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// A control buffer for one descriptor.
+// A buffer for one descriptor as control data of a message.
 union Control {
   char bytes[CMSG_SPACE(sizeof(int))];
   cmsghdr align;

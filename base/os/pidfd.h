@@ -1,4 +1,5 @@
-// The pidfd system calls. glibc 2.36 declares its wrappers without C linkage.
+// Calls the system calls for pidfds directly, because glibc 2.36 declares its wrappers without C
+// linkage.
 #pragma once
 
 #include <sys/syscall.h>
@@ -7,10 +8,11 @@
 
 namespace dslaunch {
 
-// Returns a descriptor for the process, readable once the process has exited, or -1 with errno set.
+// Returns a descriptor for the process, readable once the process has exited; -1 with errno set on
+// failure.
 inline int PidfdOpen(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
-// Returns 0, or -1 with errno set.
+// Sends a signal to the process. Returns 0, or -1 with errno set.
 inline int PidfdSendSignal(int pidfd, int signal) {
   return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0));
 }

@@ -9,11 +9,11 @@
 
 namespace dslaunch {
 
-// Returns the whole file, or nullopt with errno set if it cannot be read (any more).
+// Returns the whole file; nullopt with errno set if it cannot be read.
 std::optional<std::string> ReadWhole(const std::string& path);
 
-// Returns at most the first `max_bytes` of a regular file. Empty if the file is not regular or
-// cannot be read.
+// Returns at most the first `max_bytes` of a regular file. Returns an empty text if the file is not
+// regular or cannot be read.
 std::string ReadBeginning(const std::string& path, size_t max_bytes);
 
 // Removes the next line from `text` and returns it without its newline.

@@ -37,7 +37,8 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-// Returns the first entry of an environment that `matches`.
+// Returns the first entry of an environment for which `matches` returns true; nullopt if there is
+// none.
 template <class Matches>
 std::optional<std::string_view> FindEntry(std::string_view environ, Matches matches) {
   while (!environ.empty()) {
@@ -72,13 +73,14 @@ std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
   info.parent = static_cast<pid_t>(TakeNumber(rest));
   info.group = static_cast<pid_t>(TakeNumber(rest));
   info.session = static_cast<pid_t>(TakeNumber(rest));
-  // tty, tpgid, flags, 4 fault counts, 4 times, priority, nice.
+  // These fields are tty, tpgid, flags, 4 fault counts, 4 times, priority and nice.
   constexpr int kFieldsToThreads = 13;
   for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
   const uint64_t threads = TakeNumber(rest);
-  TakeNumber(rest);  // itrealvalue
+  TakeNumber(rest);  // the field itrealvalue
   info.id.start_ticks = TakeNumber(rest);
-  // A process whose first thread has exited looks like a zombie while other threads run.
+  // A process whose first thread has exited looks like a zombie while other threads run, so the
+  // number of threads counts too.
   info.ended = info.state == 'X' || (info.state == 'Z' && threads <= 1);
   return info;
 }
@@ -160,12 +162,13 @@ bool SignalProcess(const ProcessId& id, int signal) {
   const UniqueFd pidfd(PidfdOpen(id.pid));
   if (pidfd.valid()) {
     // The descriptor refers to one process. If its start time matches, the signal cannot reach
-    // another one.
+    // another process.
     if (!is_same()) return false;
     if (PidfdSendSignal(pidfd.get(), signal) == 0) return true;
   }
   if (errno == ESRCH) return false;
-  // Pidfds are not available: Linux before 5.3, or a seccomp profile.
+  // Pidfds are not available on Linux before 5.3 and under some seccomp profiles, so kill() is
+  // used.
   return is_same() && kill(id.pid, signal) == 0;
 }
 

@@ -1,5 +1,5 @@
-// Processes in /proc, and signals that never reach a recycled pid. A process that exits while it is
-// read is left out.
+// Lists the processes in /proc, and sends signals that never reach a recycled pid. A process that
+// exits while it is read is left out.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Identifies a process until the machine restarts: a pid can be recycled, but not together with its
+// Identifies a process until the machine restarts. A pid can be recycled, but not together with its
 // start time.
 struct ProcessId {
   pid_t pid = 0;
@@ -27,15 +27,15 @@ struct ProcessInfo {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';     // R, S, D (uninterruptible sleep), T (stopped), ...
-  std::string command;  // the kernel's name of the process, at most 15 bytes
-  bool ended = false;   // a zombie: none of its threads runs any more
+  char state = '?';     // R, S, D (uninterruptible sleep), T (stopped) or another letter
+  std::string command;  // name of the process in the kernel, at most 15 bytes
+  bool ended = false;   // true for a zombie of which no thread runs any more
 };
 
 // Parses the content of /proc/PID/stat. Returns nullopt if it is malformed. Pure.
 std::optional<ProcessInfo> ParseProcessStat(std::string_view stat);
 
-// Returns nullopt if there is no such process.
+// Returns the process with this pid; nullopt if there is none.
 std::optional<ProcessInfo> ReadProcess(pid_t pid);
 
 // Returns all processes of this PID namespace.
@@ -43,7 +43,7 @@ std::vector<ProcessInfo> AllProcesses();
 
 // Returns the living descendants of `root`, parents before children, without `root` and without the
 // processes in `except` and their descendants. A process that forks meanwhile may hide a child, so
-// call it again after signalling.
+// call the function again after signalling.
 std::vector<ProcessInfo> Descendants(pid_t root, std::span<const pid_t> except);
 
 // Returns the children of the calling process, including zombies. Complete if the process has one
@@ -55,8 +55,8 @@ std::vector<pid_t> OwnChildren();
 // `variable`=`value`.
 std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::string_view value);
 
-// Returns the value of a variable in the environment of a process at execve; nullopt if it has none
-// or its environment cannot be read.
+// Returns the value of a variable in the environment of a process at execve. Returns nullopt if the
+// variable is not set or the environment cannot be read.
 std::optional<std::string> VariableOf(pid_t pid, std::string_view variable);
 
 // Sends the signal to exactly this process. Returns false if it has exited or may not be signalled.

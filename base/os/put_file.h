@@ -7,9 +7,8 @@
 
 namespace dslaunch {
 
-// Writes `text` to the file at `path` atomically: a reader sees either all of it or nothing.
-// Without `overwrite`, an existing file stays and FileInTheWay() is returned. Other failures are
-// kIo.
+// Writes `text` to the file at `path` atomically: a reader sees either all of the text or nothing.
+// Without `overwrite`, keeps an existing file and returns FileInTheWay(). Other failures are kIo.
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite);
 
 // Returns the kUsage error for an existing file.

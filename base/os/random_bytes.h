@@ -1,4 +1,4 @@
-// Random bytes from the kernel.
+// Gets random bytes from the kernel.
 #pragma once
 
 #include <sys/random.h>

@@ -1,5 +1,5 @@
-// The TCP sockets of this network namespace, from the kernel's sock_diag interface. Needs no
-// privilege.
+// Lists the TCP sockets of this network namespace through the kernel's sock_diag interface. Needs
+// no privilege.
 #pragma once
 
 #include <sys/types.h>
@@ -10,15 +10,15 @@
 
 namespace dslaunch {
 
-inline constexpr int kTcpEstablished = 1;  // the kernel's numbers of TCP states
+inline constexpr int kTcpEstablished = 1;  // numbers of TCP states in the kernel
 inline constexpr int kTcpListen = 10;
 
-// Selects sockets in one state by their own port and the peer's port; 0: any.
+// Selects sockets in one state by their own port and the peer's port; 0 stands for any port.
 struct TcpQuery {
   int state = kTcpEstablished;
   int own_port = 0;
   int peer_port = 0;
-  bool counters = false;  // whether to fill sent_bytes and received_bytes
+  bool counters = false;  // true to fill sent_bytes and received_bytes
 };
 
 struct TcpSocket {
@@ -26,14 +26,14 @@ struct TcpSocket {
   uid_t user = 0;
   int own_port = 0;
   int peer_port = 0;
-  uint32_t unread_bytes = 0;  // received, but not read by the program
-  uint64_t sent_bytes = 0;    // acknowledged by the peer
+  uint32_t unread_bytes = 0;  // bytes that were received but not read by the program
+  uint64_t sent_bytes = 0;    // bytes that the peer has acknowledged
   uint64_t received_bytes = 0;
 };
 
-// Returns the sockets of a family (AF_INET or AF_INET6) that match. Returns nullopt if sock_diag is
-// missing, is filtered or does not answer within 1 s. A connection between two programs of this
-// machine has two sockets.
+// Returns the sockets of a family (AF_INET or AF_INET6) that match `query`. Returns nullopt if
+// sock_diag is missing, is filtered or does not answer within 1 s. A connection between two
+// programs of this machine has two sockets.
 std::optional<std::vector<TcpSocket>> ListTcpSockets(int family, const TcpQuery& query);
 
 }  // namespace dslaunch

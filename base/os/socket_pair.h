@@ -1,4 +1,4 @@
-// A connected pair of stream sockets.
+// Makes a connected pair of stream sockets.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// Starts threads and reports when the limit is reached.
+// Starts threads and reports when the limit of threads is reached.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Starts a thread like std::thread's constructor, but returns kUnavailable with the exceeded limit
-// instead of throwing. `purpose` completes the message: "to connect to node 'node7'".
+// Starts a thread as std::thread's constructor does, but returns kUnavailable with the exceeded
+// limit instead of throwing. `purpose` completes the message, such as "to connect to node 'node7'".
 template <class Run>
 Result<std::thread> StartThread(Run run, const std::string& purpose) {
   try {

@@ -80,22 +80,22 @@ class BitMask {
   std::vector<unsigned long> words_;
 };
 
-// The data of the child, prepared before the fork because the child must not allocate.
+// The data of the child. It is prepared before the fork, because the child must not allocate.
 struct ChildPlan {
   const char* executable;
   char* const* argv;
   char* const* envp;
-  const char* cwd;          // nullptr: the caller's
-  int stdio[3];             // all above 2
-  const char* stdout_file;  // nullptr: use stdio[1]
+  const char* cwd;          // nullptr for the caller's folder
+  int stdio[3];             // descriptors above 2
+  const char* stdout_file;  // nullptr to use stdio[1]
   const char* stderr_file;
   const std::vector<int>& pass_fds;
   const std::vector<int>& kept_fds;  // pass_fds and error_fd, ascending
   int error_fd;
   int max_fd;                // highest descriptor, for kernels without close_range
-  const rlimit* open_files;  // nullptr: keep the caller's limit
+  const rlimit* open_files;  // nullptr to keep the caller's limit
   const std::vector<SpawnLimit>& limits;
-  std::optional<mode_t> umask;  // nullopt: keep the caller's umask
+  std::optional<mode_t> umask;  // nullopt to keep the caller's umask
   int parent_death_signal;
   bool readable_by_parent;
   bool no_new_privileges;
@@ -134,7 +134,7 @@ void CloseAllBut(const std::vector<int>& kept, int max_fd) {
 }
 
 // Opens a log file on a descriptor above 2, so that dup2() does not overwrite it. Opening may
-// block, for example on a FIFO.
+// block, for example on a FIFO. Exits on failure.
 int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NOCTTY, 0600);
   if (fd < 0) Fail(plan, step);
@@ -144,10 +144,11 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   return above;
 }
 
-// Runs between fork and execve with all signals blocked, so it makes only async-signal-safe calls.
+// Sets up the child and executes the program. Runs between fork and execve with all signals
+// blocked, so it makes only async-signal-safe calls.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  // The raw system call, because the C library's function takes a lock for SIGABRT (glibc 2.41)
-  // that another thread may hold at the fork. Zeros are SIG_DFL.
+  // Uses the raw system call, because the C library's function takes a lock for SIGABRT (glibc
+  // 2.41) that another thread may hold at the fork. Zeros stand for SIG_DFL.
   constexpr size_t kSignalSetBytes = 8;
   const uint64_t default_action[8] = {};
   for (int signal = 1; signal < NSIG; ++signal)
@@ -162,7 +163,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
     if (getppid() != plan.parent) _exit(127);  // the parent exited before the line above
   }
-  // Fails without Yama, where nothing is restricted.
+  // Ignores failure, because without Yama nothing is restricted.
   if (plan.readable_by_parent) prctl(PR_SET_PTRACER, plan.parent, 0, 0, 0);
   if (plan.no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
     Fail(plan, kNoNewPrivileges);
@@ -170,7 +171,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
       syscall(SYS_sched_setaffinity, 0, plan.cpus.bytes(), plan.cpus.words()) < 0) {
     Fail(plan, kCpus);
   }
-  // The kernel uses one bit less than `maxnode` says.
+  // The kernel uses one bit less than `maxnode`, so one is added.
   if (plan.memory_nodes.bytes() > 0 &&
       syscall(SYS_set_mempolicy, plan.memory_mode, plan.memory_nodes.words(),
               plan.memory_nodes.bits() + 1) < 0) {
@@ -214,8 +215,8 @@ const char* PathOrNull(const std::string& path) { return path.empty() ? nullptr 
 
 SpawnResult Failed(int error_number, const char* step) { return {-1, {error_number, step}}; }
 
-// The child's standard descriptors, all above 2, so that dup2() onto 0-2 cannot overwrite one that
-// is still needed.
+// The child's standard descriptors. All are above 2, so that dup2() onto 0-2 cannot overwrite one
+// that is still needed.
 struct StdioSources {
   UniqueFd dev_null;
   UniqueFd failed_over[3];
@@ -251,10 +252,10 @@ bool OpenErrorPipe(UniqueFd& read_end, UniqueFd& write_end) {
   return write_end.valid();
 }
 
-// Returns the highest open descriptor, for kernels without close_range (before 5.9). Closing up to
-// the limit instead could take a million calls.
+// Returns the highest open descriptor, for kernels without close_range (before 5.9); 0 on other
+// kernels. Closing up to the limit instead could take a million calls.
 int MaxFd() {
-  if (close_range(~0u, ~0u, 0) == 0) return 0;  // close_range exists
+  if (close_range(~0u, ~0u, 0) == 0) return 0;  // the kernel has close_range
   int highest = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
@@ -267,10 +268,10 @@ int MaxFd() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
 }
 
-// The limit before RaiseOpenFileLimit(), which children get back.
+// The limit before RaiseOpenFileLimit(), which children get back; nullopt if it was not raised.
 std::optional<rlimit> open_files_before_raise;
 
-// Set by MakeProcessPrivate.
+// Umask and core limit before MakeProcessPrivate(); nullopt if it was not called.
 struct BeforePrivate {
   mode_t umask = 0;
   rlimit core = {};
@@ -291,8 +292,8 @@ std::optional<mode_t> UmaskOf(const SpawnSpec& spec) {
 }
 
 // Forks without running the fork handlers that libraries register, because the child calls none of
-// them. Starts the child in its cgroup, since moving it later waits for the whole kernel (16 ms). A
-// kernel that cannot (before 5.7) or refuses starts it in the caller's.
+// them. Starts the child in its cgroup, because moving it later waits for the whole kernel (16 ms).
+// If the kernel cannot do that (before 5.7) or refuses, the child starts in the caller's cgroup.
 pid_t Fork(int cgroup_fd) {
   if (cgroup_fd >= 0) {
     clone_args args = {};
@@ -329,7 +330,7 @@ OpenFiles ReadOpenFiles() {
        !error && entry != end; entry.increment(error)) {
     ++files.open;
   }
-  if (files.open > 0) --files.open;  // the descriptor of this directory listing
+  if (files.open > 0) --files.open;  // excludes the descriptor of this directory listing
   return files;
 }
 
@@ -413,7 +414,7 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
       .memory_mode = spec.memory_preferred ? MPOL_PREFERRED : MPOL_BIND,
   };
 
-  // Signals are blocked until the child has reset its dispositions, so no handler of this process
+  // Blocks signals until the child has reset its dispositions, so that no handler of this process
   // runs in the child.
   sigset_t all, before;
   sigfillset(&all);
@@ -421,7 +422,7 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
   pid_ = Fork(spec.cgroup_fd);
   if (pid_ == 0) RunChild(plan);
   const int fork_errno = errno;
-  // Both processes set the group, because the caller may kill it as soon as this returns.
+  // Both processes set the group, because the caller may kill the group as soon as this returns.
   if (pid_ > 0 && spec.own_group && !spec.own_session) setpgid(pid_, pid_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) return Failed(fork_errno, "fork");

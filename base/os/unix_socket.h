@@ -1,4 +1,4 @@
-// Addresses of Unix sockets, and the user at the other end.
+// Makes addresses of Unix sockets, connects to them, and checks the user at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Returns the address of a socket file, or nullopt if the path is too long for the kernel.
+// Returns the address of a socket file; nullopt if the path is too long for the kernel.
 inline std::optional<sockaddr_un> UnixAddress(std::string_view path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -19,7 +19,7 @@ inline std::optional<sockaddr_un> UnixAddress(std::string_view path) {
   return address;
 }
 
-// Connects like connect(2).
+// Connects as connect(2) does.
 inline int ConnectUnix(int socket, const sockaddr_un& address) {
   return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }

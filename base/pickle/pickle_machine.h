@@ -1,4 +1,4 @@
-// The stack machine of a pickle; for this folder alone.
+// Implements the stack machine of pickles. Used only in this folder.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// The bytes that are read, the stack, its marks and the memo. Methods that return bool return false
+// The bytes of a pickle, the stack, its marks and the memo. Methods that return bool return false
 // after Fail().
 class PickleMachine {
  public:
@@ -35,10 +35,10 @@ class PickleMachine {
     return true;
   }
   bool TakeLine(std::string_view* line);
-  // Takes `length` bytes, which must be within the limit for strings.
+  // Takes `length` bytes. Fails if `length` exceeds the limit for strings.
   bool TakeText(uint64_t length, std::string_view* text);
 
-  // Pushes a new value; null after Fail().
+  // Pushes a new value and returns it; nullptr after Fail().
   PickleNode* New(PickleType type);
   template <class Value>
   bool Push(PickleType type, Value value) {
@@ -64,15 +64,15 @@ class PickleMachine {
   void BeginOpcode() { offset_ = next_; }
 
  private:
-  // Fails if one more value would exceed the limit.
+  // Returns whether one more value is within the limit, and calls Fail() otherwise.
   bool HasRoom();
 
   PickleContent& content_;
   const PickleLimits& limits_;
   size_t next_ = 0;
-  size_t offset_ = 0;  // offset of the opcode
+  size_t offset_ = 0;  // offset of the current opcode
   std::vector<PickleNode*> stack_;
-  std::vector<size_t> marks_;  // sizes of the stack
+  std::vector<size_t> marks_;  // sizes of the stack at the marks
   std::vector<PickleNode*> memo_;
   size_t memo_entries_ = 0;
   size_t global_bytes_ = 0;  // size of all names in content_.globals

@@ -103,7 +103,7 @@ bool Empty(PickleMachine& machine) {
   return machine.New(type) != nullptr;
 }
 
-// Takes a length, then that many bytes.
+// Takes a length and then that many bytes.
 template <class Length>
 bool TakeText(PickleMachine& machine, std::string_view* text) {
   Length length = 0;
@@ -126,7 +126,7 @@ bool Float(PickleMachine& machine) {
   uint64_t bits = 0;
   if (!machine.Take(&bits)) return false;
   return machine.Push(PickleType::kDouble,
-                      std::bit_cast<double>(__builtin_bswap64(bits)));  // big-endian
+                      std::bit_cast<double>(__builtin_bswap64(bits)));  // BINFLOAT is big-endian
 }
 
 template <class Length>
@@ -234,7 +234,7 @@ bool Build(PickleMachine& machine) {
   PickleNode* target = nullptr;
   if (!machine.Pop(&state) || !machine.Pop(&target)) return false;
   machine.PushAgain(target);
-  if (target->type == PickleType::kDict) return true;  // attributes of an OrderedDict
+  if (target->type == PickleType::kDict) return true;  // attributes of an OrderedDict are ignored
   if (target->type != PickleType::kObject)
     return machine.Fail("it sets the state of a plain value");
   target->NewParts().state = state;
@@ -245,7 +245,7 @@ bool NewObject(PickleMachine& machine) { return CallLast(machine, true); }
 bool Reduce(PickleMachine& machine) { return CallLast(machine, false); }
 bool Memoize(PickleMachine& machine) { return machine.RememberNext(); }
 
-// All opcodes of protocol 5, so that refused ones are named.
+// All opcodes of protocol 5, so that errors can name an unsupported opcode.
 constexpr PickleOpcode kOpcodes[] = {
     {'(', "MARK", Mark},
     {'.', "STOP", Stop},

@@ -1,4 +1,4 @@
-// The opcodes of pickles; for this folder alone.
+// Lists the opcodes of pickles. Used only in this folder.
 #pragma once
 
 #include "base/pickle/pickle_machine.h"
@@ -8,10 +8,10 @@ namespace dslaunch {
 struct PickleOpcode {
   unsigned char code;
   const char* name;
-  bool (*run)(PickleMachine& machine);  // null if checkpoints do not use it
+  bool (*run)(PickleMachine& machine);  // nullptr if checkpoints do not use the opcode
 };
 
-// Returns the opcode with this code; null if there is none.
+// Returns the opcode with this code; nullptr if there is none.
 const PickleOpcode* FindPickleOpcode(unsigned char code);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Runs the opcodes of a pickle, and checks the whole.
+// Runs the opcodes of a pickle, and then checks the whole value.
 #include <algorithm>
 
 #include "base/pickle/pickle_opcodes.h"
@@ -6,10 +6,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMinIndexedKeys = 16;  // fewer keys are found sooner without an index
+constexpr size_t kMinIndexedKeys = 16;  // fewer keys are found faster without an index
 constexpr uint32_t kOpen = UINT32_MAX;  // height of a value whose content is being checked
 
-// Returns "byte 12 (REDUCE): problem".
+// Returns the problem with the place of an opcode, such as "byte 12 (REDUCE): problem".
 std::string AtOpcode(const PickleContent& content, uint64_t offset, const std::string& problem) {
   const PickleOpcode* opcode =
       offset < content.bytes.size()
@@ -32,7 +32,7 @@ bool RunOpcode(PickleMachine& machine) {
   return opcode->run(machine);
 }
 
-// Runs opcodes until STOP. Returns the problem; empty if there is none.
+// Runs opcodes until STOP. Returns the problem; empty on success.
 std::string RunAll(PickleContent& content, const PickleLimits& limits) {
   PickleMachine machine(content, limits);
   while (content.root == nullptr) {
@@ -43,7 +43,8 @@ std::string RunAll(PickleContent& content, const PickleLimits& limits) {
   return "";
 }
 
-// Returns child `i` of a value; null where a part is not set. `i` < ChildrenOf(parts).
+// ChildrenOf() returns the number of children. ChildOf() returns child `i`, below that number;
+// nullptr where a part is not set.
 size_t ChildrenOf(const PickleParts& parts) { return parts.items.size() + 3; }
 PickleNode* ChildOf(const PickleParts& parts, size_t i) {
   const size_t after = i - parts.items.size();
@@ -53,7 +54,7 @@ PickleNode* ChildOf(const PickleParts& parts, size_t i) {
                                 : parts.state;
 }
 
-// Indexes the keys of a large dict whose keys are all strings.
+// Indexes the keys of a dict if it is large and all its keys are strings.
 void IndexKeys(PickleParts& parts) {
   if (!parts.has_entries || parts.items.size() < 2 * kMinIndexedKeys) return;
   std::vector<size_t> places;
@@ -68,14 +69,14 @@ void IndexKeys(PickleParts& parts) {
   parts.keys_in_order = std::move(places);
 }
 
-// Checks values without recursion: each once, its content before itself.
+// Checks values without recursion. Visits each value once, its content before the value itself.
 class WholeCheck {
  public:
   WholeCheck(PickleContent& content, const PickleLimits& limits)
       : content_(content), limits_(limits) {}
 
-  // Refuses cycles and too many levels, and indexes large dicts. Returns the problem; empty if
-  // there is none.
+  // Refuses cycles and too many levels, and indexes large dicts. Returns the problem; empty on
+  // success.
   std::string Run() {
     bool is_good = Enter(content_.root);
     while (is_good && !path_.empty()) {
@@ -94,7 +95,7 @@ class WholeCheck {
  private:
   struct Visit {
     PickleNode* node;
-    size_t next = 0;  // child to visit
+    size_t next = 0;  // index of the next child to visit
   };
 
   bool Enter(PickleNode* node) {

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Values are written in order; Begin... and End... enclose the content of a container. In a dict,
-// keys and values alternate. Precondition of Take: exactly one value was written.
+// Writes values in order. Begin... and End... enclose the content of a container; in a dict, keys
+// and values alternate. Precondition of Take: exactly one value was written.
 class PickleWriter {
  public:
   PickleWriter();
@@ -16,7 +16,7 @@ class PickleWriter {
   void Bool(bool value);
   void Int(int64_t value);
   void Double(double value);
-  void String(std::string_view text);  // UTF-8
+  void String(std::string_view text);  // must be UTF-8
   void BeginTuple();
   void EndTuple();
   void BeginList();
@@ -24,13 +24,14 @@ class PickleWriter {
   void BeginDict();
   void EndDict();
   void Global(std::string_view module, std::string_view name);
-  // Makes the last value, a tuple, a persistent id.
+  // Makes the last value, a tuple, a persistent ID.
   void Reference();
-  // Calls the value before the last one with the last one, a tuple of arguments.
+  // Calls the value before the last one with the last value, a tuple of arguments.
   void Reduce();
-  // Makes an object of the class before the last value, a tuple of arguments, without __init__.
+  // Makes an object, without calling __init__, of the class before the last value, which is a tuple
+  // of arguments.
   void NewObject();
-  // Sets the state of the object before the last value to that one.
+  // Sets the state of the object before the last value to the last value.
   void Build();
   // Ends the pickle and returns it.
   std::string Take();

@@ -1,4 +1,5 @@
-// Lists of CPUs as the kernel, numactl and DeepSpeed's --bind_core_list write them: "1,3-5".
+// Parses and formats lists of CPUs as the kernel, numactl and DeepSpeed's --bind_core_list write
+// them: "1,3-5".
 #pragma once
 
 #include <string>
@@ -10,10 +11,10 @@
 namespace dslaunch {
 
 // Returns the numbers in ascending order. In `text` they must be ascending too, without overlap or
-// blanks. Errors are kUsage; the messages are fragments of a sentence and quote the invalid part.
+// blanks. Fails with kUsage; the messages are fragments of a sentence and quote the invalid part.
 Result<std::vector<int>> ParseCpuList(std::string_view text);
 
-// Returns the shortest such list. Precondition: `cpus` is ascending.
+// Returns the shortest list in this form. Precondition: `cpus` is ascending.
 std::string CpuListText(const std::vector<int>& cpus);
 
 }  // namespace dslaunch

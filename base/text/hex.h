@@ -1,4 +1,4 @@
-// Hexadecimal text, in lower case.
+// Converts bytes to hexadecimal text in lower case, and checks such text.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The participants of an array who have joined. Replaces std::views::filter, which clang 14, used
-// for the fuzzers, does not compile.
+// Iterates over the participants of an array that have joined. Replaces std::views::filter, which
+// clang 14, used for the fuzzers, does not compile.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace dslaunch {
 
-// `Participant` may be const and has a member has_joined. The array must outlive the range.
+// A range over the participants that have joined. `Participant` may be const and has a member
+// has_joined. The array must outlive the range.
 template <class Participant>
 class JoinedRange {
  public:

@@ -1,4 +1,4 @@
-// Lists of ranks as text.
+// Formats lists of ranks.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// Returns ranges such as "5" or "0-2, 5", shortened for readers ("0, 2, 4 and 93 more").
+// Returns ranges such as "5" or "0-2, 5". Long lists are shortened, as in "0, 2, 4 and 93 more".
 // Precondition: `ranks` is ascending and not empty.
 std::string RankRanges(const std::vector<int>& ranks, const std::string& separator);
 

@@ -8,35 +8,36 @@
 
 namespace dslaunch {
 
-// Removes from `line` all that could control a terminal: escape sequences (ECMA-48, including the
-// strings of OSC, DCS, SOS, PM and APC) and control characters (U+0000 to U+001F except tabs,
-// U+007F to U+009F). Also removes invisible characters, which change how text reads or make it look
-// like other text (bidirectional marks, embeddings, overrides and isolates, zero-width spaces and
-// joiners, fillers, tags, the separators U+2028 and U+2029). Bytes that are not valid UTF-8 become
-// U+FFFD.
+// Removes from `line` everything that could control a terminal: escape sequences (ECMA-48,
+// including the strings of OSC, DCS, SOS, PM and APC) and control characters (U+0000 to U+001F
+// except tabs, U+007F to U+009F). Also removes invisible characters, which change how text reads or
+// make it look like other text (bidirectional marks, embeddings, overrides and isolates, zero-width
+// spaces and joiners, fillers, tags, the separators U+2028 and U+2029). Bytes that are not valid
+// UTF-8 become U+FFFD.
 std::string SanitizeForTerminal(std::string_view line);
 
-// Sanitizes like SanitizeForTerminal(), but keeps colours and text attributes (SGR of ECMA-48) and
-// resets them at the end of the line.
+// Sanitizes as SanitizeForTerminal() does, but keeps colors and text attributes (SGR of ECMA-48)
+// and resets them at the end of the line.
 std::string SanitizeKeepingColors(std::string_view line);
 
-// Sanitizes each line of a message. All lines but the first are indented by two blanks, so that
-// text from elsewhere cannot look like a separate message. The result has no final newline.
+// Sanitizes each line of a message. Indents all lines but the first by two blanks, so that text
+// from other sources cannot look like a separate message. The result has no final newline.
 std::string SanitizeMessage(std::string_view text);
 
-// Removes escape sequences from `line`. All other bytes are kept, whether UTF-8 or not.
+// Removes escape sequences from `line`. Keeps all other bytes, whether UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);
 
 bool IsUtf8(std::string_view text);
 
-// Returns `text` sanitized for a message, cut after `max_bytes` with "...".
+// Returns `text` sanitized for a message. A text that exceeds `max_bytes` is cut and ends with
+// "...".
 inline constexpr size_t kMaxTruncatedBytes = 300;
 std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedBytes);
 
 // Returns Truncate(text) in single quotes.
 std::string Quoted(std::string_view text);
 
-// Quotes `text` as one word for a shell. The result is always a single line.
+// Quotes `text` as one word for a shell if necessary. The result is always a single line.
 std::string ShellWord(std::string_view text);
 
 // Joins `words` into a command line that a user can paste into a shell.

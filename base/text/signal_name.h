@@ -1,4 +1,4 @@
-// Names and inherited dispositions of signals.
+// Returns names and inherited dispositions of signals.
 #pragma once
 
 #include <csignal>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Returns "SIGKILL", or "signal 70" for a signal without a name.
+// Returns a name such as "SIGKILL", or "signal 70" for a signal without a name.
 inline std::string SignalName(int signal_number) {
   const char* name = ::sigabbrev_np(signal_number);
   return name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + name;

@@ -1,4 +1,4 @@
-// Sizes and durations as text for users.
+// Formats sizes and durations for users.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Returns a size in powers of ten: "0 bytes", "1 byte", "12.3 MB".
+// Returns a size in powers of ten, such as "0 bytes", "1 byte" or "12.3 MB".
 inline std::string SizeText(uint64_t bytes) {
   constexpr std::array kUnits = {"kB", "MB", "GB", "TB", "PB", "EB"};
   if (bytes < 1000) return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
@@ -25,9 +25,9 @@ inline std::string SizeText(uint64_t bytes) {
   return text;
 }
 
-// Returns a duration: "2 s", "0.25 s"; from one minute on in whole seconds: "3 min", "5 min 02 s",
-// "2 h 05 min 10 s"; from two days on "3 d 04 h". Omits trailing units of 0. Negative values give
-// "0 s".
+// Returns a duration such as "2 s" or "0.25 s". From one minute on, it has whole seconds: "3 min",
+// "5 min 02 s", "2 h 05 min 10 s"; from two days on, days and hours: "3 d 04 h". Omits trailing
+// units of 0. Negative values give "0 s".
 inline std::string DurationText(int64_t ms) {
   char text[64];
   if (ms < 60'000) {

@@ -1,4 +1,4 @@
-// "Did you mean ...?" for options, keys and names.
+// Suggests names for "Did you mean ...?" in messages about options, keys and names.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// Returns the candidate closest to `word`, or an empty string if none is close.
+// Returns the candidate closest to `word`; empty if none is close.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Tables in plain text.
+// Formats tables as plain text.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // Returns one line for each row, with aligned columns. Precondition: all rows have the same number
-// of cells, and cells are one line of ASCII (other characters misalign the columns).
+// of cells, and each cell is one line of ASCII, because other characters misalign the columns.
 inline std::string TextTable(const std::vector<std::vector<std::string>>& rows,
                              const std::string& indent = "") {
   std::vector<size_t> widths;

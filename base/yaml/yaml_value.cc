@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kValueBytes = 16;
 
-// Builds values from the parser's events. Throws YamlProblem through yaml-cpp's parser.
+// Builds values from the parser's events. Reports a problem by throwing YamlProblem through
+// yaml-cpp's parser.
 class ValueBuilder : public YAML::EventHandler {
  public:
   explicit ValueBuilder(const YamlLimits& limits) : limits_(limits) {}
@@ -57,7 +58,7 @@ class ValueBuilder : public YAML::EventHandler {
   struct Container {
     std::shared_ptr<YamlValue> value;
     YAML::anchor_t anchor;
-    YamlPtr key;  // kMap: the key of the value that follows
+    YamlPtr key;  // key of the value that follows, in a kMap
   };
 
   [[noreturn]] static void Refuse(const YAML::Mark& mark, std::string token, std::string what) {
