@@ -17,10 +17,10 @@ namespace {
 constexpr size_t kMaxTokenBytes = 60;
 constexpr int kAmbiguous = -1;
 
-// One element NAME:SLOT,SLOT... of a filter, as typed.
+// An element NAME:SLOT,SLOT... of a filter, as typed.
 struct NodeSpec {
   std::string_view token;
-  std::string_view name;  // without brackets
+  std::string_view name;  // name without brackets
   std::string_view slots;
   bool has_slots = false;
 };
@@ -76,7 +76,8 @@ class Filter {
     return by_name_.contains(name) || by_host_.contains(WithoutBrackets(name));
   }
 
-  // Returns the token as a known node with or without slots; a name may contain a colon.
+  // Returns the token as a known node with or without slots; nullopt if no such node is known. A
+  // name may contain a colon.
   std::optional<NodeSpec> Resolve(std::string_view token) const {
     if (IsKnown(token)) return NodeSpec{token, token, {}, false};
     const size_t colon = token.rfind(':');
@@ -185,7 +186,7 @@ class Filter {
   std::unordered_map<std::string_view, int> by_name_;
   std::unordered_map<std::string_view, int> by_host_;
   std::ptrdiff_t most_ats_ = 0;  // largest number of '@' in a node's name
-  // The filter's selection for each host.
+  // The nodes and slots that the filter names, by index of the host.
   std::vector<bool> named_;
   std::vector<std::vector<int>> slots_;  // empty for all slots
 };

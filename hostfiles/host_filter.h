@@ -1,10 +1,10 @@
-// DeepSpeed's --include and --exclude: the nodes and slots that a job uses.
+// Implements DeepSpeed's --include and --exclude, which select the nodes and slots that a job uses.
 //   FILTER = NODE@NODE...    NODE = NAME or NAME:SLOT,SLOT...
 //   --include node1@node2:0,2   all slots of node1, slots 0 and 2 of node2
 //   --exclude node2:0           all but slot 0 of node2
 // NAME is a node as written in the hostfile, or its host without user and port if only one node has
-// that host; an IPv6 address is in brackets. There are no ranges. The slots of a node that is named
-// twice are combined.
+// that host; an IPv6 address is in brackets. Ranges of slots are not supported. The slots of a node
+// that is named twice are combined.
 #pragma once
 
 #include <string_view>
@@ -17,10 +17,10 @@ namespace dslaunch {
 
 enum class FilterKind { kInclude, kExclude };
 
-// Returns the selected hosts in their order; if a filter names slots of a host, its `devices` and
-// `slots` are set to match. An empty filter selects all. Errors are kUsage, begin with the option,
-// and name the token and a hint; an empty selection is an error. `source` is the hostfile's name
-// for messages. Pure, linear in hosts and filter.
+// Returns the selected hosts in their order. If a filter names slots of a host, its `devices` and
+// `slots` are set to match. An empty filter selects all hosts. Fails with kUsage, also for an empty
+// selection; the message begins with the option, and names the token and a hint. `source`: the
+// hostfile's name for messages. Pure, linear in hosts and filter.
 Result<std::vector<Host>> FilterHosts(const std::vector<Host>& hosts, FilterKind kind,
                                       std::string_view filter, std::string_view source);
 

@@ -19,7 +19,7 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Returns the value of a text of digits, capped at `max` + 1.
+// Returns the value of a text of digits, but at most `max` + 1.
 int ReadCapped(std::string_view digits, int max) {
   int value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -51,7 +51,7 @@ bool IsUserName(std::string_view name) {
   });
 }
 
-// Fills host and port from `address`: NAME, NAME:PORT, an IPv6 address, or [IPv6]:PORT.
+// Sets host and port from `address`: NAME, NAME:PORT, an IPv6 address, or [IPv6]:PORT.
 Result<void> ParseAddress(std::string_view address, std::string_view token, const Place& place,
                           Host& host) {
   std::string_view port;
@@ -91,7 +91,7 @@ Result<void> ParseAddress(std::string_view address, std::string_view token, cons
   return {};
 }
 
-// Returns a key that is equal for two hosts on the same SSH server, whatever the account.
+// Returns a key that is equal for two hosts on the same SSH server, even with different accounts.
 std::string ServerKey(const Host& host) {
   std::string key = host.host;
   std::transform(key.begin(), key.end(), key.begin(),

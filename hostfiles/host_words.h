@@ -1,4 +1,4 @@
-// Parsing shared by both hostfile formats: names, numbers and error positions. Pure.
+// Parses the parts that both hostfile formats share: names, numbers and error positions. Pure.
 #pragma once
 
 #include <string>
@@ -14,30 +14,31 @@ namespace dslaunch {
 // A position in a file, for error messages.
 struct Place {
   const std::string& path;
-  int line;  // 0: `path` is an option rather than a file
+  int line;  // 0 if `path` is an option rather than a file
 
   // Returns kBadInput with "path:line: 'token': what; hint". A long or unprintable token is
   // shortened and made printable.
   Error Bad(std::string_view token, const std::string& what_and_fix) const;
 };
 
-// Fills name, user, host and port from "[USER@]NAME[:PORT]". NAME may be an IPv6 address, in
+// Sets the name, user, host and port from "[USER@]NAME[:PORT]". NAME may be an IPv6 address, in
 // brackets if a port follows.
 Result<void> ParseHostName(std::string_view token, const Place& place, Host& host);
 
-// Parse the parts of such a name, each given as a separate token.
+// Check or parse the parts of such a name, each given as a separate token.
 Result<void> CheckAddress(std::string_view text, const Place& place);  // without port or brackets
 Result<void> CheckUser(std::string_view text, const Place& place);
 Result<int> ParsePort(std::string_view digits, std::string_view token, const Place& place);
-// `word` is the text in the file that contains the number `digits`; it is used in messages.
+// Parses a number of slots. `word`: the text in the file that contains the number `digits`, for
+// messages.
 Result<int> ParseSlotCount(std::string_view digits, std::string_view word, const Place& place);
 
-// The hosts of a file, in their order.
+// Collects the hosts of a file in their order.
 class HostList {
  public:
   // Adds a host. Fails if an earlier host has the same SSH server or the same name.
   Result<void> Add(Host host, const Place& place);
-  // Returns the hosts; fails if there are none. Call once.
+  // Returns the hosts. Fails if there are none. Call it once.
   Result<std::vector<Host>> Take(const std::string& path, const std::string& hint);
 
  private:

@@ -20,7 +20,7 @@ constexpr std::string_view kSlotsKey = "slots=";
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
-// Removes the first line from `text` and returns it without its end.
+// Removes the first line from `text` and returns it without its line end.
 std::string_view TakeLine(std::string_view& text) {
   const size_t end = text.find('\n');
   std::string_view line = text.substr(0, end);
@@ -60,7 +60,7 @@ Result<bool> ParseSpare(std::string_view word, const Place& place) {
   return place.Bad(word, "nothing may follow slots=N but spare=true and a '# comment'; remove it");
 }
 
-// Returns a Host, with an empty name if the line has no node.
+// Returns the host of a line, with an empty name if the line has no node.
 Result<Host> ParseLine(std::string_view line, const Place& place) {
   if (line.size() > kMaxHostLineBytes) {
     return place.Bad(line, "longer than " + std::to_string(kMaxHostLineBytes) +

@@ -1,5 +1,5 @@
-// The hostfile: the nodes that a job may use and the number of ranks on each. One node per line, in
-// DeepSpeed's grammar:
+// Parses hostfiles, which list the nodes that a job may use and the number of ranks on each. A line
+// describes one node in DeepSpeed's grammar:
 //   # comment
 //   node1 slots=2
 //   alice@node2:2222 slots=4   # user and SSH port
@@ -18,31 +18,31 @@
 
 namespace dslaunch {
 
-inline constexpr int kMaxSlots = 4096;                  // slots of one node
-inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // size of the whole file
+inline constexpr int kMaxSlots = 4096;                  // limit of slots of one node
+inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // limit of the size of the whole file
 inline constexpr size_t kMaxHostLineBytes = 1024;
 
 // A node that a job may use. The front end represents nodes only in this form, from the hostfile's
 // line to the job's last report.
 struct Host : NodeTarget {
-  int slots = 0;       // 1 .. kMaxSlots
-  int line = 0;        // line in the file, from 1; 0 if it came from no file
-  bool spare = false;  // gets ranks only if another node is lost
-  // Set only by the YAML format.
-  // Variables for the ranks of this node.
+  int slots = 0;       // number of slots, from 1 to kMaxSlots
+  int line = 0;        // line in the file, from 1; 0 if the host came from no file
+  bool spare = false;  // true if the host gets ranks only after another node is lost
+  // Variables for the ranks of this node. Set only by the YAML format.
   std::vector<std::pair<std::string, std::string>> env = {};
-  // Shown with the node, otherwise unused.
+  // Labels that are shown with the node. Set only by the YAML format.
   std::vector<std::pair<std::string, std::string>> labels = {};
-  // Devices chosen by a filter (host_filter.h), one per slot, ascending; empty: the first ones.
+  // Devices chosen by a filter (host_filter.h), one per slot, ascending; if empty, the first
+  // devices are used.
   std::vector<int> devices = {};
 };
 
-// Parses a whole hostfile; `path` is used in messages only. Every error is kBadInput and reads
+// Parses a whole hostfile; `path` is used in messages only. Fails with kBadInput and a message
 // "path:line: 'token': what; hint". A file without hosts is an error. Pure, linear in the size of
 // `text`.
 Result<std::vector<Host>> ParseHostfile(std::string_view text, const std::string& path);
 
-// Reads and parses `path`, which may be a pipe. Blocks while reading.
+// Reads and parses the file at `path`, which may be a pipe. Blocks while reading.
 Result<std::vector<Host>> ReadHostfile(const std::string& path);
 
 }  // namespace dslaunch

@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxExpandedBytes =
-    4 * kMaxHostfileBytes;                       // limit of all values with aliases expanded
+// Limit of the size of all values with aliases expanded.
+constexpr size_t kMaxExpandedBytes = 4 * kMaxHostfileBytes;
 constexpr size_t kMaxDepth = 8;                  // limit of nesting; a host's env needs four levels
 constexpr size_t kMaxVariableBytes = 128 << 10;  // limit of NAME=VALUE, as in Linux
 constexpr char kForm[] = "write '- name: NAME' and below it 'slots: N' for each node";
@@ -40,7 +40,7 @@ std::string KeyList() {
   return list;
 }
 
-// Reads one entry of the list.
+// Reads one host from an entry of the list.
 class HostReader {
  public:
   explicit HostReader(const std::string& path) : path_(path) {}
@@ -151,7 +151,7 @@ class HostReader {
   Host host_;
 };
 
-// Returns the list of hosts, or null if the file is empty.
+// Returns the list of hosts; nullptr if the file is empty or the list is null.
 Result<const YamlValue*> FindList(const YamlValue& root, const std::string& path) {
   const Place place{path, root.line};
   if (root.kind == Kind::kNull) return nullptr;

@@ -1,4 +1,4 @@
-// The hostfile's YAML format, which can describe a node in more detail:
+// Parses the hostfile's YAML format, which can describe a node in more detail:
 //   hosts:
 //     - name: node1             # in messages and for --include; default: the address
 //       address: 10.0.0.1       # name, alias in ssh_config, or IP address; default: the name
@@ -20,12 +20,12 @@
 
 namespace dslaunch {
 
-// Returns whether a file has the YAML format: by its name (.yaml, .yml), otherwise by its first
-// line that is neither empty nor a comment, which begins with `hosts:`, `-`, `---`, `{` or `%`,
-// unlike any line of the text format.
+// Returns whether a file has the YAML format. Decides by its name (.yaml, .yml), otherwise by its
+// first line that is neither empty nor a comment: in YAML, that line begins with `hosts:`, `-`,
+// `---`, `{` or `%`, unlike any line of the text format.
 bool IsYamlHostfile(std::string_view text, const std::string& path);
 
-// Parses like ParseHostfile(). Depth and size are limited, with aliases expanded.
+// Parses as ParseHostfile() does. Depth and size are limited, with aliases expanded.
 Result<std::vector<Host>> ParseYamlHostfile(std::string_view text, const std::string& path);
 
 }  // namespace dslaunch

@@ -21,17 +21,17 @@ namespace {
 
 using asio::ip::tcp;
 
-// The pause after an error that the peer did not cause, such as too many open files.
+// Pause after an error that the peer did not cause, such as too many open files.
 constexpr milliseconds kAcceptPause(100);
-// A node completes the handshake within milliseconds. When no descriptor is free, a connection that
-// has taken longer is closed for the next one.
+// A node completes the handshake within milliseconds. If no descriptor is free, a connection whose
+// handshake has taken longer than this is closed to make room for the next connection.
 constexpr milliseconds kProofIsSlow(500);
 constexpr size_t kMaxRefusalsReported = 100;
 
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   std::error_code error;
   listener.open(endpoint.protocol(), error);
-  // A fixed port can be bound again at once although connections of the last job are in TIME_WAIT.
+  // A fixed port can then be bound at once, although connections of the last job are in TIME_WAIT.
   if (!error) listener.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error && endpoint.address().is_v6()) listener.set_option(asio::ip::v6_only(false), error);
   if (!error) listener.bind(endpoint, error);
@@ -43,7 +43,7 @@ std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   return error;
 }
 
-// Shows an IPv4 peer of a dual-stack socket as an IPv4 address.
+// Returns the address of an endpoint. An IPv4 peer of a dual-stack socket has an IPv4 address.
 std::string NumericAddress(const tcp::endpoint& endpoint) {
   const asio::ip::address address = endpoint.address();
   if (address.is_v6() && address.to_v6().is_v4_mapped())
@@ -73,7 +73,7 @@ class Acceptor::Loop {
     if (options_.loopback_only) {
       error = Listen(listener_, {asio::ip::address_v4::loopback(), port});
     } else if (Listen(listener_, {tcp::v6(), port})) {
-      error = Listen(listener_, {tcp::v4(), port});  // a machine without IPv6
+      error = Listen(listener_, {tcp::v4(), port});  // the machine may lack IPv6
     }
     if (error) {
       return Error{ExitCode::kUnavailable, "cannot open TCP port " +
@@ -89,7 +89,7 @@ class Acceptor::Loop {
   int port() const { return port_; }
 
  private:
-  // A connection that has not yet proved which node it is.
+  // A connection that has not proved yet which node it is.
   struct Newcomer {
     std::shared_ptr<TlsStream> stream;
     std::string address;
@@ -124,7 +124,7 @@ class Acceptor::Loop {
   void Welcome(tcp::socket socket) {
     std::error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) return;  // closed already
+    if (error) return;  // the peer has closed the connection already
     const tcp::endpoint own = socket.local_endpoint(error);
     if (error) return;
     const std::string address = NumericAddress(peer);
@@ -140,7 +140,7 @@ class Acceptor::Loop {
 
   void OnHandshake(uint64_t id, std::error_code failed) {
     const auto known = newcomers_.find(id);
-    if (known == newcomers_.end()) return;  // closed meanwhile
+    if (known == newcomers_.end()) return;  // the connection was closed meanwhile
     const std::shared_ptr<TlsStream> stream = known->second.stream;
     if (failed) return Refuse(id, WhyNoHandshake(*stream, failed));
     const std::optional<uint32_t> node = PeerNode(*stream, options_.job_id);
@@ -171,7 +171,7 @@ class Acceptor::Loop {
 
   void Refuse(uint64_t id, const std::string& why) {
     const Newcomer newcomer = Remove(id);
-    std::error_code ignored;  // its pending handshake then fails and finds the entry gone
+    std::error_code ignored;  // the pending handshake then fails and finds no entry
     newcomer.stream->socket().close(ignored);
     Notify("refused a connection from " + newcomer.address + ": " + why);
   }

@@ -1,4 +1,4 @@
-// The job's certificate authority. The front end creates it in memory; it is never stored.
+// Creates the job's certificate authority. The front end creates it in memory and never stores it.
 #pragma once
 
 #include <chrono>
@@ -11,17 +11,18 @@
 
 namespace dslaunch {
 
-// Long enough that a node's wrong clock does no harm. The keys are discarded with the job.
+// Validity of certificates. It is so long that a node's wrong clock does no harm; the keys are
+// discarded with the job.
 inline constexpr std::chrono::seconds kCertificatesAreValidFor = std::chrono::hours(24 * 3650);
 
-// A node's own key pair (P-256).
+// The key pair (P-256) that a node has created itself.
 struct NodeKey {
-  std::string private_key;  // PEM
-  std::string public_key;   // DER, SubjectPublicKeyInfo
+  std::string private_key;  // private key as PEM
+  std::string public_key;   // public key as DER, SubjectPublicKeyInfo
 };
 Result<NodeKey> MakeNodeKey();
 
-// Returns whether the text is a valid public key of this kind.
+// Returns whether the text is a valid P-256 public key as DER.
 bool IsPublicKey(const std::string& public_key);
 
 // Issues one certificate per node: X.509 with P-256 keys. The authority's key is never written to
@@ -33,11 +34,12 @@ class CertificateAuthority {
   ~CertificateAuthority();
 
   // Returns a certificate for both ends of the rendezvous, and its private key. The node's host
-  // name (node_host_name.h) identifies the node; the certificate names neither the job nor the
+  // name (node_host_name.h) identifies the node. The certificate names neither the job nor the
   // machine.
   Result<pb::Credentials> Issue(uint32_t node_index,
                                 std::chrono::seconds valid_for = kCertificatesAreValidFor);
-  // Returns a certificate for a node that made its own key, without a private key.
+  // Returns a certificate for a node that has created its own key; `private_key` of the result is
+  // empty. Fails if `public_key` is not valid.
   Result<pb::Credentials> IssueFor(uint32_t node_index, const std::string& public_key);
 
  private:

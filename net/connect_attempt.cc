@@ -13,10 +13,10 @@ namespace {
 
 constexpr milliseconds kFirstPause(50);
 constexpr milliseconds kLongestPause(500);
-// The limit of TCP's handshake. When a network recovers, a new attempt succeeds sooner than the
+// Limit of TCP's handshake. When a network recovers, a new attempt succeeds sooner than the
 // kernel's retransmission, whose interval doubles each time.
 constexpr milliseconds kConnectLimit(700);
-// The limit of the TLS handshake, equal to the acceptor's.
+// Limit of the TLS handshake, equal to the acceptor's limit.
 constexpr milliseconds kProofLimit(5'000);
 
 }  // namespace

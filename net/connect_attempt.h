@@ -15,11 +15,11 @@
 
 namespace dslaunch {
 
-// Connects, performs the TLS handshake and checks that the peer is the wanted node. Retries with
-// growing pauses until it succeeds or is stopped. Runs on the loop's thread.
+// Connects to one endpoint, performs the TLS handshake and checks that the peer is the wanted node.
+// Retries with growing pauses until it succeeds or is stopped. Runs on the loop's thread.
 class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
  public:
-  // Must outlive the attempt.
+  // What all attempts of a search share. Must outlive the attempts.
   struct Search {
     asio::io_context& loop;
     asio::ssl::context& tls;
@@ -28,14 +28,14 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     std::function<void()> on_failure;  // called after each failure
   };
 
-  // `endpoint` is "address:port".
+  // `endpoint`: "address:port", with a numeric address.
   ConnectAttempt(const Search& search, std::string endpoint)
       : search_(search), endpoint_(std::move(endpoint)), timer_(search.loop) {}
 
   void Start();
   // Stops the attempt. Has no effect after success.
   void Stop();
-  // Returns the endpoint and its last failure: "10.0.0.1:4711 (Connection refused)".
+  // Returns the endpoint and its last failure, such as "10.0.0.1:4711 (Connection refused)".
   std::string Describe() const { return endpoint_ + " (" + last_output_ + ")"; }
 
  private:
@@ -48,24 +48,24 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   const Search& search_;
   const std::string endpoint_;
   asio::steady_timer timer_;
-  // The current connection; callbacks of earlier ones are ignored.
+  // The current connection. Callbacks of earlier connections are ignored.
   std::shared_ptr<TlsStream> stream_;
   bool stopped_ = false;
-  Clock::time_point started_at_;  // start of the latest try
+  Clock::time_point started_at_;  // start of the latest attempt
   int tries_ = 0;
   std::string last_output_ = "no answer";
 };
 
-// Connects to a node by all its endpoints, of which only one may work. Starts with the first;
-// starts the next one when an earlier one has failed or the latest has taken kNextAfter (RFC 8305),
-// so that usually only one TLS handshake is made for a node with several addresses. Runs on the
-// loop's thread.
+// Connects to a node by all its endpoints, of which only one may work. Starts with the first
+// endpoint. Starts the next one when an earlier one has failed or the latest has taken kNextAfter
+// (RFC 8305), so that usually only one TLS handshake is made for a node with several addresses.
+// Runs on the loop's thread.
 class ConnectSearch {
  public:
   static constexpr milliseconds kNextAfter{100};
 
-  // See ConnectAttempt::Search for the callbacks; `on_found` may call Stop(). Destroy the object
-  // only after Stop() and after the loop has run the handlers that were ready by then.
+  // See ConnectAttempt::Search for the callbacks; `on_found` may call Stop(). Precondition of the
+  // destructor: Stop() was called, and after that the loop has run the handlers that were ready.
   ConnectSearch(
       asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
       std::function<bool(TlsStream&)> is_wanted,
@@ -74,7 +74,7 @@ class ConnectSearch {
 
   void Start() { StartNext(); }
   void Stop();
-  // Returns every endpoint tried and its last failure: "10.0.0.1:4711 (Connection refused),
+  // Returns every endpoint and its last failure, such as "10.0.0.1:4711 (Connection refused),
   // [fd00::1]:4711 (no answer)".
   std::string Describe() const;
 

@@ -1,4 +1,4 @@
-// Options of every TCP connection between two machines of a job.
+// Sets the options of every TCP connection between two machines of a job.
 #pragma once
 
 namespace dslaunch {

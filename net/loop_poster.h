@@ -10,12 +10,12 @@
 
 namespace dslaunch {
 
-// Shared by all posters. Thread-safe.
+// Posts callbacks to a loop until it is closed. Shared by all threads that post. Thread-safe.
 class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
  public:
   explicit LoopPoster(asio::io_context& loop) : loop_(&loop) {}
 
-  // Runs `act` on the loop's thread, or destroys it without a call once the poster is closed.
+  // Runs `act` on the loop's thread. Once the poster is closed, destroys `act` without calling it.
   template <class Act>
   void Post(Act act) {
     const MutexLock lock(mutex_);

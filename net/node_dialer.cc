@@ -59,8 +59,8 @@ class NodeDialer::Loop {
     OnDone on_done;
   };
 
-  // Removes a finished call. The caller keeps it alive until its attempts, which may be on the
-  // stack, have returned.
+  // Removes a finished call; nullptr if it was removed before. Keeps the call alive until its
+  // attempts, which may be on the stack, have returned.
   std::shared_ptr<Call> Remove(Call* key) {
     const auto found = calls_.find(key);
     if (found == calls_.end()) return nullptr;
@@ -95,7 +95,7 @@ class NodeDialer::Loop {
   const asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   std::map<Call*, std::shared_ptr<Call>> calls_;  // used on the dialer's thread only
   std::once_flag starts_;
-  std::thread thread_;  // runs from the first call on; last member because it uses all of the above
+  std::thread thread_;  // runs from the first call on; last member, because it uses the others
 };
 
 NodeDialer::NodeDialer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

@@ -1,4 +1,4 @@
-// Connections to other nodes of a job.
+// Connects to other nodes of a job.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace dslaunch {
 class NodeDialer {
  public:
   // Called once, on the dialer's thread, with the connection's decrypted end, or with kTimedOut and
-  // the last failure of each endpoint. Closing the end closes the connection.
+  // the last failure of each endpoint. Closing the decrypted end closes the connection.
   using OnDone = std::function<void(Result<UniqueFd> plain)>;
 
-  // Fails with kInternal if the credentials are invalid.
+  // Creates a dialer. Fails with kInternal if the credentials are invalid.
   static Result<std::unique_ptr<NodeDialer>> Start(const std::string& job_id,
                                                    const pb::Credentials& credentials);
   // Closes all connections. Callbacks of pending calls are not run.

@@ -1,4 +1,4 @@
-// A node's name in its certificate, in a form that no real host has.
+// Defines a node's name in its certificate, in a form that no real host has.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace dslaunch {
 
-// Returns the node's name. It contains only a digest of the job id, because every peer sees the
-// certificate before it is authenticated.
+// Returns the node's name. It contains only a digest of the job ID, because every peer sees the
+// certificate before the peer is authenticated.
 std::string HostNameOfNode(uint32_t node_index, const std::string& job_id);
 
-// Returns the node's index, or nullopt if the name does not belong to this job.
+// Returns the node's index; nullopt if the name does not belong to this job.
 std::optional<uint32_t> NodeOfHostName(std::string_view host_name, const std::string& job_id);
 
 }  // namespace dslaunch

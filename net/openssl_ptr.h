@@ -1,4 +1,4 @@
-// Owning pointers to OpenSSL's objects.
+// Defines owning pointers to OpenSSL's objects.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ struct OpenSslFree {
   }
 };
 
-// Use: OpenSslPtr<X509, X509_free>.
+// An owning pointer, such as OpenSslPtr<X509, X509_free>.
 template <class T, auto free_function>
 using OpenSslPtr = std::unique_ptr<T, OpenSslFree<free_function>>;
 

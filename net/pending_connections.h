@@ -10,15 +10,15 @@
 
 namespace dslaunch {
 
-// Accepts every connection, but once the limit is reached evicts one: the oldest of the address
-// with the most connections. A legitimate peer authenticates within milliseconds, so an address
-// that floods the port evicts its own connections and not the connections of other peers.
+// Accepts every connection, but evicts one if the limit is exceeded: the oldest connection of the
+// address with the most connections. A legitimate peer authenticates within milliseconds, so an
+// address that floods the port evicts its own connections and not those of other peers.
 class PendingConnections {
  public:
   explicit PendingConnections(size_t limit) : limit_(limit) {}
 
-  // Adds a connection; `id` must exceed all earlier ones. Returns the id that was evicted to keep
-  // the limit, if any.
+  // Adds a connection; `id` must exceed all earlier ones. Returns the id of the connection that was
+  // evicted to keep the limit; nullopt if none was.
   std::optional<uint64_t> Add(uint64_t id, const std::string& address);
   // Returns the id of the connection that would be evicted next; nullopt if none is pending.
   std::optional<uint64_t> NextToEvict() const;

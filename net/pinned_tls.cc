@@ -18,11 +18,11 @@ namespace {
 using KeyPtr = OpenSslPtr<EVP_PKEY, EVP_PKEY_free>;
 using Secret = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
-constexpr size_t kKeyBytes = 32;  // size of either half of an X25519 key
-constexpr std::string_view kLabel =
-    "dslaunch pinned key";  // separates this use of the keys from others
+constexpr size_t kKeyBytes = 32;  // size of a public or private X25519 key
+// Separates this use of the keys from other uses.
+constexpr std::string_view kLabel = "dslaunch pinned key";
 
-// The data attached to a context: its own key, and the pin it expects.
+// The data attached to a context: its own key, and the pin that it expects.
 struct Ends {
   PinnedKey own;
   std::string expected;
@@ -36,7 +36,7 @@ int EndsIndex() {
   return index;
 }
 
-// Returns the index under which a connection stores the peer's pin, to which its pre-shared key
+// Returns the index under which a connection stores the pin of the peer to which its pre-shared key
 // belongs.
 int PeerIndex() {
   static const int index = SSL_get_ex_new_index(
@@ -46,8 +46,8 @@ int PeerIndex() {
   return index;
 }
 
-// Derives the shared secret, which only a holder of either key can compute (one-step derivation of
-// NIST SP 800-56C).
+// Derives the secret of two keys, which only a holder of one of the private keys can compute
+// (one-step derivation of NIST SP 800-56C). Returns nullopt if `peer` is not a valid key.
 std::optional<Secret> SecretOf(const PinnedKey& own, const std::string& peer, bool is_client) {
   std::array<unsigned char, kKeyBytes> raw;
   size_t size = 0;
@@ -77,7 +77,7 @@ const Ends& EndsOf(SSL* ssl) {
   return *static_cast<const Ends*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), EndsIndex()));
 }
 
-// Returns a session that the caller owns, or null on failure.
+// Returns a session that the caller owns; nullptr on failure.
 SSL_SESSION* PinnedSession(SSL* ssl, const std::string& peer, bool is_client) {
   std::optional<Secret> secret = SecretOf(EndsOf(ssl).own, peer, is_client);
   if (!secret) return nullptr;
@@ -134,7 +134,7 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
   SetKeyCipher(native);
   if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
     return Error{ExitCode::kInternal, "cannot use the key for connections to the nodes"};
-  (void)ends.release();  // owned by the context now
+  (void)ends.release();  // the context owns it now
   return context;
 }
 

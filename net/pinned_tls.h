@@ -1,9 +1,10 @@
-// Mutual TLS 1.3 between two ends that know each other's public key, the pin. The channel that
-// carries the pins may be public, but must not allow changes: the command lines of mpirun, pdsh and
-// srun carry one pin, their output the other.
+// Implements mutual TLS 1.3 between two ends that know each other's public key, the pin. The
+// channel that carries the pins may be public, but must not allow changes: the command lines of
+// mpirun, pdsh and srun carry one pin, their output the other.
 //
 // The pre-shared key (RFC 8446, section 2.2) is derived from both keys (X25519), so each end proves
-// that it holds its own. Certificates would prove no more, and take each node three times as long.
+// that it holds its own private key. Certificates would prove no more, and would take each node
+// three times as long.
 #pragma once
 
 #include <openssl/evp.h>
@@ -21,18 +22,19 @@ namespace dslaunch {
 // The key pair of one end, created in memory.
 struct PinnedKey {
   OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
-  std::string pin;  // the public key, 64 lower-case hex digits
+  std::string pin;  // public key as 64 lower-case hex digits
 };
 Result<PinnedKey> MakePinnedKey();
 
 bool IsPin(std::string_view text);
 
-// For a client: accepts only the peer whose pin is `expected`. For a server, with `expected` empty:
-// accepts any peer, and the caller checks PeerPin().
+// Returns a context for one end. A client passes the pin of the only peer that it accepts as
+// `expected`. A server passes an empty text: it accepts any peer, and the caller checks PeerPin().
+// Fails with kInternal if OpenSSL fails.
 Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::string& expected);
 
-// Returns, after the handshake, the pin of the key that the peer proved to hold, or an empty string
-// if it has none.
+// Returns the pin of the key that the peer has proved to hold; empty if there is none.
+// Precondition: the handshake is complete.
 std::string PeerPin(TlsStream& stream);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// Pre-shared keys of TLS 1.3 (RFC 8446, section 2.2), by which both ends prove that they know a
-// secret.
+// Creates pre-shared keys of TLS 1.3 (RFC 8446, section 2.2), by which both ends prove that they
+// know a secret.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Creates the session that OpenSSL's callbacks for such keys return. The caller owns it. Null if
-// out of memory.
+// Creates the session that OpenSSL's callbacks for pre-shared keys return. The caller owns it.
+// Returns nullptr if out of memory.
 SSL_SESSION* MakeKeySession(SSL* ssl, std::span<const unsigned char> key);
 
 // Sets the only cipher suite that these sessions use.

@@ -36,8 +36,8 @@ OpenSslPtr<SSL_CTX, SSL_CTX_free> Shared(SSL_CTX* context) {
   return OpenSslPtr<SSL_CTX, SSL_CTX_free>(context);
 }
 
-// Returns null if the text is not a valid EC key. OpenSSL's generic reader tries every decoder,
-// which takes longer than a handshake.
+// Returns the key; nullptr if the text is not a valid EC key. OpenSSL's generic reader is not used,
+// because it tries every decoder, which takes longer than a handshake.
 OpenSslPtr<EVP_PKEY, EVP_PKEY_free> ReadEcKey(const std::string& pem) {
   const OpenSslPtr<BIO, BIO_free> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   char* name = nullptr;
@@ -81,17 +81,17 @@ void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX_set_ciphersuites(
       native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
   SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
-  // Both ends have the authority's certificate. Sending it too would make the peer parse and verify
-  // it again.
+  // The chain is not sent, because both ends have the authority's certificate. Sending it would
+  // make the peer parse and verify it again.
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
 }
 
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
-  // An agent uses its one certificate in up to three places, so the newest context is cached.
+  // Caches the newest context, because an agent uses its one certificate in up to three places.
   struct Newest {
     Mutex mutex;
-    std::string digest
-        DSL_GUARDED_BY(mutex);  // digest of the credentials, which contain a secret key
+    // A digest of the credentials, because they contain a secret key.
+    std::string digest DSL_GUARDED_BY(mutex);
     OpenSslPtr<SSL_CTX, SSL_CTX_free> context DSL_GUARDED_BY(mutex);
   };
   static Newest* const newest = new Newest;

@@ -1,5 +1,5 @@
-// Mutual TLS 1.3 between the nodes of a job: each end presents a certificate of the job's own
-// authority and accepts no other.
+// Sets up mutual TLS 1.3 between the nodes of a job. Each end presents a certificate of the job's
+// own authority and accepts no other certificate.
 #pragma once
 
 #include <asio/ip/tcp.hpp>
@@ -18,27 +18,28 @@
 
 namespace dslaunch {
 
-// Allows only TLS 1.3, however the ends authenticate. Prefers AES with 128 bits because it is
-// faster.
+// Allows only TLS 1.3, whatever the method of authentication. Prefers AES with 128 bits because it
+// is faster.
 void SetTlsRules(asio::ssl::context& context);
 
 // Returns a context for either end. Fails with kInternal if the credentials are invalid.
-// Consecutive calls with the same credentials share one context, which makes them cheap; do not
-// change it.
+// Consecutive calls with the same credentials share one context, which makes them cheap, so the
+// caller must not change the context.
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
 
 // Starts the handshake on a connected socket. Calls `on_done` once, later and on the socket's loop,
-// with no error or with the handshake's, which is asio::error::timed_out after `limit`. Close the
-// stream's socket to cancel.
+// without an error or with the handshake's error, which is asio::error::timed_out after `limit`.
+// Close the stream's socket to cancel the handshake.
 std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
                                           TlsStream::Role role, milliseconds limit,
                                           std::function<void(std::error_code)> on_done);
 
-// Returns, after the handshake, the node of job `job_id` whose certificate the peer proved to hold,
-// or nullopt.
+// Returns the node of job `job_id` whose certificate the peer has proved to hold; nullopt if there
+// is none. Precondition: the handshake is complete.
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id);
 
-// Returns, after a failed handshake, what was wrong with the peer, as in "it does not speak TLS".
+// Returns what was wrong with the peer, such as "it does not speak TLS". Precondition: the
+// handshake has failed with `error`.
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error);
 
 }  // namespace dslaunch

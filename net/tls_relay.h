@@ -1,4 +1,5 @@
-// The decrypted side of a TLS connection, for gRPC and for connections between ranks.
+// Relays between a TLS connection and its decrypted side, which gRPC or a connection between ranks
+// uses.
 #pragma once
 
 #include <asio/local/stream_protocol.hpp>
@@ -25,13 +26,13 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   void Start();
   void Stop();
 
-  // Returns a flag: true if the connection broke, false if the peer closed it. It is set before the
-  // plain side is closed, so a reader can check it at the end.
+  // Returns a flag that is true if the connection broke, and false if the peer closed it. The flag
+  // is set before the plain side is closed, so a reader can check it at the end.
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:
-  // Each moves one chunk and runs again when there may be more, or when the other side accepts
-  // more.
+  // Each function moves one chunk and runs again when there may be more data, or when the other
+  // side accepts more.
   void MoveInward();
   void MoveOutward();
   void FlushOutward();

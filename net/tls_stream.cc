@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// Maximum number of bytes in one read system call.
+// Limit of bytes in one read system call.
 constexpr size_t kReadBufferBytes = 128 << 10;
 
 }  // namespace
@@ -46,12 +46,13 @@ void TlsStream::Handshake(Role role, std::function<void(std::error_code)> on_don
 }
 
 void TlsStream::ContinueHandshake(std::function<void(std::error_code)> on_done) {
-  // The socket may have been closed by a cancellation, and its number reused for another file.
+  // The socket may have been closed by a cancellation and its number reused for another file, so it
+  // must not be used.
   if (!socket_.is_open()) return on_done(asio::error::operation_aborted);
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   const std::error_code failed = result == 1 ? std::error_code() : ErrorOf(result);
-  // A failed handshake has an alert to send.
+  // Flushes even after a failure, because a failed handshake has an alert to send.
   FlushThen([this, failed, on_done = std::move(on_done)](std::error_code unsent) mutable {
     if (failed != asio::error::would_block) return on_done(failed ? failed : unsent);
     if (unsent) return on_done(unsent);

@@ -27,8 +27,8 @@ namespace {
 using asio::ip::tcp;
 
 constexpr std::string_view kIdentity = "dslaunch";
-constexpr std::string_view kKeyLabel =
-    "dslaunch per-node token\n";  // separates this use of the token from others
+// Separates this use of the token from other uses.
+constexpr std::string_view kKeyLabel = "dslaunch per-node token\n";
 
 using TokenKey = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
@@ -39,13 +39,14 @@ TokenKey KeyOf(const std::string& token) {
   return key;
 }
 
-// The index under which a context stores its key. (Its application data is used by Asio.)
+// Returns the index under which a context stores its key. The context's application data is not
+// available, because Asio uses it.
 int KeyIndex() {
   static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
   return index;
 }
 
-// Returns a session for OpenSSL, owned by the caller; null if out of memory.
+// Returns a session for OpenSSL, which the caller owns; nullptr if out of memory.
 SSL_SESSION* MakeSession(SSL* ssl) {
   const auto* key =
       static_cast<const TokenKey*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), KeyIndex()));
@@ -66,7 +67,8 @@ int FindKey(SSL* ssl, const unsigned char* identity, size_t identity_size, SSL_S
   return 1;
 }
 
-// Returns how the peer's token explains a failed handshake, or null if it does not.
+// Returns how the peer's token explains a failed handshake; nullptr if the token does not explain
+// it.
 const char* DescribeTokenFailure(const std::error_code& error) {
   if (error.category() != asio::error::get_ssl_category()) return nullptr;
   switch (ERR_GET_REASON(static_cast<unsigned long>(error.value()))) {
@@ -173,7 +175,7 @@ class TokenTls::Loop {
   void Fail(uint64_t number, const std::string& why, ExitCode code = ExitCode::kUnavailable) {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
-    std::error_code ignored;  // the pending handshake then fails and finds its entry gone
+    std::error_code ignored;  // the pending handshake then fails and finds no entry
     known->second.stream->socket().close(ignored);
     Remove(number)(Error{code, why});
   }

@@ -1,5 +1,5 @@
-// TLS 1.3 between commands that share a secret, a token, and have no certificates. Both ends prove
-// that they know the token by pre-shared keys (RFC 8446, section 2.2).
+// Implements TLS 1.3 between commands that share a secret, a token, and have no certificates. Both
+// ends prove by pre-shared keys (RFC 8446, section 2.2) that they know the token.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ class TokenTls {
   enum class Role { kClient, kServer };
 
   // Called once, on the thread of TokenTls, with the connection's decrypted end, or with what was
-  // wrong with the peer, as in "it does not speak TLS"; kNoPermission if the peer has another token
-  // or none.
+  // wrong with the peer, such as "it does not speak TLS". The error is kNoPermission if the peer
+  // has another token or none.
   using OnDone = std::function<void(Result<UniqueFd> plain)>;
 
-  // Derives the key from `token` (SHA-256), which should be random.
+  // Derives the key from `token` by SHA-256. `token` should be random.
   explicit TokenTls(const std::string& token);
   // Closes all connections.
   ~TokenTls();
 
-  // Starts a handshake. `tcp` is a connected socket. Returns a number for Cancel().
+  // Starts a handshake on `tcp`, a connected socket. Returns a number for Cancel().
   uint64_t Wrap(Role role, UniqueFd tcp, milliseconds limit, OnDone on_done);
-  // Ends a pending handshake. Does nothing after its end.
+  // Cancels a pending handshake. Does nothing if the handshake has ended.
   void Cancel(uint64_t number);
 
   // Blocks until the data written to decrypted ends that are already closed has been sent. Returns

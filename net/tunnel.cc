@@ -22,7 +22,8 @@ class Tunnel {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Returns the address of the endpoint that was found. Blocks. Call once.
+  // Returns the address of the endpoint that was found. Fails with kTimedOut at the deadline.
+  // Blocks. Call it once.
   Result<std::string> Find(const std::vector<std::string>& endpoints,
                            std::function<bool(TlsStream&)> is_rendezvous, Deadline deadline) {
     std::string found_at;
@@ -45,7 +46,7 @@ class Tunnel {
                      "; check that a firewall lets the nodes reach each other"};
   }
 
-  // Returns the connection's decrypted end. Call after Find().
+  // Returns the connection's decrypted end. Precondition: Find() has succeeded.
   Result<UniqueFd> Open() {
     DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
     const auto relay = std::make_shared<TlsRelay>(std::move(found_), std::move(pair.ours), nullptr);
@@ -55,7 +56,7 @@ class Tunnel {
     thread_ = std::thread([this] { loop_.run(); });
     return std::move(pair.theirs);
   }
-  // See TlsRelay::broke(). Call after Open().
+  // See TlsRelay::broke(). Precondition: Open() has succeeded.
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:

@@ -1,4 +1,4 @@
-// An agent's TLS connection to the rendezvous.
+// Connects an agent to the rendezvous by TLS.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,19 +15,19 @@
 
 namespace dslaunch {
 
-// A channel to the rendezvous and the address it leads to (empty if the rendezvous is in this
-// process).
+// A channel to the rendezvous, and the address to which it leads; empty if the rendezvous is in
+// this process.
 struct RendezvousRoute {
   std::shared_ptr<grpc::Channel> channel;
   std::string address;
-  // See TlsRelay::broke(); null if the rendezvous is in this process.
+  // Whether the connection broke. See TlsRelay::broke(). Null if the rendezvous is in this process.
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
 // Tries all endpoints ("address:port", best first; see ConnectSearch) and uses the first that
 // answers and proves to be node `rendezvous_node` of the job. The connection closes with the
-// channel, or once nothing has arrived on it for `silent_after`. Blocks until the deadline;
-// kTimedOut names the endpoints and the last failure of each.
+// channel, or once nothing has arrived on it for `silent_after`. Blocks until the deadline, then
+// fails with kTimedOut, naming the endpoints and the last failure of each.
 Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
                                        const std::string& job_id, uint32_t rendezvous_node,
                                        const pb::Credentials& credentials, Deadline deadline,

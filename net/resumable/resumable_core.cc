@@ -10,8 +10,8 @@ constexpr char kDelivered = 'A';
 constexpr char kEnd = 'E';
 constexpr size_t kHeaderBytes = 5;
 constexpr size_t kNumberBytes = 8;
-// Delivered bytes are acknowledged in steps of this size. The peer keeps up to this much on an idle
-// stream, of which each node has one.
+// Step in which delivered bytes are acknowledged. On an idle stream, of which each node has one,
+// the peer keeps up to this many bytes.
 constexpr size_t kAcknowledgeEvery = size_t{1} << 10;
 
 // Buffers with a larger unused capacity are freed.
@@ -34,7 +34,7 @@ Error Broken(const std::string& what) { return {ExitCode::kUnavailable, what}; }
 
 }  // namespace
 
-// --- what this end sends ---
+// --- Sending ---
 
 void ResumableCore::Send(std::string_view bytes) {
   kept_ += bytes;
@@ -57,7 +57,7 @@ void ResumableCore::AddFrame(char kind, std::string_view content) {
   frames_ += content;
 }
 
-// --- what arrives ---
+// --- Receiving ---
 
 Result<void> ResumableCore::OnBytes(std::string_view bytes) {
   std::string joined;
@@ -94,7 +94,7 @@ Result<void> ResumableCore::OnFrame(char kind, std::string_view content) {
     return {};
   }
   if (kind == kEnd && content.empty()) {
-    peer_ended_ = true;  // repeated on a later connection
+    peer_ended_ = true;  // may be repeated on a later connection
     return {};
   }
   return Broken("a frame of unknown type");
@@ -117,13 +117,13 @@ void ResumableCore::ForgetUpTo(uint64_t number) {
   if (kept_.capacity() > kMostSpare && kept_.size() < kept_.capacity() / 4) kept_.shrink_to_fit();
 }
 
-// --- connections ---
+// --- Connections ---
 
 void ResumableCore::ResumeAt(uint64_t peer_received) {
   partial_.clear();
   frames_.clear();
   ForgetUpTo(peer_received);
-  Acknowledge();  // an earlier acknowledgement may have been lost
+  Acknowledge();  // repeated, because an earlier acknowledgement may have been lost
   AddData(kept_);
   if (end_sent_) AddFrame(kEnd, "");
 }

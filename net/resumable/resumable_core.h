@@ -1,5 +1,5 @@
-// One end of a bidirectional byte stream that outlives its connections. Pure: no clock, threads or
-// I/O; ResumableStream is its edge.
+// Implements one end of a bidirectional byte stream that outlives its connections. Pure: no clock,
+// threads or I/O; ResumableStream adds the I/O.
 //
 // Bytes are numbered from the beginning of the stream. Each end keeps what it has sent until the
 // other end reports it as delivered, and sends again, on the next connection, what the other end
@@ -24,41 +24,41 @@ namespace dslaunch {
 
 class ResumableCore {
  public:
-  static constexpr size_t kWindow = size_t{4} << 20;  // limit of bytes sent and not yet delivered
+  // Limit of bytes that are sent and not yet delivered.
+  static constexpr size_t kWindow = size_t{4} << 20;
   static constexpr size_t kMostInFrame = size_t{64} << 10;
 
-  // --- what this end sends ---
+  // --- Sending ---
 
-  // Returns how many bytes Send() accepts now.
+  // Returns the number of bytes that Send() accepts now.
   size_t Room() const {
     return end_sent_ ? 0 : static_cast<size_t>(peer_delivered_ + kWindow - sent_);
   }
   void Send(std::string_view bytes);
   void SendEnd();
-  // Frames to write to the connection, in order.
+  // These functions return the frames to write to the connection, in order, and their size.
   size_t frame_bytes() const { return frames_.size(); }
   std::string TakeFrames() { return std::exchange(frames_, {}); }
 
-  // --- what arrives ---
+  // --- Receiving ---
 
-  // Processes bytes from the connection, which may be split anywhere. An error (its message is a
-  // fragment of a sentence) means that the peer violated the protocol; ignore all that it sends
-  // later.
+  // Processes bytes from the connection, which may be split anywhere. Fails if the peer violated
+  // the protocol; the message is a fragment of a sentence. Ignore all later bytes of the peer then.
   Result<void> OnBytes(std::string_view bytes);
   // Returns and removes the bytes for the local reader.
   std::string TakeArrived() { return std::exchange(arrived_, {}); }
   // Reports that the local reader has received `bytes` more bytes.
   void OnDelivered(size_t bytes);
-  // Returns whether the peer has ended its direction, so that no bytes follow those already
+  // Returns whether the peer has ended its direction, so that no bytes follow those that have
   // arrived.
   bool peer_ended() const { return peer_ended_; }
 
-  // --- connections ---
+  // --- Connections ---
 
-  // Returns how many of the peer's bytes this end has received.
+  // Returns the number of the peer's bytes that this end has received.
   uint64_t received() const { return received_; }
-  // Returns whether the peer can have received exactly that many of this end's bytes and this end
-  // still keeps the rest.
+  // Returns whether the peer can have received exactly `peer_received` of this end's bytes and this
+  // end still keeps the rest.
   bool CanResumeAt(uint64_t peer_received) const {
     return peer_received >= kept_from_ && peer_received <= sent_;
   }
@@ -73,7 +73,7 @@ class ResumableCore {
   void Acknowledge();
   void ForgetUpTo(uint64_t number);
 
-  // Numbers of this end's bytes, counted from the beginning of the stream.
+  // Counts of this end's bytes from the beginning of the stream.
   uint64_t sent_ = 0;
   uint64_t peer_delivered_ = 0;
   uint64_t kept_from_ = 0;  // number of the first byte of kept_
@@ -81,13 +81,13 @@ class ResumableCore {
   bool end_sent_ = false;
   std::string frames_;
 
-  // Numbers of the peer's bytes.
+  // Counts of the peer's bytes from the beginning of the stream.
   uint64_t received_ = 0;
   uint64_t delivered_ = 0;
   uint64_t acknowledged_ = 0;
   std::string arrived_;
   bool peer_ended_ = false;
-  std::string partial_;  // the beginning of an incomplete frame
+  std::string partial_;  // beginning of an incomplete frame
 };
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// On the stack during a call, so that a thousand idle streams hold no buffers.
+// Buffers are on the stack during a call, so that a thousand idle streams hold no buffers.
 constexpr size_t kBufferBytes = 256 << 10;
 using Buffer = std::array<char, kBufferBytes>;
 
@@ -23,8 +23,8 @@ constexpr auto kReadable = asio::posix::stream_descriptor::wait_read;
 
 ResumableStream::ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers)
     : loop_(loop), local_(loop, local.Release()), handlers_(std::move(handlers)) {
-  // A read that finds nothing must return instead of blocking. Asio's asynchronous operations still
-  // wait.
+  // The socket is non-blocking, because a read that finds nothing must return. Asio's asynchronous
+  // operations still wait.
   std::error_code ignored;
   local_.non_blocking(true, ignored);
 }
@@ -52,7 +52,7 @@ void ResumableStream::Close() {
 
 void ResumableStream::ShutLocal() { ::shutdown(local_.native_handle(), SHUT_RDWR); }
 
-// --- from the local side to the connection ---
+// --- From the local side to the connection ---
 
 void ResumableStream::ReadLocal() {
   if (local_ended_ || is_reading_local_) return;
@@ -89,8 +89,8 @@ void ResumableStream::WriteConnection() {
   connection_->is_writing = true;
   connection_->frames = core_.TakeFrames();
   connection_->written = 0;
-  // After a write error, data that the peer sent earlier is read first; the read then reports the
-  // end.
+  // After a write error, nothing is done, so that data which the peer sent earlier is read first.
+  // The read then reports the end.
   WriteFrames(loop_, connection_,
               [this, exists = std::weak_ptr(exists_), to = std::weak_ptr(connection_)] {
                 if (exists.expired() || !connection_ || to.lock() != connection_) return;
@@ -118,7 +118,7 @@ void ResumableStream::ReportAllSent() {
   if (!std::exchange(reported_all_sent_, true) && handlers_.on_all_sent) handlers_.on_all_sent();
 }
 
-// --- from the connection to the local side ---
+// --- From the connection to the local side ---
 
 void ResumableStream::ReadConnection() {
   connection_->end->AwaitReadable([this, exists = std::weak_ptr(exists_),

@@ -1,4 +1,4 @@
-// The I/O edge of ResumableCore: carries bytes between a local socket and the current connection.
+// Does the I/O of ResumableCore: carries bytes between a local socket and the current connection.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,17 +16,20 @@
 
 namespace dslaunch {
 
-// While there is no connection, the local side waits. Holds at most one window of bytes in each
-// direction, and none when idle. All calls, including destruction, are on the loop's thread.
+// One end of a resumable stream. While there is no connection, the local side waits. Holds at most
+// one window of bytes in each direction, and none when idle. All calls, including destruction, are
+// on the loop's thread.
 class ResumableStream {
  public:
   struct Handlers {
-    // The connection broke before the peer ended the stream. Call ResumeAt() or Close() next.
+    // Called when the connection broke before the peer ended the stream. Call ResumeAt() or Close()
+    // next.
     std::function<void(const std::string& why)> on_broken;
-    // All that the local side sent before its end was written to a connection, or never will be.
+    // Called when all that the local side sent before its end was written to a connection, or never
+    // will be.
     std::function<void()> on_all_sent;
-    // The stream is over: Close() was called, or the peer ended the stream or violated the
-    // protocol.
+    // Called when the stream is over: Close() was called, or the peer ended the stream or violated
+    // the protocol.
     std::function<void()> on_closed = {};
   };
 
@@ -43,7 +46,7 @@ class ResumableStream {
   }
   // Closes the connection, if any, without notifying the peer.
   void Disconnect() { connection_.reset(); }
-  // Continues on a new connection, on which both ends have exchanged what they received.
+  // Continues on a new connection, on which both ends have exchanged the number of bytes received.
   // Precondition: CanResumeAt(peer_received).
   void ResumeAt(uint64_t peer_received, std::unique_ptr<StreamEnd> to);
 
@@ -51,10 +54,11 @@ class ResumableStream {
   // during the object's lifetime.
   int local_fd() { return local_.native_handle(); }
 
-  // Ends the stream: no other connection follows, and the local side is shut after what has
-  // arrived.
+  // Ends the stream: no other connection follows. The local side is shut down after the data that
+  // has arrived.
   void Close();
-  // Shuts the local side at once. What it has sent, and then its end, still go to the peer.
+  // Shuts down the local side at once. The data that it has sent, and then its end, are still sent
+  // to the peer.
   void ShutLocal();
 
  private:
@@ -62,8 +66,8 @@ class ResumableStream {
     explicit Connection(std::unique_ptr<StreamEnd> to) : end(std::move(to)) {}
     const std::unique_ptr<StreamEnd> end;
     bool is_writing = false;
-    std::string frames;  // being written
-    size_t written = 0;  // bytes of `frames` already written
+    std::string frames;  // frames that are being written
+    size_t written = 0;  // number of bytes of `frames` that are written
   };
   // Writes the connection's frames and keeps the connection alive until then, even if the stream
   // has dropped it. Calls `then` unless a write fails.
@@ -82,14 +86,15 @@ class ResumableStream {
   asio::posix::stream_descriptor local_;
   const Handlers handlers_;
   ResumableCore core_;
-  // Callbacks compare it with the connection they began with.
+  // The current connection; null if there is none. Callbacks compare it with the connection for
+  // which they were started.
   std::shared_ptr<Connection> connection_;
   bool is_reading_local_ = false;
   bool is_writing_local_ = false;
-  bool local_ended_ = false;  // the local side has sent its end
-  // false: data for the local side is dropped, and only the peer's end is awaited.
+  bool local_ended_ = false;  // true once the local side has sent its end
+  // False if data for the local side is dropped, and only the peer's end is awaited.
   bool local_accepts_ = true;
-  bool over_ = false;  // no connection follows; data from the local side is dropped
+  bool over_ = false;  // true if no connection follows; data from the local side is dropped
   bool reported_all_sent_ = false;
   // Expires with this object, so that later callbacks do nothing.
   const std::shared_ptr<const bool> exists_ = std::make_shared<const bool>(true);

@@ -1,5 +1,5 @@
-// One end of a byte stream on a loop: a socket, two pipes, or a pair within the process that needs
-// no descriptors.
+// Defines one end of a byte stream on a loop: a socket, two pipes, or a pair within the process
+// that needs no descriptors.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -14,17 +14,18 @@
 
 namespace dslaunch {
 
-// Behaves like a non-blocking socket: what the peer wrote before its end can still be read. All
-// calls are on the loop's thread. The destructor closes the end.
+// Behaves as a non-blocking socket does: bytes that the peer wrote before its end can still be
+// read. All calls are on the loop's thread. The destructor closes the end.
 class StreamEnd {
  public:
-  // Destroyed without a call, or called with an error, after this end is closed.
+  // A callback for readiness. After this end is closed, it is destroyed without a call, or called
+  // with an error.
   using OnReady = std::function<void(std::error_code)>;
 
   virtual ~StreamEnd() = default;
 
-  // Calls `then` once, later, when Read or Write can succeed or has failed permanently. At most one
-  // pending wait of each kind.
+  // Call `then` once, later, when Read or Write can succeed or has failed permanently. At most one
+  // wait of each kind may be pending.
   virtual void AwaitReadable(OnReady then) = 0;
   virtual void AwaitWritable(OnReady then) = 0;
 
@@ -33,16 +34,16 @@ class StreamEnd {
   virtual size_t Read(char* to, size_t size, std::error_code& error) = 0;
   virtual size_t Write(std::string_view bytes, std::error_code& error) = 0;
 
-  // Ends writing; the peer then reads the end.
+  // Ends writing. The peer then reads the end of the stream.
   virtual void ShutWrite() = 0;
-  // Ends writing and reading.
+  // Ends both writing and reading.
   virtual void Shut() = 0;
 };
 
 bool IsToBeAwaited(std::error_code error);
 
-// Makes an end of descriptors, which become non-blocking. `in` is a socket used in both directions
-// unless `out` is given. Precondition: SIGPIPE is ignored.
+// Makes an end from descriptors, which become non-blocking. `in` is a socket used in both
+// directions unless `out` is given. Precondition: SIGPIPE is ignored.
 std::unique_ptr<StreamEnd> MakeStreamEnd(asio::io_context& loop, UniqueFd in,
                                          UniqueFd out = UniqueFd());
 
