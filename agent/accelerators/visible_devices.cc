@@ -149,7 +149,8 @@ SeenDevices SeeThrough(const AcceleratorRow& row, std::string_view value,
     if (!identities.insert(identity).second) return {{}, device};
     seen.devices.push_back(std::move(one));
   }
-  // The program, or the next level, numbers the shown devices from 0.
+  // The program, or the next level, numbers the shown devices from 0, so the old numbers do not
+  // apply.
   if (row.levels.size() > 1) {
     for (Accelerator& one : seen.devices) one.number.reset();
   }

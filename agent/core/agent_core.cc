@@ -233,7 +233,8 @@ void AgentCore::OnSupervisorGone(Clock::time_point now) {
   out_.StopJob(job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                           job_.node_name() + " was lost: its supervisor process was killed"));
   Settle(now);
-  // The workers died with their supervisor, but processes that they had started may live.
+  // The workers died with their supervisor, but processes that they had started may live, so they
+  // are ended.
   out_.Do(agent_action::SweepOrphans{.groups = workers_.ranks().RunningPids(),
                                      .cgroup = workers_.cgroup()});
 }

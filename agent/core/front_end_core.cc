@@ -66,7 +66,8 @@ void FrontEndCore::OnGone() {
   out_.Do(agent_action::DetachFrontEnd());
   if (readers_.front_end_has_all || !job_.prepared()) return out_.Ask(agent_request::QuitIfIdle{});
   out_.Ask(agent_request::LeaveToOthers());
-  // Only this node has lost its connection; the other nodes may still have their front end.
+  // Only this node has lost its connection; the other nodes may still have their front end, which
+  // reports this cause.
   out_.Ask(agent_request::NotifyStop{
       job_.Cause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                  job_.node_name() + " was lost: " +

@@ -5,11 +5,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kLeastCpuMs = 20;       // two clock ticks
-constexpr uint64_t kCpuShare = 50;         // the reciprocal of 2 %
+constexpr uint64_t kLeastCpuMs = 20;       // two clock ticks, the unit of CPU times
+constexpr uint64_t kCpuShare = 50;         // reciprocal of the idle share of CPU time, 2 %
 constexpr uint64_t kUsualFileBytes = 256;  // bytes of event descriptors and timers in each look
 constexpr uint64_t kKeepAliveBytes = 2;    // bytes of NCCL's RAS in each millisecond
-constexpr uint32_t kExchangeLooks = 3;     // number of looks that must have a digest of exchanges
+constexpr uint32_t kExchangeLooks = 3;     // least number of looks with a digest of exchanges
 
 // Returns whether a sum grew by more than `tolerance`, or fell. A sum falls when a process or a
 // connection ends, which is a sign of life too.

@@ -76,7 +76,7 @@ class SlotLedger {
   bool IsHang(std::chrono::microseconds without_step) const;
 
   GoodputTimes settled_;
-  GoodputTimes open_;  // times since the last step, or since the begin of the attempt
+  GoodputTimes open_;  // times since the last step, or since the beginning of the attempt
   GoodputBucket bucket_ = GoodputBucket::kRendezvous;
   GoodputBucket before_ = GoodputBucket::kStart;  // bucket to which a wait or a save returns
   Clock::time_point since_;                       // time up to which everything is counted

@@ -13,8 +13,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxValues = 2'000'000;  // a dump of 2,000 operations with frames has 200,000
-constexpr size_t kMaxMembers = 1 << 17;   // limit of the ranks of all groups
+constexpr size_t kMaxValues = 2'000'000;  // 10 times those of 2,000 operations with frames
+constexpr size_t kMaxMembers = 1 << 17;   // limit of the ranks of all groups together
 
 Error NotRead(const std::string& problem) {
   return Error{ExitCode::kBadInput, "the dump of Flight Recorder " + problem};

@@ -1,6 +1,6 @@
-// Asks a rank's process for a dump of PyTorch's Flight Recorder, through the named pipe that NCCL's
-// process group watches. A program without that process group has no pipe, so its request fails at
-// once.
+// Requests a dump of PyTorch's Flight Recorder from a rank's process, through the named pipe that
+// NCCL's process group watches. A program without that process group has no pipe, so its request
+// fails at once.
 #pragma once
 
 #include <asio/io_context.hpp>

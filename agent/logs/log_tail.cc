@@ -147,8 +147,8 @@ void LogTail::Arm() {
   Poll(kFirstPoll);
 }
 
-// Returns a function that tells a callback whether it belongs to the current arming of a living
-// object.
+// Returns a function with which a callback checks whether it belongs to the current arming of a
+// living object.
 std::function<bool()> LogTail::Guard() const {
   return [weak = std::weak_ptr(generation_), mine = *generation_] {
     const auto generation = weak.lock();

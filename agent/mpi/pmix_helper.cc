@@ -191,7 +191,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void OnUse(MpiProtocol protocol) {
-    const auto self = shared_from_this();  // a callback may destroy this object
+    const auto self = shared_from_this();  // a callback may drop the last other reference
     if (protocol == MpiProtocol::kPmix && options_.program.empty()) return Fail(options_.no_pmix);
     if (const Result<void> started = StartServer(); !started.ok()) Fail(started.error().message);
   }
@@ -256,7 +256,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void OnMessage(std::string_view bytes) {
-    const auto self = shared_from_this();  // a callback may destroy this object
+    const auto self = shared_from_this();  // a callback may drop the last other reference
     pb::PmixReport report;
     if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
       return FailServer("it sent an invalid message");
@@ -290,7 +290,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void Fail(const std::string& why) {
-    const auto self = shared_from_this();  // a callback may destroy this object
+    const auto self = shared_from_this();  // a callback may drop the last other reference
     start_limit_.cancel();
     if (const auto failed = std::exchange(handlers_.on_failed, nullptr)) failed(why);
   }

@@ -151,7 +151,7 @@ Result<std::vector<RankBinding>> NodeProgram::BindRanks(
     }
     request.gpu_nodes = *nodes;
   }
-  // Several nodes on one machine share its cores.
+  // Several nodes on one machine share its cores, so they are divided among the ranks of all nodes.
   const bool all_are_here = prepare.job().local() && !beside_gpus;
   request.cores.assign(options.cores().begin(), options.cores().end());
   request.ranks = static_cast<int>(all_are_here ? place.assignment.world_size() : slots);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLooksInLimit = 12;
 constexpr milliseconds kShortestInterval(100);
-// Variation, so that looks do not follow a period of the program.
+// Variation of the interval in percent, so that looks do not follow a period of the program.
 constexpr int kSpreadPercent = 30;
 
 }  // namespace

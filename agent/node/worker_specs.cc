@@ -112,7 +112,8 @@ WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_no
                        const AttemptPlace& place, const Environment& environment, int cores,
                        const std::vector<Accelerator>& numbered) {
   WorkerPlan plan{place, own_node.slots(), own_node.name(), cores};
-  // Several nodes on one machine share its devices.
+  // Several nodes on one machine share its devices, so each node's first device is that of its
+  // first rank.
   const uint32_t first_device = prepare.job().local() ? place.assignment.first_rank() : 0;
   plan.devices_given =
       !prepare.devices().empty() || (place.device != pb::DEVICE_CPU && first_device > 0);

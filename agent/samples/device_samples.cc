@@ -12,7 +12,7 @@ namespace dslaunch {
 namespace {
 
 constexpr double kMebibyte = 1 << 20;
-constexpr double kMostMebibytes = 1 << 30;  // a pebibyte
+constexpr double kMostMebibytes = 1 << 30;  // limit of memory: a pebibyte
 constexpr double kMostWatts = 1e6;
 constexpr double kMostCount = 1e15;  // largest count; exact in a double
 
@@ -30,7 +30,7 @@ constexpr std::string_view kFields[] = {
     "ecc.errors.corrected.volatile.total",
     "ecc.errors.uncorrected.volatile.total",
 };
-// The field was renamed in driver 535, which knows both names.
+// The field was renamed in driver 535, which accepts both names.
 constexpr std::array<std::string_view, kDeviceQueries> kThrottleField = {
     "clocks_throttle_reasons.active", "clocks_event_reasons.active", ""};
 

@@ -1,4 +1,4 @@
-// Samples this node while a receiver of its events wants samples.
+// Samples this node while a receiver of its events requests samples.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -43,7 +43,7 @@ class NodeSampler {
   asio::steady_timer timer_;
   DeviceWatch devices_;
   std::vector<std::string> devices_of_ranks_;
-  milliseconds every_{0};  // 0 for no samples
+  milliseconds every_{0};  // interval of samples; 0 for no samples
   bool last_lines_ = false;
 };
 

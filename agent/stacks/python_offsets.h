@@ -17,28 +17,28 @@ namespace dslaunch {
 struct PythonOffsets {
   static constexpr uint32_t kNone = UINT32_MAX;  // the version has no such member
 
-  uint32_t interpreters_head = 0;     // in _PyRuntime
-  uint32_t interpreter_next = 0;      // in an interpreter
-  uint32_t threads_head = 0;          // in an interpreter
+  uint32_t interpreters_head = 0;     // in _PyRuntime: first interpreter
+  uint32_t interpreter_next = 0;      // in an interpreter: next interpreter
+  uint32_t threads_head = 0;          // in an interpreter: first thread state
   uint32_t gil_thread = kNone;        // in _PyRuntime: thread that holds the GIL
   uint32_t interpreter_gil = kNone;   // in an interpreter: address of its GIL
-  uint32_t gil_locked = kNone;        // in a GIL
+  uint32_t gil_locked = kNone;        // in a GIL: whether it is locked
   uint32_t gil_holder = kNone;        // in a GIL: thread that holds it or held it last
-  uint32_t thread_next = 0;           // in a thread state
-  uint32_t thread_id = 0;             // in a thread state: pthread_t
-  uint32_t native_thread_id = kNone;  // in a thread state
-  uint32_t thread_frame = 0;          // in a thread state: frame, or cframe
-  uint32_t cframe_frame = kNone;      // in a cframe
-  uint32_t frame_previous = 0;        // in a frame
-  uint32_t frame_code = 0;            // in a frame
+  uint32_t thread_next = 0;           // in a thread state: next thread state
+  uint32_t thread_id = 0;             // in a thread state: its pthread_t
+  uint32_t native_thread_id = kNone;  // in a thread state: thread ID in the kernel
+  uint32_t thread_frame = 0;          // in a thread state: its frame or cframe
+  uint32_t cframe_frame = kNone;      // in a cframe: current frame
+  uint32_t frame_previous = 0;        // in a frame: previous frame
+  uint32_t frame_code = 0;            // in a frame: its code object
   uint32_t frame_instruction = 0;     // in a frame: address from 3.11 on, index before
-  uint32_t frame_owner = kNone;       // in a frame
-  uint32_t code_file = 0;             // in a code object
+  uint32_t frame_owner = kNone;       // in a frame: kind of its owner
+  uint32_t code_file = 0;             // in a code object: file name
   uint32_t code_name = 0;             // in a code object: qualified name from 3.11 on
   uint32_t code_lines = 0;            // in a code object: table of line numbers
-  uint32_t code_first_line = 0;       // in a code object
-  uint32_t code_bytecode = kNone;     // in a code object
-  uint32_t type_name = 24;            // in a type
+  uint32_t code_first_line = 0;       // in a code object: first line's number
+  uint32_t code_bytecode = kNone;     // in a code object: bytecode
+  uint32_t type_name = 24;            // in a type: its name
   uint32_t ascii_bytes = 40;          // size of the structure before the characters of ASCII text
   uint32_t compact_bytes = 56;        // size of the structure before the characters of other text
 };
@@ -51,7 +51,7 @@ inline constexpr int kNewestPython = 14;
 // other versions.
 std::optional<PythonOffsets> TabledOffsets(int minor);
 
-// The beginning of _PyRuntime from 3.13 on (_Py_DebugOffsets), as far as it is used here.
+// Beginning of _PyRuntime from 3.13 on (_Py_DebugOffsets), as far as it is used here.
 inline constexpr size_t kDebugWords = 49;
 using DebugWords = std::array<uint64_t, kDebugWords>;
 

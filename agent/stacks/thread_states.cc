@@ -121,7 +121,8 @@ std::optional<ThreadState> ReadThread(pid_t pid, const std::string& folder,
 
 std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
   const size_t name_begin = stat.find('(');
-  const size_t name_end = stat.rfind(')');  // the name may contain any characters
+  // The name may contain any characters, so the last ')' ends it.
+  const size_t name_end = stat.rfind(')');
   if (name_begin == std::string_view::npos || name_end == std::string_view::npos ||
       name_end < name_begin || name_end + 3 >= stat.size())
     return std::nullopt;

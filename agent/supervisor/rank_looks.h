@@ -1,5 +1,6 @@
 // Answers Look: what the threads of a worker and of its descendants do. The supervisor reads them
-// because it is their ancestor, which the kernel lets read their memory on every system (Yama).
+// because it is their ancestor: even a kernel that restricts ptrace (Yama) lets it read their
+// memory.
 #pragma once
 
 #include <sys/types.h>

@@ -58,7 +58,7 @@ bool IsOurs(pid_t pid) {
 }  // namespace
 
 std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
-  // The name may contain any characters, including blanks and parentheses.
+  // The name may contain any characters, including blanks and parentheses, so the last ')' ends it.
   const size_t name = stat.find('(') + 1;
   const size_t name_end = stat.rfind(')');
   if (name == 0 || name_end == std::string_view::npos || name_end < name ||
