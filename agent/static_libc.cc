@@ -5,7 +5,7 @@
 // The callers are the agent's numeric lookups, and parts of gRPC, c-ares and OpenSSL that the agent
 // does not need.
 #include <arpa/inet.h>
-#include <dlfcn.h>  // Dl_info
+#include <dlfcn.h>  // for Dl_info
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>

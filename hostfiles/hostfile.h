@@ -18,7 +18,7 @@
 
 namespace dslaunch {
 
-inline constexpr int kMaxSlots = 4096;                  // limit of slots of one node
+inline constexpr int kMaxSlots = 4096;                  // limit of slots of a node
 inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // limit of the size of the whole file
 inline constexpr size_t kMaxHostLineBytes = 1024;
 

@@ -171,7 +171,7 @@ class Acceptor::Loop {
 
   void Refuse(uint64_t id, const std::string& why) {
     const Newcomer newcomer = Remove(id);
-    std::error_code ignored;  // the pending handshake then fails and finds no entry
+    std::error_code ignored;  // the pending handshake fails and finds no entry
     newcomer.stream->socket().close(ignored);
     Notify("refused a connection from " + newcomer.address + ": " + why);
   }

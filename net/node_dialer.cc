@@ -95,7 +95,8 @@ class NodeDialer::Loop {
   const asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   std::map<Call*, std::shared_ptr<Call>> calls_;  // used on the dialer's thread only
   std::once_flag starts_;
-  std::thread thread_;  // runs from the first call on; last member, because it uses the others
+  // Runs from the first call on; last, because the thread uses the other members.
+  std::thread thread_;
 };
 
 NodeDialer::NodeDialer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

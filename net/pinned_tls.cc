@@ -134,7 +134,7 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
   SetKeyCipher(native);
   if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
     return Error{ExitCode::kInternal, "cannot use the key for connections to the nodes"};
-  (void)ends.release();  // the context owns it now
+  (void)ends.release();  // the context owns the ends from here on
   return context;
 }
 

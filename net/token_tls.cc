@@ -175,7 +175,7 @@ class TokenTls::Loop {
   void Fail(uint64_t number, const std::string& why, ExitCode code = ExitCode::kUnavailable) {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
-    std::error_code ignored;  // the pending handshake then fails and finds no entry
+    std::error_code ignored;  // the pending handshake fails and finds no entry
     known->second.stream->socket().close(ignored);
     Remove(number)(Error{code, why});
   }

@@ -33,7 +33,7 @@ struct AcceleratorRow {
   pb::Device device = pb::DEVICE_CUDA;
   std::string_view option;  // value of --device, such as "rocm"
   std::string_view name;    // name of the platform, such as "ROCm"
-  std::string_view vendor;  // such as "AMD"
+  std::string_view vendor;  // name of the vendor, such as "AMD"
   std::string_view noun;    // noun in messages, such as "GPU"
   // Variables that choose the visible devices, by level. The numbers in a level's value count the
   // devices that the previous level shows. If several variables of a level are set, the first

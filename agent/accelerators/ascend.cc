@@ -5,7 +5,7 @@ namespace dslaunch {
 
 std::vector<Accelerator> ReadAscend(const std::string& root, const LookUpVariable&) {
   constexpr uint64_t kHuawei = 0x19e5;
-  constexpr uint64_t kProcessingAccelerator = 0x1200;  // PCI class
+  constexpr uint64_t kProcessingAccelerator = 0x1200;  // PCI class of accelerators
   std::vector<Accelerator> npus;
   for (const int file : NumbersIn(root + "/dev", "davinci")) {
     if (!IsUsableFile(root + "/dev/davinci" + std::to_string(file))) continue;

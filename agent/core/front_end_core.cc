@@ -55,7 +55,7 @@ void FrontEndCore::OnConnection(bool is_broken) {
 
 void FrontEndCore::OnUnreachable() const {
   if (!is_link_broken_) return;
-  pb::SupervisorRequest request;  // without fields, it makes the supervisor end everything
+  pb::SupervisorRequest request;  // an empty no_front_end makes the supervisor end all processes
   request.mutable_no_front_end();
   out_.SendToSupervisor(std::move(request));
 }

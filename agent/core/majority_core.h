@@ -28,7 +28,7 @@ class MajorityCore {
  public:
   // Bugs that the simulator must find.
   struct PlantedBugs {
-    bool minority = false;  // true if one node counts as a majority
+    bool minority = false;  // true if a single node counts as a majority
     bool no_fence = false;  // true if a node elects before the leases of the lost rendezvous end
   };
 

@@ -75,7 +75,7 @@ class RankStillness {
     // little CPU time shows life only after several looks.
     std::optional<RankSigns> lived;
     uint32_t looks = 0;           // number of looks since `lived`
-    uint32_t exchange_looks = 0;  // number of those looks with a digest of exchanges
+    uint32_t exchange_looks = 0;  // number of looks since `lived` with a digest of exchanges
     milliseconds still{0};
   };
 

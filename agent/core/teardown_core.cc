@@ -11,7 +11,7 @@ namespace {
 
 constexpr milliseconds kQuitWait(1000);         // time for notifying the other nodes
 constexpr milliseconds kCompletedTravels(500);  // time for the rendezvous's last message to arrive
-constexpr milliseconds kViewersWait(2000);      // time for viewers to read their last events
+constexpr milliseconds kViewersWait(2000);      // time for viewers to read the last events
 
 }  // namespace
 

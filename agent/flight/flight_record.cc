@@ -111,7 +111,7 @@ void AddOperation(const PickleValue& entry, pb::FlightGroup& group) {
   const std::string state = TextOf(entry, "state");
   if (IsTrue(entry, "retired") || state == "completed") return;
   if (group.operations_size() >= kMaxFlightOperations) return;
-  const std::string name = TextOf(entry, "profiling_name");  // such as "nccl:all_reduce"
+  const std::string name = TextOf(entry, "profiling_name");  // value such as "nccl:all_reduce"
   pb::FlightOperation& operation = *group.add_operations();
   operation.set_number(number);
   operation.set_name(name.substr(name.find(':') + 1));

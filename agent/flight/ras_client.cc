@@ -66,7 +66,7 @@ struct RasClient::Session {
 
   asio::ip::tcp::socket socket;
   asio::steady_timer timer;
-  Done done;  // empty once it has been called
+  Done done;  // callback; empty once it has been called
   size_t next_command = 0;
   std::string status;  // received bytes that are not processed yet
   std::array<char, 1 << 14> buffer = {};

@@ -17,7 +17,7 @@ namespace dslaunch {
 
 // The address at which the processes of a job listen for NCCL's RAS.
 struct RasAddress {
-  std::string host = "127.0.0.1";  // numeric address
+  std::string host = "127.0.0.1";  // numeric address of the RAS server
   int port = 28028;
 };
 // Returns the address in the value of NCCL_RAS_ADDR, "HOST:PORT" or "[HOST]:PORT"; the default

@@ -152,7 +152,7 @@ int AddFrame(Dwfl_Frame* state, void* argument) {
   Dwarf_Addr pc = 0;
   bool is_exact = false;
   if (!dwfl_frame_pc(state, &pc, &is_exact)) return DWARF_CB_ABORT;
-  if (!is_exact) --pc;  // address of the call, not of the instruction after it
+  if (!is_exact) --pc;  // moves from the return address into the call
   NativeFrame& frame = frames.emplace_back();
   Dwfl* const dwfl = dwfl_thread_dwfl(dwfl_frame_thread(state));
   if (Dwfl_Module* const module = dwfl_addrmodule(dwfl, pc)) {

@@ -23,7 +23,7 @@ struct BindingRequest {
 struct RankBinding {
   std::vector<int> cpus;          // CPUs that the rank may use, ascending; empty for any
   std::vector<int> memory_nodes;  // NUMA nodes of the rank's memory; empty for any
-  bool memory_preferred = false;  // whether other nodes are used when those are full
+  bool memory_preferred = false;  // true to use other nodes when `memory_nodes` are full
   int threads = 0;                // value of OMP_NUM_THREADS; 0 to leave it as without binding
 };
 

@@ -13,7 +13,7 @@ namespace dslaunch {
 struct Cpu {
   int id = 0;
   int core = 0;    // lowest CPU on the same physical core
-  int socket = 0;  // physical package
+  int socket = 0;  // number of the physical package
   int cache = 0;   // lowest CPU that shares the last-level cache
 };
 

@@ -33,14 +33,14 @@ struct PeerText {
 
 // Texts about a peer; the first match in a line counts. See also peer_failure.h.
 constexpr PeerText kOfPeers[] = {
-    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // from c10d
+    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // message of c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
     {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // a foreign server on c10d
     {pb::Cause::LATE, kPeerLateText},
     {pb::Cause::LATE, "failed to pass monitoredBarrier"},
     {pb::Cause::LATE, "caught collective operation timeout"},  // from NCCL's watchdog
     {pb::Cause::GONE, kPeerLostText},
-    {pb::Cause::GONE, "remote process exited or there was a network error"},  // from NCCL
+    {pb::Cause::GONE, "remote process exited or there was a network error"},  // message of NCCL
     {pb::Cause::GONE, "ncclRemoteError"},
     {pb::Cause::GONE, "Connection closed by remote peer"},
     {pb::Cause::GONE, "recvValue failed"},  // from c10d's TCPStore
@@ -122,7 +122,7 @@ bool IsBlank(std::string_view line) {
 std::vector<std::string_view> RootException(std::string_view text) {
   std::vector<std::string_view> exception;
   bool chained = false;    // true if the next traceback continues the chain
-  bool in_frames = false;  // true between the header of a traceback and its exception
+  bool in_frames = false;  // true from a traceback's header to the exception
   bool collecting = false;
   while (!text.empty()) {
     const std::string_view line = WithoutRankTag(TakeLine(text));

@@ -21,9 +21,9 @@ using Words = std::vector<std::string>;
 // A launcher that is recognized. Words of a list are separated by blanks.
 struct KnownLauncher {
   Kind kind;
-  const char* programs;  // console scripts
+  const char* programs;  // names of console scripts
   const char* modules;   // module names after `python -m`
-  const char* actions;   // words that the first argument must be one of; empty for any
+  const char* actions;   // allowed first arguments; empty for any
   // For kModule: the module of each rank, completed by the action if it ends with '.'. For kOther:
   // what to type.
   const char* remedy = "";

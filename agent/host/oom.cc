@@ -166,7 +166,7 @@ std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::st
     else if (what == 'p' || what == 'P')
       path += std::to_string(pid);
     else
-      path += '*';  // time, host, program and others, which are unknown here
+      path += '*';  // time, host, program or another value that is unknown here
   }
   if (!has_pid && uses_pid) path += "." + std::to_string(pid);
   return "in " + (path.starts_with("/") ? path : cwd + "/" + path);

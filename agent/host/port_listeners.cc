@@ -38,12 +38,12 @@ std::optional<std::set<uid_t>> UsersOf(int family, const TcpQuery& query) {
 std::set<uid_t> ListenersIn(std::istream& table, int port) {
   std::set<uid_t> users;
   std::string line;
-  std::getline(table, line);  // column headers
+  std::getline(table, line);  // skips the column headers
   while (std::getline(table, line)) {
     std::string_view rest = line;
-    TakeWord(rest);  // entry number
+    TakeWord(rest);  // skips the entry number
     const std::string_view own_address = TakeWord(rest);
-    TakeWord(rest);  // peer address
+    TakeWord(rest);  // skips the peer address
     const std::string_view state = TakeWord(rest);
     if (state != kListens) break;
     for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);  // queues, timers and retransmits

@@ -47,7 +47,7 @@ class JobFolder {
 
   std::string base_;          // folder that the user named; empty for the state folder
   std::string state_folder_;  // state folder, used if `base_` is empty
-  std::string below_;         // JOB_ID/nodes/NODE
+  std::string below_;         // path below the base: JOB_ID/nodes/NODE
   std::string path_;
   std::string node_name_;
 };

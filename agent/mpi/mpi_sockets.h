@@ -65,7 +65,7 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
   void OnUse(MpiProtocol protocol);
 
   asio::io_context& loop_;
-  std::function<void(MpiProtocol)> on_use_;  // null once it has been called
+  std::function<void(MpiProtocol)> on_use_;  // callback; null once it has been called
   const std::string word_;
   asio::ip::tcp::acceptor pmix_;
   std::vector<std::shared_ptr<Rank>> ranks_;  // indexed by local rank

@@ -45,8 +45,9 @@ class PmixHelper {
 
   // Tells a rank how to find the server.
   struct Client {
-    std::vector<std::string> environment;  // entries NAME=VALUE
-    std::string pmi_path;                  // absolute path; the rank's PMI_FD is a connection to it
+    std::vector<std::string> environment;  // variables of the rank, as NAME=VALUE
+    // Absolute path of the socket to which the rank's PMI_FD is connected.
+    std::string pmi_path;
   };
 
   // Opens the sockets at which ranks look for the server. Fails with kIo or kInternal.

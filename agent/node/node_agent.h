@@ -86,7 +86,7 @@ class NodeAgent {
   std::unique_ptr<AttachSocket> attach_socket_;
   std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   std::optional<std::chrono::system_clock::time_point> ended_at_;
-  std::unique_ptr<Heartbeat> heart_;  // last, because its thread uses everything above
+  std::unique_ptr<Heartbeat> heart_;  // last, because the heartbeat thread uses the other members
 };
 
 }  // namespace dslaunch

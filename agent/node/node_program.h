@@ -25,7 +25,7 @@ struct PlannedWorkers {
 
 // Describes how a program runs on this node, before the variables of each rank are added.
 struct ProgramContext {
-  pb::Program program;  // its working directory is the one that --venv_script leaves
+  pb::Program program;  // program in the working directory that --venv_script leaves
   Environment environment;
   pb::ShellLimits shell_limits;  // limits set by --venv_script
   std::string notice;            // notice for the user; usually empty

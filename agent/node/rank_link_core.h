@@ -93,7 +93,7 @@ class RankLinkCore {
  private:
   struct Waiting {
     RankLinkMessage message;
-    uint32_t node = 0;  // node of the connection's other end
+    uint32_t node = 0;  // node at the connection's other end
     UniqueFd fd;
   };
 

@@ -57,7 +57,7 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   // starts.
   UniqueFd ranks_end_;
   UniqueFd log_;      // log of the terminal's output; invalid for a pipe
-  std::string sent_;  // bytes of the write in progress, which refers to them
+  std::string sent_;  // bytes of the write in progress, which refers to this buffer
   std::string pending_;
   bool ends_ = false;
 };

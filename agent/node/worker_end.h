@@ -15,7 +15,7 @@ namespace dslaunch {
 // Facts about a worker besides its end.
 struct WorkerLife {
   uint64_t attempt = 0;
-  std::string cwd;                   // working directory
+  std::string cwd;                   // working directory of the worker
   Clock::time_point started_at;      // time of the start or a little earlier
   uint64_t out_of_memory_kills = 0;  // out-of-memory kills on the node before the start
   std::string python;                // Python interpreter of the worker; empty if none is known

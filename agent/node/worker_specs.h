@@ -23,7 +23,7 @@ struct AttemptPlace {
   pb::Device device = pb::DEVICE_CPU;  // kind of the ranks' devices; DEVICE_CPU if none
   // Address of the rendezvous as this node reaches it; empty if the rendezvous is in this process.
   std::string rendezvous_address = {};
-  std::string rank_socket = {};  // DSLAUNCH_RANK_SOCKET; empty if there is none
+  std::string rank_socket = {};  // value of DSLAUNCH_RANK_SOCKET; empty if there is none
 };
 
 // Facts about the node that its workers need in addition to the job's specification.

@@ -59,7 +59,7 @@ class PeerLinks {
   Handlers handlers_;
   asio::local::stream_protocol::socket agent_;
   std::string partial_;  // beginning of a message from the agent
-  UniqueFd partial_fd_;  // descriptor that arrived with that beginning
+  UniqueFd partial_fd_;  // descriptor that arrived with `partial_`
   bool is_ready_ = false;
   std::map<uint32_t, Peer> peers_;  // peers by node rank
 };

@@ -30,7 +30,7 @@ Result<void> PmiSockets::Add(uint32_t local_rank, UniqueFd fd, bool is_connected
   else
     rank->listener.assign(protocol, fd.get(), error);
   if (error) return Error{ExitCode::kIo, "take the socket of a rank: " + error.message()};
-  static_cast<void>(fd.Release());  // the rank's object owns it
+  static_cast<void>(fd.Release());  // the rank's object owns the descriptor
   ranks_[local_rank] = rank;
   if (is_connected) {
     Begin(local_rank, rank);

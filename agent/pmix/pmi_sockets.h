@@ -20,7 +20,8 @@ class PmiSockets {
  public:
   // Callbacks, which may call Send() and Close().
   struct Handlers {
-    std::function<void(uint32_t local_rank, std::string_view line)> on_line;  // without its newline
+    // Called with a line without its newline.
+    std::function<void(uint32_t local_rank, std::string_view line)> on_line;
     std::function<void(uint32_t local_rank)> on_closed;  // called once, unless Close() was called
   };
 

@@ -212,7 +212,7 @@ Result<void> Await(const std::string& step, Call call) {
   const pmix_status_t status = call(&OnAnswer, context.get());
   if (status == PMIX_OPERATION_SUCCEEDED) return {};
   if (status != PMIX_SUCCESS) return Refused(step, status);
-  static_cast<void>(context.release());  // OnAnswer releases it
+  static_cast<void>(context.release());  // OnAnswer releases the context
   const MutexLock lock(answer->mutex);
   if (!answer->changed.WaitFor(answer->mutex, kReadyLimit, [&answer]() DSL_REQUIRES(answer->mutex) {
         return answer->is_there;
@@ -240,7 +240,7 @@ Result<std::string> Compressed(const std::string& what, const std::string& list,
 }
 
 Result<void> StartServer(const pb::PmixJob& job) {
-  static pmix_server_module_t module;  // static, because the library keeps a pointer to it
+  static pmix_server_module_t module;  // static, because the library keeps a pointer to the module
   module.client_connected = &OnConnected;
   module.client_finalized = &OnFinalized;
   module.abort = &OnAbort;
@@ -425,7 +425,7 @@ void AskPmixLibrary(const pb::ModexRequest& request) {
   auto context = std::make_unique<pb::ModexRequest>(request);
   const pmix_status_t status = PMIx_server_dmodex_request(&proc, &OnReply, context.get());
   if (status == PMIX_SUCCESS) {
-    static_cast<void>(context.release());  // OnReply releases it
+    static_cast<void>(context.release());  // OnReply releases the context
     return;
   }
   OnReply(status, nullptr, 0, context.release());

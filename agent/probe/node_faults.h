@@ -10,7 +10,7 @@
 namespace dslaunch {
 
 struct NodeFault {
-  std::string check;  // name of the check, of one or two words
+  std::string check;  // name of the check: one or two words
   std::string seen;
   std::string hint;
 };

@@ -22,7 +22,7 @@
 namespace dslaunch {
 namespace {
 
-using Sockets = std::unordered_map<uint64_t, TcpSocket>;  // key: inode
+using Sockets = std::unordered_map<uint64_t, TcpSocket>;  // sockets by inode
 using Children = std::unordered_map<pid_t, std::vector<ProcessInfo>>;
 
 std::optional<Sockets> ReadSockets() {

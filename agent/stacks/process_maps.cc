@@ -28,8 +28,8 @@ std::vector<FileMapping> ParseMaps(std::string_view maps, size_t max_mappings) {
     mapping.is_shared = TakeWord(line) == "rw-s";
     if (line.starts_with(' ')) line.remove_prefix(1);
     if (!TakeHex(line, ' ', mapping.offset)) continue;
-    TakeWord(line);  // device number
-    TakeWord(line);  // inode number
+    TakeWord(line);  // skips the device number
+    TakeWord(line);  // skips the inode number
     const size_t path = line.find('/');
     if (path == std::string_view::npos) continue;
     line.remove_prefix(path);

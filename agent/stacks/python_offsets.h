@@ -15,7 +15,7 @@ namespace dslaunch {
 // variable objects at 16, the content of bytes at 32, the length of strings at 16 and their state
 // at 32.
 struct PythonOffsets {
-  static constexpr uint32_t kNone = UINT32_MAX;  // the version has no such member
+  static constexpr uint32_t kNone = UINT32_MAX;  // value if the version has no such member
 
   uint32_t interpreters_head = 0;     // in _PyRuntime: first interpreter
   uint32_t interpreter_next = 0;      // in an interpreter: next interpreter
@@ -23,7 +23,7 @@ struct PythonOffsets {
   uint32_t gil_thread = kNone;        // in _PyRuntime: thread that holds the GIL
   uint32_t interpreter_gil = kNone;   // in an interpreter: address of its GIL
   uint32_t gil_locked = kNone;        // in a GIL: whether it is locked
-  uint32_t gil_holder = kNone;        // in a GIL: thread that holds it or held it last
+  uint32_t gil_holder = kNone;        // in a GIL: thread that holds the GIL or was its last holder
   uint32_t thread_next = 0;           // in a thread state: next thread state
   uint32_t thread_id = 0;             // in a thread state: its pthread_t
   uint32_t native_thread_id = kNone;  // in a thread state: thread ID in the kernel

@@ -159,7 +159,7 @@ SystemCall ParseSystemCall(std::string_view text) {
 }
 
 std::string ParseKernelStack(std::string_view text) {
-  std::string_view line = TakeLine(text);  // such as "[<0>] futex_wait_queue+0x60/0x90"
+  std::string_view line = TakeLine(text);  // line such as "[<0>] futex_wait_queue+0x60/0x90"
   const size_t begin = line.find("] ");
   if (begin == std::string_view::npos) return "";
   line.remove_prefix(begin + 2);

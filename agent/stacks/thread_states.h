@@ -26,8 +26,8 @@ std::optional<ThreadState> ParseThreadStat(std::string_view stat);
 
 struct SystemCall {
   std::string name = {};               // empty if the thread is in no system call
-  std::optional<uint64_t> on_fd = {};  // first argument, if it is a descriptor
-  bool maps_memory = false;            // true if it changes what is mapped, as mmap does
+  std::optional<uint64_t> on_fd = {};  // first argument, if that is a descriptor
+  bool maps_memory = false;            // true if the call changes mappings, as mmap does
 };
 
 // Parses the content of /proc/PID/task/TID/syscall. The name is empty if the text is malformed.

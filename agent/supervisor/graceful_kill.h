@@ -23,7 +23,7 @@ struct GracefulKillOptions {
 };
 
 enum class GracefulKillAction {
-  kNone,    // wait
+  kNone,    // wait for the next step
   kSignal,  // send `signal` to `targets`, then SIGCONT, so that stopped processes handle it
   kKill,    // send SIGKILL to `targets`, repeatedly, because a dying program may have forked
   kDone,    // no process is left
@@ -43,7 +43,7 @@ bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> gr
 // Counts the living processes.
 struct LeftCount {
   size_t ranks = 0;  // number of processes in KillTargets::kRanks
-  size_t apart = 0;  // number of processes in other sessions
+  size_t apart = 0;  // number of processes outside the ranks' sessions
   // True if one of the processes apart serves others (serving_process.h). Set only if no ranks are
   // left.
   bool serves = false;

@@ -16,7 +16,7 @@ namespace dslaunch {
 struct Orphans {
   std::string job_id = {};  // value of kJobIdVariable in the environment of a process of this user
   std::vector<pid_t> groups = {};  // process groups of the workers, which are the workers' pids
-  pid_t session = 0;               // session of the supervisor and therefore of these groups
+  pid_t session = 0;               // session of the supervisor and therefore of its workers' groups
   // The workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup.
   std::string cgroup = {};
 };

@@ -158,7 +158,8 @@ void RankLooks::ReadFrames(const std::shared_ptr<Running>& running) {
   for (const pb::ThreadStack& thread : process.threads()) {
     if (thread.state() == "S" || thread.state() == "R") tids.push_back(thread.tid());
   }
-  if (tids.empty()) return;  // the process is stopped or waits for its memory
+  // No thread can be read: the process is stopped or waits for its memory.
+  if (tids.empty()) return;
   ++running->helpers;
   frames_.Begin(process.pid(), std::move(tids), [this, running, index](pb::ProcessStacks frames) {
     if (running->answered) return;

@@ -114,7 +114,7 @@ class Supervisor {
     outbound_.Start([this](SupervisorPump::Event event) {
       if (event == SupervisorPump::Event::kSinkFailed)
         CarryOut(core_.OnFrontEndGone(Clock::now()));
-      else if (!link_)  // otherwise the link still has to send what it received
+      else if (!link_)  // a link first has to send what it has received
         CarryOut(core_.OnOutboundEnded(Clock::now()));
     });
     io_.run();

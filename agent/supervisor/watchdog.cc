@@ -98,7 +98,7 @@ void Watchdog::Notify(pid_t group) {
 
 void Watchdog::End() {
   if (pid_ <= 0) return;
-  kill(pid_, SIGKILL);  // the pid is still the watchdog's, because it is not reaped yet
+  kill(pid_, SIGKILL);  // the pid is not reused, because the watchdog is not reaped yet
   if (ChildWatch(pid_).AwaitEnd(Deadline::After(kKillLimit))) waitpid(pid_, nullptr, WNOHANG);
   pid_ = -1;
 }

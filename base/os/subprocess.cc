@@ -86,7 +86,7 @@ struct ChildPlan {
   char* const* argv;
   char* const* envp;
   const char* cwd;          // nullptr for the caller's folder
-  int stdio[3];             // descriptors above 2
+  int stdio[3];             // descriptors of the streams, all above 2
   const char* stdout_file;  // nullptr to use stdio[1]
   const char* stderr_file;
   const std::vector<int>& pass_fds;
@@ -161,7 +161,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   }
   if (plan.parent_death_signal != 0) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
-    if (getppid() != plan.parent) _exit(127);  // the parent exited before the line above
+    if (getppid() != plan.parent) _exit(127);  // the parent exited before prctl()
   }
   // Ignores failure, because without Yama nothing is restricted.
   if (plan.readable_by_parent) prctl(PR_SET_PTRACER, plan.parent, 0, 0, 0);

@@ -43,14 +43,14 @@ OpenFiles ReadOpenFiles();
 void MakeProcessPrivate();
 
 struct SpawnLimit {
-  int resource = 0;  // such as RLIMIT_NOFILE
+  int resource = 0;  // number such as RLIMIT_NOFILE
   rlimit limit = {};
 };
 
 // A program to start, and its settings. Strings reach the program byte for byte; no shell is
 // involved.
 struct SpawnSpec {
-  std::string executable = {};         // absolute path
+  std::string executable = {};         // absolute path of the program
   std::vector<std::string> argv = {};  // arguments, including argv[0]
   std::vector<std::string> env = {};   // complete environment, as NAME=VALUE
   std::string cwd = {};                // empty for the caller's folder
@@ -76,7 +76,7 @@ struct SpawnSpec {
   bool no_new_privileges = false;
   std::vector<int> cpus = {};          // CPU affinity; empty for the caller's
   std::vector<int> memory_nodes = {};  // NUMA nodes to allocate from; empty for the caller's
-  bool memory_preferred = false;       // true to use other nodes when those are full
+  bool memory_preferred = false;       // true to use other nodes when `memory_nodes` are full
   // True to restore the umask and core limit from before MakeProcessPrivate().
   bool as_before = false;
   std::optional<mode_t> umask = {};     // nullopt for the caller's

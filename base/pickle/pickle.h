@@ -39,8 +39,8 @@ struct PickleLimits {
   size_t string_bytes = size_t{1} << 20;
 };
 
-struct PickleNode;     // pickle_node.h
-struct PickleContent;  // pickle_node.h
+struct PickleNode;     // defined in pickle_node.h
+struct PickleContent;  // defined in pickle_node.h
 
 // A view of one value of a Pickle, which must outlive the view. A value to which the pickle refers
 // several times is shared. Accessors for a type other than the value's return nullopt.

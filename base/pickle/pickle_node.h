@@ -28,7 +28,7 @@ struct PickleParts {
 
 struct PickleNode {
   PickleType type = PickleType::kNone;
-  uint32_t height = 0;  // number of levels including this one; 0 until Pickle::Read has checked it
+  uint32_t height = 0;  // number of levels including this node; 0 until Pickle::Read has checked it
   uint64_t offset = 0;  // offset of the opcode that made the value
   // The value of kBool, kInt or kDouble, or the text of kString, kBytes or kGlobal. A kInt without
   // a value exceeds 64 bits.

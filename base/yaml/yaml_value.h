@@ -11,7 +11,8 @@
 namespace dslaunch {
 
 struct YamlValue;
-using YamlPtr = std::shared_ptr<const YamlValue>;  // an alias points to the same value again
+// Shared, because an alias points to the value of its anchor.
+using YamlPtr = std::shared_ptr<const YamlValue>;
 
 struct YamlValue {
   enum class Kind { kNull, kScalar, kList, kMap };

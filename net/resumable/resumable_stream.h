@@ -91,7 +91,7 @@ class ResumableStream {
   std::shared_ptr<Connection> connection_;
   bool is_reading_local_ = false;
   bool is_writing_local_ = false;
-  bool local_ended_ = false;  // true once the local side has sent its end
+  bool local_ended_ = false;  // true once reading from the local side has ended
   // False if data for the local side is dropped, and only the peer's end is awaited.
   bool local_accepts_ = true;
   bool over_ = false;  // true if no connection follows; data from the local side is dropped
