@@ -186,7 +186,7 @@ class Filter {
   std::unordered_map<std::string_view, int> by_name_;
   std::unordered_map<std::string_view, int> by_host_;
   std::ptrdiff_t most_ats_ = 0;  // largest number of '@' in a node's name
-  // The nodes and slots that the filter names, by index of the host.
+  // The hosts that the filter names and their chosen slots, by index of the host.
   std::vector<bool> named_;
   std::vector<std::vector<int>> slots_;  // empty for all slots
 };

@@ -133,7 +133,7 @@ SeenDevices SeeThrough(const AcceleratorRow& row, std::string_view value,
       if (static_cast<size_t>(card) >= all.size() || part >= all[static_cast<size_t>(card)].tiles)
         break;
       one = all[static_cast<size_t>(card)];
-      // All named tiles of a card count as one device.
+      // All named tiles of a card count as one device, so only its first tile adds a device.
       if (!identities.insert("card " + std::to_string(card)).second) {
         if (!identities.insert(device).second) return {{}, device};
         continue;

@@ -216,8 +216,8 @@ void AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_
     case pb::SupervisorEvent::kFrontEndConnection:
       return front_end_.OnConnection(event.front_end_connection().is_broken());
     case pb::SupervisorEvent::kStepSignal:
-      // Every node of the job gets this report, and usually the front end too. The first report
-      // counts.
+      // Every node of the job gets this report, and usually the front end too, so only the first
+      // report counts.
       if (!job_.prepared() || workers_.stopping()) return;
       return out_.StopJob(StepSignalCause(job_, event.step_signal().signal()));
     default:

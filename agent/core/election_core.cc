@@ -110,7 +110,7 @@ void ElectionCore::Answer(uint32_t voter) {
 // nodes, so that the attempt gets all nodes that are present.
 void ElectionCore::OpenIfElected(Clock::time_point now) {
   size_t votes = 1;
-  // Number of nodes that had ranks, of those that are known here.
+  // Number of nodes known to have had ranks.
   size_t busy = standing_.was_idle ? 0 : 1;
   uint64_t attempt = standing_.attempt;
   uint32_t restarts = standing_.restarts;

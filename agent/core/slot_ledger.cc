@@ -137,7 +137,7 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
   Close(now);
   if (reports_ || bucket_ != kProductive) return;
   const uint64_t still = report.looks() >= kLooks ? report.still_us() : 0;
-  // After a sign of life; the earlier still time remains counted.
+  // A shorter time follows a sign of life; the earlier still time remains counted.
   if (still < still_us_) still_us_ = 0;
   const GoodputBucket as = job_stands_still ? kHang : kWaiting;
   if (as != still_as_) Move(open_, still_as_, as, still_us_);
@@ -148,7 +148,8 @@ void SlotLedger::OnStillness(const pb::Stillness& report, bool job_stands_still,
 void SlotLedger::OnSucceeded(Clock::time_point now) {
   Enter(kWaiting, now);
   Settle(Judge(open_, step_.value_or(0), 0));
-  // Without a step, the time that the other ranks still need does not count as a hang.
+  // The rank gets no step, so that the time which the other ranks still need does not count as a
+  // hang.
   best_step_ = std::max(best_step_, step_.value_or(0));
   step_.reset();
 }

@@ -47,7 +47,8 @@ void BindMemory(const CpuTopology& topology, RankBinding& binding) {
       continue;
     }
     with_cpus.push_back(node.id);
-    // NUMA nodes with the same CPUs are one node that the kernel splits (boot option numa=fake).
+    // NUMA nodes with the same CPUs are one node that the kernel splits (boot option numa=fake), so
+    // the rank may use the memory of all of them.
     if (std::ranges::includes(node.cpus, binding.cpus)) binding.memory_nodes.push_back(node.id);
   }
   if (memory_alone.size() != with_cpus.size()) return;

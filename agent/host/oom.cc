@@ -128,7 +128,7 @@ std::string ReadKillsInKernelLog() {
   std::array<char, 8192> record;  // each read returns one record of at most this size
   while (fd && kills.size() < kMaxKillRecordsBytes) {
     const ssize_t size = read(fd.get(), record.data(), record.size());
-    // EPIPE means that some records were overwritten, which the next read skips.
+    // EPIPE means that some records were overwritten; the next read continues after them.
     if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (size <= 0) break;
     std::string_view text(record.data(), static_cast<size_t>(size));

@@ -91,7 +91,8 @@ void Advance(ConnectAttempt& attempt, const std::string& greeting, pb::ReachResu
   if (n > 0) attempt.heard.append(chunk, static_cast<size_t>(n));
   if (attempt.heard == greeting) return end("");
   if (n > 0 && greeting.starts_with(attempt.heard)) return;
-  // The listener may be a machine of another network with the same address, or this node itself.
+  // The greeting is wrong if the listener is a machine of another network with the same address, or
+  // this node itself.
   end("something else listens at this address");
 }
 

@@ -138,7 +138,7 @@ void NodeRendezvous::Dial(const agent_action::FindRendezvous& action,
 void NodeRendezvous::Join(agent_action::JoinRendezvous& action) {
   action.join.set_identity(NodeIdentity());
   if (action.in_process) route_ = {server_->InProcessChannel(), ""};
-  // A node that does not reconnect within dead_ms counts as lost.
+  // A node that does not reconnect within dead_ms counts as lost, so reconnecting has that limit.
   agent_action::FindRendezvous again = find_;
   again.limit = milliseconds(core_.job().timeouts().dead_ms());
   RendezvousLink::Redial redial;

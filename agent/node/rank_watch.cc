@@ -158,7 +158,7 @@ void RankWatch::ReadExchanges(const std::vector<std::optional<RankSigns>>& signs
     const RankSigns& rank = *signs[local_rank];
     if (ranks_[local_rank].only_cpu() < kLooksBefore * interval_) continue;
     if (rank.has_gpu && place.rank == 0) {
-      // One process answers for all ranks of the job.
+      // One process answers for all ranks of the job, so only the process of rank 0 is asked.
       const pid_t pid = out_.core().workers().ranks().all()[local_rank].pid;
       ras_.Begin(RasAddressOf(pid),
                  [this, local_rank](const std::string& status, const std::string&) {

@@ -58,8 +58,7 @@ class RankWatch {
   std::minstd_rand random_;
   std::vector<RankStillness> ranks_;         // indexed by local rank
   std::map<uint32_t, uint64_t> signatures_;  // signatures read since the last look, by local rank
-  std::map<uint32_t, uint64_t> exchanges_;   // digests of exchanges since the last look, by local
-                                             // rank
+  std::map<uint32_t, uint64_t> exchanges_;   // exchange digests since the last look, by local rank
 };
 
 // Returns the mean time between two looks, so that at least six looks fit into each limit: a

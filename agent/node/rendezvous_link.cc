@@ -70,7 +70,7 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
           if (connection == connection_) OnConnectionEnd(why);
         });
       });
-  // Sent before any heartbeat.
+  // Sent before SwapClient(), so that they precede all heartbeats.
   for (pb::AgentMessage& message : first) client->Send(std::move(message));
   SwapClient(std::move(client));
 }

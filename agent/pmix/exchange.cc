@@ -214,7 +214,7 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
                                      PmixActions& actions) {
   if (request.rank() >= world_size()) return NotOurs("a request for a rank that is not in the job");
   const uint32_t owner = node_of_[request.rank()];
-  // The hub verifies the sender. The other nodes trust the hub, which forwards all requests.
+  // The hub verifies the sender. The other nodes trust the hub, because it forwards all requests.
   const bool is_true = is_hub() ? request.from_node() == from_node && owner != from_node
                                 : owner == node_rank_ && request.from_node() != node_rank_ &&
                                       request.from_node() <= node_of_.back();

@@ -145,7 +145,8 @@ std::string PmiCore::Get(const Words& words) const {
   const std::string_view key = WordIn(words, "key");
   const auto found = values_.find(key);
   if (found != values_.end()) return "cmd=get_result rc=0 msg=success value=" + found->second;
-  // Without the mapping, a library determines by itself which ranks share a node.
+  // A mapping that is too long is left out: a library then determines by itself which ranks share a
+  // node.
   if (key == kMappingKey && mapping_.size() <= kMaxValueBytes)
     return "cmd=get_result rc=0 msg=success value=" + mapping_;
   return "cmd=get_result rc=-1 msg=no_rank_has_put_this_key value=unknown";

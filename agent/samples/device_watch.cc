@@ -77,7 +77,7 @@ void DeviceWatch::Start(Clock::time_point now) {
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
   UniqueFd reader(ends[0]);
   const UniqueFd writer(ends[1]);
-  // The program's standard output is a pipe in blocking mode, as programs expect.
+  // Makes the program's end of the pipe blocking, because programs expect that of standard output.
   ::fcntl(writer.get(), F_SETFL, 0);
   SpawnSpec spec;
   spec.executable = program;

@@ -244,7 +244,7 @@ class Walker {
       instruction = static_cast<int64_t>(raw.address - code->bytecode);
       is_inside = instruction < static_cast<int64_t>(code->bytecode_bytes);
     }
-    // CPython 3.12 and later call __init__ from a separate frame, which is not shown.
+    // CPython 3.12 and later call __init__ from a separate frame, which the stack leaves out.
     if (code->file == "<shim>") return true;
     Mix(thread.signature, raw.code);
     Mix(thread.signature, static_cast<uint64_t>(instruction));

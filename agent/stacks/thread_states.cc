@@ -108,7 +108,8 @@ std::optional<ThreadState> ReadThread(pid_t pid, const std::string& folder,
   const SystemCall call = ParseSystemCall(text.value_or(""));
   thread->call = call.name;
   if (call.on_fd) thread->target = ReadDescriptor(pid, *call.on_fd);
-  // A thread in uninterruptible sleep outside of a system call waits for a page.
+  // A thread in uninterruptible sleep waits for a page if it is outside of a system call, or in one
+  // that changes mappings.
   if (thread->state == 'D' && text && (call.name.empty() || call.maps_memory))
     waits_for_memory = true;
   thread->waits_in = ReadWhole(folder + "/wchan").value_or("");

@@ -47,7 +47,7 @@ std::vector<pid_t> Pids(const std::string& folder) {
     std::string_view rest = *procs;
     while (!rest.empty()) {
       std::string_view line = TakeLine(rest);
-      // 0 stands for a process of a PID namespace that is not visible to this process.
+      // 0 stands for a process of a PID namespace that is not visible here, so it is skipped.
       if (const auto pid = static_cast<pid_t>(TakeNumber(line)); pid > 0) pids.push_back(pid);
     }
   }

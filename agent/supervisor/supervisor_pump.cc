@@ -47,7 +47,8 @@ void SupervisorPump::Write(size_t bytes) {
 
 void SupervisorPump::CloseSink() {
   if (!sink_.is_open()) return;
-  // shutdown() ends a socket that is also open in the other direction. A pipe ends only by close().
+  // Both calls are needed: shutdown() ends a socket that is also open in the other direction, but a
+  // pipe ends only by close().
   shutdown(sink_.native_handle(), SHUT_WR);
   std::error_code ignored;
   sink_.close(ignored);

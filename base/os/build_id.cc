@@ -52,7 +52,7 @@ std::string ElfMachine(std::string_view head) {
   const auto high = static_cast<unsigned char>(head[is_little ? 19 : 18]);
   switch (high << 8 | low) {
     case EM_X86_64:
-      // EM_X86_64 without 64 bits: a 64-bit program with 32-bit pointers.
+      // An EM_X86_64 file without 64 bits is a 64-bit program with 32-bit pointers (x32).
       return is_64_bit ? "x86_64" : "i686";
     case EM_386:
       return "i686";

@@ -57,7 +57,7 @@ Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view c
   std::optional<Mount> mount;
   while (!mount && !mountinfo.empty()) mount = ParseCgroup2Mount(TakeLine(mountinfo));
   if (!mount) return NoCgroup("cgroup v2 is not mounted here");
-  // The cgroup v2 line has the number 0 and no list of controllers.
+  // The line of cgroup v2 has the number 0 and no list of controllers, so it begins with "0::".
   constexpr std::string_view kVersion2 = "0::";
   std::string_view line;
   while (!line.starts_with(kVersion2)) {

@@ -73,7 +73,7 @@ std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
   info.parent = static_cast<pid_t>(TakeNumber(rest));
   info.group = static_cast<pid_t>(TakeNumber(rest));
   info.session = static_cast<pid_t>(TakeNumber(rest));
-  // These fields are tty, tpgid, flags, 4 fault counts, 4 times, priority and nice.
+  // Number of the fields tty, tpgid, flags, 4 fault counts, 4 times, priority and nice.
   constexpr int kFieldsToThreads = 13;
   for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
   const uint64_t threads = TakeNumber(rest);
