@@ -5,9 +5,9 @@
 namespace dslaunch {
 namespace {
 
-// More than a user sends who presses Ctrl-C again and again.
+// More stops than a user sends by pressing Ctrl-C repeatedly.
 constexpr uint32_t kMostStops = 100;
-// Enough for heartbeats and one or two messages for each rank.
+// Enough for heartbeats and one or two messages for each rank in a second.
 constexpr uint32_t kMostMessagesPerSecond = 1'000;
 
 }  // namespace

@@ -23,7 +23,7 @@ class RendezvousClient::Stream final
   ~Stream() override {
     context_.TryCancel();
     const MutexLock lock(mutex_);
-    // Bounded, because a cancelled call ends.
+    // The wait is bounded, because a cancelled call ends.
     done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
   }
 
@@ -36,8 +36,8 @@ class RendezvousClient::Stream final
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      // Writing has failed too. Without the cancellation a pending write would keep the stream
-      // open.
+      // Writing has failed too. The stream is cancelled, because otherwise a pending write would
+      // keep it open.
       context_.TryCancel();
       {
         const MutexLock lock(mutex_);
@@ -77,7 +77,8 @@ class RendezvousClient::Stream final
   pb::RendezvousMessage incoming_;
   Mutex mutex_;
   CondVar done_changed_;
-  std::deque<pb::AgentMessage> queue_ DSL_GUARDED_BY(mutex_);  // front() is being written
+  std::deque<pb::AgentMessage> queue_ DSL_GUARDED_BY(mutex_);  // messages to send; front() is being
+                                                               // written
   bool closed_ DSL_GUARDED_BY(mutex_) = false;
   bool done_ DSL_GUARDED_BY(mutex_) = false;
 };

@@ -1,4 +1,4 @@
-// An agent's side of the rendezvous stream.
+// Implements an agent's side of the rendezvous stream.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,16 +13,16 @@ namespace dslaunch {
 
 class RendezvousClient {
  public:
-  // Both callbacks run on gRPC's threads, one at a time. on_end is called once, as the last one,
-  // also when the destructor cancels the stream.
+  // Both callbacks run on gRPC's threads, one at a time. on_end is called once, after the last
+  // on_message, also if the destructor cancels the stream.
   using OnMessage = std::function<void(pb::RendezvousMessage)>;
   using OnEnd = std::function<void(std::string why)>;
 
   RendezvousClient(std::shared_ptr<grpc::Channel> channel, OnMessage on_message, OnEnd on_end);
-  // Cancels the stream and waits for on_end.
+  // Cancels the stream and waits until on_end has returned.
   ~RendezvousClient();
 
-  // Queues a message; does nothing after the end of the stream. Thread-safe.
+  // Queues a message. Does nothing after the end of the stream. Thread-safe.
   void Send(pb::AgentMessage message);
 
  private:

@@ -10,11 +10,13 @@
 namespace dslaunch {
 namespace {
 
-// Time from the first victim's failure to the end of the attempt. A Python program that leaves the
-// process group before it exits needs up to about a second for the rest of its exit.
+// Time from the failure of the first victim to the end of the attempt. It is long, because a Python
+// program that leaves the process group before it exits needs up to about a second for the rest of
+// its exit.
 constexpr milliseconds kSettle(2'000);
 
-// torchrun restarts the ranks for a joining node.
+// Returns the predicate of a notice about a node that joins late. It mentions --on_join now,
+// because users of torchrun may expect a restart for the joining node.
 std::string LateJoinText(const pb::Policy& policy, bool has_room) {
   constexpr char kAtOnce[] =
       "; --on_join now restarts all ranks for a node that joins, as torchrun does";
@@ -26,7 +28,7 @@ std::string LateJoinText(const pb::Policy& policy, bool has_room) {
   return std::string(" joined; it may get ranks at the next restart") + kAtOnce;
 }
 
-// Returns whether the message is about an attempt before `attempt`.
+// Returns whether the message belongs to an attempt before `attempt`.
 bool IsOutdated(const Participant& participant, const pb::AgentMessage& message, uint64_t attempt) {
   if (message.attempt() >= attempt) return false;
   switch (message.message_case()) {
@@ -35,7 +37,7 @@ bool IsOutdated(const Participant& participant, const pb::AgentMessage& message,
     case pb::AgentMessage::kWorkerFailed:
       return true;
     case pb::AgentMessage::kDrained:
-      return participant.in_attempt;  // a spare knows no attempt number
+      return participant.in_attempt;  // a spare does not know the attempt's number
     default:
       return false;
   }
@@ -61,8 +63,8 @@ pb::Cause CauseReportedBy(const Roster& roster, size_t num_nodes, const Particip
   return cause;
 }
 
-// Asks the agent of a lost rank to kill it. The agent then reports a tolerated loss; by itself the
-// rank might never end.
+// Makes the agent of a lost rank kill it, because the rank might never end by itself. The agent
+// then reports a tolerated loss.
 void EndLostRank(Roster& roster, uint32_t rank) {
   const Participant* const owner = roster.OwnerOf(rank);
   if (owner == nullptr || owner->lost_in) return;
@@ -71,7 +73,8 @@ void EndLostRank(Roster& roster, uint32_t rank) {
   roster.Send(owner->session, std::move(message));
 }
 
-// Notifies the nodes other than `sender`, because each of their ranks has to use MPI too.
+// Notifies all nodes except `sender` that MPI is used, because each of their ranks must use MPI
+// too.
 void SendMpiBegun(Roster& roster, const Participant& sender) {
   pb::RendezvousMessage message;
   message.mutable_mpi_begun();
@@ -81,7 +84,8 @@ void SendMpiBegun(Roster& roster, const Participant& sender) {
   }
 }
 
-// Reports in one line, because one relay may carry the connections of many nodes.
+// Notifies the user of all reconnected nodes in one line, because a single relay may carry the
+// connections of many nodes.
 void NotifyOfReconnected(Roster& roster, const std::vector<std::string>& names) {
   if (names.empty()) return;
   roster.Notify((names.size() == 1 ? "the connection to " : "the connections to ") +
@@ -89,8 +93,8 @@ void NotifyOfReconnected(Roster& roster, const std::vector<std::string>& names) 
                 " made again; nothing was lost");
 }
 
-// Returns the number of ranks of the attempt on nodes where not all ranks have succeeded, without
-// lost ranks that are tolerated.
+// Returns the number of ranks of the attempt on nodes where not all ranks have succeeded, not
+// counting lost ranks that are tolerated.
 size_t CountRunning(const Roster& roster) {
   size_t ranks = 0;
   for (const Participant& participant : roster.Joined()) {
@@ -100,7 +104,7 @@ size_t CountRunning(const Roster& roster) {
   return ranks;
 }
 
-// Passes on the progress of the node's own ranks.
+// Passes the progress of the node's own ranks to `watch`, and ignores reports about other ranks.
 void PassProgress(const google::protobuf::RepeatedPtrField<pb::RankProgress>& ranks,
                   const Participant& participant, HangWatch& watch, Clock::time_point now) {
   for (const pb::RankProgress& rank : ranks) {
@@ -130,8 +134,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     majority_.emplace(options_.voters, options_.nodes.size(), options_.majority,
                       MajorityLease(options_.timeouts));
   if (options_.attempt == 0) return;
-  // Earlier attempts belong to another rendezvous; only their number and the cause of their end
-  // count.
+  // Earlier attempts belong to the lost rendezvous, so only their number and the cause of their end
+  // are known.
   const pb::Cause& cause = options_.attempt_ended_by;
   ended_.assign(options_.restarts, {cause, now - milliseconds(options_.policy.cooldown_ms()), {}});
   failures_.Add(ReportSince(cause, cause.node_index(), now, now));
@@ -168,7 +172,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return refuse("node " + std::to_string(index) + ", which is not part of the job");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(roster_.NodeName(index) + ": its slots differ");
-  // The session of an agent that has left may stay open, because its connection counts as broken.
+  // The session of an agent that has left may still be open, because its connection then counts as
+  // broken.
   if (roster_[index].has_joined && !roster_[index].lost_in && !roster_[index].HasLeft())
     return refuse(roster_.NodeName(index) + ": it has joined already");
   if (phase() == Phase::kStopping || phase() == Phase::kCompleted) {
@@ -178,8 +183,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                               : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
                                           roster_.NodeName(index) + " joined too late"));
   }
-  // While the job forms, DecideQuorum reports nodes that share a machine and ends the job. A job
-  // that has started must not end because of them, so the node is refused.
+  // Before the start, DecideQuorum reports nodes that share a machine and ends the job. A job that
+  // has started must not end because of them, so the node is refused.
   if (phase() != Phase::kJoining && !options_.may_share_machine) {
     for (const Participant& other : roster_.Joined()) {
       if (!other.lost_in && other.member.node_index != index &&
@@ -196,9 +201,10 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                    join.address(), join.link_port(), join.role()},
                   now);
   OnLateJoin(index, now);
-  // A majority may need the node before it gets ranks.
+  // The node gets the peers now, because a majority may need it before it gets ranks.
   if (majority_ && phase() != Phase::kJoining) roster_.SendPeers(options_.voters, &roster_[index]);
-  // A decision examines all nodes, and most joins change nothing while many nodes are missing.
+  // A decision examines all nodes, so it is skipped while nodes are missing and a join changes
+  // nothing.
   if (still_expected_ > 0 && !options_.nodes[index].spare()) --still_expected_;
   if (phase() != Phase::kJoining || still_expected_ == 0 || is_twin) TryToForm(now);
 }
@@ -208,7 +214,7 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   const bool has_room =
       PickMembers(roster_.UsableMembers(), quorum_options_).size() > members_.size();
-  // Once a node's ranks have finished, another start would only waste time.
+  // Once the ranks of a node have finished, a restart for the new node would only waste time.
   const bool near_end = std::ranges::any_of(roster_.Joined(), [](const Participant& other) {
     return other.in_attempt && other.finished;
   });
@@ -223,7 +229,7 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
                          Clock::time_point now) {
   if (IsOutdated(participant, message, attempt()))
     return RefuseOutdated(roster_, participant.session, message);
-  // An agent without ranks reports nothing about them that counts.
+  // Reports of ranks count only from an agent that has ranks in this attempt.
   const bool current = participant.in_attempt && message.attempt() == attempt();
   switch (message.message_case()) {
     case pb::AgentMessage::kHeartbeat:
@@ -327,7 +333,7 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   if (failures_.is_closed()) return;
   const FailureReport report = ReportOf(failed, participant.member.node_index, now);
   if (failed.tolerated() && rank >= 0) {
-    // A tolerated loss ends the attempt only if no rank is left that could succeed.
+    // A tolerated loss ends the attempt only if no remaining rank could succeed.
     if (!barrier_.InAttempt() || !participant.tolerated.insert(static_cast<uint32_t>(rank)).second)
       return;
     tolerated_.push_back(report);
@@ -346,7 +352,7 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   }
   failures_.Add(report);
   if (!barrier_.InAttempt()) return;
-  // Waits for other reports, because the failure that made this rank a victim may be reported soon.
+  // Wait for other reports, because the failure that made this rank a victim may be reported soon.
   if (!failed.cause().victim() || failures_.reports().size() >= CountRunning(roster_))
     return EndAttempt(now);
   if (!settle_by_) settle_by_ = now + kSettle;
@@ -357,12 +363,13 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   if (phase() == Phase::kCompleted || (cause_ && IsSuccess(*cause_))) return;
   const uint32_t index = participant.member.node_index;
   const pb::Cause::Kind kind = cause.kind();
-  // Without the rendezvous node there is no rendezvous. Any other node that cannot continue leaves.
+  // The job ends without the rendezvous node, because that node runs the rendezvous. Any other node
+  // that cannot continue leaves the job.
   const bool ends_job = phase() == Phase::kJoining || index == options_.rendezvous_node ||
                         kind == pb::Cause::INTERRUPTED ||
                         (participant.in_attempt && kind == pb::Cause::INTERNAL);
   const bool is_repeated =
-      std::exchange(participant.leaving, true);  // a leaving node is empty once torn down
+      std::exchange(participant.leaving, true);  // a leaving node counts as empty once torn down
   if (is_repeated && !ends_job) return;
   barrier_.Enter(phase(), roster_);
   const bool ends_attempt = participant.in_attempt && barrier_.InAttempt();
@@ -370,7 +377,8 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
     if (ends_attempt) return EndAttemptForNode(cause.message(), now);
     return roster_.Notify(cause.message());
   }
-  // The cause of the last attempt's end was about to be repaired by another attempt.
+  // The cause no longer matters, because another attempt was about to replace the attempt that it
+  // ended.
   if (ends_job && (phase() == Phase::kDraining || phase() == Phase::kWaiting)) {
     failures_.Close();
     return Stop(cause, now);
@@ -383,8 +391,8 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   roster_.Notify(roster_.NodeName(index) + " leaves the job: " + cause.message());
 }
 
-// A single broken connection is one node's problem. If the connections of all nodes broke, the
-// front end was killed and will not return, so the ranks end now, without waiting for it.
+// A single broken connection concerns one node only. If the connections of all nodes broke, the
+// front end was killed and will not return, so the ranks end now instead of waiting for it.
 void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken) {
   const bool was_broken = std::exchange(participant.front_end_link_is_broken, is_broken);
   if (!is_broken) {
@@ -424,7 +432,7 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
     Stop(*silence.stop, now);
   }
   Lose(silence.lost, silence.why, Fence::kYes, now);
-  // The time limit ends the job, even if another attempt was about to begin.
+  // The time limit ends the job, even if another attempt is about to begin.
   if (time_limit_ && now >= *time_limit_ && phase() != Phase::kStopping) {
     failures_.Close();
     Stop(roster_.MakeNodeCause(

@@ -1,11 +1,11 @@
-// The rendezvous without a network: its responses to each message, disconnection and tick. Pure: no
-// clock, threads or I/O; the gRPC server, tests and simulators drive it.
+// Implements the rendezvous without a network: its responses to each message, disconnection and
+// tick. Uses no clock, threads or I/O; the gRPC server, tests and simulators drive it.
 //
 //   joining -> starting -> running -> stopping -> completed   without failures, or without restarts
 //                 ^          |
 //              waiting <- draining                             if the policy allows another attempt
 //
-// Every end of an attempt goes through EndAttempt, which calls DecideRestart; DecideQuorum picks
+// Every end of an attempt goes through EndAttempt, which calls DecideRestart. DecideQuorum selects
 // the nodes that get ranks in the next attempt. Only Form assigns ranks, once per attempt.
 // Participants without ranks are spares: they drain and tear down with the others, but nothing else
 // waits for them.
@@ -35,23 +35,25 @@ struct CoordinatorOptions {
   pb::Timeouts timeouts;
   bool may_share_machine = false;  // whether nodes with equal identities are accepted
   pb::Policy policy;
-  uint32_t rendezvous_node = 0;  // node whose agent runs this and gets the notices for the user
-  std::vector<uint32_t> absent_nodes;  // nodes that were unreachable at the start
+  uint32_t rendezvous_node = 0;  // node whose agent runs the rendezvous and gets the notices for
+                                 // the user
+  std::vector<uint32_t> absent_nodes;  // nodes that could not be reached at the start
   milliseconds age{0};                 // age of the job, which counts towards its time limit
-  // After a failover: the newest attempt of the lost rendezvous, the restarts used, and the cause
-  // of that attempt's end.
+  // After a failover: the newest attempt of the lost rendezvous, the number of restarts used, and
+  // the cause of that attempt's end.
   uint64_t attempt = 0;
   uint32_t restarts = 0;
   pb::Cause attempt_ended_by;
-  // For a job without a front end: the nodes of which `majority` have to receive this rendezvous'
-  // heartbeats before another attempt begins (rendezvous/majority.h). Empty: no majority is needed.
+  // For a job without a front end: the nodes of which `majority` must receive this rendezvous'
+  // heartbeats before another attempt begins (rendezvous/majority.h). Empty if no majority is
+  // needed.
   std::vector<uint32_t> voters;
   size_t majority = 0;
 };
 
 class Coordinator {
  public:
-  // The join timeout starts at `now`.
+  // Starts the join timeout at `now`.
   Coordinator(CoordinatorOptions options, Clock::time_point now);
 
   // Sets the time for leases. Call it before each event if there are voters.
@@ -59,23 +61,26 @@ class Coordinator {
     if (majority_) majority_->SetTime(now);
   }
 
-  // Each returns the messages to send, in order.
+  // These methods handle an event and return the messages to send, in order.
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
                                   Clock::time_point now);
   std::vector<Outgoing> OnDisconnect(SessionId session, Clock::time_point now) {
     return Disconnect(session, "its agent disconnected", now);
   }
-  // Handles an agent that sent an invalid message, described by `what`; it is disconnected.
+  // Disconnects an agent that sent an invalid message, described by `what`.
   std::vector<Outgoing> OnBrokenRules(SessionId session, const std::string& what,
                                       Clock::time_point now) {
     return Disconnect(session, "its agent sent " + what, now);
   }
-  // Call it at least every half heartbeat.
+  // Checks the time limits. Call it at least every half heartbeat.
   std::vector<Outgoing> OnTick(Clock::time_point now);
 
   using Phase = Barrier::Phase;
   Phase phase() const { return barrier_.phase(); }
-  uint64_t attempt() const { return roster_.attempt(); }  // the latest with ranks; 0 before
+  uint64_t attempt() const {
+    return roster_.attempt();
+  }  // the latest attempt with ranks; 0 before
+     // the first
 
  private:
   std::vector<Outgoing> Disconnect(SessionId session, const std::string& why,
@@ -95,9 +100,9 @@ class Coordinator {
   void TryToForm(Clock::time_point now);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
-  // Ends the attempt because of the failures reported.
+  // Ends the attempt because of the failures that were reported.
   void EndAttempt(Clock::time_point now);
-  // Ends the attempt for a node that joins or leaves. It costs no restart.
+  // Ends the attempt because a node joins or leaves, which costs no restart.
   void EndAttemptForNode(const std::string& reason, Clock::time_point now);
   void Drain(const pb::Cause& cause, const std::string& reason, milliseconds delay,
              Clock::time_point now);
@@ -105,14 +110,14 @@ class Coordinator {
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CompleteIfTornDown(Clock::time_point now);
 
-  enum class Fence { kNo, kYes };  // whether the nodes' sessions may still be open
-  // Declares nodes lost with one cause, which names the first, and ends the attempt once.
+  enum class Fence { kNo, kYes };  // whether the sessions of the nodes may still be open
+  // Declares nodes lost with a single cause, which names the first node, and ends the attempt once.
   void Lose(std::vector<Participant*> lost, const std::string& why, Fence fence,
             Clock::time_point now);
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
-  // Notifies the user of stragglers and hangs, and applies the policy to a hang. `steps_count`:
-  // this process has read reports all the time, so missing steps count.
+  // Notifies the user of stragglers and hangs, and applies the policy to a hang. `steps_count` is
+  // whether missing steps count, because this process has read reports all the time.
   void CheckProgress(bool steps_count, Clock::time_point now);
 
   const CoordinatorOptions options_;
@@ -120,24 +125,25 @@ class Coordinator {
   Roster roster_;
   Barrier barrier_;
   Clock::time_point barrier_deadline_;  // used in kStarting, kDraining and kStopping
-  size_t still_expected_ = 0;      // used in kJoining: nodes for which DecideQuorum must still wait
+  size_t still_expected_ = 0;  // for kJoining: number of nodes for which DecideQuorum must still
+                               // wait
   std::vector<uint32_t> members_;  // nodes with ranks in the attempt
   HangWatch hang_watch_;
   uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime at the last tick
   StandstillCheck standstill_;
   FailureLog failures_;
-  std::vector<FailureReport> tolerated_;  // losses that end no attempt, in order of arrival
-  // Set if only victims have failed; the attempt ends at this time.
+  std::vector<FailureReport> tolerated_;  // losses that do not end the attempt, in order of arrival
+  // Time at which the attempt ends if only victims have failed; otherwise nullopt.
   std::optional<Clock::time_point> settle_by_;
-  std::vector<EndedAttempt> ended_;       // oldest first
+  std::vector<EndedAttempt> ended_;       // ended attempts, oldest first
   std::optional<pb::Cause> cause_;        // set when stopping; NONE for success
-  bool mpi_has_begun_ = false;            // true if a rank uses MPI in this attempt
+  bool mpi_has_begun_ = false;            // whether a rank uses MPI in this attempt
   std::vector<std::string> reconnected_;  // nodes whose front end reconnected since the last tick
   Clock::time_point last_tick_;
-  std::optional<Clock::time_point> time_limit_;  // nullopt: no limit
-  milliseconds delay_{0};                        // used in kWaiting
+  std::optional<Clock::time_point> time_limit_;  // nullopt if the job has no time limit
+  milliseconds delay_{0};                        // pause before the next attempt; used in kWaiting
   Clock::time_point not_before_;      // earliest start of the next attempt; used in kWaiting
-  std::optional<Majority> majority_;  // nullopt: no majority is needed
+  std::optional<Majority> majority_;  // nullopt if no majority is needed
   SilentNodes silent_nodes_{options_.timeouts, options_.policy, majority_, roster_};
 };
 

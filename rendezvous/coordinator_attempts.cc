@@ -1,4 +1,4 @@
-// The attempts of a job: how they begin and end, and the end of the job.
+// Implements the attempts of a job: how they begin and end, and how the job ends.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostInspected = 8;  // limit of ranks inspected after others timed out
+constexpr size_t kMostInspected = 8;  // most ranks that are inspected after others timed out
 
-// Returns the nodes that the job does not wait for.
+// Returns the indexes of the nodes for which the job does not wait.
 std::vector<uint32_t> NotExpected(const CoordinatorOptions& options, const Roster& roster,
                                   bool is_joining) {
   std::vector<uint32_t> indexes;
@@ -33,8 +33,8 @@ std::vector<uint32_t> UnfitNodes(const Roster& roster) {
   return nodes;
 }
 
-// Inspects ranks that have not failed in this attempt. A node skips the ranks that have succeeded,
-// which only it knows.
+// Inspects the ranks that have not failed in this attempt. A node skips its ranks that have
+// succeeded, because only the node knows them.
 void InspectRunning(Roster& roster, const FailureLog& failures) {
   std::set<int> failed;
   for (const FailureReport& report : failures.reports()) failed.insert(report.cause.rank());
@@ -54,13 +54,13 @@ bool AllSaved(const Roster& roster, const pb::Cause& cause) {
          });
 }
 
-// Returns why a node that has not drained in time is lost.
+// Returns the reason for declaring a node lost that has not drained in time.
 const char* LateToDrain(const pb::Timeouts& timeouts) {
   return timeouts.check_ms() == 0 ? "it did not end its ranks in time"
                                   : "it did not end its ranks and check itself in time";
 }
 
-// Returns the first cause among all reports; notifies the user if it differs from `so_far`.
+// Returns the first cause among all reports. Notifies the user if it differs from `so_far`.
 FirstCause ResolveCause(Roster& roster, const FailureLog& failures, const pb::Cause& so_far) {
   if (failures.reports().empty()) return {so_far, {}, ""};
   FirstCause first = ChooseFirstCause(failures.reports());
@@ -81,7 +81,7 @@ FirstCause ResolveCause(Roster& roster, const FailureLog& failures, const pb::Ca
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase() == Phase::kWaiting && now >= not_before_;
   if (phase() != Phase::kJoining && !next) return;
-  // A node that is lost does not count, although its lease may not have expired yet.
+  // A lost node does not count, although its lease may not have expired yet.
   const auto is_here = [this](uint32_t voter) {
     return roster_[voter].has_joined && roster_[voter].IsUsable();
   };
@@ -92,15 +92,15 @@ void Coordinator::TryToForm(Clock::time_point now) {
                             std::to_string(options_.voters.size()) +
                             " nodes are a majority, and fewer are here";
     roster_.Notify("no restart: " + why);
-    // If the last attempt ended for a node that joined or left, nothing has failed.
+    // If the last attempt ended because a node joined or left, there is no failure to report.
     return Stop(failures_.reports().empty()
                     ? roster_.MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node,
                                             ExitCode::kTimedOut, why)
                     : failures_.First(),
                 now);
   }
-  // A suspect will soon send a heartbeat or be lost. Another attempt with it would then cost
-  // another restart.
+  // Wait for suspects, because each will soon send a heartbeat or be lost. An attempt with a node
+  // that is then lost would cost another restart.
   if (next && std::ranges::any_of(roster_.Joined(), [](const Participant& participant) {
         return participant.suspect && participant.IsUsable();
       }))
@@ -163,8 +163,8 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
     all_ready.mutable_all_ready();
     roster_.Broadcast(all_ready);
   }
-  // Not after the lease has expired, because the other nodes may then continue with another
-  // attempt.
+  // The job must not succeed after the lease has expired, because the other nodes may then continue
+  // with another attempt.
   const bool may_succeed = !majority_ || !majority_->IsLeaseOver();
   if (phase() == Phase::kRunning && barrier_.IsOpen() && may_succeed) Stop(pb::Cause(), now);
 }
@@ -207,7 +207,7 @@ void Coordinator::Drain(const pb::Cause& cause, const std::string& reason, milli
 void Coordinator::WaitIfAllDrained(Clock::time_point now) {
   if (phase() != Phase::kDraining || !barrier_.IsOpen()) return;
   barrier_.Enter(Phase::kWaiting, roster_);
-  // Later reports may identify the cause better.
+  // The cause is resolved again, because later reports may identify it better.
   pb::Cause& cause = ended_.back().cause;
   if (!IsSuccess(cause)) cause = ResolveCause(roster_, failures_, cause).cause;
   not_before_ = now + delay_;
@@ -280,7 +280,8 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
   const bool is_rendezvous = std::ranges::any_of(lost, [this](const Participant* participant) {
     return participant->member.node_index == options_.rendezvous_node;
   });
-  // After success too: all its ranks succeeded, but it is unknown whether the node is empty.
+  // The loss is recorded after success too: all ranks of the node succeeded, but it is unknown
+  // whether the node is empty.
   failures_.Add(ReportSince(cause, cause.node_index(), lost.front()->last_seen, now));
   if (phase() == Phase::kStopping) return;
   const NodeBounds bounds =

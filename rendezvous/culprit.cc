@@ -20,12 +20,12 @@ using Rule = Culprit::Rule;
 
 constexpr char kNotThere[] = "not where the others are";
 constexpr size_t kShownFrames = 4;
-constexpr size_t kShownGroups = 4;  // groups of equal stacks on each side
+constexpr size_t kShownGroups = 4;  // most groups of equal stacks that are shown on each side
 
 // --- Programs without Python that sleep ---
 
-// Returns whether only time, a child or another process on this machine ends the thread's call. A
-// service that waits for requests is not asleep.
+// Returns whether the thread's call ends only after some time, or by a child or another process on
+// this machine. A service that waits for requests is not asleep.
 bool IsAsleep(const pb::ThreadStack& thread) {
   constexpr std::string_view kSleeps[] = {"nanosleep", "clock_nanosleep", "wait4", "waitid",
                                           "futex",     "restart_syscall", "pause", "flock",
@@ -62,8 +62,9 @@ bool HasFrame(const pb::ThreadStack& thread, std::string_view function, std::str
   });
 }
 
-// Returns the thread of a DataLoader's worker, or the one that reads data in `dslaunch train`, for
-// which the rank's main thread waits; nullptr: none.
+// Returns the thread for which the rank's main thread waits: a thread of a DataLoader's worker, or
+// the thread that reads data in `dslaunch train`. Returns nullptr if the main thread waits for no
+// such thread.
 const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::ThreadStack& main) {
   if (WaitsForBatch(main)) return FindBatchReader(stacks, main);
   if (!HasFrame(main, "_try_get_data", "dataloader.py") && !HasFrame(main, "get", "queues.py"))
@@ -77,7 +78,7 @@ const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::Th
   return nullptr;
 }
 
-// Returns one line about where a rank is.
+// Returns a line that describes the place where a rank is.
 std::string PlaceText(const pb::RankStacks& stacks) {
   if (!stacks.exchange().empty()) return "in " + SanitizeForTerminal(stacks.exchange());
   const pb::ThreadStack* shown = ShownThread(stacks);
@@ -126,12 +127,12 @@ void AddGroups(const std::vector<const RankEvidence*>& ranks, std::vector<std::s
 using Pointers = std::vector<const RankEvidence*>;
 
 struct Sides {
-  Pointers known;    // in an exchange
-  Pointers maybe;    // perhaps in one
-  Pointers outside;  // in none
+  Pointers known;    // ranks in an exchange
+  Pointers maybe;    // ranks that may be in an exchange
+  Pointers outside;  // ranks in no exchange
   Pointers stopped;
   Pointers ended;
-  Pointers silent;  // their stacks are not known
+  Pointers silent;  // ranks whose stacks are not known
   std::map<uint32_t, WaitPlace> places;
 };
 
@@ -167,7 +168,8 @@ Sides Divide(const std::vector<RankEvidence>& ranks) {
   return sides;
 }
 
-// Appends "ranks 0-2 wait for it in all_reduce:" and where they are.
+// Appends a line such as "ranks 0-2 wait for it in all_reduce:", and the place where these ranks
+// are.
 void AddWaiting(const Sides& sides, const Pointers& waiting, std::string_view for_whom,
                 std::vector<std::string>& lines) {
   if (waiting.empty()) return;
@@ -181,7 +183,7 @@ void AddWaiting(const Sides& sides, const Pointers& waiting, std::string_view fo
   AddGroups(waiting, lines);
 }
 
-// Appends how to continue processes that are stopped.
+// Appends hints how to continue processes that are stopped.
 void AddHints(const Pointers& stopped, std::vector<std::string>& lines) {
   size_t hints = 0;
   for (const RankEvidence* rank : stopped) {
@@ -195,7 +197,7 @@ void AddHints(const Pointers& stopped, std::vector<std::string>& lines) {
   }
 }
 
-// Names `blamed`, as the cause for which `waiting` waits.
+// Returns a culprit that names `blamed` as the ranks for which `waiting` waits.
 Culprit Blame(Rule rule, bool sure, const Pointers& blamed, const std::string& what,
               const Sides& sides, const Pointers& waiting) {
   Culprit culprit;
@@ -220,7 +222,8 @@ Pointers Joined(Pointers a, const Pointers& b) {
   return a;
 }
 
-// All ranks wait: divides them by the exchange and the program's line.
+// Groups the ranks, all of which wait, by the exchange and the program's line. Returns nullopt if
+// there is a single group.
 std::optional<Culprit> JudgePlaces(const Sides& sides) {
   std::map<std::pair<std::string, std::string>, Pointers> groups;
   for (const RankEvidence* rank : sides.known) {
@@ -247,7 +250,7 @@ std::optional<Culprit> JudgePlaces(const Sides& sides) {
   return culprit;
 }
 
-// Returns what the ranks of a verdict do: "has not called all_reduce (...)".
+// Returns the predicate of a verdict's ranks, such as "has not called all_reduce (...)".
 std::string FlightText(const FlightVerdict& verdict) {
   const bool one = verdict.ranks.size() == 1;
   if (verdict.kind == FlightVerdict::Kind::kNotEntered)
@@ -257,7 +260,8 @@ std::string FlightText(const FlightVerdict& verdict) {
   return "wait for each other, so the order of their exchanges differs";
 }
 
-// Judges by the records of PyTorch's Flight Recorder, if there are any.
+// Judges by the records of PyTorch's Flight Recorder. Returns nullopt if there are no records or
+// they show no difference.
 std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
   std::vector<const pb::FlightRecord*> records;
   for (const RankEvidence& rank : ranks) {
@@ -273,7 +277,8 @@ std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
   for (const RankEvidence& rank : ranks) {
     if (std::ranges::binary_search(verdict->ranks, rank.rank)) blamed.push_back(&rank);
   }
-  // A rank that waits for others by other means than torch.distributed is not the cause.
+  // A rank that waits for others by means other than torch.distributed is not the cause, so the
+  // verdict is not sure.
   culprit.sure =
       verdict->sure && std::ranges::none_of(blamed, [](const RankEvidence* rank) {
         return rank->stacks == nullptr || FindWaitPlace(*rank->stacks).kind == Kind::kKnown;
@@ -292,7 +297,8 @@ std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
   return culprit;
 }
 
-// Judges by the operations that NCCL's RAS has counted.
+// Judges by the operations that NCCL's RAS has counted. Returns nullopt if they name no rank, or
+// all ranks.
 std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb::RasReport& ras) {
   const bool is_silent = ras.missing_size() > 0;
   const auto& named = is_silent ? ras.missing() : ras.behind();
@@ -322,7 +328,8 @@ std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb
 
 Culprit JudgeUnknown(const Sides& sides, const Pointers& waiting) {
   Culprit culprit;
-  // A healthy job may wait at one place too. NCCL's RAS counts the exchanges of all ranks.
+  // The ranks of a healthy job may wait at one place too. NCCL's RAS can still name a rank, because
+  // it counts the exchanges of all ranks.
   if (std::ranges::any_of(waiting, &RankEvidence::has_gpu) &&
       std::ranges::none_of(waiting, &RankEvidence::makes_no_exchange))
     return culprit;
@@ -361,7 +368,8 @@ Culprit JudgeAsleep(const std::vector<RankEvidence>& ranks) {
   return culprit;
 }
 
-// Returns whether a rank without a GPU uses CPU time, and is not known to wait for other ranks so.
+// Returns whether a rank without a GPU uses CPU time for work, so that it is not known to be
+// waiting for other ranks.
 bool Computes(const RankEvidence& rank) {
   if (rank.has_gpu || rank.stacks == nullptr || rank.stopped || rank.ended) return false;
   const bool runs =
@@ -398,7 +406,8 @@ Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
         std::ranges::none_of(sides.outside, [](auto* rank) { return Computes(*rank); });
     return Blame(Rule::kOutside, sure, sides.outside, kNotThere, sides, waiting);
   }
-  // A lock, or an exchange without a frame of its own; the others are in one that is known.
+  // The ranks in `maybe` wait for a lock, or in an exchange without a frame of its own, while the
+  // others are in a known exchange.
   if (!sides.maybe.empty() && !sides.known.empty())
     return Blame(Rule::kOutside, false, sides.maybe, kNotThere, sides, sides.known);
   if (auto places = JudgePlaces(sides)) return *places;

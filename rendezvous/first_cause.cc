@@ -8,17 +8,17 @@
 namespace dslaunch {
 namespace {
 
-// The longest delay of a message from a living node; with a longer delay its heartbeats would be
-// late too.
+// The longest delay of a message from a living node. With a longer delay, the node's heartbeats
+// would be late too.
 constexpr std::chrono::seconds kUnknownRoundTrip(1);
 
-// Narrows the intervals by the order of each node's reports, which is the order in which things
-// happened there.
+// Narrows the intervals by the order of each node's reports, because a node reports its failures in
+// the order in which they happened.
 void UseOrderOfEachNode(std::vector<FailureReport>& reports) {
   std::map<uint32_t, Clock::time_point> latest_start;
   for (FailureReport& report : reports) {
     auto [start, is_first] = latest_start.emplace(report.node, report.earliest);
-    if (start->second > report.latest) continue;  // reported late, as its age shows
+    if (start->second > report.latest) continue;  // the report was late, as its age shows
     start->second = report.earliest = std::max(start->second, report.earliest);
   }
   std::map<uint32_t, Clock::time_point> earliest_end;
@@ -67,7 +67,7 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   take([](const FailureReport&) { return true; });
   UseOrderOfEachNode(candidates);
 
-  // The earliest end of an interval. A failure that began later cannot be the first.
+  // The earliest end of an interval. A failure whose interval begins later cannot be the first.
   Clock::time_point first_end = candidates.front().latest;
   for (const FailureReport& report : candidates) first_end = std::min(first_end, report.latest);
   const auto may_be_first = [&](const FailureReport& report) {
@@ -82,7 +82,7 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   std::set<uint32_t> victims;
   for (const FailureReport& report : reports) {
     const pb::Cause& cause = report.cause;
-    if (is_unreachable && Is(report, pb::Cause::UNREACHABLE)) continue;  // has the same cause
+    if (is_unreachable && Is(report, pb::Cause::UNREACHABLE)) continue;  // shares the cause
     if (cause.victim() && cause.rank() >= 0 && cause.rank() != first->cause.rank())
       victims.insert(static_cast<uint32_t>(cause.rank()));
   }

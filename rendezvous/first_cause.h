@@ -1,4 +1,5 @@
-// Decides which of several failures was the first. Pure, and independent of the nodes' clocks.
+// Decides which of several failures was the first, independently of the nodes' clocks. All
+// functions are pure.
 #pragma once
 
 #include <chrono>
@@ -11,63 +12,64 @@
 
 namespace dslaunch {
 
-// A failure and the interval [earliest, latest] in which it happened, by the rendezvous' clock.
+// A failure and the interval [earliest, latest] in which it happened, by the clock of the
+// rendezvous.
 struct FailureReport {
   pb::Cause cause;
-  uint32_t node = 0;  // node that reported the failure or was lost
+  uint32_t node = 0;  // node that reported the failure, or that was lost
   Clock::time_point earliest;
   Clock::time_point latest;
 };
 
-// Returns a node's report: the failure happened `age` before the report was sent, and sending took
-// at most the round trip, or up to a second if that is unknown.
+// Returns a node's report. The failure happened `age` before the report was sent. Sending took at
+// most the round trip, or up to a second if the round trip is unknown.
 FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival);
 
-// Returns the report of a failure that the rendezvous noticed at `now` and that happened after
-// `since`, for a lost node the time of its last message.
+// Returns the report of a failure that the rendezvous detected at `now` and that happened after
+// `since`. For a lost node, `since` is the time of its last message.
 FailureReport ReportSince(const pb::Cause& cause, uint32_t node, Clock::time_point since,
                           Clock::time_point now);
 
 struct FirstCause {
   pb::Cause cause;
   std::vector<uint32_t> victims;  // ranks that failed because of the cause, ascending
-  std::string reason;             // why this cause was chosen; never empty
+  std::string reason;             // reason for choosing this cause; never empty
 };
 
 // Chooses the first cause by these rules, in this order:
-// 1. It is not a victim (Cause.victim) unless all are. A victim's cause may be reported later than
-//    the victim, because a lost node is noticed only after seconds without a heartbeat, and because
-//    a program may close its connections long before it exits.
-//    Nor is it a rank that failed while being stopped, unless all others are victims.
-//    Among victims only: one that could not connect, which is then itself the cause and not a
-//    victim; else one that timed out; else one whose connection ended, as connections to the former
-//    do.
-// 2. It is not later than any other: a failure whose interval lies before another's came first, and
-//    so did an earlier report of the same node.
-// 3. It arrived first.
+// 1. It is not a victim (Cause.victim) unless all are. A victim may be reported before its cause,
+//    because a lost node is detected only after seconds without a heartbeat, and because a program
+//    may close its connections long before it exits.
+//    The cause is also not a rank that failed while being stopped, unless all others are victims.
+//    Among victims only: a rank that could not connect, which then is itself the cause and not a
+//    victim; else a rank that timed out; else a rank whose connection ended, because connections to
+//    the former ranks end too.
+// 2. It is not later than any other failure. A failure whose interval lies before another's came
+//    first, and so did an earlier report of the same node.
+// 3. Its report arrived first.
 // Precondition: `reports` is in order of arrival and not empty.
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports);
 
-// Returns whether the running ranks may reveal more than the failed ones: all failures are about
-// other ranks, and one of them timed out or could not connect.
+// Returns whether the running ranks may reveal more than the failed ranks: all failures are about
+// other ranks, and at least one of the failed ranks timed out or could not connect.
 bool AreRunningRanksOfInterest(const std::vector<FailureReport>& reports);
 
-// The failures of an attempt, in order of arrival.
+// Collects the failures of an attempt, in order of arrival.
 class FailureLog {
  public:
-  // Begins another attempt.
+  // Discards all reports, because another attempt begins.
   void Clear() { reports_.clear(); }
   void Add(FailureReport report) {
     if (!is_closed_) reports_.push_back(std::move(report));
   }
-  // Discards all reports and ignores later ones, because they do not change the job's cause.
+  // Discards all reports and ignores later ones, because they no longer change the job's cause.
   void Close() {
     Clear();
     is_closed_ = true;
   }
   bool is_closed() const { return is_closed_; }
   const std::vector<FailureReport>& reports() const { return reports_; }
-  // Precondition: reports() is not empty.
+  // Returns the first cause. Precondition: reports() is not empty.
   pb::Cause First() const { return ChooseFirstCause(reports_).cause; }
 
  private:

@@ -20,17 +20,17 @@ using Records = std::map<uint32_t, const pb::FlightRecord*>;
 constexpr std::string_view kDefaultGroup = "default_pg";  // description of the group of all ranks
 constexpr uint32_t kMaxRanks = 1 << 17;
 
-// One rank's call that waits.
+// A call of a rank that is not completed.
 struct Call {
   uint32_t rank = 0;
   const pb::FlightGroup* group = nullptr;
   const pb::FlightOperation* operation = nullptr;
 };
 
-// Calls of one collective, or one call of an exchange between two ranks.
+// The calls of one collective, or of one exchange between two ranks.
 struct Exchange {
   std::vector<Call> calls;
-  std::vector<uint32_t> missing;  // ranks that have not made theirs
+  std::vector<uint32_t> missing;  // ranks that have not made their call
 };
 
 const pb::FlightGroup* FindGroup(const pb::FlightRecord& record, const std::string& name) {
@@ -54,8 +54,8 @@ std::string CallText(const Call& call) {
   return name + " (" + CollectiveText(call) + ")";
 }
 
-// Returns the program's line that called the exchange, " at train (train.py:12)"; empty if the
-// frames are not known.
+// Returns the program's line that called the exchange, such as " at train (train.py:12)"; empty if
+// the frames are not known.
 std::string CallSite(const pb::FlightOperation& operation) {
   pb::ThreadStack site;
   for (const pb::StackFrame& frame : operation.frames()) {
@@ -66,7 +66,7 @@ std::string CallSite(const pb::FlightOperation& operation) {
   return "";
 }
 
-// Returns the ranks of a group in its order; empty: unknown.
+// Returns the ranks of a group in its order; empty if unknown.
 std::vector<uint32_t> Members(const pb::FlightGroup& group, uint32_t world_size) {
   std::vector<uint32_t> members;
   for (const uint32_t rank : group.ranks()) {
@@ -78,7 +78,7 @@ std::vector<uint32_t> Members(const pb::FlightGroup& group, uint32_t world_size)
   return members;
 }
 
-// Groups of different ranks may have one name.
+// Returns a digest of the group's ranks, because groups of different ranks may have the same name.
 uint64_t DigestOf(const pb::FlightGroup& group) {
   uint64_t digest = 0;
   constexpr uint64_t kFactor = 0x100000001b3;
@@ -86,8 +86,8 @@ uint64_t DigestOf(const pb::FlightGroup& group) {
   return digest;
 }
 
-// Reads "send 0->1" and "recv 1<-0": returns the index of the other rank in the group, and what
-// that rank has to call.
+// Parses "send 0->1" or "recv 1<-0". Returns the index of the other rank in the group, and the
+// operation that the other rank must call; nullopt for any other name.
 std::optional<std::pair<size_t, std::string>> OtherSide(std::string_view name) {
   const bool sends = name.starts_with("send ");
   if (!sends && !name.starts_with("recv ")) return std::nullopt;
@@ -103,7 +103,7 @@ std::optional<std::pair<size_t, std::string>> OtherSide(std::string_view name) {
                               (sends ? "<-" : "->") + std::string(own));
 }
 
-// Returns the operation with all that must be equal in all ranks of the exchange.
+// Returns the operation with all properties that must be equal on all ranks of the exchange.
 std::string ContractOf(const pb::FlightOperation& operation) {
   const std::string& name = operation.name();
   std::string text = SanitizeForTerminal(name);
@@ -118,7 +118,8 @@ std::string ContractOf(const pb::FlightOperation& operation) {
   return text;
 }
 
-// Adds "ranks 0, 2 wait in all_reduce (...) at train (train.py:12)" for each different text.
+// Adds a line such as "ranks 0, 2 wait in all_reduce (...) at train (train.py:12)" for each
+// different text.
 void AddLines(const std::vector<Call>& calls, FlightVerdict& verdict) {
   constexpr size_t kMaxLines = 6;
   std::map<std::string, std::set<uint32_t>> sides;
@@ -162,7 +163,8 @@ class Judgement {
   }
 
  private:
-  // Number, group, its ranks; for an exchange between two ranks its text.
+  // Number of the exchange, name of the group, digest of its ranks; for an exchange between two
+  // ranks also its text.
   using Key = std::tuple<uint64_t, std::string, uint64_t, std::string>;
 
   void FindMissing(Exchange& exchange) {
@@ -199,7 +201,7 @@ class Judgement {
     if (!answers) exchange.missing.push_back(rank);
   }
 
-  // Some rank waits for others that wait for no one.
+  // Detects ranks that wait for others which themselves wait for no rank.
   std::optional<FlightVerdict> NotEntered() const {
     FlightVerdict verdict;
     std::set<uint32_t> blamed;
@@ -221,10 +223,10 @@ class Judgement {
     return verdict;
   }
 
-  // Ranks wait for each other in a circle.
+  // Detects ranks that wait for each other in a circle.
   std::optional<FlightVerdict> OtherOrder() const {
     std::map<uint32_t, std::pair<Call, uint32_t>>
-        waits;  // call of each rank, and rank that it waits for
+        waits;  // call of each rank, and the rank for which it waits
     for (const auto& [key, exchange] : exchanges_) {
       if (exchange.missing.empty()) continue;
       for (const Call& call : exchange.calls)
@@ -234,7 +236,9 @@ class Judgement {
     std::vector<uint32_t> path = {waits.begin()->first};
     while (true) {
       const auto wait = waits.find(path.back());
-      if (wait == waits.end()) return std::nullopt;  // it waits where all others are
+      if (wait == waits.end())
+        return std::nullopt;  // the path ends at a rank that waits in the
+                              // common exchange
       const auto begin = std::ranges::find(path, wait->second.second);
       if (begin == path.end()) {
         path.push_back(wait->second.second);
@@ -254,7 +258,7 @@ class Judgement {
     return verdict;
   }
 
-  // The oldest collective that has other operations in some ranks.
+  // Finds the oldest collective for which some ranks called a different operation.
   std::optional<FlightVerdict> OtherOperation() const {
     for (const auto& [key, exchange] : exchanges_) {
       std::map<std::string, std::vector<const Call*>> sides;
@@ -289,7 +293,8 @@ class Judgement {
     return verdict;
   }
 
-  // Devices of some ranks have begun an exchange, and devices of others have not.
+  // Finds an exchange that the devices of some ranks have begun and the devices of other ranks have
+  // not.
   std::optional<FlightVerdict> NotStarted() const {
     for (const auto& [key, exchange] : exchanges_) {
       std::vector<Call> late;

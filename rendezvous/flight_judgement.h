@@ -1,4 +1,5 @@
-// Names the ranks for which others wait, from what PyTorch's Flight Recorder holds in each. Pure.
+// Names the ranks for which others wait, from the records of PyTorch's Flight Recorder in each
+// rank. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +15,21 @@ struct FlightVerdict {
   enum class Kind {
     kNotEntered,      // `ranks` have not called an exchange in which the others wait
     kOtherOrder,      // `ranks` wait for each other in different exchanges
-    kOtherOperation,  // exchanges of the same number have other operations, sizes or types
-    kNotStarted,      // devices of `ranks` have not begun an exchange, and devices of others have
+    kOtherOperation,  // exchanges of the same number have different operations, sizes or types
+    kNotStarted,  // devices of `ranks` have not begun an exchange that devices of others have begun
   };
   Kind kind = Kind::kNotEntered;
-  bool sure = false;            // every rank of the exchange has a record
-  std::vector<uint32_t> ranks;  // ascending; empty: kOtherOperation without a minority
-  std::string what;  // "all_reduce (collective 3 of group default_pg)"; for kOtherOperation "the
-                     // operations of collective 3 of group default_pg differ"
-  std::vector<std::string> lines;  // evidence, sanitized: one line for each exchange and its ranks
+  bool sure = false;            // whether every rank of the exchange has a record
+  std::vector<uint32_t> ranks;  // ascending; empty for kOtherOperation without a minority
+  std::string what;  // exchange such as "all_reduce (collective 3 of group default_pg)"; for
+                     // kOtherOperation the clause "the operations of collective 3 of group
+                     // default_pg differ"
+  std::vector<std::string> lines;  // evidence, sanitized: a line for each exchange and its ranks
 };
 
-// Judges by the records of an attempt's ranks; one with `trouble` counts as missing. An exchange
-// is compared only between ranks that are known to belong to its group. Exchanges between two
-// ranks count if both sides are known. nullopt if the records show no difference.
+// Judges by the records of an attempt's ranks; a record with `trouble` counts as missing. An
+// exchange is compared only between ranks that are known to belong to its group. Exchanges between
+// two ranks count if both sides are known. Returns nullopt if the records show no difference.
 std::optional<FlightVerdict> JudgeFlight(const std::vector<const pb::FlightRecord*>& records,
                                          uint32_t world_size);
 

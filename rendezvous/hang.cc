@@ -13,9 +13,9 @@ using std::chrono::microseconds;
 
 constexpr int kUsualSteps = 5;
 constexpr uint64_t kStepsToJudge = 10;
-constexpr microseconds kLeastSlow{20'000};  // smaller differences may come from the scheduler
+constexpr microseconds kLeastSlow{20'000};  // smaller differences may come from process scheduling
 
-// Returns the lower median.
+// Returns the lower median of `values`.
 microseconds Median(std::vector<microseconds> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -73,7 +73,7 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
   return decision;
 }
 
-// Returns whether every rank reports its computing time; otherwise the times of whole steps are
+// Returns whether every rank reports its computing time. Otherwise the times of whole steps are
 // compared.
 bool AllReportCompute(const std::vector<RankSteps>& ranks) {
   return std::all_of(ranks.begin(), ranks.end(),

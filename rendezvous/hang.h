@@ -1,5 +1,5 @@
-// Follows the progress of the ranks and detects hangs (ranks that complete no steps) and stragglers
-// (ranks that slow down the others). Pure; each decision has a reason.
+// Tracks the progress of the ranks and detects hangs (ranks that complete no steps) and stragglers
+// (ranks that slow down the others). The caller passes the time; each decision has a reason.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,20 @@
 
 namespace dslaunch {
 
-// A rank that has reported steps in this attempt. Ranks that never report are left out.
+// The progress of a rank that has reported steps in this attempt. Ranks that never report are left
+// out.
 struct RankSteps {
   uint32_t rank = 0;
-  uint64_t step = 0;                            // latest step
-  Clock::time_point step_at;                    // when it completed that step
-  uint64_t steps_made = 0;                      // number of steps in this attempt
-  std::chrono::microseconds median_step{0};     // 0: unknown
-  std::chrono::microseconds median_compute{0};  // the rank's own work per step; 0: not reported
-  bool ended = false;                           // exited with 0
-  bool shares_cores = false;  // its machine has more ranks than cores, so its times are unreliable
+  uint64_t step = 0;                            // newest step
+  Clock::time_point step_at;                    // time at which the rank completed that step
+  uint64_t steps_made = 0;                      // number of steps completed in this attempt
+  std::chrono::microseconds median_step{0};     // 0 if unknown
+  std::chrono::microseconds median_compute{0};  // the rank's own work per step; 0 if not reported
+  bool ended = false;                           // whether the rank exited with 0
+  bool shares_cores = false;  // whether its machine has more ranks than cores, so that its times
+                              // are unreliable
   std::chrono::microseconds reported_slow{
-      0};  // median step with which it was last reported as a straggler; 0: never
+      0};  // median step when the rank was last reported as a straggler; 0 if never
 };
 
 struct HangOptions {
@@ -34,40 +36,40 @@ struct HangOptions {
 struct HangDecision {
   enum class Kind { kNone, kHang, kStraggler };
   Kind kind = Kind::kNone;
-  std::vector<uint32_t> ranks;            // ascending
+  std::vector<uint32_t> ranks;            // ranks concerned, ascending
   std::string reason;                     // text for the user; empty if kNone
-  std::chrono::microseconds slowness{0};  // the straggler's new RankSteps.reported_slow
+  std::chrono::microseconds slowness{0};  // for kStraggler: new value of RankSteps::reported_slow
 };
 
-// Returns a hang if some rank has completed a step before and no running rank has completed one for
-// options.hang and for five of its usual steps. Names the ranks with the lowest step; if all are at
-// the same step, it may be any of them. Ranks that have exited are ignored.
+// Returns a hang if some rank has completed a step before, and no running rank has completed a step
+// for options.hang and for five of its usual steps. Names the ranks with the lowest step; if all
+// are at the same step, any of them may be the cause. Ranks that have exited are ignored.
 //
 // Returns a straggler if, after ten steps, a rank's own work takes 1.5 times the median of all
-// ranks (the lower median, so that the slower of two is found). Own work is the computing time if
-// all ranks report it, otherwise the step time. Times below 20 ms, and ranks that share cores, are
-// ignored, because scheduling causes such differences. A straggler is reported again only after
-// becoming twice as slow.
+// ranks (the lower median, so that the slower of two ranks is found). Own work is the computing
+// time if all ranks report it, otherwise the step time. Times below 20 ms, and ranks that share
+// cores, are ignored, because scheduling causes such differences. A straggler is reported again
+// only after becoming twice as slow.
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);
 
-// The progress of an attempt's ranks.
+// Records the progress of an attempt's ranks.
 class HangWatch {
  public:
   // Begins another attempt, in which no rank has reported a step yet.
   void Clear() { *this = {}; }
-  // Records a report that arrived at `now`. Precondition: the rank is one of the attempt.
+  // Records a report that arrived at `now`. Precondition: the rank belongs to the attempt.
   void OnReport(const pb::RankProgress& report, Clock::time_point now);
-  // Counts no time until `now`, in which this process could not read reports.
+  // Ignores the time until `now`, in which this process could not read reports.
   void OnStall(Clock::time_point now);
-  // Returns the highest step that a rank reported; nullopt if none did.
+  // Returns the highest step that a rank reported; nullopt if no rank reported a step.
   std::optional<uint64_t> BestStep() const;
-  // Returns the shortest time of a step that any running rank does not compute: the slowest rank
-  // waits for no other, so that is what exchanges take. 0: unknown, because a rank does not report
-  // its computing time, or its times are unreliable.
+  // Returns the time of a step that exchanges take: the shortest time that a running rank spends
+  // outside of its computation, because the slowest rank waits for no other rank. Returns 0 if
+  // unknown, because a rank does not report its computing time or its times are unreliable.
   std::chrono::microseconds ExchangeTime() const;
-  // Calls DecideHang, but returns a hang once until a rank makes a step, and records stragglers as
-  // reported.
+  // Calls DecideHang, but returns a hang only once until a rank completes a step, and records
+  // stragglers as reported.
   HangDecision Check(Clock::time_point now, const HangOptions& options);
 
  private:
@@ -76,8 +78,9 @@ class HangWatch {
     uint64_t first_step = 0;  // first step reported in this attempt
   };
 
-  std::vector<std::optional<Progress>> progress_;  // progress of each rank; nullopt: no report
-  bool hang_is_reported_ = false;                  // true since the last step
+  std::vector<std::optional<Progress>> progress_;  // indexed by rank; nullopt if the rank has not
+                                                   // reported
+  bool hang_is_reported_ = false;  // whether the hang since the last step was reported
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Asks the nodes to look at their ranks.
+// Sends requests to the nodes to inspect their ranks.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace dslaunch {
 
-// Sends `inspect`, with its ranks, to each node of the attempt that is not lost and has ranks for
-// which `is_wanted` is true, up to `most` ranks of all nodes. Returns these ranks.
+// Sends `inspect`, with ranks to inspect, to the nodes of the attempt that are not lost. Selects
+// the ranks for which `is_wanted` returns true, at most `most` ranks of all nodes together. Returns
+// these ranks.
 std::set<uint32_t> SendInspect(
     Roster& roster, const pb::Inspect& inspect, size_t most,
     const std::function<bool(const Participant& participant, uint32_t rank)>& is_wanted);

@@ -6,7 +6,7 @@ namespace dslaunch {
 
 std::vector<std::string> CorrectAddresses(pb::Join& join, const AcceptedNode& node,
                                           const std::string& advertised_address) {
-  if (node.address.empty()) return {};  // joined from this process
+  if (node.address.empty()) return {};  // the node joined from this process
   std::vector<std::string> lines;
   const auto report = [&](const std::string& claim, const std::string& used, const char* whose) {
     lines.push_back("node " + std::to_string(node.index) + " claims " + Quoted(claim) + " as " +

@@ -1,10 +1,12 @@
 // Lets a rendezvous decide only while a majority of the job's nodes supports it, so that the two
-// sides of a network partition never both continue. Pure: the caller passes the time.
+// sides of a network partition never both continue. The caller passes the time.
 //
 // The rendezvous sends its own clock with each heartbeat, and each agent returns the newest value
-// that it received. So the rendezvous knows a time at which a majority received its messages, and
-// sends its age to every node. A node runs ranks for MajorityLease after that time and no longer. A
-// node that leaves a rendezvous joins another one only after MajorityFence. Any two majorities
+// that it received. Thus the rendezvous knows a time at which a majority received its messages, and
+// it sends the age of that time to every node. A node runs ranks for MajorityLease after that time
+// and no longer. A node that leaves a rendezvous joins another one only after MajorityFence. Any
+// two majorities share a node. When that node joins the second rendezvous, every lease of the first
+// rendezvous has expired, so its ranks have ended.
 // share a node. When that node joins the second rendezvous, every lease of the first one has
 // expired, and so have its ranks.
 #pragma once
@@ -23,73 +25,75 @@
 
 namespace dslaunch {
 
-// Returns the size of a majority of `nodes`.
+// Returns the size of a majority of `nodes` nodes.
 constexpr size_t MajorityOf(size_t nodes) { return nodes / 2 + 1; }
 
-// Returns the time of silence after which a node counts as lost: dead_ms from when its next
-// heartbeat was due, because a cut shorter than dead_ms may begin at any time after a heartbeat.
+// Returns the time of silence after which a node counts as lost: dead_ms, measured from the time at
+// which its next heartbeat was due, because a network cut shorter than dead_ms may begin at any
+// time after a heartbeat.
 inline milliseconds SilenceLimit(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.dead_ms() + timeouts.heartbeat_ms());
 }
 
-// Returns the time for all nodes to become empty: a little longer than the nodes' own limits, so
-// that they can report which processes are left.
+// Returns the time for all nodes to become empty. It exceeds the nodes' own limits a little, so
+// that nodes can report which processes are left.
 inline milliseconds EmptyingLimit(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
 }
 
-// Returns the length of a lease. It is longer than the silence after which a node counts as lost,
-// so a majority that counts as present is never too old.
+// Returns the length of a lease. It exceeds the silence after which a node counts as lost, so the
+// lease of a majority that counts as present has never expired.
 inline milliseconds MajorityLease(const pb::Timeouts& timeouts) {
   return milliseconds(2 * timeouts.dead_ms());
 }
 
-// Returns the time after leaving a rendezvous until no lease of it, and no rank that ran under one,
-// is left anywhere. It includes what a process that could not run may add to a lease, one check of
-// the lease, and the teardown.
+// Returns the time after leaving a rendezvous until no lease of it, and no rank that ran under such
+// a lease, is left on any node. It includes the time that a process that could not run may add to a
+// lease, one check of the lease, and the teardown.
 inline milliseconds MajorityFence(const pb::Timeouts& timeouts) {
   return MajorityLease(timeouts) + Lease::kCatchUp + kStall +
          milliseconds(timeouts.heartbeat_ms() + timeouts.grace_ms() + timeouts.teardown_ms());
 }
 
 // Tracks the latest time at which a majority of the nodes received this rendezvous' messages, and
-// the lease that begins then.
+// the lease that begins at that time.
 class Majority {
  public:
   using Time = BootClock::time_point;
 
-  // `voters` are nodes of the job without duplicates; `needed` of them form a majority.
+  // `voters` are nodes of the job without duplicates; any `needed` of them form a majority.
   Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed, milliseconds lease)
       : voters_(voters), needed_(needed), lease_(lease), heard_(num_nodes) {}
 
-  // Sets the time for what follows. Call it before each event.
+  // Sets the current time for the next event. Call it before each event.
   void SetTime(Time now) { now_ = now; }
-  // Reads the newest time of this clock that `node` received, and adds this clock and the age of
+  // Records the newest time of this clock that `node` received, and adds this clock and the age of
   // the majority to the reply.
   void OnHeartbeat(uint32_t node, const pb::Heartbeat& heartbeat, pb::Heartbeat& reply);
-  // Records that `node` has received a message sent from here at `sent_at`.
+  // Records that `node` has received a message that this process sent at `sent_at`.
   void OnReceived(uint32_t node, Time sent_at, Time now) {
     if (node < heard_.size() && sent_at <= now)
       heard_[node] = std::max(heard_[node], std::optional(sent_at));
   }
   // Begins the first lease when all ranks are ready for the first time. It applies until a majority
-  // is known, which takes until the front end detaches.
+  // is known, which is not the case before the front end detaches.
   void OnAllReady() {
     if (!first_ready_at_) first_ready_at_ = now_;
   }
   // Updates Since(). Call it as time passes.
   void OnTick();
 
-  // Returns the latest known time at which a majority was present; nullopt if there was none yet.
+  // Returns the latest known time at which a majority was present; nullopt if no majority was
+  // present yet.
   std::optional<Time> Since() const { return since_; }
-  // Returns whether the voters for which `is_present` is true are a majority.
+  // Returns whether the voters for which `is_present` returns true are a majority.
   template <class Predicate>
   bool IsMetBy(Predicate is_present) const {
     return std::cmp_greater_equal(std::ranges::count_if(voters_, is_present), needed_);
   }
-  // Returns whether a majority has been known, and its lease is not over.
+  // Returns whether a majority has been known and its lease has not expired.
   bool IsLeaseValid() const { return since_ && !IsLeaseOver(); }
-  // Returns whether the newest lease, or else the first one, has expired.
+  // Returns whether the newest lease, or the first lease if no majority is known, has expired.
   bool IsLeaseOver() const {
     const std::optional<Time> since = since_ ? since_ : first_ready_at_;
     return since && now_ - *since >= lease_;
@@ -100,7 +104,7 @@ class Majority {
   const size_t needed_;
   const milliseconds lease_;
   Time now_;
-  std::vector<std::optional<Time>> heard_;  // newest time of each node
+  std::vector<std::optional<Time>> heard_;  // newest time that each node received
   std::vector<Time> times_;                 // scratch space of OnTick()
   std::optional<Time> since_;
   std::optional<Time> first_ready_at_;

@@ -31,15 +31,15 @@ bool Contains(const std::vector<Member>& members, uint32_t index) {
                      [&](const Member& member) { return member.node_index == index; });
 }
 
-// Returns for each node whether it is in `indexes`, in linear time, because there may be ten
-// thousand.
+// Returns for each node whether it is in `indexes`. Takes linear time, because there may be ten
+// thousand nodes.
 std::vector<bool> Flags(const std::vector<uint32_t>& indexes, size_t num_nodes) {
   std::vector<bool> flags(num_nodes);
   for (const uint32_t index : indexes) flags[index] = true;
   return flags;
 }
 
-// Returns a failure if two members are the same machine and may not be.
+// Returns a failure if two members are on the same machine although that is not allowed.
 std::optional<QuorumDecision> RefuseSharedMachine(const std::vector<Member>& members,
                                                   const QuorumOptions& options) {
   if (options.may_share_machine) return std::nullopt;

@@ -13,18 +13,18 @@
 
 namespace dslaunch {
 
-// A node that has joined.
+// A node that has joined the rendezvous.
 struct Member {
-  uint32_t node_index = 0;  // in hostfile order
+  uint32_t node_index = 0;  // index in hostfile order
   uint32_t slots = 0;
-  std::string identity;  // opaque; equal for two agents of one machine
-  // The rendezvous' address as this node sees it; empty on the rendezvous node.
+  std::string identity;  // opaque text, equal for two agents on the same machine
+  // The address of the rendezvous as this node sees it; empty on the rendezvous node.
   std::string reached_at;
   uint32_t master_port = 0;
-  // This node's address as it reaches the rendezvous; empty on the rendezvous node.
+  // The address of this node from which it reaches the rendezvous; empty on the rendezvous node.
   std::string address;
-  uint32_t link_port = 0;  // port at which its agent accepts connections for its ranks
-  std::string role = {};   // role of its ranks
+  uint32_t link_port = 0;  // port at which the node's agent accepts connections for its ranks
+  std::string role = {};   // role of the node's ranks
 };
 
 struct QuorumOptions {
@@ -32,8 +32,8 @@ struct QuorumOptions {
   bool may_share_machine = false;  // whether nodes with equal identities are accepted
   Clock::time_point join_deadline;
   uint32_t rendezvous_node = 0;     // node to which the others connect
-  uint32_t min_nodes = 0;           // see Policy
-  uint32_t max_nodes = 0;           // see Policy
+  uint32_t min_nodes = 0;           // value of Policy.min_nodes
+  uint32_t max_nodes = 0;           // value of Policy.max_nodes
   std::vector<uint32_t> absent;     // nodes that are not waited for but may still join
   std::vector<uint32_t> set_aside;  // nodes that failed often
   std::vector<uint32_t> unfit;      // nodes whose own check failed
@@ -44,31 +44,31 @@ struct QuorumDecision {
   Verdict verdict = Verdict::kWait;
   std::string reason;           // text for users; never empty
   pb::Cause cause;              // set if kFail
-  std::vector<Member> members;  // if kForm: the nodes that get ranks, in hostfile order
+  std::vector<Member> members;  // for kForm: the nodes that get ranks, in hostfile order
 };
 
 // The minimum and maximum number of nodes with ranks. A spare only replaces a missing node, so the
-// maximum is the number of regular nodes unless min_nodes is larger.
+// maximum is the number of regular nodes, unless min_nodes is larger.
 struct NodeBounds {
   uint32_t min = 0;
   uint32_t max = 0;
 };
 NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint32_t max_nodes);
 
-// Returns the members that get ranks, in hostfile order:
+// Returns the members that get ranks, in hostfile order. Selects them in this order:
 // 1. regular nodes, in hostfile order, up to the maximum;
 // 2. spares, in hostfile order, up to the maximum;
 // 3. nodes set aside, up to the minimum;
-// 4. unfit nodes, likewise.
+// 4. unfit nodes, up to the minimum.
 std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options);
 
-// Forms the job once all expected nodes have joined: those neither spare nor absent, and spares
-// while there is room for them. At the deadline, forms it with the members present if they are
-// enough. Precondition: `members` contains each node index at most once.
+// Forms the job once all expected nodes have joined: all nodes that are neither spare nor absent,
+// and spares while there is room for them. At the deadline, forms the job with the members present
+// if they are enough. Precondition: `members` contains each node index at most once.
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 
-// The position of a node's ranks among all ranks of their role.
+// The position of a node's ranks among all ranks of the same role.
 struct RolePlace {
   uint32_t first_rank = 0;
   uint32_t world_size = 0;
@@ -77,21 +77,22 @@ struct RolePlace {
 // The ranks of an attempt, and the address of rank 0's store.
 struct RankAssignment {
   RankNumbering ranks;
-  std::string master_addr;  // address of the first block's node as the others reach it
+  std::string master_addr;  // address of the first block's node as the other nodes reach it
   uint32_t master_port = 0;
-  uint32_t link_port = 0;        // port of the first block's node
+  uint32_t link_port = 0;        // link port of the first block's node
   std::vector<RolePlace> roles;  // indexed by node rank
 };
 
-// Returns one node's assignment without rank 0's address and port and the number of restarts.
+// Returns the assignment of a node, without rank 0's address and port and without the number of
+// restarts.
 pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block);
 
-// Returns for each member the position of its ranks in its role. Precondition: `members` are in the
-// order of their ranks.
+// Returns for each member the position of its ranks in its role. Precondition: `members` are sorted
+// by their ranks.
 std::vector<RolePlace> PlacesInRoles(const std::vector<Member>& members);
 
-// Assigns ranks in hostfile order, independent of the order of joining. Precondition: `members` is
-// not empty.
+// Assigns ranks in hostfile order, independently of the order of joining. Precondition: `members`
+// is not empty.
 RankAssignment AssignRanks(std::vector<Member> members);
 
 }  // namespace dslaunch

@@ -13,11 +13,11 @@
 namespace dslaunch {
 namespace {
 
-// A node that is the cause of a hang so often is set aside. A hang costs the time until it is
-// noticed, so fewer count than of other failures.
+// Number of hangs after which a node that caused them is set aside. It is smaller than the number
+// of other failures, because a hang costs the time until it is detected.
 constexpr uint32_t kHangsOfNode = 2;
 
-// Returns why another attempt cannot help, or an empty string if it might.
+// Returns the reason why another attempt cannot help; empty if it might help.
 std::string WhyHopeless(const pb::Cause& cause) {
   const bool unstartable = cause.exit_code() == ToInt(ExitCode::kCannotExecute) ||
                            cause.exit_code() == ToInt(ExitCode::kNotFound);
@@ -49,7 +49,7 @@ std::string WhyHopeless(const pb::Cause& cause) {
   return "";
 }
 
-// Returns why policy.restart_on allows no restart, or an empty string if it does.
+// Returns the reason why policy.restart_on allows no restart; empty if it allows one.
 std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
   const pb::Cause::Restart verdict = RestartVerdictOf(cause);
   if (policy.restart_on().empty() || std::ranges::count(policy.restart_on(), verdict) > 0)
@@ -62,7 +62,8 @@ std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
 }
 
 // Returns whether another process ended the rank by a signal, so that a pause would not help the
-// next attempt. False if memory was exhausted, or for a signal of the program's own error.
+// next attempt. Returns false if memory was exhausted, or if the signal indicates an error of the
+// program.
 bool IsSignalFromOutside(const pb::Cause& cause) {
   constexpr std::array kSentByOthers = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
   return cause.kind() == pb::Cause::WORKER_SIGNAL && !cause.out_of_memory() &&
@@ -104,7 +105,8 @@ bool Counts(Clock::time_point now, const std::vector<Clock::time_point>& times, 
   return false;
 }
 
-// Returns " failed 3 times", or " was the cause of 2 hangs" if that is why it is set aside.
+// Returns why a node is set aside: " failed 3 times", or " was the cause of 2 hangs" if that is the
+// reason.
 std::string WhyAside(const std::vector<EndedAttempt>& ended, uint32_t node,
                      const pb::Policy& policy) {
   const auto failures = std::ranges::count_if(ended, [&](const EndedAttempt& attempt) {

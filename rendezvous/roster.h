@@ -1,5 +1,5 @@
-// The nodes that have joined, their sessions and the messages to send to them; and the barrier that
-// waits for them.
+// Tracks the nodes that have joined, their sessions and the messages to send to them. Also
+// implements the barrier that waits for them.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@
 
 namespace dslaunch {
 
-// Identifies one agent's connection; chosen by the caller and never reused.
+// Identifies the connection of an agent. The caller chooses the number and never reuses it.
 using SessionId = uint64_t;
 
 struct Outgoing {
   SessionId session = 0;
   pb::RendezvousMessage message;
-  bool end_session = false;  // the session ends after this message
+  bool end_session = false;  // whether the session ends after this message
 };
 
 struct Participant {
@@ -34,88 +34,94 @@ struct Participant {
   bool has_joined = false;
   Clock::time_point last_seen;
   bool suspect = false;
-  std::optional<uint64_t> lost_in;        // attempt in which the node was lost
-  bool leaving = false;                   // cannot continue, and tears down by itself
-  bool front_end_link_is_broken = false;  // its connection to the front end broke
-  bool is_unfit = false;                  // its own check failed before the next attempt
-  bool has_left_processes = false;        // some of its processes could not be ended: no new ranks
+  std::optional<uint64_t> lost_in;  // attempt in which the node was lost; nullopt if it is not lost
+  bool leaving = false;             // whether the node cannot continue and tears down by itself
+  bool front_end_link_is_broken = false;  // whether the node's connection to the front end broke
+  bool is_unfit = false;            // whether the node's own check failed before the next attempt
+  bool has_left_processes = false;  // whether some processes could not be ended, so that the node
+                                    // gets no new ranks
   bool torn_down = false;
   bool saved = false;   // value reported in TornDown
-  bool drained = true;  // false from Drain to its answer
-  // State of the current attempt:
-  bool in_attempt = false;  // has ranks
+  bool drained = true;  // false from Drain to the node's answer
+  // State of the current attempt.
+  bool in_attempt = false;  // whether the node has ranks in the attempt
   bool ready = false;
   bool finished = false;
   uint32_t first_rank = 0;
   std::set<uint32_t> tolerated;  // ranks that are lost while the others continue
-  // Last, so that the fields read for every message and barrier are close together in memory.
+  // Last member, so that the fields read for every message and barrier are close together in
+  // memory.
   Member member;
 
-  // Returns whether the node has left the job for good and is empty, so that another agent of the
-  // node may join.
+  // Returns whether the node has left the job permanently and is empty, so that another agent of
+  // the node may join.
   bool HasLeft() const { return leaving && torn_down; }
-  // Like `drained`, but a node that leaves is drained once it is torn down. For use while the
-  // attempt drains.
+  // Returns whether the node is drained; a node that leaves is drained once it is torn down. For
+  // use while the attempt drains.
   bool IsDrained() const { return leaving ? torn_down : drained; }
   bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   bool HasRank(uint32_t rank) const { return in_attempt && rank - first_rank < member.slots; }
 };
 
-// The latest participant of each node, by node index. Lookups for each message take constant time,
-// however many nodes there are.
+// The newest participant of each node, indexed by node. Lookups for a message take constant time,
+// whatever the number of nodes.
 class Roster {
  public:
-  // `nodes` must outlive the roster. `own_node` gets the notices for the user; `attempt` is the
-  // number of earlier attempts.
+  // `nodes` must outlive the roster. `own_node` is the node that gets the notices for the user;
+  // `attempt` is the number of earlier attempts.
   Roster(const std::vector<pb::Node>& nodes, uint32_t own_node, uint64_t attempt)
       : nodes_(nodes), own_node_(own_node), attempt_(attempt), participants_(nodes.size()) {}
   Roster(const Roster&) = delete;
 
   Participant& operator[](uint32_t node_index) { return participants_[node_index]; }
   const Participant& operator[](uint32_t node_index) const { return participants_[node_index]; }
-  // Returns the participants that have joined, in hostfile order.
+  // Return the participants that have joined, in hostfile order.
   JoinedRange<Participant> Joined() { return {participants_.data(), participants_.size()}; }
   JoinedRange<const Participant> Joined() const {
     return {participants_.data(), participants_.size()};
   }
-  // Returns this node's participant, or nullptr if it has not joined or is lost.
+  // Returns this node's participant; nullptr if it has not joined or is lost.
   const Participant* Own() const;
-  // Returns the participant of a session, or nullptr if it is lost or has not joined.
+  // Returns the participant of a session; nullptr if it is lost or has not joined.
   Participant* Find(SessionId session);
-  // Returns the participant with this rank in the attempt, or nullptr.
+  // Returns the participant with this rank in the attempt; nullptr if there is none.
   const Participant* OwnerOf(uint32_t rank) const;
   std::vector<Member> UsableMembers() const;
   const std::string& NodeName(uint32_t node_index) const { return nodes_[node_index].name(); }
 
-  // Replaces the node's participant by a new one and forgets the session of the old one. Returns
-  // whether another node, or an earlier agent of this one, had the same identity.
+  // Replaces the node's participant by a new one and forgets the old participant's session. Returns
+  // whether another node, or an earlier agent of this node, had the same identity.
   bool Add(SessionId session, Member member, Clock::time_point now);
   // Marks a participant as lost in this attempt and forgets its session.
   void Lose(Participant& participant);
-  // Refuses all further messages of a lost participant's session.
+  // Makes the roster refuse all further messages of a lost participant's session with `cause`.
   void Fence(SessionId session, const pb::Cause& cause);
-  // Refuses the message of a session that is fenced; returns false if it is not.
+  // Refuses a message of the session if it is fenced. Returns whether it is fenced.
   bool RefuseIfFenced(SessionId session);
   void ForgetFence(SessionId session) { fenced_.erase(session); }
 
-  uint64_t attempt() const { return attempt_; }  // the latest attempt with ranks; 0 before
-  // Increments attempt() and takes the ranks from all participants.
+  uint64_t attempt() const {
+    return attempt_;
+  }  // the latest attempt with ranks; 0 before the
+     // first
+  // Increments attempt() and removes the ranks from all participants.
   void BeginAttempt();
 
-  // Returns a cause in this attempt.
+  // Returns a cause in the current attempt.
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;
-  // Returns "node2 was lost: `why`; node3 too". Precondition: `lost` is not empty.
+  // Returns a cause such as "node2 was lost: `why`; node3 too". Precondition: `lost` is not empty.
   pb::Cause LossOf(const std::vector<Participant*>& lost, const std::string& why) const;
 
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Refuse(SessionId session, const pb::Cause& cause);
   void Broadcast(const pb::RendezvousMessage& message, bool end_session = false);
-  // Sends a notice to the user.
+  // Sends a notice for the user to this node.
   void Notify(const std::string& text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
-  // Sends the endpoints of the first agents of `voters` to `only`, or to each node.
+  // Sends the endpoints of the first agents of `voters` to `only`, or to every node if `only` is
+  // null.
   void SendPeers(const std::vector<uint32_t>& voters, const Participant* only = nullptr);
-  // Returns the messages sent since the last call, in order.
+  // Returns the messages sent since the last call, in order, and removes them.
   std::vector<Outgoing> TakeOutgoing() { return std::exchange(out_, {}); }
 
  private:
@@ -124,13 +130,15 @@ class Roster {
   uint64_t attempt_;
   std::vector<Participant> participants_;
   std::unordered_set<std::string> identities_;        // identities of all nodes that have joined
-  std::unordered_map<SessionId, uint32_t> sessions_;  // sessions of participants that are not lost
-  std::map<SessionId, pb::Cause> fenced_;  // open sessions of lost participants, and the reasons
+  std::unordered_map<SessionId, uint32_t> sessions_;  // nodes by session, for participants that are
+                                                      // not lost
+  std::map<SessionId, pb::Cause> fenced_;  // open sessions of lost participants, with the causes of
+                                           // the losses
   std::vector<Outgoing> out_;
 };
 
-// Knows the job's phase and the number of participants for which it waits, so that a barrier need
-// not check each.
+// Tracks the job's phase and the number of participants for which the phase waits, so that a
+// barrier need not check every participant.
 class Barrier {
  public:
   enum class Phase { kJoining, kStarting, kRunning, kDraining, kWaiting, kStopping, kCompleted };
@@ -139,7 +147,8 @@ class Barrier {
   // Returns whether the nodes with ranks are starting or running them.
   bool InAttempt() const { return phase_ == Phase::kStarting || phase_ == Phase::kRunning; }
   bool IsOpen() const { return awaited_ == 0; }
-  // Enters a phase, or counts again in the same one.
+  // Enters a phase and counts the participants to wait for. Counts again if the phase is the
+  // current one.
   void Enter(Phase phase, const Roster& roster);
   // Applies a change that may end the wait for the participant.
   template <class Change>

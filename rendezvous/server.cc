@@ -17,23 +17,23 @@
 namespace dslaunch {
 namespace {
 
-// Limit of unread messages. An agent that exceeds it is disconnected.
+// Limit of unread messages to an agent. An agent with more is disconnected.
 constexpr size_t kMaxQueuedMessages = 1000;
 
-// Limit of an agent's message. The largest is a heartbeat with the progress of a node's ranks,
-// about 50 bytes each.
+// Limit of the size of an agent's message. The largest message is a heartbeat with the progress of
+// a node's ranks, about 50 bytes for each rank.
 constexpr int kMaxAgentMessageBytes = 256 << 10;
 
-// gRPC's peer names for this process and for a descriptor that it serves.
+// gRPC's names of peers, for this process and for a descriptor that this process serves.
 constexpr char kThisProcess[] = "unknown";
 std::string PeerOfFd(int fd) { return "fd:" + std::to_string(fd); }
 
 constexpr uint32_t kNoNode = UINT32_MAX;
 
-// Limit of streams on one connection; an agent needs one.
+// Limit of the streams on a connection; an agent needs a single stream.
 constexpr int kMaxStreams = 8;
 
-// Returns the limits of what a node's agent may send.
+// Returns the limits of the messages that a node's agent may send.
 PeerLimits LimitsOf(const std::vector<pb::Node>& nodes, uint32_t node_index) {
   PeerLimits limits;
   limits.nodes = static_cast<uint32_t>(nodes.size());
@@ -59,7 +59,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* Attend(
       grpc::CallbackServerContext*) override;
 
-  // Records which node uses a descriptor before it is served.
+  // Records which node uses a descriptor. Call it before the descriptor is served.
   void SetNodeBehind(int fd, const AcceptedNode& node) {
     const MutexLock lock(mutex_);
     node_behind_[PeerOfFd(fd)] = node;
@@ -73,7 +73,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
     Deliver(coordinator_.OnTick(now));
   }
 
-  // Stops sending messages.
+  // Makes the service drop all messages from now on.
   void StopSending() {
     const MutexLock lock(mutex_);
     silent_ = true;
@@ -82,21 +82,22 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
  private:
   class Session;
 
-  // The state of one agent's stream, which may span several consecutive connections.
+  // The state of an agent's stream, which may span several consecutive connections.
   struct Attendance {
     Attendance(const AcceptedNode& accepted, const PeerLimits& limits, Session* session)
         : node(accepted), gate(limits), stream(session) {}
-    AcceptedNode node;  // authenticated
+    AcceptedNode node;  // the authenticated node
     AgentGate gate;
-    Session* stream;     // null: the last connection broke
-    uint64_t token = 0;  // see Join.stream_token
+    Session* stream;     // null if the last connection broke
+    uint64_t token = 0;  // value of Join.stream_token
     ReceivedNumbers received;
     Unacknowledged<pb::RendezvousMessage> sent;
     Clock::time_point broke_at;
   };
 
   void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
-  // Moves a stream to the session. Returns false if there is no stream to resume.
+  // Moves a stream to the session of a new connection. Returns false if there is no stream to
+  // resume.
   bool Resume(Session& session, const pb::Resume& resume) DSL_REQUIRES(mutex_);
   void OnStreamEnd(Session& session) DSL_REQUIRES(mutex_);
   void Drop(SessionId id) DSL_REQUIRES(mutex_);
@@ -107,7 +108,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   const std::vector<pb::Node> nodes_;
   const milliseconds dead_after_;
   Mutex mutex_;
-  // Accepted nodes by gRPC's peer name.
+  // Accepted nodes by gRPC's name of the peer.
   std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);
   Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
   bool silent_ DSL_GUARDED_BY(mutex_) = false;
@@ -115,7 +116,8 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   std::map<SessionId, Attendance> attendances_ DSL_GUARDED_BY(mutex_);
 };
 
-// One agent's stream. gRPC owns it: OnDone deletes it. All state is guarded by the service's mutex.
+// The stream of an agent over one connection. gRPC owns the object: OnDone deletes it. All state is
+// guarded by the service's mutex.
 class RendezvousServer::Service::Session final
     : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:
@@ -123,7 +125,7 @@ class RendezvousServer::Service::Session final
     StartRead(&incoming_);
   }
 
-  // Called by the service with its mutex held.
+  // These methods are called by the service with its mutex held.
   SessionId id() const { return id_; }
   void SetId(SessionId id) { id_ = id; }
   uint32_t node() const { return node_; }
@@ -148,7 +150,7 @@ class RendezvousServer::Service::Session final
   void OnReadDone(bool ok) override {
     const MutexLock lock(service_->mutex_);
     const auto known = service_->attendances_.find(id_);
-    // Another connection may have replaced this one.
+    // Another connection may have replaced this one, so this stream ends.
     if (!ok || known == service_->attendances_.end() || known->second.stream != this) {
       service_->OnStreamEnd(*this);
       return End(grpc::Status::OK);
@@ -215,10 +217,10 @@ class RendezvousServer::Service::Session final
   }
 
   Service* const service_;
-  SessionId id_;  // id of its attendance; guarded by the service's mutex
+  SessionId id_;  // id of the session's attendance; guarded by the service's mutex
   const uint32_t node_;
   pb::AgentMessage incoming_;  // owned by gRPC until OnReadDone
-  // front() is being written.
+  // Messages to send; front() is being written.
   std::deque<pb::RendezvousMessage> queue_ DSL_GUARDED_BY(service_->mutex_);
   bool end_after_queue_ DSL_GUARDED_BY(service_->mutex_) = false;
   bool finished_ DSL_GUARDED_BY(service_->mutex_) = false;
@@ -238,7 +240,7 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
 
 void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
   if (silent_) return;
-  std::vector<SessionId> ended;  // sessions that end without a connection to notify
+  std::vector<SessionId> ended;  // ids of sessions that end without a connection to notify
   for (Outgoing& outgoing : messages) {
     const auto found = attendances_.find(outgoing.session);
     if (found == attendances_.end()) continue;
@@ -267,7 +269,8 @@ bool RendezvousServer::Service::Resume(Session& session, const pb::Resume& resum
   });
   if (found == attendances_.end()) return false;
   Attendance& attendance = found->second;
-  // The end of the broken connection may not have been noticed here yet.
+  // This process may not have detected the end of the broken connection yet, so its stream is ended
+  // here.
   if (Session* const last = std::exchange(attendance.stream, nullptr))
     last->EndStream(grpc::Status(grpc::ABORTED, "replaced by another connection"));
   const auto own = attendances_.find(session.id());
@@ -341,13 +344,13 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
     for (const std::string& address : ReachableAddresses(listen.network_interface))
       self->endpoints_.push_back(JoinHostPort(address, port));
   }
-  // Several nodes can share a machine without a network.
+  // Without a network, several nodes can still share this machine, so the loopback address is used.
   if (self->endpoints_.empty()) self->endpoints_.push_back(JoinHostPort("127.0.0.1", port));
   return self;
 }
 
-// Stops sending first, because the broken streams of the shutdown would look like lost agents to
-// the coordinator.
+// Stops sending first, because otherwise the coordinator would treat the streams that the shutdown
+// breaks as lost agents.
 RendezvousServer::~RendezvousServer() {
   service_->StopSending();
   acceptor_.reset();

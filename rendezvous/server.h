@@ -1,5 +1,5 @@
-// The gRPC edge of the rendezvous: passes messages to and from the Coordinator, which makes all
-// decisions.
+// Implements the gRPC server of the rendezvous. It passes messages to and from the Coordinator,
+// which makes all decisions.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,35 +17,35 @@ namespace dslaunch {
 class Acceptor;
 
 struct ListenOptions {
-  bool loopback_only = false;  // all nodes are this machine
-  int port = 0;                // 0: any free port
-  // Interface whose addresses are announced to the other nodes; empty: all.
+  bool loopback_only = false;  // whether all nodes are this machine
+  int port = 0;                // port to listen on; 0 for any free port
+  // Interface whose addresses are announced to the other nodes; empty for all interfaces.
   std::string network_interface;
-  // Another address at which nodes may reach this machine; empty: none.
+  // Another address at which nodes may reach this machine; empty for none.
   std::string advertised_address;
 };
 
-// Runs in the agent of node options.rendezvous_node. Thread-safe.
+// A rendezvous in the agent of node options.rendezvous_node. Thread-safe.
 class RendezvousServer {
  public:
-  // Receives one line for the agent's log, on any thread.
+  // Receives a line for the agent's log, on any thread.
   using Log = std::function<void(const std::string& line)>;
 
-  // Starts to listen with mutual TLS (acceptor.h), unless there is only one node. An agent may send
-  // messages only for the node of its certificate. Returns the acceptor's errors.
+  // Starts to listen with mutual TLS (acceptor.h), unless the job has a single node. An agent may
+  // send messages only for the node of its certificate. Returns the acceptor's errors.
   static Result<std::unique_ptr<RendezvousServer>> Start(CoordinatorOptions options,
                                                          const ListenOptions& listen,
                                                          const pb::Credentials& credentials,
                                                          Log log);
   ~RendezvousServer();
 
-  // Returns the endpoints for the other agents, "address:port", best first.
+  // Returns the endpoints for the other agents in the form "address:port", the best endpoint first.
   const std::vector<std::string>& endpoints() const { return endpoints_; }
 
   // Returns a channel for the agent in this process, without network and TLS.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
-  // Lets the coordinator check its timeouts. Call it every half heartbeat.
+  // Makes the coordinator check its time limits. Call it every half heartbeat.
   void Tick();
 
  private:

@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // A tick that is late by half of a limit means that this process could not run. The agents'
-// messages are then still unread, so no node is suspected.
+// messages are then still unread, so no node is suspected or lost.
 SilenceDecision SilentNodes::Check(Clock::duration since_last_tick, bool has_ranks,
                                    Clock::time_point now) {
   const milliseconds dead(timeouts_.dead_ms());
@@ -33,8 +33,9 @@ SilenceDecision SilentNodes::Check(Clock::duration since_last_tick, bool has_ran
   return decision;
 }
 
-// Refusing the silent nodes would end them although they may be healthy, with a front end or a
-// majority that can continue the job without this node.
+// Returns true instead of declaring the silent nodes lost if this node may be cut off. The nodes
+// may be healthy, with a front end or a majority that can continue the job without this node, and
+// refusing them would end them.
 bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::time_point now) {
   const std::vector<Participant*>& silent = decision.lost;
   const Participant* const own = roster_.Own();
@@ -43,15 +44,15 @@ bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::
     cut_off_at_.reset();
     return false;
   }
-  // The other nodes will reach the limit soon unless one of them sends a heartbeat.
+  // Wait for the other nodes, which will reach the limit soon unless one of them sends a heartbeat.
   const auto may_follow = [&](const Participant& participant) {
     return !participant.lost_in && !IsHeard(participant, now) &&
            now - participant.last_seen < SilenceLimit(timeouts_);
   };
   if (std::ranges::any_of(roster_.Joined(), may_follow)) return true;
   if (policy_.max_restarts() == 0) {
-    // None of several nodes that fell silent together is known to have failed, so the cause is this
-    // node's view. A single silent node is declared lost as usual.
+    // None of several nodes that fell silent together is known to have failed, so the cause is that
+    // this node is cut off. A single silent node is declared lost as usual.
     if (silent.size() < 2) return false;
     const uint32_t index = own->member.node_index;
     decision.stop = roster_.MakeNodeCause(
@@ -67,15 +68,15 @@ bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::
     *message.mutable_cut_off()->mutable_cause() = roster_.LossOf(silent, decision.why);
     roster_.Send(own->session, std::move(message));
   }
-  // This node's agent ends the rendezvous at once if another one can be chosen; otherwise the nodes
-  // are lost after one heartbeat.
+  // This node's agent ends the rendezvous at once if another node can host it. Otherwise the silent
+  // nodes are declared lost after one heartbeat.
   return now - *cut_off_at_ < milliseconds(timeouts_.heartbeat_ms());
 }
 
 // The limit is half of SilenceLimit, because nodes that are cut off together do not fall silent at
-// exactly the same time: one's heartbeat was just due, and another's is late because a packet was
-// lost. A node that has been silent for this long may have been cut off together with one that has
-// reached SilenceLimit.
+// exactly the same time: the heartbeat of one node was just due, and the heartbeat of another is
+// late because a packet was lost. A node that has been silent for this long may have been cut off
+// together with a node that has reached SilenceLimit.
 bool SilentNodes::IsHeard(const Participant& participant, Clock::time_point now) const {
   return participant.has_joined && !participant.lost_in &&
          now - participant.last_seen < SilenceLimit(timeouts_) / 2;

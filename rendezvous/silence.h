@@ -1,4 +1,4 @@
-// Decides which silent nodes are lost, and when this node may be the one that is cut off.
+// Decides which silent nodes are lost, and whether this node itself may be cut off.
 #pragma once
 
 #include <optional>
@@ -13,37 +13,37 @@
 namespace dslaunch {
 
 struct SilenceDecision {
-  std::vector<Participant*> lost;  // to be declared lost together; first the longest silent
+  std::vector<Participant*> lost;  // nodes to declare lost together; the longest silent node first
   std::string why;
-  // The end of a job that may not restart, because this node is cut off from several others.
+  // The cause that ends a job without restarts, because this node is cut off from several others.
   std::optional<pb::Cause> stop;
 };
 
 class SilentNodes {
  public:
-  // The arguments must outlive this object. `majority`: nullopt if none is needed.
+  // The arguments must outlive this object. `majority` is nullopt if no majority is needed.
   SilentNodes(const pb::Timeouts& timeouts, const pb::Policy& policy,
               const std::optional<Majority>& majority, Roster& roster)
       : timeouts_(timeouts), policy_(policy), majority_(majority), roster_(roster) {}
 
-  // Notifies the user of nodes that have become silent. `has_ranks`: whether an attempt has begun
-  // and the job does not end yet.
+  // Notifies the user of nodes that have become silent, and returns the nodes to declare lost.
+  // `has_ranks` is whether an attempt has begun and the job is not ending.
   SilenceDecision Check(Clock::duration since_last_tick, bool has_ranks, Clock::time_point now);
 
  private:
-  // Returns whether nodes that have been silent for too long are not yet to be declared lost,
-  // because this node may be the one that is cut off.
+  // Returns whether nodes that have been silent for too long must not yet be declared lost, because
+  // this node may be cut off.
   bool MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::time_point now);
   // Returns whether the node sent a message shortly before `now`.
   bool IsHeard(const Participant& participant, Clock::time_point now) const;
-  // Returns whether the nodes that are heard are too few to continue without the others.
+  // Returns whether the nodes that are still heard are too few to continue without the others.
   bool ReceivesFromTooFew(Clock::time_point now) const;
 
   const pb::Timeouts& timeouts_;
   const pb::Policy& policy_;
   const std::optional<Majority>& majority_;
   Roster& roster_;
-  // When CutOff was sent; set while most of the other nodes are silent.
+  // Time at which CutOff was sent; set only while most of the other nodes are silent.
   std::optional<Clock::time_point> cut_off_at_;
 };
 

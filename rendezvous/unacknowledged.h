@@ -1,5 +1,5 @@
-// Messages that one side of the rendezvous stream has sent and the other has not acknowledged, to
-// be sent again on the next connection. Pure.
+// Keeps the messages that one side of the rendezvous stream has sent and the other side has not
+// acknowledged, so that they can be sent again on the next connection.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,27 @@ namespace dslaunch {
 template <class Message>
 class Unacknowledged {
  public:
-  // Sets the message's number and keeps a copy.
+  // Sets the number of the message and keeps a copy.
   void Keep(Message& message) {
     message.set_number(++last_);
     kept_.push_back(message);
   }
-  // Drops all messages up to this number, which the other side has received.
+  // Drops all messages up to `number`, because the other side has received them.
   void Acknowledge(uint64_t number) {
     while (!kept_.empty() && kept_.front().number() <= number) kept_.pop_front();
   }
   const std::deque<Message>& kept() const { return kept_; }
 
  private:
-  std::deque<Message> kept_;  // oldest first
+  std::deque<Message> kept_;  // unacknowledged messages, oldest first
   uint64_t last_ = 0;
 };
 
-// The receiving side: accepts each message once, however often it arrives.
+// Numbers of received messages. Accepts each message once, however often it arrives.
 class ReceivedNumbers {
  public:
-  // Returns false if the number was accepted before. `number` 0 is always accepted.
+  // Returns whether to handle a message: false if its number was accepted before. `number` 0 is
+  // always accepted.
   bool Accept(uint64_t number) {
     if (number == 0) return true;
     if (number <= newest_) return false;

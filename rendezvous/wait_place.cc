@@ -12,7 +12,8 @@ namespace {
 
 using Kind = WaitPlace::Kind;
 
-// Functions in which a rank waits for other ranks. An empty function: all of the file.
+// A function in which a rank waits for other ranks. An empty `function` means all functions of the
+// file.
 struct KnownPlace {
   std::string_view file_end;
   std::string_view function;
@@ -25,13 +26,13 @@ constexpr KnownPlace kKnownPlaces[] = {
 };
 constexpr std::string_view kTorchDistributed = "torch/distributed/";
 
-// torchrun, which waits for its own children.
+// Path of torchrun, which waits for its own children, not for other ranks.
 constexpr std::string_view kTorchrun = "torch/distributed/elastic/";
 
-// Logs the calls of torch.distributed, as a decorator of each function.
+// Path of the decorator that logs the calls of torch.distributed, which is not a place of waiting.
 constexpr std::string_view kDecorators = "torch/distributed/c10d_logger.py";
 
-// Folders of libraries, which the program's own code calls.
+// Folders of libraries. The program's own code is outside of these folders.
 constexpr std::string_view kLibraries[] = {"-packages/torch/", "-packages/deepspeed/",
                                            "-packages/horovod/", "-packages/mpi4py/",
                                            "-packages/accelerate/"};
@@ -61,14 +62,15 @@ bool IsLibrary(const pb::StackFrame& frame) {
          });
 }
 
-// Gradients are exchanged inside the backward pass, which runs without Python frames.
+// Returns whether the frame belongs to the backward pass, which exchanges gradients without Python
+// frames.
 bool IsBackward(const pb::StackFrame& frame) {
   return ShortName(frame.function()) == "_engine_run_backward" ||
          std::string_view(frame.file()).ends_with("torch/autograd/__init__.py");
 }
 
-// Returns whether the thread's system call may belong to an exchange: a wait for another thread,
-// or a read from a socket.
+// Returns whether the thread's system call may belong to an exchange: a wait for another thread, or
+// a read from a socket.
 bool MayWaitForPeer(const pb::ThreadStack& thread) {
   constexpr std::string_view kReads[] = {"read", "readv", "recvfrom", "recvmsg"};
   if (thread.state() == "R") return false;
@@ -82,7 +84,7 @@ std::string SiteText(const pb::StackFrame& frame) {
   return FramesText(one, 1);
 }
 
-// Returns where a thread with Python frames waits.
+// Returns the place where a thread with Python frames waits.
 WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
   WaitPlace place;
   const auto& frames = thread.frames();
@@ -100,19 +102,21 @@ WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
     place.kind = Kind::kKnown;
     place.call = "backward";
   } else if (!std::string_view(innermost.file()).ends_with("threading.py") && !thread.has_gil()) {
-    place.kind = Kind::kMaybe;  // such as Work.wait(), which has no frame of its own
+    place.kind = Kind::kMaybe;  // a call such as Work.wait(), which has no frame of its own
   }
   return place;
 }
 
-// Returns whether a function of C or C++ waits for other ranks: any of MPI but its clock.
+// Returns whether a C or C++ function waits for other ranks: any function of MPI except its clock,
+// and functions of c10d and gloo.
 bool IsNativeExchange(std::string_view function) {
   if (function.starts_with('P')) function.remove_prefix(1);
   return (function.starts_with("MPI_") && function != "MPI_Wtime") ||
          function.starts_with("c10d::") || function.starts_with("gloo::");
 }
 
-// Returns whether a frame is of the program: libraries of the system have no lines.
+// Returns whether a frame belongs to the program, because libraries of the system have no line
+// numbers.
 bool IsOwnNative(const pb::StackFrame& frame) {
   return frame.line() > 0 && !IsNativeExchange(frame.function());
 }
@@ -123,8 +127,8 @@ bool HasFunction(const pb::ThreadStack& thread, std::string_view part) {
   });
 }
 
-// Returns where a thread of a program without Python waits, from its frames and its system call. A
-// waiting MPI runs all the time.
+// Returns the place where a thread of a program without Python waits, from its frames and its
+// system call. A thread in MPI may be running, because MPI waits by spinning.
 WaitPlace NativePlace(const pb::ThreadStack& thread) {
   WaitPlace place;
   const auto& frames = thread.frames();
