@@ -16,8 +16,8 @@
 namespace dslaunch {
 namespace {
 
-// A job started by one command on each node has as many ranks as the nodes that join, so the number
-// is unknown.
+// Returns the program of the trainer. A job with a command on each node has as many ranks as the
+// nodes that join start, so the number of ranks is unknown then.
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const LaunchPlan& plan,
                                    const std::string& cwd, Terminal& terminal) {
   const int ranks = options.per_node ? 0 : CertainRanks(plan);
@@ -31,8 +31,8 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const LaunchPla
                         MemoryCheckpointOf(recipe)};
 }
 
-// Asks Slurm for facts that the allocation's variables lack. If it does not answer, the plan
-// reports that.
+// Asks Slurm for facts that the allocation's variables lack. If Slurm does not answer, the plan
+// reports this.
 void AskForGres(PlanInfo& info) {
   if (!info.slurm.ok() || !*info.slurm) return;
   SlurmAllocation& allocation = **info.slurm;

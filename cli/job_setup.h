@@ -1,5 +1,5 @@
-// Prepares a job or `dslaunch doctor` before it connects: plans the nodes, and finds the program
-// and the files of this installation.
+// Prepares a job or `dslaunch doctor` before connecting: plans the nodes, and finds the program and
+// the files of this installation.
 #pragma once
 
 #include <filesystem>
@@ -19,35 +19,36 @@
 namespace dslaunch {
 
 // Returns the folder of the running dslaunch, in a build tree or an installation. The trainer and
-// its recipes are located relative to it.
+// its recipes are located relative to this folder.
 std::filesystem::path BinaryFolder();
 
-// Returns the folders of the built-in recipes.
+// Returns the folders that contain the built-in recipes.
 std::vector<std::string> RecipeFolders();
 
-// Returns the recipe of a `train` command, with its --device applied. `cwd` is for relative paths.
+// Returns the recipe of a `train` command, with its --device applied. Relative paths start at
+// `cwd`.
 Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string& cwd);
 
-// Reads the hostfile and the environment, and asks Slurm about its allocation if the job runs
-// there.
+// Plans the nodes of a job. Reads the hostfile and the environment, and asks Slurm about its
+// allocation if the job runs in one.
 Result<LaunchPlan> MakePlan(const LaunchOptions& options);
 
-// Returns the number of ranks of each node, in the order of the ranks. Precondition: CertainRanks
-// knows the number of all ranks.
+// Returns the number of ranks on each node, in the order of the ranks. Precondition: CertainRanks
+// returns the number of all ranks.
 std::vector<int> RanksOfNodes(const LaunchPlan& plan);
 
-// Resolves the command line to the ranks' program, and prints notices. `called_as` is argv[0] of
-// this process.
+// Resolves the command line to the program of the ranks, and prints notices. `called_as` is argv[0]
+// of this process.
 Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
                                 const std::string& cwd, std::optional<AccelerateConfig> accelerate,
                                 const std::string& called_as, Terminal& terminal);
 
-// Returns the device to use: a trainer without CUDA must not claim to train on GPUs. Returns kUsage
-// if such a trainer is asked for CUDA.
+// Returns the device to use, so that a trainer without CUDA does not claim to train on GPUs.
+// Returns kUsage if such a trainer is asked for CUDA.
 Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked);
 
-// Returns where the job's metrics go. Reads the token's file. Returns kUsage if a port has no token
-// or a token no port.
+// Returns the destinations of the job's metrics. Reads the token's file. Returns kUsage if a port
+// has no token, or a token has no port.
 Result<MetricsPlaces> MetricsFor(const LaunchOptions& options);
 
 }  // namespace dslaunch

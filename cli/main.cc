@@ -1,4 +1,4 @@
-// dslaunch: parses the command line, plans the job, runs it, and returns its exit code.
+// Implements dslaunch: parses the command line, plans the job, runs it, and returns its exit code.
 #include <absl/synchronization/mutex.h>
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -70,7 +70,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns a unique id; ids sort by time.
+// Returns a unique id of a job. Ids sort by time.
 std::string NewJobId() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -83,7 +83,7 @@ std::string NewJobId() {
   return text;
 }
 
-// Returns the variable's value, or "" if it is not set.
+// Returns the value of an environment variable; "" if it is not set.
 std::string FromEnvironment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -110,8 +110,8 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   choice.ssh = std::move(ssh);
   choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
   choice.ssh_command = options.ssh_command;
-  // SSH streams are resumed, but not if all connections of a job break, so SSH needs two groups
-  // too.
+  // SSH needs two groups too, because its streams are resumed only if some connections of the job
+  // survive.
   const bool has_two_groups = may_restart || plan.launcher == Launcher::kSsh;
   choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, has_two_groups);
   choice.network_interface = options.network_interface;
@@ -135,7 +135,7 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
-// Returns the measurements that the options ask for.
+// Returns the function that makes the measurements requested by the options.
 std::function<Bench(const std::vector<BenchNode>&)> BenchFor(const LaunchOptions& options) {
   BenchRequest bench;
   bench.tests = MakeNodeTests(options, options.log_dir);
@@ -181,8 +181,8 @@ void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
   }
 }
 
-// Replaces this process by `argv`, whose first word is an absolute path. Returns errno, only on
-// failure.
+// Replaces this process by `argv`, whose first word is an absolute path. Returns only on failure,
+// with errno.
 int ReplaceProcess(std::vector<std::string> argv) {
   std::vector<char*> pointers;
   for (std::string& argument : argv) pointers.push_back(argument.data());
@@ -191,14 +191,14 @@ int ReplaceProcess(std::vector<std::string> argv) {
   return errno;
 }
 
-// Returns whether a Slurm allocation must be created first.
+// Returns whether a Slurm allocation must be created before the job.
 bool WantsAllocation(const LaunchOptions& options) {
   return options.launcher == Launcher::kSlurm && !options.slurm_args.empty() && !options.dry_run &&
          std::getenv("SLURM_JOB_ID") == nullptr;
 }
 
 // Replaces this process by salloc, which runs this command in the allocation and returns its exit
-// code.
+// code. Returns only on failure.
 Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arguments) {
   std::error_code ignored;
   arguments.front() = std::filesystem::read_symlink("/proc/self/exe", ignored).string();
@@ -214,7 +214,7 @@ Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arg
                "cannot start " + command.front() + ": " + std::strerror(failed)};
 }
 
-// Deletes a file at the end of its scope; an empty path means no file.
+// Deletes the file `path` at the end of its scope; an empty path means no file.
 struct OwnFile {
   std::string path;
   ~OwnFile() {
@@ -222,9 +222,9 @@ struct OwnFile {
   }
 };
 
-// If srun started this command on each node of a step, and no option determines where the job runs,
-// makes this process that node of the job. The token is in a file in the state folder, which the
-// nodes share.
+// Makes this process a node of the job if srun started this command on each node of a step, and no
+// option determines where the job runs. The token is in a file in the state folder, which the nodes
+// share.
 Result<void> JoinSlurmStep(LaunchOptions& options, OwnFile& token) {
   if (!IsPlacedBySlurm(options)) return {};
   DSL_TRY_ASSIGN(const std::optional<SlurmStep> step,
@@ -238,7 +238,7 @@ Result<void> JoinSlurmStep(LaunchOptions& options, OwnFile& token) {
   return {};
 }
 
-// Adds the files to copy to the nodes, and the folder in which PROGRAM runs there.
+// Adds the files to copy to the nodes, and sets the folder in which PROGRAM runs there.
 Result<void> AddCopies(const LaunchOptions& options, const std::string& cwd,
                        SessionOptions& session) {
   if (options.copy_files.empty() && options.copy_folders.empty()) return {};
@@ -265,7 +265,7 @@ Result<void> AddCopies(const LaunchOptions& options, const std::string& cwd,
 }
 
 // Plans the job and checks it as far as possible without its nodes. `per_node` is set if each node
-// runs a command of its own.
+// runs its own command.
 Result<SessionOptions> MakeSession(const LaunchOptions& options, const std::string& cwd,
                                    const std::optional<PerNodeInfo>& per_node,
                                    std::optional<AccelerateConfig> accelerate,
@@ -317,8 +317,8 @@ Result<SessionOptions> MakeSession(const LaunchOptions& options, const std::stri
   return session;
 }
 
-// Runs the job and keeps its record. `inbound` is `transport` if each node runs a command of its
-// own, else null.
+// Runs the job and keeps its record. `inbound` equals `transport` if each node runs its own
+// command; otherwise it is null.
 int RunSession(SessionOptions session, std::shared_ptr<Transport> transport,
                InboundTransport* inbound, const LaunchOptions& options,
                const std::vector<std::string>& arguments, Terminal& terminal) {
@@ -336,7 +336,8 @@ int RunSession(SessionOptions session, std::shared_ptr<Transport> transport,
   record.exit_code = launch->Run();
   if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->final_status());
   const bool detached = launch->detached();
-  // The process ends now; closing connections one by one would only cost time.
+  // The session is not destroyed, because the process ends now and closing connections one by one
+  // would only cost time.
   (void)launch.release();
   const std::string removed = RemoveOldRecords(jobs_folder);
   if (!removed.empty() && options.log_level >= LogLevel::kInfo)
@@ -353,7 +354,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   DSL_TRY(JoinSlurmStep(options, token));
   TakeCompletionIndex([](const char* name) { return std::getenv(name); }, options);
   if (WantsAllocation(options)) return RunInAllocation(options, arguments);
-  prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
+  prctl(PR_SET_DUMPABLE, 0);  // protects the job's keys in this process's memory
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(std::optional<AccelerateConfig> accelerate,
                  TakeAccelerateConfig(CurrentEnvironment(), cwd, options));
@@ -396,7 +397,7 @@ Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal&
   return RunHostfileCommand(command, terminal);
 }
 
-// `called_as` is argv[0] of this process.
+// Runs `dslaunch doctor`. `called_as` is argv[0] of this process.
 Result<int> DoctorCommandMain(const std::vector<std::string>& words, const ParseContext& context,
                               const std::string& called_as, Terminal& terminal) {
   DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, context));
@@ -434,7 +435,8 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
 }
 
 // Prints the help of a command of the trainer, or replaces this process by the trainer, which runs
-// the command and `purpose` ("reads checkpoints"). Then it returns only on failure.
+// the command. `purpose` is what the command does, such as "reads checkpoints", for messages.
+// Returns after a replacement only if that fails.
 template <class Command>
 Result<int> TrainerCommandMain(const std::string& name, const Result<Command>& parsed,
                                const std::string& purpose, Terminal& terminal) {
@@ -500,7 +502,7 @@ CompletionSources Sources() {
 
 Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& terminal) {
   DSL_TRY_ASSIGN(std::string text, CompletionText(words, Sources()));
-  text.pop_back();  // drop the last newline
+  text.pop_back();  // drops the last newline
   terminal.Out(text);
   return ToInt(ExitCode::kOk);
 }
@@ -519,7 +521,7 @@ int Main(int argc, char** argv) {
   OpenStandardFds();
   RaiseOpenFileLimit();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"), std::getenv("NO_COLOR"));
-  std::error_code no_folder;  // on error, no files are looked for in it
+  std::error_code no_folder;  // on error the path is empty, so no files are searched in the folder
   const ParseContext context = {environ, std::filesystem::current_path(no_folder).string(),
                                 [](const std::string& name) { return !FindProgram(name).empty(); }};
   const Result<LaunchOptions> options = ParseOptions(argc, argv, context);
@@ -570,13 +572,14 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace dslaunch
 
-// Ends by _exit, because orderly destruction would cost time and the kernel frees everything
+// Ends by _exit, because orderly destruction would cost time and the kernel frees all resources
 // anyway.
 int main(int argc, char** argv) {
-  // Use one heap for all threads. Login threads would get separate heaps, of which each running
-  // node keeps pieces in use: 30 KB per node.
+  // Use a single heap for all threads. Otherwise login threads would get separate heaps, of which
+  // each running node keeps parts in use: 30 KB per node.
   mallopt(M_ARENA_MAX, 1);
-  // Debian's abseil keeps a graph of the order in which gRPC's locks are acquired: 8 KB per node.
+  // Turn off Debian's abseil's graph of the order in which gRPC's locks are acquired, because the
+  // graph takes 8 KB per node.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int exit_code = dslaunch::Main(argc, argv);
   dslaunch::RestoreTerminal();

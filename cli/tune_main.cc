@@ -37,14 +37,14 @@ std::string Executable() {
   return fs::read_symlink("/proc/self/exe", ignored).string();
 }
 
-// Keys that the jobs of a search set themselves.
+// Returns whether `set` assigns a key that the jobs of a search set themselves.
 bool IsSetByJobs(const std::string& set) {
   const std::string key = set.substr(0, set.find('='));
   return key == "run.steps" || key == "run.epochs" || key == "run.mode" ||
          key == "run.metrics_jsonl";
 }
 
-// The recipe and its options, for the jobs of the search.
+// Returns the words for the recipe and its options, for the jobs of the search.
 Words RecipeWords(const TrainOptions& train) {
   Words words;
   if (train.recipe) words.push_back(*train.recipe);
@@ -61,7 +61,7 @@ Words RecipeWords(const TrainOptions& train) {
   return words;
 }
 
-// Refuses jobs whose ranks this process does not start.
+// Returns an error for jobs whose ranks this process does not start.
 Result<void> CheckStyle(const LaunchOptions& options) {
   if (!options.per_node) return {};
   return Error{ExitCode::kUsage,
@@ -95,11 +95,12 @@ Result<std::vector<TuneRow>> FinishedTrials(const std::string& output, const std
                                      "file"};
 }
 
-// Returns the recipe that was found, with the section `launch` of the file it comes from.
+// Returns the recipe that was found, with the section `launch` of the file from which it was
+// derived.
 Result<std::string> FoundRecipe(const TuneOutcome& outcome, const LoadedRecipe& recipe) {
   nlohmann::json found = nlohmann::json::parse(
       WithKeys(recipe.json, KeysOf(outcome.problem, outcome.best->candidate)), nullptr, false);
-  found.erase("engine_source");  // the section is in this file now
+  found.erase("engine_source");  // the engine's section is in this file now
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(recipe.source));
   DSL_TRY_ASSIGN(const nlohmann::json document, ParseYaml(text, recipe.source));
   if (document.contains(kLaunchSection)) found[kLaunchSection] = document[kLaunchSection];
@@ -109,7 +110,7 @@ Result<std::string> FoundRecipe(const TuneOutcome& outcome, const LoadedRecipe& 
   return RecipeYaml(found.dump(), comment);
 }
 
-// One search, from the command line to the files it leaves.
+// A search, from the command line to the files that it writes.
 class TuneCommand {
  public:
   TuneCommand(const LaunchOptions& options, LoadedRecipe recipe, const LaunchPlan& plan, int ranks,
@@ -160,7 +161,7 @@ class TuneCommand {
     terminal_.Drain(Deadline::After(kDrainTimeout));
   }
 
-  // Keeps what was found so far, and prints the newest row.
+  // Stores the rows found so far, and prints the newest row.
   Result<void> OnRow(const Tuner& tuner) {
     const std::vector<TuneRow>& rows = tuner.rows();
     if (rows == rows_) return {};
@@ -172,7 +173,7 @@ class TuneCommand {
     return PutFile(output_ + kStateSuffix, StateText(tuner.problem(), key_, rows), true);
   }
 
-  // Prints the table, or JSON, and writes the recipe if there is one.
+  // Prints the table, or JSON, and writes the recipe if one was found.
   Result<void> Report(const TuneOutcome& outcome) {
     std::string written;
     if (outcome.best) {
@@ -213,7 +214,7 @@ class TuneCommand {
   Terminal& terminal_;
   TuneRequest request_;
   std::string key_;
-  std::vector<TuneRow> rows_;  // rows that were printed and kept
+  std::vector<TuneRow> rows_;  // rows that were already printed and stored
 };
 
 }  // namespace

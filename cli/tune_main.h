@@ -1,4 +1,5 @@
-// `dslaunch tune`: prepares the search, runs it, prints what it found and writes the recipe.
+// Implements `dslaunch tune`: prepares the search, runs it, prints the result and writes the
+// recipe.
 #pragma once
 
 #include "base/error.h"
@@ -7,8 +8,8 @@
 
 namespace dslaunch {
 
-// Returns the exit code. With TuneOptions::then_train, and a configuration found, replaces this
-// process by a training with it, and returns only if that fails.
+// Runs the search and returns the exit code. With TuneOptions::then_train, if a configuration was
+// found, replaces this process by a training with it, and returns only if that fails.
 Result<int> TuneMain(const LaunchOptions& options, Terminal& terminal);
 
 }  // namespace dslaunch

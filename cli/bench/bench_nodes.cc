@@ -10,8 +10,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kMeasureTime(200);   // time for the processor, and again for the memory
-constexpr milliseconds kOtherTime(15'000);  // longest for folders and for asking nvidia-smi
+constexpr milliseconds kMeasureTime(200);   // time of the processor's measurement, and of the
+                                            // memory's
+constexpr milliseconds kOtherTime(15'000);  // limit for folders and for nvidia-smi
 constexpr milliseconds kTrainerTime(30'000);
 constexpr milliseconds kLinkWindow(100);
 constexpr milliseconds kLinkPatience(4'000);
@@ -112,7 +113,7 @@ class NodeBench {
     }
   }
 
-  // Nodes with a slow network, and those that no partner has reached.
+  // Returns the nodes with a slow network, and the nodes that no partner has reached.
   std::vector<size_t> Suspects() const {
     std::vector<size_t> suspects =
         NodesOf(FindSlow(bench_.figures, bench_.first), /*of_network=*/true);
@@ -176,7 +177,8 @@ class NodeBench {
   const std::vector<BenchNode> nodes_;
   const BenchRequest request_;
   const std::string token_ = MakeNonce();
-  std::vector<std::vector<std::string>> endpoints_;  // indexed by node; empty if it does not serve
+  std::vector<std::vector<std::string>> endpoints_;  // indexed by node; empty for a node that does
+                                                     // not serve
   Bench bench_;
 };
 

@@ -1,4 +1,4 @@
-// Measures nodes and the network between them, over open inspections.
+// Measures nodes and the network between them over open inspections.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@
 namespace dslaunch {
 
 struct BenchRequest {
-  pb::MeasureRequest tests;  // of each node by itself: MakeNodeTests
-  std::string trainer;       // path of dslaunch-train on the nodes; empty: GPUs are not measured
+  pb::MeasureRequest tests;  // tests of each node separately, from MakeNodeTests
+  std::string trainer;       // path of dslaunch-train on the nodes; empty to skip GPUs
 };
 
-// Measures all nodes at once, and then the network in rounds of pairs. What looks slow is measured
-// again, up to three times, while the other nodes are idle, so that a disturbance is not taken for
-// a slow node. Blocks for a few seconds, and for the two times of the request where they are used.
+// Measures all nodes at once, then the network in rounds of pairs. A node that seems slow is
+// measured again, up to three times, while the other nodes are idle, so that a disturbance is not
+// mistaken for a slow node. Blocks for a few seconds, and for the two time limits of the request if
+// they apply.
 Bench BenchNodes(const std::vector<BenchNode>& nodes, const BenchRequest& request);
 
 }  // namespace dslaunch

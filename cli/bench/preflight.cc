@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// Findings that make a node unfit: what fails, and measured warnings.
+// Returns whether a finding makes its node unfit: a failure, or a warning from a measurement.
 bool CountsAgainst(const Finding& finding) {
   return finding.level == Finding::Level::kFailure || finding.measured;
 }

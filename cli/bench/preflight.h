@@ -1,4 +1,5 @@
-// --preflight: examines and measures the nodes before a job, and sets unfit ones aside.
+// Implements --preflight, which examines and measures the nodes before a job, and sets unfit nodes
+// aside.
 #pragma once
 
 #include "base/error.h"
@@ -11,14 +12,14 @@
 namespace dslaunch {
 
 struct PreflightResult {
-  LaunchPlan plan;   // without the nodes that were set aside
+  LaunchPlan plan;   // plan without the nodes that were set aside
   std::string json;  // DoctorJson with the measurements, for the job's folder
 };
 
-// Examines the nodes of `request.plan` as doctor does, and prints what is wrong and what follows:
-// an unfit node is replaced by a spare, or left out where the job has a range of nodes
-// (ReplaceUnfit). Fails with kUnavailable if a node that cannot be used has no replacement.
-// Precondition: `request.bench` is set. Blocks as ExamineNodes().
+// Examines the nodes of `request.plan` as doctor does, and prints the findings and their
+// consequences. An unfit node is replaced by a spare, or left out if the job has a range of nodes
+// (ReplaceUnfit). Returns kUnavailable if a node that cannot be used has no replacement. Blocks as
+// long as ExamineNodes(). Precondition: `request.bench` is set.
 Result<PreflightResult> RunPreflight(const DoctorRequest& request, const AgentBinary& agent,
                                      LogLevel log_level, Terminal& terminal);
 

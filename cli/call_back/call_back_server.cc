@@ -31,12 +31,12 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr milliseconds kProveWithin(5'000);   // TLS, or the ticket
+constexpr milliseconds kProveWithin(5'000);   // limit for TLS, or for the ticket
 constexpr milliseconds kCopyWithin(120'000);  // the agent's file to one node
-// Pause before the next accept if no descriptor is free.
+// Pause before the next accept after no descriptor was free.
 constexpr milliseconds kAcceptAgain(1'000);
 constexpr size_t kMaxEndpoints = 8;
-constexpr unsigned char kTlsHandshake = 0x16;  // the first byte of a client that speaks TLS
+constexpr unsigned char kTlsHandshake = 0x16;  // first byte of a client that uses TLS
 constexpr size_t kMaxTicketBytes = 256;
 
 std::string TextOf(const asio::ip::address& address) {
@@ -45,7 +45,7 @@ std::string TextOf(const asio::ip::address& address) {
   return address.to_string();
 }
 
-// Listens for IPv4 and IPv6 if the kernel has both. Port 0: any free port.
+// Listens for IPv4 and IPv6 if the kernel supports both. Port 0 means any free port.
 std::error_code ListenAt(tcp::acceptor& acceptor, uint16_t port) {
   std::error_code failed;
   acceptor.open(tcp::v6(), failed);
@@ -62,7 +62,8 @@ std::error_code ListenAt(tcp::acceptor& acceptor, uint16_t port) {
   return failed;
 }
 
-// Starts at a random port of the range, so that jobs that start together rarely try the same.
+// Listens at a port of the range. Tries ports from a random one on, so that jobs that start
+// together rarely try the same port.
 std::error_code Listen(tcp::acceptor& acceptor, const PortRange& ports) {
   if (ports.first == 0) return ListenAt(acceptor, 0);
   const uint32_t count = ports.last - ports.first + 1u;
@@ -171,7 +172,7 @@ class CallBackServer::Loop {
   }
 
   void OnConnection(tcp::socket socket) {
-    if (num_newcomers_ >= options_.max_unclaimed) return;  // closed
+    if (num_newcomers_ >= options_.max_unclaimed) return;  // closes the connection
     SetConnectionOptions(socket.native_handle());
     const std::shared_ptr<Newcomer> newcomer(new Newcomer(std::move(socket), kProveWithin),
                                              [this](Newcomer* gone) {
@@ -232,7 +233,8 @@ class CallBackServer::Loop {
 
   void SendFile(const std::shared_ptr<Newcomer>& newcomer, const std::string& path) {
     std::shared_ptr<const std::string>& known = contents_[path];
-    // A file that cannot be read is sent as an empty one, which the node refuses by its digest.
+    // A file that cannot be read is sent as an empty file, which the node refuses because of its
+    // digest.
     if (!known) known = std::make_shared<const std::string>(ReadWhole(path).value_or(""));
     newcomer->timer.expires_after(kCopyWithin);
     LimitTime(newcomer);
@@ -248,11 +250,12 @@ class CallBackServer::Loop {
   const PinnedKey key_;
   asio::ssl::context tls_;
   size_t num_newcomers_ = 0;
-  std::map<std::string, std::shared_ptr<const std::string>> contents_;  // requested files
+  std::map<std::string, std::shared_ptr<const std::string>> contents_;  // contents of requested
+                                                                        // files, by path
   Mutex mutex_;
   CondVar changed_;
   std::list<Unclaimed> unclaimed_ DSL_GUARDED_BY(mutex_);
-  std::set<std::string> forgotten_ DSL_GUARDED_BY(mutex_);  // pins
+  std::set<std::string> forgotten_ DSL_GUARDED_BY(mutex_);  // pins of the agents that have ended
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer accept_timer_{context_};

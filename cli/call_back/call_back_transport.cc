@@ -25,12 +25,12 @@ namespace {
 constexpr milliseconds kEndsWithin{2'000};  // limit for the launcher's exit after its agents
 // Limit for a line of the launcher's output; longer lines are cut.
 constexpr size_t kMaxLineBytes = 64 << 10;
-constexpr size_t kStderrBytes = 64 << 10;  // mpirun's help texts come last, and are long
+constexpr size_t kStderrBytes = 64 << 10;  // large because mpirun's long help texts come last
 constexpr milliseconds kStderrEvery{250};  // interval at which stderr is read for failed nodes
 
 }  // namespace
 
-// One process of the launcher, and a thread that reads its output.
+// A process of the launcher, with a thread that reads its output.
 class CallBackTransport::Run {
  public:
   Run(std::shared_ptr<CallBackServer> server, std::unique_ptr<ChildProcess> child,
@@ -58,7 +58,8 @@ class CallBackTransport::Run {
 
   const std::string& nonce() const { return nonce_; }
 
-  // The connection of a node's agent. The error is a fragment: "the agent could not be installed".
+  // Returns the connection of a node's agent. The error is a fragment of a sentence: "the agent
+  // could not be installed".
   Result<CallBackServer::Caller> AwaitAgent(size_t index, Deadline deadline) {
     std::string pin;
     {
@@ -91,7 +92,7 @@ class CallBackTransport::Run {
     return caller;
   }
 
-  // Takes a duplicate of the node's stream, to shut it down if the launcher ends first.
+  // Keeps `stream`, a duplicate of the node's stream, to shut it down if the launcher ends first.
   void ShutWithLauncher(size_t index, UniqueFd stream) {
     const MutexLock lock(mutex_);
     nodes_[index].stream = std::move(stream);
@@ -102,7 +103,7 @@ class CallBackTransport::Run {
     Shut(nodes_[index]);
   }
 
-  // Waits until nothing that the agent started is left and, after the last node, until the
+  // Waits until no process that the agent started is left and, after the last node, until the
   // launcher's own processes have ended. Returns false if the deadline passed first, or if the
   // launcher ended without reporting the agent's end.
   bool AwaitNodeEnd(size_t index, Deadline deadline) {
@@ -127,7 +128,8 @@ class CallBackTransport::Run {
   struct Node {
     std::string pin;
     std::string failure;
-    std::string end;  // failure that the launcher reported for this node's command; often empty
+    std::string end;  // failure that the launcher reported for the command of this node; often
+                      // empty
     bool has_connected = false;
     bool has_ended = false;
     UniqueFd stream;
@@ -139,7 +141,7 @@ class CallBackTransport::Run {
     if (node.stream && !node.has_ended) ::shutdown(node.stream.get(), SHUT_RDWR);
   }
 
-  // Ends the wait for a connection that cannot come any more.
+  // Ends the wait for a connection that can no longer arrive.
   void Forget(const Node& node) {
     if (!node.pin.empty() && !node.has_connected) server_->Forget(node.pin);
   }
@@ -172,8 +174,9 @@ class CallBackTransport::Run {
     changed_.NotifyAll();
   }
 
-  // Waits for output. Meanwhile reads stderr for failures of nodes that have not connected, if the
-  // launcher reports them. The last line of such a node was written before, so it is read first.
+  // Waits for output. While waiting, reads stderr for failures of nodes that have not connected, if
+  // the launcher reports such failures. The last line of output of such a node was written earlier,
+  // so it is read first.
   void AwaitOutput() {
     std::string errors;
     while (true) {
@@ -248,7 +251,7 @@ class CallBackTransport::Link : public NodeLink {
   UniqueFd TakeFd() override { return std::move(caller_.stream); }
   void Abort(const std::string&) override { place_.run->Abort(place_.index); }
   bool WaitEnd(Deadline deadline) override {
-    place_.run->Abort(place_.index);  // because the duplicate keeps the stream open
+    place_.run->Abort(place_.index);  // needed because the duplicate keeps the stream open
     return place_.run->AwaitNodeEnd(place_.index, deadline);
   }
   std::string StderrTail() const override { return place_.run->StderrTail(); }
@@ -317,7 +320,7 @@ Result<CallBackTransport::Place> CallBackTransport::Join(const NodeTarget& targe
   }
   has_joined_[index] = true;
   Place place{common_, index};
-  // The links keep the shared state alive.
+  // The run is released here, because the links keep the shared state alive.
   if (std::ranges::count(has_joined_, false) == 0) common_ = nullptr;
   return place;
 }
@@ -334,7 +337,7 @@ Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& t
   const auto begin = [&](ConnectStep step) {
     if (options_.on_step) options_.on_step(step);
   };
-  // One step, because only the agent's line shows how far the launcher is.
+  // The start is a single step, because only the agent's line shows the launcher's progress.
   begin(ConnectStep::kConnect);
   Result<Place> place = Join(target);
   if (!place.ok()) return Fail(target, place.error());

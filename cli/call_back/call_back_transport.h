@@ -1,6 +1,6 @@
-// Reaches all nodes by a launcher that starts one agent on each: srun, mpirun, pdsh. The agents
-// call back to this machine (cli/call_back/call_back_server.h), because such launchers connect the
-// stdin of one node at most and mix the output of all.
+// Reaches all nodes by a launcher that starts an agent on each: srun, mpirun, pdsh. The agents call
+// back to this machine (cli/call_back/call_back_server.h), because such launchers connect the stdin
+// of one node at most and mix the output of all nodes.
 #pragma once
 
 #include <functional>
@@ -20,19 +20,19 @@
 
 namespace dslaunch {
 
-// Starts one process of the launcher for all of Options::nodes at the first Connect to any of them.
-// A later Connect to a node that was connected once, and a Connect to any other node, starts a
-// process of its own. Thread-safe.
+// Starts a process of the launcher for all of Options::nodes on the first Connect to any of them. A
+// later Connect to a node that was connected before, and a Connect to any other node, starts a
+// separate process. Thread-safe.
 class CallBackTransport : public Transport {
  public:
   struct Options {
     AgentBinary agent;
     LauncherProgram program;
     AgentRole role;
-    std::vector<NodeTarget> nodes;             // accepted by CheckLauncherNodes
-    size_t num_single = 0;                     // other nodes that may connect at the same time
-    std::string network_interface;             // see CallBackServer::Options
-    std::function<void(ConnectStep)> on_step;  // gets each step; may be empty
+    std::vector<NodeTarget> nodes;  // nodes accepted by CheckLauncherNodes
+    size_t num_single = 0;          // number of other nodes that may connect concurrently
+    std::string network_interface;  // value of CallBackServer::Options::network_interface
+    std::function<void(ConnectStep)> on_step;  // called with each step; may be empty
   };
   explicit CallBackTransport(Options options) : options_(std::move(options)) {}
   ~CallBackTransport() override;
@@ -47,7 +47,7 @@ class CallBackTransport : public Transport {
     size_t index = 0;  // index of the node in the run
   };
 
-  // The error is a fragment.
+  // Returns the node's place in a run. The error is a fragment of a sentence.
   Result<Place> Join(const NodeTarget& target);
   Result<std::shared_ptr<Run>> Start(const std::vector<NodeTarget>& nodes) DSL_REQUIRES(mutex_);
   Result<void> StartServer() DSL_REQUIRES(mutex_);
@@ -57,7 +57,7 @@ class CallBackTransport : public Transport {
   Mutex mutex_;
   std::shared_ptr<CallBackServer> server_ DSL_GUARDED_BY(mutex_);
   std::vector<OfferedAgent> offered_ DSL_GUARDED_BY(mutex_);
-  std::shared_ptr<Run> common_ DSL_GUARDED_BY(mutex_);  // null once all have joined
+  std::shared_ptr<Run> common_ DSL_GUARDED_BY(mutex_);  // null once all nodes have joined
   std::vector<bool> has_joined_ DSL_GUARDED_BY(mutex_);
 };
 

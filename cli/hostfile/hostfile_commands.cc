@@ -20,7 +20,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kTryLibraries(5'000);  // limit for the driver's libraries on each node
-constexpr milliseconds kAnswer(10'000);       // limit for the answer, once the node was reached
+constexpr milliseconds kAnswer(10'000);       // limit for the answer after the node was reached
 
 AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const AgentBinary& agent,
               Deadline connected) {
@@ -79,7 +79,7 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts,
   return asked;
 }
 
-// Prints all failures and returns the exit code of the first, or 0 if there is none.
+// Prints all failures and returns the exit code of the first failure; 0 if there is none.
 int PrintFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
   int exit_code = ToInt(ExitCode::kOk);
   std::vector<NodeFailure> failures;
@@ -113,7 +113,8 @@ Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
 
 Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, FindHosts(command));
-  // Check the file first, so that no node is asked in vain.
+  // Check the output file before the nodes are asked, because an existing file makes their answers
+  // useless.
   if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
     return FileInTheWay(command.output);
   DSL_TRY_ASSIGN(std::vector<AskedHost> asked, AskHosts(hosts, command));

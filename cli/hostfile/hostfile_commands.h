@@ -7,9 +7,9 @@
 
 namespace dslaunch {
 
-// Asks all nodes at once and blocks until they have answered or timed out. Returns the exit code,
-// or an error that has not been printed. The process must then end by _exit, because threads may
-// still wait for nodes that do not answer.
+// Queries all nodes at once and blocks until they have answered or timed out. Returns the exit
+// code, or an error that has not been printed. The process must then end by _exit, because threads
+// may still wait for nodes that do not answer.
 Result<int> RunHostfileCommand(const HostfileCommand& command, Terminal& terminal);
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ int SlotsFor(const AskedHost& asked) {
   return std::clamp(asked.gpus > 0 ? asked.gpus : asked.cores, 1, kMaxSlots);
 }
 
-// Returns "8 GPUs (NVIDIA H100 80GB HBM3)" or "2 cores".
+// Returns the devices of a node, such as "8 GPUs (NVIDIA H100 80GB HBM3)" or "2 cores".
 std::string Has(const AskedHost& asked) {
   if (asked.gpus == 0) return Count(static_cast<size_t>(asked.cores), "core");
   return Count(static_cast<size_t>(asked.gpus), asked.gpu_noun) +
@@ -37,7 +37,7 @@ std::string LineForm(const std::vector<AskedHost>& hosts) {
   return TextTable(rows);
 }
 
-// Returns a name, user or address as a YAML scalar.
+// Returns a name, user or address as a YAML scalar, in quotes if necessary.
 std::string YamlWord(const std::string& word) {
   const bool plain = std::isalpha(static_cast<unsigned char>(word.front())) != 0 &&
                      word.find_first_of(":@\\$%") == std::string::npos && word != "null";

@@ -1,4 +1,4 @@
-// Writes a hostfile, or a table about one, from the nodes' answers. Pure.
+// Formats a hostfile, or a table about a hostfile, from the nodes' answers. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct AskedHost {
   std::optional<Error> failure;  // if set, the other fields are not valid
   int gpus = 0;                  // number of GPUs that a job would see
   std::string gpu_name;          // name of the first GPU
-  std::string gpu_noun = "GPU";  // word for its accelerators: "NPU"
+  std::string gpu_noun = "GPU";  // word for the node's accelerators, such as "NPU"
   int cores = 0;
   uint64_t memory_bytes = 0;
 };
 
-// Returns a hostfile that gives each node as many slots as GPUs, or as cores if it has no GPU.
+// Returns a hostfile that gives each node as many slots as it has GPUs, or cores if it has no GPU.
 // Precondition: no host has failed.
 std::string WriteHostfileText(const std::vector<AskedHost>& hosts, bool yaml);
 
-// Returns why a job on all slots of this node would fail, or "" if it would not.
+// Returns why a job on all slots of this node would fail; "" if it would not fail.
 std::string SlotProblem(const AskedHost& host);
 
 std::string HostTable(const std::vector<AskedHost>& hosts);

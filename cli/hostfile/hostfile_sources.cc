@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxIncludeDepth = 16;  // as in OpenSSH
+constexpr int kMaxIncludeDepth = 16;  // the same depth as in OpenSSH
 constexpr size_t kMaxConfigBytes = 4u << 20;
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
@@ -29,7 +29,7 @@ std::vector<std::string> EachOnce(std::vector<std::string> names) {
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
-// Splits a line of ssh_config ("Host = a b") into words; quoted words may contain blanks.
+// Splits a line of ssh_config, such as "Host = a b", into words. Quoted words may contain blanks.
 std::vector<std::string> ConfigWords(std::string_view line) {
   std::vector<std::string> words;
   while (true) {

@@ -1,4 +1,4 @@
-// Sources of node names for `dslaunch hostfile write`.
+// Finds the names of nodes for `dslaunch hostfile write`.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace dslaunch {
 
-// Parses names of the form "[USER@]NAME[:PORT]" to hosts without slots. Duplicates are dropped.
-// Errors are kUsage and begin with `source`, the option that gave the names.
+// Parses names of the form "[USER@]NAME[:PORT]" into hosts without slots. Drops duplicates. Errors
+// are kUsage and begin with `source`, the option that gave the names.
 Result<std::vector<Host>> HostsFromNames(const std::vector<std::string>& names,
                                          const std::string& source);
 
-// Returns the nodes of the Slurm allocation that this process runs in. Errors are kUsage.
+// Returns the nodes of the Slurm allocation in which this process runs. Errors are kUsage.
 Result<std::vector<std::string>> SlurmNodes(const GetVariable& getenv);
 
 // A name in an ssh_config: a host of a `Host` line that is not a pattern, or a file of an `Include`
-// line. ParseSshConfigNames returns them in order. Pure.
+// line. ParseSshConfigNames returns the names in their order and has no side effects.
 struct SshConfigName {
   bool is_include = false;
   std::string name;
@@ -31,7 +31,7 @@ struct SshConfigName {
 };
 std::vector<SshConfigName> ParseSshConfigNames(std::string_view text);
 
-// Returns the hosts of ~/.ssh/config and the files it includes, without duplicates. Errors are
+// Returns the hosts in ~/.ssh/config and the files that it includes, without duplicates. Errors are
 // kUsage or kBadInput.
 Result<std::vector<std::string>> SshConfigHosts(const std::string& home);
 

@@ -1,5 +1,5 @@
-// The launchers: the ways in which the agents of a job are started. LauncherTable has a row for
-// each, which is all that the other folders know of it.
+// Defines the launchers, which are the ways in which the agents of a job are started. LauncherTable
+// has a row for each launcher, which is all that other folders use of it.
 #pragma once
 
 #include <string>
@@ -24,43 +24,45 @@ enum class Launcher {
 
 enum class Way {
   kHere,         // this process starts all agents, on this machine
-  kSsh,          // over SSH, a connection for each node
-  kOwnCommands,  // a command of the user's on each node
-  kEachNode,     // a process of some program for each node, whose stdin and stdout lead there
+  kSsh,          // over SSH, with a connection for each node
+  kOwnCommands,  // the user starts a command on each node
+  kEachNode,     // one process of a program for each node, connected to the node by its stdin and
+                 // stdout
   kAllAtOnce,    // one process of `program` for all nodes; the agents call back (cli/call_back)
 };
 
 struct LauncherRow {
   Launcher launcher = Launcher::kLocal;
-  std::string_view name;   // in job records and JSON, and for --launcher if `is_choice`
-  bool is_choice = false;  // a value of --launcher
+  std::string_view name;   // name in job records and JSON, and for --launcher if `is_choice`
+  bool is_choice = false;  // whether --launcher accepts the name
   Way way = Way::kHere;
-  std::string_view program = {};  // name in PATH of a kAllAtOnce launcher's program
+  std::string_view program = {};  // for kAllAtOnce: name of the launcher's program in PATH
   std::vector<std::string_view> node_command =
-      {};                         // words that run a command on {node}, for kEachNode
+      {};                         // for kEachNode: words that run a command on {node}
   std::string_view package = {};  // Debian package of the program; empty if there is none
-  // Shown to users instead of the name or of a node's address; empty: those are shown.
+  // Texts shown to users instead of the name, and instead of a node's address; empty to show these.
   std::string_view shown_name = {};
   std::string_view reached_by = {};
-  bool needs_nodes = false;          // it needs a hostfile or a batch system's list of nodes
-  bool takes_arguments = false;      // --launcher_args is for `program`
-  bool carries_environment = false;  // the nodes' programs have this process's environment
-  bool in_step = false;              // agents are in a step, whose end signals all its processes
-  bool may_relay = false;            // --fanout: some nodes reach the others
-  std::string_view no_detach = {};   // reason for refusing --detach; empty if it is accepted
-  std::vector<std::string_view> limits = {};  // sentences without a full stop, for users
+  bool needs_nodes = false;      // whether a hostfile or a batch system's list of nodes is needed
+  bool takes_arguments = false;  // whether --launcher_args is accepted, for `program`
+  bool carries_environment = false;  // whether the programs on the nodes have this process's
+                                     // environment
+  bool in_step = false;    // whether agents run in a step whose end signals all its processes
+  bool may_relay = false;  // whether --fanout is supported, so that some nodes reach the others
+  std::string_view no_detach = {};  // reason for refusing --detach; empty if it is accepted
+  std::vector<std::string_view> limits = {};  // sentences for users without a full stop
   const StartAll* start_all = nullptr;        // set for kAllAtOnce only
 };
 
-// Returns the rows in the order of Launcher.
+// Returns the rows, in the order of Launcher.
 const std::vector<LauncherRow>& LauncherTable();
 
 const LauncherRow& RowOf(Launcher launcher);
 
-// Returns "--launcher NAME".
+// Returns the option that selects the launcher, "--launcher NAME".
 std::string LauncherOption(Launcher launcher);
 
-// Returns nullptr if no launcher has this name.
+// Returns the row of the launcher with this name; nullptr if no launcher has it.
 const LauncherRow* FindLauncher(std::string_view name);
 
 }  // namespace dslaunch

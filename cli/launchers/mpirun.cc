@@ -7,8 +7,9 @@ std::vector<std::string> MpirunCommand(const LauncherProgram& program,
                                        const std::vector<NodeTarget>& nodes,
                                        const std::string& script) {
   std::vector<std::string> words = program.words;
-  // An agent that ends must not end the others, because dslaunch decides how the job continues.
-  // Open MPI 4 and 5 each have a name of their own for that, and ignore the other's.
+  // An agent that ends must not end the other agents, because dslaunch decides how the job
+  // continues. Open MPI 4 and 5 have different names for this setting, and each ignores the name of
+  // the other.
   for (const char* name : {"orte_abort_on_non_zero_status", "prte_abort_on_non_zero_status"})
     words.insert(words.end(), {"--mca", name, "0"});
   words.insert(words.end(), {"--stdin", "none", "--bind-to", "none", "--enable-recovery",
@@ -17,7 +18,7 @@ std::vector<std::string> MpirunCommand(const LauncherProgram& program,
   return words;
 }
 
-// mpirun refuses to run as root without this option.
+// Adds the option without which mpirun refuses to run as root.
 void CompleteMpirun(LauncherProgram& program, bool is_root,
                     const std::function<const char*(const char*)>&) {
   if (is_root) program.words.emplace_back("--allow-run-as-root");

@@ -3,8 +3,8 @@
 namespace dslaunch {
 namespace {
 
-// Calls pbsdsh once for each node, because one call for all nodes cannot omit nodes of the
-// allocation. With -o it prints the program's output. The node's /bin/sh gets its index as $0.
+// Calls pbsdsh once for each node, because a call for all nodes cannot omit nodes of the
+// allocation. -o prints the program's output. The node's /bin/sh gets the node's index as $0.
 std::vector<std::string> PbsdshCommand(const LauncherProgram& program,
                                        const std::vector<NodeTarget>& nodes,
                                        const std::string& script) {

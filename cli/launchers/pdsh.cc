@@ -12,20 +12,23 @@ std::vector<std::string> PdshCommand(const LauncherProgram& program,
                                      const std::vector<NodeTarget>& nodes,
                                      const std::string& script) {
   std::vector<std::string> words = program.words;
-  // pdsh replaces %n by a host's index, and reads %% as %. All nodes at once, as none ends early.
+  // pdsh replaces %n by a host's index, and reads %% as %. The fan-out (-f) is the number of nodes,
+  // so that all agents start at once, because none of them ends early.
   words.insert(words.end(), {"-N", "-S", "-f", std::to_string(nodes.size()), "-w",
                              JoinedHosts(nodes, /*with_user=*/true),
                              Substitute(Substitute(script, {{"%", "%%"}}), {{kPlace, "%n"}})});
   return words;
 }
 
-// PDSH_RCMD_TYPE says how pdsh reaches nodes; its own default is often rsh.
+// Selects SSH unless PDSH_RCMD_TYPE selects how pdsh reaches nodes, because pdsh's default is often
+// rsh.
 void CompletePdsh(LauncherProgram& program, bool,
                   const std::function<const char*(const char*)>& getenv) {
   if (getenv("PDSH_RCMD_TYPE") == nullptr) program.words.insert(program.words.end(), {"-R", "ssh"});
 }
 
-// Reads a line such as "pdsh@laptop: node2: ssh exited with exit code 255".
+// Reads a line such as "pdsh@laptop: node2: ssh exited with exit code 255". Returns nullopt for
+// other lines.
 std::optional<CommandFailure> ReadPdshFailure(std::string_view line,
                                               const std::vector<NodeTarget>& nodes) {
   if (!line.starts_with("pdsh@")) return std::nullopt;

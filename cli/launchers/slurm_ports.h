@@ -1,4 +1,4 @@
-// The ports of the machine of srun to which Slurm's nodes may connect.
+// Finds the ports of the machine of srun to which Slurm's nodes may connect.
 #pragma once
 
 #include <optional>
@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// Returns SrunPortRange of a slurm.conf, which sites set where a firewall is between the nodes and
-// the machine of srun; nullopt: it is not set, or is not a valid range. Pure.
+// Returns the SrunPortRange of a slurm.conf; nullopt if it is not set or not a valid range. Sites
+// set it if a firewall is between the nodes and the machine of srun. Has no side effects.
 std::optional<PortRange> FindSrunPortRange(std::string_view slurm_conf);
 
-// Returns the range of this machine's slurm.conf: $SLURM_CONF, /etc/slurm/slurm.conf, or what
-// slurmd got from its controller. Included files are not read.
+// Returns the range in this machine's slurm.conf: $SLURM_CONF, /etc/slurm/slurm.conf, or the file
+// that slurmd got from its controller. Included files are not read.
 PortRange OwnSrunPortRange();
 
 }  // namespace dslaunch

@@ -12,8 +12,9 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Requests of the allocation that srun would also apply to its step. They contradict what
-// SlurmShare requests: with --gpus=8 on 2 nodes of 4 GPUs, a step may get 1 and 4.
+// Requests of the allocation that srun would also apply to its step. They are removed, because they
+// contradict the requests of SlurmShare: with --gpus=8 on 2 nodes of 4 GPUs, the nodes of a step
+// may get 1 and 4 GPUs.
 constexpr std::array<const char*, 12> kRequestVariables = {
     "SLURM_GPUS",     "SLURM_GPUS_PER_NODE",  "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK",
     "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES", "SLURM_CPUS_PER_GPU",
@@ -23,7 +24,7 @@ void Append(Words& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
-// Returns the words that call srun without kRequestVariables.
+// Returns the words that call srun without kRequestVariables in its environment.
 Words FirstWords(const LauncherProgram& program) {
   Words words = {"/usr/bin/env"};
   for (const char* variable : kRequestVariables) Append(words, {"-u", variable});
@@ -31,8 +32,9 @@ Words FirstWords(const LauncherProgram& program) {
   return words;
 }
 
-// Options for one step on `nodes` nodes that have this share. Slurm 22.05 counts --gres against the
-// mean of an allocation with --gpus, so the GPUs of a single node are requested by --gpus.
+// Returns the options for a step on `nodes` nodes that have this share. The GPUs of a single node
+// are requested by --gpus, because Slurm 22.05 counts --gres against the mean of an allocation with
+// --gpus.
 Words ShareOptions(const SlurmShare& share, size_t nodes) {
   Words words;
   if (share.component >= 0) words.push_back("--het-group=" + std::to_string(share.component));
@@ -52,7 +54,7 @@ Words ShareOptions(const SlurmShare& share, size_t nodes) {
   return words;
 }
 
-// Returns an empty share if the node's is not known.
+// Returns the share of a node; an empty share if it is not known.
 SlurmShare ShareOf(const LauncherProgram& program, const std::string& host) {
   const auto found = program.shares.find(host);
   return found == program.shares.end() ? SlurmShare() : found->second;
@@ -64,7 +66,7 @@ struct Component {
   std::vector<NodeTarget> nodes;
 };
 
-// Whether the nodes of this component of the job have different shares.
+// Returns whether the nodes of this component of the job have different shares.
 bool IsUnequal(const LauncherProgram& program, int component) {
   const SlurmShare* first = nullptr;
   for (const auto& [host, share] : program.shares) {
@@ -75,11 +77,12 @@ bool IsUnequal(const LauncherProgram& program, int component) {
   return false;
 }
 
-// Returns the components in the order of the nodes.
+// Returns the components of srun's command line, in the order of the nodes.
 std::vector<Component> ComponentsOf(const LauncherProgram& program,
                                     const std::vector<NodeTarget>& nodes) {
   std::vector<Component> components;
-  // Indexes in `components` by component, if all its nodes have the same share.
+  // Indexes in `components`, by component of the job, for components whose nodes all have the same
+  // share.
   std::map<int, size_t> by_component;
   for (const NodeTarget& node : nodes) {
     const SlurmShare share = ShareOf(program, node.host);
@@ -114,8 +117,8 @@ Words SrunOnAll(const LauncherProgram& program, const std::vector<NodeTarget>& n
   return words;
 }
 
-// Programs that srun starts get no variables of their place in the step, because ranks would use
-// these as their own.
+// Returns the words that run `script` on a node. The started programs get no variables of their
+// place in the step, because ranks would use these variables as their own.
 Words SrunOnNode(const LauncherProgram& program, const NodeTarget& node,
                  const std::string& script) {
   Words words = FirstWords(program);
@@ -138,7 +141,7 @@ void CompleteSrun(LauncherProgram& program, bool,
   }
 }
 
-// srun remarks that Slurm does not bind tasks, which dslaunch does not want.
+// Removes srun's remark that Slurm does not bind tasks, because dslaunch binds ranks itself.
 std::string WithoutSrunRemarks(std::string_view output) {
   std::string rest;
   for (const std::string_view line : SplitLines(output)) {
@@ -148,7 +151,8 @@ std::string WithoutSrunRemarks(std::string_view output) {
   return rest;
 }
 
-// Returns a line such as "STEP 39.0 ON n1 CANCELLED AT 2026-11-28T13:06:26 DUE TO TIME LIMIT".
+// Returns the reason in a line such as "STEP 39.0 ON n1 CANCELLED AT 2026-11-28T13:06:26 DUE TO
+// TIME LIMIT"; empty if no line has this form.
 std::string ReadSlurmCancellation(std::string_view output) {
   constexpr std::string_view kStars = "*** ";
   for (std::string_view line : SplitLines(output)) {

@@ -13,7 +13,7 @@ namespace {
 
 const StartAll& StartOf(Launcher launcher) { return *RowOf(launcher).start_all; }
 
-// None of these launchers accepts other characters in the name of one host.
+// Returns whether the name of a host has only characters that all of these launchers accept.
 bool IsPlainHost(const std::string& host) {
   return !host.empty() && host.front() != '-' && std::ranges::all_of(host, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';

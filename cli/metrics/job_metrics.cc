@@ -26,9 +26,9 @@ std::optional<double> Positive(double value) {
 
 struct JobMetrics::RankView {
   std::string labels;
-  const pb::RankSample* sample = nullptr;    // nullptr: none
-  const pb::RankGoodput* goodput = nullptr;  // nullptr: none
-  const StatusLine* step = nullptr;          // nullptr: it has reported none
+  const pb::RankSample* sample = nullptr;    // nullptr if the rank has no sample
+  const pb::RankGoodput* goodput = nullptr;  // nullptr if the rank has no goodput
+  const StatusLine* step = nullptr;          // nullptr if the rank has reported no step
   uint64_t goodput_age_us = 0;
 };
 
@@ -130,7 +130,7 @@ std::vector<JobMetrics::RankView> JobMetrics::Ranks(Clock::time_point now) const
 
 namespace {
 
-// A metric of one rank: of its sample, or of its newest step.
+// A metric of a rank, computed from its sample or from its newest step.
 struct SampleMetric {
   MetricsWriter::Family family;
   std::optional<double> (*value)(const pb::RankSample&);
@@ -334,7 +334,8 @@ constexpr MetricsWriter::Family kCopiedStep = {"dslaunch_rank_memory_copy_step",
 
 }  // namespace
 
-// Writes one text, family by family, because the samples of a family stand together.
+// Writes the text of all metrics, family by family, because the samples of a family must be
+// adjacent.
 class JobMetrics::Renderer {
  public:
   Renderer(const std::vector<const JobMetrics*>& jobs, MetricsFormat format, Clock::time_point now)
@@ -463,7 +464,7 @@ class JobMetrics::Renderer {
     }
   }
 
-  // Returns the rank that uses each GPU; nullptr if several do.
+  // Returns the rank that uses each GPU, by device; nullptr if several ranks do.
   static std::map<uint32_t, const pb::RankSample*> UsersOf(const pb::NodeSample& sample) {
     std::map<uint32_t, const pb::RankSample*> users;
     for (const pb::RankSample& rank : sample.ranks()) {

@@ -1,4 +1,4 @@
-// The metrics of a job, from the events and samples of its nodes. Pure.
+// Computes the metrics of a job from the events and samples of its nodes. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace dslaunch {
 
-// Collects the newest state of one job. A node without samples has no metrics of its machine and
+// Collects the newest state of a job. A node without samples has no metrics of its machine and
 // GPUs.
 class JobMetrics {
  public:
   JobMetrics(std::string job_id, std::vector<std::string> node_names, int64_t started_unix_ms);
 
   void OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_point now);
-  // Returns whether the node has sent a sample, with its GPUs if its ranks use some.
+  // Returns whether the node has sent a sample, including its GPUs if its ranks use any.
   bool HasSample(size_t node) const;
 
   friend std::string MetricsText(const std::vector<const JobMetrics*>& jobs, MetricsFormat format,
@@ -30,15 +30,15 @@ class JobMetrics {
  private:
   struct Node {
     std::string name;
-    bool is_up = false;  // has ranks, or could get some
+    bool is_up = false;  // whether the node has ranks, or could get some
     std::optional<pb::NodeSample> sample;
     pb::NodeGoodput goodput;
     Clock::time_point goodput_at;
-    std::map<uint32_t, StatusLine> steps;  // newest of each rank of the attempt
+    std::map<uint32_t, StatusLine> steps;  // newest step of each rank in the attempt
     uint32_t first_rank = 0;
     uint32_t ranks = 0;
   };
-  struct RankView;  // rendered state of a rank
+  struct RankView;  // the state of a rank in the form in which it is rendered
   class Renderer;
 
   void OnStep(Node& node, uint32_t rank, const std::string& line);
@@ -52,7 +52,7 @@ class JobMetrics {
   std::vector<Node> nodes_;
 };
 
-// Returns the metrics of several jobs in one text.
+// Returns the metrics of several jobs as a single text.
 std::string MetricsText(const std::vector<const JobMetrics*>& jobs, MetricsFormat format,
                         Clock::time_point now);
 

@@ -28,7 +28,7 @@ std::string_view TakeLine(std::string_view& rest) {
   return line;
 }
 
-// Returns the value of the first header with that name; empty if there is none.
+// Returns the value of the first header with the given name; empty if there is none.
 std::string_view Header(std::string_view headers, std::string_view name) {
   while (!headers.empty()) {
     const std::string_view line = TakeLine(headers);
@@ -90,7 +90,8 @@ MetricsAnswer AnswerRequest(std::string_view head, const std::string& token) {
   if (first == std::string_view::npos || last == first ||
       !line.substr(last + 1).starts_with("HTTP/1."))
     return {400};
-  // Before all else, so that no stranger learns what is here.
+  // The token is checked before anything else, so that strangers learn nothing about the available
+  // paths.
   if (!token.empty() && !IsAuthorized(headers, token)) return {401};
   const std::string_view target = line.substr(first + 1, last - first - 1);
   if (target.substr(0, target.find('?')) != "/metrics") return {404};

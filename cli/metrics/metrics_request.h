@@ -1,4 +1,4 @@
-// The answer to an HTTP request for metrics. Pure.
+// Answers an HTTP request for metrics. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,24 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxRequestBytes = 8192;  // a longer head is refused
+inline constexpr size_t kMaxRequestBytes = 8192;  // limit of a request's head; a longer head is
+                                                  // refused
 
-// Returns whether the head of the request is complete. What follows it is not read.
+// Returns whether the head of the request is complete. Data after the head is not read.
 bool IsWholeRequest(std::string_view received);
 
 struct MetricsAnswer {
-  int status = 0;  // 200, 400, 401, 404 or 405
-  // Set with 200: OpenMetrics if the client accepts it, else Prometheus' format.
+  int status = 0;  // HTTP status: 200, 400, 401, 404 or 405
+  // The format for status 200: OpenMetrics if the client accepts it, else Prometheus' format.
   MetricsFormat format = MetricsFormat::kPrometheus;
 };
 
-// Returns the answer to a request whose head is complete. `token`: what "Authorization: Bearer" has
-// to give; empty: none is needed. Comparing tokens takes the same time wherever they differ.
+// Returns the answer to a request whose head is complete. `token` is the token that "Authorization:
+// Bearer" must contain; empty if none is needed. Comparing tokens takes the same time wherever they
+// differ.
 MetricsAnswer AnswerRequest(std::string_view head, const std::string& token);
 
-// Returns the response, of a connection that is closed after it.
+// Returns the response for a connection that is closed afterwards.
 std::string ResponseText(const MetricsAnswer& answer, const std::string& body);
 
 }  // namespace dslaunch

@@ -22,8 +22,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostConnections = 16;       // more are closed at once
-constexpr std::chrono::seconds kPatience(5);  // limit of a request and its answer
+constexpr size_t kMostConnections = 16;       // further connections are closed at once
+constexpr std::chrono::seconds kPatience(5);  // limit of a request with its answer
 constexpr size_t kLeastTokenBytes = 16;
 constexpr size_t kMostTokenBytes = 512;
 constexpr char kTokenOption[] = "--metrics_token_file ";
@@ -32,7 +32,7 @@ Error Bad(const std::string& path, const std::string& what) {
   return {ExitCode::kBadInput, kTokenOption + Truncate(path) + ": " + what};
 }
 
-// Returns whether nothing listens at the socket any more.
+// Returns whether no process listens on the socket any more.
 bool IsStale(const sockaddr_un& address) {
   const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
@@ -65,7 +65,8 @@ Result<std::string> ReadMetricsToken(const std::string& path) {
   return token;
 }
 
-// One request and its answer. Keeps itself alive until both are over or its time is.
+// A connection with one request and its answer. Keeps itself alive until both are complete or its
+// time limit has passed.
 template <class Socket>
 class MetricsServer::Connection : public std::enable_shared_from_this<Connection<Socket>> {
  public:
@@ -137,7 +138,9 @@ MetricsServer::MetricsServer(asio::io_context& loop, Render render,
 
 MetricsServer::~MetricsServer() {
   if (!socket_path_.empty()) ::unlink(socket_path_.c_str());
-  if (!file_.empty()) ::unlink(file_.c_str());  // a stale one would look as if the job still ran
+  if (!file_.empty())
+    ::unlink(file_.c_str());  // a file left behind would look as if the job still
+                              // ran
 }
 
 Result<void> MetricsServer::Open(const MetricsPlaces& places) {
@@ -172,7 +175,7 @@ Result<void> MetricsServer::OpenSocket(const std::string& path) {
     ::unlink(path.c_str());
   }
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const mode_t before = ::umask(0177);  // no other user can connect from the first moment on
+  const mode_t before = ::umask(0177);  // other users cannot connect from the first moment on
   const int bound =
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const int error_number = errno;

@@ -1,4 +1,4 @@
-// Where the metrics of a running job are read: a file, a Unix socket, and a port on loopback.
+// Serves the metrics of a running job: in a file, on a Unix socket, and on a port on loopback.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,24 +16,25 @@
 
 namespace dslaunch {
 
-inline constexpr int kMetricsFileIntervalS = 10;  // between two writes of the file
+inline constexpr int kMetricsFileIntervalS = 10;  // time between two writes of the file
 
-// Returns the token in a file that only this user can read. kBadInput for any other file, and for a
-// token below 16 or above 512 bytes; messages begin with the option that names the file.
+// Returns the token in a file that only this user can read. Returns kBadInput for any other file,
+// and for a token below 16 or above 512 bytes; messages begin with the option that names the file.
 Result<std::string> ReadMetricsToken(const std::string& path);
 
-// On the loop's thread. The destructor removes the socket and the file.
+// Serves metrics on the loop's thread. The destructor removes the socket and the file.
 class MetricsServer {
  public:
   using Render = std::function<std::string(MetricsFormat)>;
 
-  // `complain` gets one sentence, once, when the file cannot be written.
+  // `complain` is called once, with one sentence, if the file cannot be written.
   MetricsServer(asio::io_context& loop, Render render,
                 std::function<void(const std::string&)> complain);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
 
-  // Begins to serve. kUsage if something is in the way, kIo if a place cannot be opened.
+  // Begins to serve. Returns kUsage if a file is in the way or the socket's path is too long, kIo
+  // if a place cannot be opened.
   Result<void> Open(const MetricsPlaces& places);
 
  private:
@@ -53,9 +54,9 @@ class MetricsServer {
   bool complained_ = false;
   asio::steady_timer file_timer_;
   asio::local::stream_protocol::acceptor local_;
-  std::string socket_path_;  // empty: none is open
+  std::string socket_path_;  // empty if no socket is open
   asio::ip::tcp::acceptor tcp_;
-  std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);  // connections
+  std::shared_ptr<size_t> open_ = std::make_shared<size_t>(0);  // number of open connections
 };
 
 }  // namespace dslaunch

@@ -9,9 +9,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD, the replacement character
 
-// Returns the length of the UTF-8 character at the start; 0 if there is none.
+// Returns the length of the UTF-8 character at the beginning of `text`; 0 if it is not valid UTF-8.
 size_t CharacterBytes(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
   const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;

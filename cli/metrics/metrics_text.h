@@ -1,4 +1,5 @@
-// The text of metrics, as Prometheus, node_exporter and OpenMetrics collectors read it. Pure.
+// Writes metrics in the text formats that Prometheus, node_exporter and OpenMetrics collectors
+// read. All functions are pure.
 #pragma once
 
 #include <initializer_list>
@@ -8,22 +9,23 @@
 
 namespace dslaunch {
 
-// The two formats differ in the names of counters' families, and in the last line. node_exporter's
-// textfile collector reads the second only.
+// The text format. The two formats differ in the names of counters' families, and in the last line.
+// node_exporter's textfile collector reads only kPrometheus.
 enum class MetricsFormat { kOpenMetrics, kPrometheus };
 
-// Returns "name=\"value\",..." without braces. Values are escaped, bytes that are not UTF-8 are
-// replaced, control characters become spaces. Pairs with an empty value are left out.
+// Returns "name=\"value\",..." without braces. Values are escaped: bytes that are not UTF-8 are
+// replaced, and control characters become spaces. Pairs with an empty value are left out.
 std::string LabelsText(std::initializer_list<std::pair<std::string_view, std::string_view>> labels);
 
-// Writes families one after the other. Names, units and help are constants of the program.
+// Writes families of metrics one after the other. Names, units and help are constants of the
+// program.
 class MetricsWriter {
  public:
   explicit MetricsWriter(MetricsFormat format) : format_(format) {}
 
   enum class Type { kGauge, kCounter };
-  // Begins a family, which is written with its first sample. A counter's `name` has no "_total".
-  // `unit` is a suffix of `name`; empty: none.
+  // Begins a family, which is written with its first sample. The `name` of a counter has no
+  // "_total". `unit` is a suffix of `name`; empty if there is no unit.
   struct Family {
     const char* name;
     Type type;
@@ -31,11 +33,11 @@ class MetricsWriter {
     const char* help;  // one sentence, without backslashes and line breaks
   };
   void Begin(const Family& family);
-  // `labels` and `more` are LabelsText's; either may be empty.
+  // Adds a sample. `labels` and `more` are results of LabelsText; either may be empty.
   void Add(std::string_view labels, std::string_view more, double value);
   void Add(std::string_view labels, double value) { Add(labels, "", value); }
 
-  // Returns everything written, complete.
+  // Returns the complete text.
   std::string Finish();
 
  private:
@@ -43,7 +45,7 @@ class MetricsWriter {
   std::string text_;
   std::string sample_name_;
   const Family* family_ = nullptr;
-  bool has_sample_ = false;  // this family has one
+  bool has_sample_ = false;  // whether this family has a sample
 };
 
 }  // namespace dslaunch

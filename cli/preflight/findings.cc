@@ -68,7 +68,7 @@ class Judge {
         {node_, std::move(check), true, SanitizeForTerminal(seen), std::move(hint)});
   }
 
-  // A node that none of its partners reached, while a partner was reached by another node.
+  // Reports nodes that none of their partners reached although another node reached a partner.
   void CheckLinks() {
     bool tried = false;
     std::string trouble;
@@ -138,7 +138,7 @@ std::vector<Figure> FiguresOf(const pb::LinkMeasurement& measured, const NodePai
   if (!measured.trouble().empty()) return figures;
   for (const size_t node : {pair.measuring, pair.serving}) {
     const bool measures = node == pair.measuring;
-    // A direction in which nothing arrived in time is as slow as can be, not unmeasured.
+    // A direction in which no bytes arrived in time counts as extremely slow, not as unmeasured.
     const auto add = [&](FigureKind kind, bool is_sent) {
       const uint64_t bytes =
           is_sent ? measured.sent_bytes_per_s() : measured.received_bytes_per_s();

@@ -1,4 +1,4 @@
-// Findings and a table from measurements of nodes. Pure.
+// Derives findings and a table from measurements of nodes. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +16,27 @@ namespace dslaunch {
 struct MeasuredNode {
   std::string name;
   std::optional<pb::NodeMeasurement> measured;
-  std::string failure;  // why it was not measured; else empty
+  std::string failure;  // reason why the node was not measured; otherwise empty
 };
 
-// The last measurement between two nodes.
+// The last measurement of the network between two nodes.
 struct MeasuredLink {
   NodePair pair;
-  std::string trouble;  // why it failed; else empty
+  std::string trouble;  // reason why the measurement failed; otherwise empty
 };
 
-// All measurements, also the repeated ones of suspects.
+// All measurements, including the repeated measurements of suspects.
 struct Bench {
   std::vector<MeasuredNode> nodes;
-  std::vector<Figure> figures;  // `node`: index into `nodes`; the best of all looks
-  // Figures of the first look at all nodes, which were measured alike. Their medians count.
+  std::vector<Figure> figures;  // best figures of all looks; `node` is an index in `nodes`
+  // Figures of the first look, which measured all nodes alike, so their medians are used.
   std::vector<Figure> first;
   std::vector<MeasuredLink> links;
-  uint32_t gpus_needed = 0;  // GPUs that must be free on each node
+  uint32_t gpus_needed = 0;  // number of GPUs that must be free on each node
   int64_t took_ms = 0;
 };
 
-// Returns the figures in a node's measurement; unmeasured ones are missing.
+// Returns the figures in a node's measurement; unmeasured figures are missing.
 std::vector<Figure> FiguresOf(const pb::NodeMeasurement& measured, size_t node);
 
 // Returns the figures of both nodes of a pair.
@@ -44,18 +44,18 @@ std::vector<Figure> FiguresOf(const pb::LinkMeasurement& measured, const NodePai
 
 struct BenchFinding {
   size_t node = 0;
-  std::string check;   // one or two words
-  bool fails = false;  // the node cannot be used; else it is slow
+  std::string check;   // name of the check: one or two words
+  bool fails = false;  // true if the node cannot be used; false if it is slow
   std::string seen;
   std::string hint;
 };
 
-// Returns what is wrong with the nodes, by node: slow figures with their value and the median, and
-// facts that need no comparison, such as a failed health command or uncorrected memory errors.
+// Returns the problems of the nodes, sorted by node: slow figures with their value and the median,
+// and facts that need no comparison, such as a failed health command or uncorrected memory errors.
 std::vector<BenchFinding> JudgeBench(const Bench& bench);
 
 // Returns a row for each node with its figures, and a row with the medians. Of several devices the
-// slowest is shown. `indent` begins each line.
+// slowest is shown. Each line begins with `indent`.
 std::string BenchTable(const Bench& bench, const std::string& indent);
 
 }  // namespace dslaunch

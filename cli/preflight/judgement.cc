@@ -8,8 +8,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kLeastShare = 0.1;          // a difference of CPU shares that counts
-constexpr double kLeastRoundTripS = 0.0002;  // a difference of round trips that counts
+constexpr double kLeastShare = 0.1;          // least difference of CPU shares that counts
+constexpr double kLeastRoundTripS = 0.0002;  // least difference of round trips that counts
 
 constexpr double kMostStarved = 0.5;
 constexpr double kMostStarvedRoundTrip = 0.05;
@@ -20,7 +20,7 @@ struct KindRow {
   const char* name;
   Unit unit;
 };
-// In the order of FigureKind.
+// Rows in the order of FigureKind.
 constexpr std::array<KindRow, kFigureKinds> kKinds = {{{"core", Unit::kFlops},
                                                        {"CPU share", Unit::kShare},
                                                        {"memory", Unit::kBytes},
@@ -36,7 +36,7 @@ constexpr std::array<KindRow, kFigureKinds> kKinds = {{{"core", Unit::kFlops},
 
 const KindRow& RowOf(FigureKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
-// Returns three significant digits with a unit of thousands: "9.41 G".
+// Returns three significant digits with a prefix for thousands, such as "9.41 G".
 std::string Scaled(double value, const char* unit) {
   constexpr std::array kPrefixes = {"", "k", "M", "G", "T", "P"};
   size_t prefix = 0;
@@ -54,7 +54,8 @@ bool IsBetter(FigureKind kind, double one, double other) {
   return kind == FigureKind::kRoundTrip ? one < other : one > other;
 }
 
-// `figure` is starved for at most kMostStarved of the time.
+// Returns whether the figure is slow. Precondition: `figure` is starved for at most kMostStarved of
+// the time.
 bool IsSlow(const Figure& figure, double median) {
   if (figure.kind == FigureKind::kRoundTrip) {
     return figure.starved <= kMostStarvedRoundTrip && figure.value > median / kSlowPart &&
@@ -101,7 +102,8 @@ void KeepBest(std::vector<Figure>& figures, const std::vector<Figure>& measured)
       figures.push_back(one);
       continue;
     }
-    // The estimate without starvation decides, which is the least certain part of a bad value.
+    // The smaller estimate of starvation is kept, because starvation is the least certain part of a
+    // bad value.
     if (IsBetter(one.kind, one.value, same->value))
       *same = one;
     else if (one.starved < same->starved)

@@ -1,4 +1,4 @@
-// Which nodes are slow, by comparison with the others. Pure.
+// Decides which nodes are slow, by comparison with the other nodes. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace dslaunch {
 
 enum class FigureKind {
   kCoreSpeed,  // operations per second
-  kCpuShare,   // 0 to 1
-  kMemory,     // bytes per second, as all below except kRoundTrip
+  kCpuShare,   // fraction from 0 to 1
+  kMemory,     // bytes per second, like all kinds below except kGemm and kRoundTrip
   kLogFolder,
   kCheckpointFolder,
   kGemm,  // operations per second
@@ -23,31 +23,32 @@ enum class FigureKind {
 };
 inline constexpr size_t kFigureKinds = 12;
 
-// A node below this part of the median is slow.
+// A node is slow if its figure is below this fraction of the median.
 inline constexpr double kSlowPart = 0.8;
 
-// One measured value.
+// A measured value.
 struct Figure {
   FigureKind kind = FigureKind::kCoreSpeed;
   size_t node = 0;
-  std::string part = {};  // the device or folder; empty if the node has one such value
+  std::string part = {};  // the device or folder; empty if the node has a single value of this kind
   double value = 0;       // positive
-  // Part of the time (0 to 1) that the measuring threads waited for a processor. The node may be
-  // better by that.
+  // Fraction of the time (0 to 1) in which the measuring threads waited for a processor. The node
+  // may be better by that fraction.
   double starved = 0;
 };
 
-// Returns the name for tables: "send", "GEMM".
+// Returns the name of a kind for tables, such as "send" or "GEMM".
 const char* KindName(FigureKind kind);
 
-// Returns the value with its unit: "9.41 Gbit/s", "312 TFLOP/s", "0.11 ms", "25 %".
+// Returns the value with its unit, such as "9.41 Gbit/s", "312 TFLOP/s", "0.11 ms" or "25 %".
 std::string FigureText(FigureKind kind, double value);
 
-// Adds `measured` to `figures`. Of two values of the same kind, node and part it keeps the better
+// Adds `measured` to `figures`. Of two values of the same kind, node and part, keeps the better
 // one, because disturbances only make values worse.
 void KeepBest(std::vector<Figure>& figures, const std::vector<Figure>& measured);
 
-// The median of a kind; the mean of the two in the middle. 0 if there is no figure of the kind.
+// Returns the median of a kind, which is the mean of the two middle values of an even number; 0 if
+// there is no figure of the kind.
 double MedianOf(const std::vector<Figure>& figures, FigureKind kind);
 
 struct SlowFigure {
@@ -56,18 +57,19 @@ struct SlowFigure {
 };
 
 // Returns the figures that are worse than kSlowPart of the median of their kind in `reference`, in
-// the order of `figures`. A round trip must besides be 0.2 ms longer than the median, because
-// shorter differences are the switches', not the node's, and a share of the processor 0.1 below the
-// median. A figure counts as it would be without starvation, and not at all if that was more than
-// half of the time (for a round trip, more than 0.05). Skips kinds of fewer than two nodes.
+// the order of `figures`. A round trip must also be 0.2 ms longer than the median, because shorter
+// differences are caused by switches, not by the node. A share of the processor must also be 0.1
+// below the median. A figure counts as it would be without starvation, and not at all if the
+// starvation was more than half of the time (for a round trip, more than 0.05). Skips kinds with
+// figures of fewer than two nodes.
 std::vector<SlowFigure> FindSlow(const std::vector<Figure>& figures,
                                  const std::vector<Figure>& reference);
 
-// Returns the nodes of `slow`, ascending, each once; with `of_network`, those whose network is
-// slow, else those with another slow figure.
+// Returns the nodes of `slow`, ascending and without duplicates: with `of_network` the nodes whose
+// network is slow, else the nodes with another slow figure.
 std::vector<size_t> NodesOf(const std::vector<SlowFigure>& slow, bool of_network);
 
-// Whether two nodes measure figures of this kind.
+// Returns whether figures of this kind are measured between two nodes.
 bool IsOfNetwork(FigureKind kind);
 
 }  // namespace dslaunch

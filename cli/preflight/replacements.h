@@ -1,4 +1,4 @@
-// Sets nodes aside that are not fit for a job. Pure.
+// Sets aside nodes that are not fit for a job. All functions are pure.
 #pragma once
 
 #include <string>
@@ -10,22 +10,22 @@ namespace dslaunch {
 
 struct UnfitNode {
   std::string name;
-  bool fails = false;  // the node cannot be used; else it is slow
+  bool fails = false;  // true if the node cannot be used; false if it is slow
 };
 
 struct Replacements {
   LaunchPlan plan;
-  // One line for each unfit node: "node3 is set aside; spare node9 gets its ranks".
+  // A line for each unfit node, such as "node3 is set aside; spare node9 gets its ranks".
   std::vector<std::string> notices;
-  // Unfit nodes that cannot be used and have no replacement, also those that are not in the plan:
-  // a local job's machine, and the machine of the front end.
+  // Names of unfit nodes that cannot be used and have no replacement. These may be nodes that are
+  // not in the plan: the machine of a local job, and the machine of the front end.
   std::vector<std::string> missing;
 };
 
-// Takes unfit nodes out of `plan`, those that cannot be used first, as long as they can be spared:
-// a spare with enough slots takes the place of one and gets as many ranks, or a job with a range of
-// nodes begins with fewer. A slow node without replacement keeps its ranks. Unfit spares are taken
-// out too.
+// Removes unfit nodes from `plan` as long as the job can do without them, first the nodes that
+// cannot be used. A spare with enough slots takes the place of such a node and gets as many ranks,
+// or a job with a range of nodes begins with fewer nodes. A slow node without a replacement keeps
+// its ranks. Unfit spares are removed too.
 Replacements ReplaceUnfit(LaunchPlan plan, std::vector<UnfitNode> unfit);
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// A launcher's program as a relay calls it: for one node, whose stdin and stdout it connects.
+// Declares a launcher's program as a relay calls it: for a single node, whose stdin and stdout the
+// program connects.
 #pragma once
 
 #include <string>

@@ -22,13 +22,15 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
-constexpr milliseconds kCallsEndWithin(10'000);  // after their connection is shut down
+constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
+                                                 // down
 constexpr size_t kStderrTailBytes = 4096;
 constexpr int kExited255 = 255 << 8;  // wait status of a program that could not be started
 
 }  // namespace
 
-// gRPC's threads only post to the loop; everything else runs on the loop's thread.
+// A program on the relay. gRPC's threads only post to the loop; everything else runs on the loop's
+// thread.
 class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
                                 public std::enable_shared_from_this<Call> {
  public:
@@ -49,8 +51,8 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     self_ = shared_from_this();
     *input_.mutable_start() = std::move(start);
     stub.async()->Run(&context_, this);
-    AddHold();  // reads and writes start on the loop, so hold the call until both directions have
-                // ended
+    AddHold();  // holds the call until both directions have ended, because reads and writes start
+                // on the loop
     is_writing_ = true;
     StartWrite(&input_);
     StartRead(&output_);
@@ -80,7 +82,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     Post([this, ok] {
       is_writing_ = false;
       if (is_read_) return DropHold();
-      if (ok) ReadInput();  // otherwise reads fail too
+      if (ok) ReadInput();  // on failure, reads fail too
     });
   }
   void OnWritesDoneDone(bool) override {}
@@ -138,7 +140,8 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     }
     asio::async_write(socket_, asio::buffer(output_.data()),
                       [self = shared_from_this()](std::error_code, size_t) {
-                        // Errors are ignored: output for a stream that was abandoned is dropped.
+                        // Errors are ignored, because output for a stream that was abandoned is
+                        // dropped.
                         self->StartRead(&self->output_);
                       });
   }
@@ -167,18 +170,18 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   const asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<std::atomic<bool>> is_broken_;
   const std::shared_ptr<std::atomic<int>> num_running_;
-  std::shared_ptr<Call> self_;  // keeps the call alive until gRPC is done
+  std::shared_ptr<Call> self_;  // keeps the call alive until gRPC has finished with it
   asio::local::stream_protocol::socket socket_;
   grpc::ClientContext context_;
   pb::ProgramInput input_;
   pb::ProgramOutput output_;
   std::array<char, kChunkBytes> chunk_;
   bool is_writing_ = false;
-  bool is_read_ = false;  // the input was read to its end
+  bool is_read_ = false;  // whether the input was read to its end
   bool has_dropped_ = false;
   mutable Mutex mutex_;
   CondVar changed_;
-  // Nullopt if still running, or unknown after the end.
+  // The wait status; nullopt while the program runs, or if the status is unknown after the end.
   std::optional<int> wait_status_ DSL_GUARDED_BY(mutex_);
   std::string stderr_tail_ DSL_GUARDED_BY(mutex_);
   bool is_over_ DSL_GUARDED_BY(mutex_) = false;

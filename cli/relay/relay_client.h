@@ -1,4 +1,4 @@
-// The front end's side of one relay (proto/relay.proto).
+// Implements the front end's side of a relay (proto/relay.proto).
 #pragma once
 
 #include <atomic>
@@ -14,19 +14,19 @@
 
 namespace dslaunch {
 
-// Starts programs on the relay's node. Thread-safe. The programs share the client; destroying it
-// ends the relay and the programs that it runs.
+// Starts programs on the relay's node. The programs share the client; destroying the client ends
+// the relay and the programs that it runs. Thread-safe.
 class RelayClient : public ProgramStarter, public std::enable_shared_from_this<RelayClient> {
  public:
-  // `link` must lead to an agent in the role kRelay on the node of that name.
+  // `link` must lead to an agent in the role kRelay on the node `node`.
   RelayClient(std::string node, std::unique_ptr<NodeLink> link, std::shared_ptr<LoopThread> loop);
   ~RelayClient() override;
 
   Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) override;
   Result<std::unique_ptr<RunningProgram>> StartReadingAgent(
       const std::vector<std::string>& argv) override;
-  // Starts the agent itself on the relay's node. It is never killed; it ends at the end of its
-  // stdin.
+  // Starts the agent itself on the relay's node. The agent is never killed; it ends when its stdin
+  // ends.
   Result<std::unique_ptr<RunningProgram>> StartAgent(const std::vector<std::string>& arguments);
 
   std::string Where() const override { return " on " + node_; }
@@ -35,8 +35,8 @@ class RelayClient : public ProgramStarter, public std::enable_shared_from_this<R
   // Returns false once a program was lost with the connection.
   bool is_alive() const { return !is_broken_->load(); }
 
-  // Ends the relay unless it still runs programs, and waits until it has ended. Returns false if
-  // the deadline passed first.
+  // Ends the relay unless it still runs programs, and waits for its end. Returns false if the
+  // deadline passed first.
   bool EndIfIdle(Deadline deadline);
 
  private:
@@ -48,7 +48,7 @@ class RelayClient : public ProgramStarter, public std::enable_shared_from_this<R
   const std::string node_;
   const std::unique_ptr<NodeLink> link_;
   const std::shared_ptr<LoopThread> loop_;
-  UniqueFd stream_;  // a duplicate of the link's stream, used to shut it down
+  UniqueFd stream_;  // duplicate of the link's stream, used to shut the stream down
   std::unique_ptr<pb::Relay::Stub> stub_;
   const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);
   const std::shared_ptr<std::atomic<int>> num_running_ = std::make_shared<std::atomic<int>>(0);

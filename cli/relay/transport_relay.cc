@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// How long a node that does not answer, or whose login is slow, delays its group.
+// Time by which a node that does not answer, or whose login is slow, delays its group.
 constexpr milliseconds kNextRelayAfter(3'000);
 constexpr milliseconds kLoginWithin(10'000);
 constexpr milliseconds kRelayEndsWithin(2'000);  // limit after the end of the relay's last program
@@ -25,8 +25,8 @@ constexpr char kHint[] =
     "; nodes are reached through relays, which need ssh between the nodes without a prompt; "
     "--fanout 0 reaches each from here";
 
-// Runs ssh on a relay. The nodes have different sshd servers, so logins need not wait for each
-// other.
+// Runs ssh on a relay. Logins need not wait for each other, because the nodes have different sshd
+// servers.
 class RelaySshCommand : public SshNodeCommand {
  public:
   using SshNodeCommand::SshNodeCommand;
@@ -51,7 +51,7 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
 
   // Returns the loop, which is started with the first relay.
   Result<std::shared_ptr<LoopThread>> Loop();
-  // Returns a relay that another node has become, or null if this node is to become the relay.
+  // Returns the relay that another node has become; null if this node must become the relay.
   std::shared_ptr<RelayClient> AwaitRelay(Group& group, std::optional<Deadline> by);
   Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
                                                 const AgentRole& role, const NodeTarget& target,
@@ -61,7 +61,7 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
                                               Deadline deadline);
 
   const Options options_;
-  std::map<std::string, std::shared_ptr<Group>> groups_;  // keyed by node name
+  std::map<std::string, std::shared_ptr<Group>> groups_;  // groups by node name
   Mutex mutex_;
   std::shared_ptr<LoopThread> loop_ DSL_GUARDED_BY(mutex_);
 };
@@ -70,13 +70,13 @@ struct RelayTransport::Tree::Group {
   Mutex mutex;
   CondVar changed;
   std::shared_ptr<RelayClient> relay DSL_GUARDED_BY(mutex);
-  // Number of nodes that are being reached as relays, and when another node may try too. A node
-  // that has answered may take as long as copying the agent does.
+  // Number of nodes that are being reached as relays, and the time from which another node may try
+  // too. A node that has answered may take as long as copying the agent takes.
   size_t num_candidates DSL_GUARDED_BY(mutex) = 0;
   Deadline next_candidate DSL_GUARDED_BY(mutex) = Deadline::After(milliseconds(0));
 };
 
-// A connection through a relay. The last connection of a relay ends it.
+// A connection through a relay. The last connection of a relay ends the relay.
 class RelayTransport::Tree::Link : public NodeLink {
  public:
   Link(std::shared_ptr<RelayClient> relay, std::unique_ptr<NodeLink> link, std::string address)
@@ -102,7 +102,7 @@ class RelayTransport::Tree::Link : public NodeLink {
 };
 
 // A connection to a supervisor. If its connections cannot deliver the exit status, the node is
-// asked for it.
+// asked for the status.
 class RelayTransport::Tree::JobLink : public NodeLink {
  public:
   JobLink(std::shared_ptr<Tree> tree, NodeTarget target, std::unique_ptr<NodeLink> link)
@@ -188,8 +188,8 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::Connect(const NodeTarget
   return std::unique_ptr<NodeLink>(std::make_unique<JobLink>(self, target, std::move(link)));
 }
 
-// The wait for a relay does not reduce the time that a starting node has. A supervisor whose
-// connection broke waits no longer than its deadline.
+// Connects to a node. The wait for a relay does not reduce the time that a starting node has. A
+// supervisor whose connection broke waits only until its deadline, so the wait is then limited.
 Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectAs(const AgentRole& role,
                                                                   const NodeTarget& target,
                                                                   Deadline deadline) {
@@ -269,7 +269,7 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
     return Error{hello.error().code, subject + hello.error().message +
                                          OutputClause(own->StderrTail(), scanner.Skipped())};
   }
-  // The end of the program is known unless the relay is lost, and the exit status with it.
+  // Unless the relay is lost, the end of the program and its exit status are known.
   if (role.resumable || is_again) own->SetResumable([](int) { return false; });
   return std::unique_ptr<NodeLink>(
       std::make_unique<Link>(std::move(relay), std::move(own), std::move(address)));

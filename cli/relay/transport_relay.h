@@ -1,5 +1,5 @@
-// Reaches many nodes over few links. A relay on one node of each group runs a program for each
-// other node that connects to it, as mpirun's daemons run ssh.
+// Reaches many nodes over few links. A relay on one node of each group runs, for each other node of
+// the group, a program that connects to the node, as mpirun's daemons run ssh.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,13 @@
 
 namespace dslaunch {
 
-// Groups are neighbours in `nodes`. The first node of a group that is reached becomes its relay.
-// The others wait for it; if it fails or is slow, one of them becomes the relay. If a relay is
-// lost, or a connection to or from it, the streams of a resumable job continue through another
-// connection (ResumableLink), for which a node of the group becomes the relay. If that fails, a
-// link ends like the link of a lost node, and WaitEnd asks again, through another relay, whether
-// the node's supervisor has ended. Thread-safe.
+// Divides `nodes` into groups of neighbours. The first node of a group that is reached becomes its
+// relay. The other nodes wait for the relay; if it fails or is slow, one of them becomes the relay.
+//
+// If a relay is lost, or a connection to or from it, the streams of a resumable job continue
+// through another connection (ResumableLink), for which a node of the group becomes the relay. If
+// that fails, a link ends like the link of a lost node, and WaitEnd asks through another relay
+// whether the node's supervisor has ended. Thread-safe.
 class RelayTransport : public Transport {
  public:
   using OnStep = std::function<void(ConnectStep)>;
@@ -29,18 +30,18 @@ class RelayTransport : public Transport {
   struct Options {
     AgentBinary agent;
     AgentRole role;
-    // Returns the transport from here to a relay, to an agent in the role kRelay. `is_again` is
-    // true when streams are resumed; the user must not be prompted then.
+    // Returns the transport from this machine to an agent in the role kRelay. `is_again` is true if
+    // streams are being resumed; the user must not be prompted then.
     std::function<std::shared_ptr<Transport>(OnStep, bool is_again)> to_relay;
     // The command that a relay runs to reach another node.
     std::shared_ptr<const NodeCommand> from_relay;
-    std::string hint;  // appended to its errors
+    std::string hint;  // text appended to errors
     OnStep on_step;    // may be empty; see SshOptions
     std::vector<NodeTarget> nodes;
-    size_t fanout = 0;          // nodes in a group (RelayFanout); above 1
-    bool is_resumable = false;  // the agents of a job outlive the connections to them
+    size_t fanout = 0;          // number of nodes in a group (RelayFanout); above 1
+    bool is_resumable = false;  // whether the agents of a job outlive the connections to them
   };
-  // Returns options for SSH: libssh to the relays, and the system's ssh from there, which must
+  // Returns options for SSH: libssh to the relays, and the system's ssh from the relays, which must
   // reach the nodes without a prompt. A `ssh_command` that is not empty replaces libssh.
   static Options OverSsh(const AgentBinary& agent, const AgentRole& role, const SshOptions& ssh,
                          std::vector<std::string> ssh_command, std::vector<NodeTarget> nodes,

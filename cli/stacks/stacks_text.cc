@@ -20,7 +20,7 @@ std::vector<pb::RankStacks> AllRanks(const std::vector<NodeStacks>& nodes) {
   return all;
 }
 
-// "rank 3 (node1)" or "ranks 0-2, 4-15".
+// Returns the name of a group, such as "rank 3 (node1)" or "ranks 0-2, 4-15".
 std::string GroupName(const FoldedStacks& group, const std::vector<NodeStacks>& nodes) {
   const std::string ranks = RanksText(group.ranks);
   if (group.ranks.size() > 1) return ranks;
@@ -135,7 +135,7 @@ std::string StacksJson(const std::string& job_id, const std::vector<NodeStacks>&
   json ascending = json::array();
   for (const auto& [rank, fields] : ranks) ascending.push_back(fields);
   const json all = {{"job", job_id}, {"ranks", ascending}, {"missing", missing}};
-  // Names of files may have bytes that are not UTF-8.
+  // Names of files may contain bytes that are not UTF-8, so such bytes are replaced.
   return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
