@@ -11,7 +11,7 @@
 
 #include "cli/top/terminal_type.h"
 
-#define NCURSES_NOMACROS  // erase, clear and others would replace the names of functions
+#define NCURSES_NOMACROS  // the macros erase, clear and others would replace the names of functions
 #include <curses.h>
 
 namespace dslaunch {
@@ -19,7 +19,8 @@ namespace {
 
 constexpr short kWarningPair = 1;
 
-// Text without characters that a terminal of another character set would garble.
+// Returns `text` without the characters that a terminal with a different character set would
+// garble.
 std::string Ascii(const std::string& text) {
   std::string ascii;
   for (const char byte : text) {
@@ -27,7 +28,7 @@ std::string Ascii(const std::string& text) {
     if (code < 0x80)
       ascii += byte;
     else if (code >= 0xc0)
-      ascii += '?';  // the first byte of a character; the others are left out
+      ascii += '?';  // stands for the whole character, whose other bytes are left out
   }
   return ascii;
 }

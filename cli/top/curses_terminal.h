@@ -1,4 +1,5 @@
-// The user's terminal as a screen, by ncurses. It decides nothing.
+// Shows screens on the user's terminal and reads keys, by ncurses. All decisions are made
+// elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace dslaunch {
 
-// Meanings of keys.
+// The meanings of keys.
 enum class TopKey {
   kUp,
   kDown,
@@ -28,23 +29,23 @@ enum class TopKey {
   kOther,
 };
 
-// One at a time. Not thread-safe.
+// A terminal that is used as a screen. Only one object may exist at a time. Not thread-safe.
 class CursesTerminal {
  public:
-  // Takes over the terminal at stdin and stdout. kUsage, with a hint, if they are not a terminal,
-  // or if the terminal's type (TERM) is unknown here or cannot place the cursor. Without colours if
-  // the terminal has none or NO_COLOR is set.
+  // Takes over the terminal at stdin and stdout. Returns kUsage, with a hint, if they are not a
+  // terminal, or if the terminal's type (TERM) is unknown on this machine or cannot place the
+  // cursor. Uses no colours if the terminal has none or NO_COLOR is set.
   static Result<std::unique_ptr<CursesTerminal>> Open();
-  // Gives the terminal back as it was.
+  // Restores the previous state of the terminal.
   ~CursesTerminal();
   CursesTerminal(const CursesTerminal&) = delete;
 
   size_t rows() const;
   size_t columns() const;
-  // Reads the terminal's size again, after SIGWINCH.
+  // Reads the terminal's size again. Call it after SIGWINCH.
   void Resize();
   void Show(const TopScreen& screen);
-  // Returns the next key that was pressed; nullopt if there is none now.
+  // Returns the next key that was pressed; nullopt if no key is pending.
   std::optional<TopKey> ReadKey();
 
  private:

@@ -11,7 +11,7 @@ namespace {
 constexpr double kMicrosecondsPerSecond = 1e6;
 constexpr double kMillisecondsPerSecond = 1e3;
 
-// Returns 0 for a counter that fell, because what it counted ended.
+// Returns the growth of a counter; 0 if the counter fell, because its subject ended.
 double Growth(uint64_t before, uint64_t after) {
   return after > before ? static_cast<double>(after - before) : 0;
 }
@@ -37,7 +37,8 @@ UseRates RatesOf(const pb::RankSample& before, const pb::RankSample& after, doub
               span_s};
 }
 
-// Nothing that a node sends reaches the terminal as it is.
+// Sanitizes all texts of the sample, because text from a node must not reach the terminal
+// unchanged.
 void Sanitize(pb::NodeSample& sample) {
   for (pb::RankSample& rank : *sample.mutable_ranks()) {
     rank.set_last_line(SanitizeForTerminal(rank.last_line()));

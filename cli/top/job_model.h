@@ -1,4 +1,4 @@
-// The state of a running job by the events of its nodes. Pure: the caller passes the time.
+// Models the state of a running job from the events of its nodes. The caller passes the time.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace dslaunch {
 
-// Use per second between two samples; nullopt before the second one.
+// The use of resources per second between two samples; nullopt before the second sample.
 struct UseRates {
-  std::optional<double> cpu;  // 1: one core
+  std::optional<double> cpu;  // 1 means one core
   std::optional<double> network_bytes;
   std::optional<double> disk_bytes;
 };
@@ -28,10 +28,10 @@ struct ModelRank {
   UseRates rates;
   bool has_sample = false;
   bool ended = false;
-  std::string end;  // "exit code 1", "SIGKILL"; empty while it runs
+  std::string end;  // end of the rank, such as "exit code 1" or "SIGKILL"; empty while it runs
   bool failed = false;
-  Clock::time_point printed_at;  // when a sample last showed new output
-  std::optional<uint64_t> step;  // newest of its samples and status lines
+  Clock::time_point printed_at;  // time at which a sample last showed new output
+  std::optional<uint64_t> step;  // newest step in its samples and status lines
   std::optional<Clock::time_point> step_at;
 };
 
@@ -39,19 +39,19 @@ struct ModelNode {
   enum class State { kConnecting, kConnected, kLost, kDone };
   std::string name;
   State state = State::kConnecting;
-  std::string trouble;  // why it is lost; else why its GPUs are not known; often empty
+  std::string trouble;  // reason why the node is lost, or why its GPUs are not known; often empty
   std::optional<pb::NodeSample> sample;
-  uint32_t samples = 0;  // number of samples so far
+  uint32_t samples = 0;  // number of samples received so far
   UseRates rates;
 
-  // Returns the state of a device; null if it is not known.
+  // Returns the newest sample of a device; null if it is not known.
   const pb::DeviceSample* Device(uint32_t index) const;
 };
 
-// Progress of the whole job by the ranks' status lines.
+// The progress of the whole job according to the status lines of its ranks.
 struct ModelProgress {
-  std::optional<uint64_t> step;  // the most that a rank has reported
-  uint64_t total_steps = 0;      // 0: unknown
+  std::optional<uint64_t> step;  // highest step that a rank has reported
+  uint64_t total_steps = 0;      // planned number of steps; 0 if unknown
   std::optional<double> loss;
   std::optional<double> samples_per_s;
   std::optional<double> tokens_per_s;
@@ -63,25 +63,25 @@ class JobModel {
 
   explicit JobModel(const std::vector<std::string>& nodes);
 
-  // Takes an event of a node. Ignores earlier attempts, and ranks beyond kMostRanks.
+  // Handles an event of a node. Ignores earlier attempts, and ranks beyond kMostRanks.
   void OnEvent(size_t node, const pb::NodeEvent& event, Clock::time_point now);
-  // A connection to the node was made, or is lost, for which `why` is a sentence.
+  // Record that a connection to the node was made, or that it is lost; `why` is a sentence.
   void OnReached(size_t node);
   void OnLost(size_t node, const std::string& why);
 
   const std::vector<ModelNode>& nodes() const { return nodes_; }
-  // By rank, without ranks of which nothing is known yet.
+  // Returns the ranks by number, without ranks about which no facts are known yet.
   const std::map<uint32_t, ModelRank>& ranks() const { return ranks_; }
   const ModelProgress& progress() const { return progress_; }
   uint64_t attempt() const { return attempt_; }
   uint32_t restarts() const { return restarts_; }
   uint32_t world_size() const { return world_size_; }
   bool running() const { return running_; }
-  // "starting", "running", "restarting" or "ending".
+  // Returns the state as a word: "starting", "running", "restarting" or "ending".
   std::string StateText() const;
-  // The newest notice of a node that still matters; empty if there is none. Sanitized.
+  // Returns the newest notice of a node that still matters; empty if there is none. Sanitized.
   const std::string& notice() const { return notice_; }
-  // Returns how many nodes have sent `samples` samples, or are lost, or have ended.
+  // Returns the number of nodes that have sent `samples` samples, are lost, or have ended.
   size_t KnownNodes(uint32_t samples) const;
 
  private:
@@ -89,7 +89,7 @@ class JobModel {
   void OnStatus(size_t node, const pb::WorkerStatus& status, Clock::time_point now);
   void OnStarted(size_t node, const pb::Started& started);
   void OnEnded(const pb::WorkerEnded& ended);
-  // Begins a later attempt, whose ranks may be other ones.
+  // Begins a later attempt, whose ranks may be on different nodes.
   void BeginAttempt(uint64_t attempt);
   ModelRank* Rank(uint32_t rank, size_t node);
 

@@ -26,12 +26,12 @@ constexpr double kPercent = 100;
 constexpr char kKeys[] =
     "q quit  arrows choose  Enter open  s stacks  l log  o sort  x stop  h help";
 
-// Columns of the table, most important first: the least important ones are left out of a narrow
-// screen.
+// A column of the table. The columns are sorted by importance; a narrow screen omits the least
+// important ones.
 struct Column {
   const char* heading;
   size_t width;
-  int position;  // from left to right
+  int position;  // position from left to right
   std::function<std::optional<double>(const RankFigures&)> value;
   std::function<std::string(double)> text;
 };
@@ -71,14 +71,14 @@ std::string PadRight(std::string text, size_t columns) {
   return width >= columns ? text : text + std::string(columns - width, ' ');
 }
 
-// All figures of the job, once for each screen.
+// All figures of the job, computed once for each screen.
 class Figures {
  public:
   explicit Figures(const JobModel& model) {
     for (const auto& [number, rank] : model.ranks())
       of_rank_.emplace(number, FiguresOf(model, rank));
   }
-  // Returns the median over `ranks`.
+  // Returns the median of a column over `ranks`.
   std::optional<double> Median(const std::vector<uint32_t>& ranks, const Column& column) const {
     std::vector<double> values;
     for (const uint32_t rank : ranks) {
@@ -88,7 +88,7 @@ class Figures {
     }
     return MedianValue(std::move(values));
   }
-  // Returns whether any rank has a value.
+  // Returns whether any rank has a value in the column.
   bool Has(const Column& column) const {
     return std::ranges::any_of(
         of_rank_, [&](const auto& entry) { return column.value(entry.second).has_value(); });
@@ -98,7 +98,7 @@ class Figures {
   std::map<uint32_t, RankFigures> of_rank_;
 };
 
-// Returns the columns that fit, from left to right. The first two are always there.
+// Returns the columns that fit, from left to right. The first two columns are always included.
 std::vector<const Column*> ChooseColumns(const Figures& figures, size_t columns) {
   std::vector<const Column*> chosen;
   constexpr size_t kTaken = kLeastLabelColumns + 1;  // the last column of a screen stays free
@@ -198,7 +198,8 @@ std::vector<uint32_t> RanksOfNode(const std::map<size_t, std::vector<uint32_t>>&
 std::optional<double> SortValue(const RankFigures& figures, TopSort sort) {
   switch (sort) {
     case TopSort::kStep:
-      return figures.step ? std::optional(-*figures.step) : std::nullopt;  // the last one first
+      return figures.step ? std::optional(-*figures.step)
+                          : std::nullopt;  // the lowest step comes first
     case TopSort::kStepTime:
       return figures.step_s;
     case TopSort::kMemory:
@@ -231,7 +232,7 @@ const char* SortText(TopSort sort) {
   return "rank";
 }
 
-// Sorts ranks or nodes by the largest value among their ranks; those without a value are last.
+// Sorts ranks or nodes by the largest value among their ranks. Items without a value are last.
 template <class T, class RanksOf>
 void SortBy(std::vector<T>& items, const JobModel& model, TopSort sort, RanksOf ranks_of) {
   if (sort == TopSort::kRank) return;
@@ -385,7 +386,7 @@ std::vector<std::string> OutlierLines(const JobModel& model, Clock::time_point n
   return lines;
 }
 
-// Returns the last lines of the ranks that printed last, newest last.
+// Returns the last lines of the ranks that printed most recently, the newest line last.
 std::vector<std::string> LastLines(const JobModel& model, const TopRow* chosen, size_t most) {
   std::vector<const ModelRank*> ranks;
   for (const auto& [number, rank] : model.ranks()) {
@@ -402,7 +403,7 @@ std::vector<std::string> LastLines(const JobModel& model, const TopRow* chosen, 
   return lines;
 }
 
-// Assembles a screen from the top; lines at the bottom are reserved.
+// Assembles a screen from the top. Lines at the bottom are reserved.
 class Page {
  public:
   Page(size_t rows, size_t columns) : rows_(rows), columns_(std::max<size_t>(columns, 2)) {}

@@ -1,4 +1,4 @@
-// Lays out what is known of a job on a screen of any size. Pure.
+// Lays out the state of a job on a screen of any size. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ struct TopView {
   enum class Mode { kTable, kHelp, kText };
   Mode mode = Mode::kTable;
   TopSort sort = TopSort::kRank;
-  size_t cursor = 0;              // index of the chosen row of the table
-  std::set<size_t> open_nodes;    // nodes whose ranks are listed one by one
-  bool all_nodes = false;         // lists nodes that are alike one by one
-  bool asks_to_stop = false;      // waits for the answer to "stop the job?"
-  std::string message;            // shown in the bottom line instead of the keys, if not empty
-  std::string title;              // heading of the text in mode kText
-  std::vector<std::string> text;  // its lines, sanitized
-  size_t text_at = 0;             // first line on the screen
+  size_t cursor = 0;            // index of the chosen row in the table
+  std::set<size_t> open_nodes;  // nodes whose ranks are listed individually
+  bool all_nodes = false;       // whether nodes that are alike are listed individually
+  bool asks_to_stop = false;    // whether the user is being asked "stop the job?"
+  std::string message;          // text shown in the bottom line instead of the keys; empty for none
+  std::string title;            // heading of the text in mode kText
+  std::vector<std::string> text;  // sanitized lines of the text in mode kText
+  size_t text_at = 0;             // index of the first line of `text` on the screen
 };
 
-// Facts about the job that its record has.
+// Facts about the job from its record.
 struct TopJob {
   std::string job_id;
   int64_t started_unix_ms = 0;
@@ -52,28 +52,30 @@ using TopLine = std::vector<TopSpan>;
 // A row of the table.
 struct TopRow {
   std::string label;
-  std::vector<uint32_t> ranks;  // ascending
-  std::optional<size_t> node;   // nullopt: several nodes
-  bool is_node = false;         // stands for a node, or several, and not for ranks of one
+  std::vector<uint32_t> ranks;  // ranks of the row, ascending
+  std::optional<size_t> node;   // nullopt if the row has several nodes
+  bool is_node = false;  // whether the row represents a node, or several nodes, and not ranks of a
+                         // node
   bool stands_out = false;
 };
 
-// Returns the rows of the table: nodes, and below each its ranks, of which those that are alike
-// share a row. With more than kMostListedNodes nodes, those in which nothing stands out share one.
+// Returns the rows of the table: nodes, and below each node its ranks, of which ranks that are
+// alike share a row. With more than kMostListedNodes nodes, nodes in which nothing stands out share
+// a row.
 inline constexpr size_t kMostListedNodes = 16;
 std::vector<TopRow> TableRows(const JobModel& model, const TopView& view, Clock::time_point now);
 
 struct TopScreen {
-  std::vector<TopLine> lines;  // at most as many as the screen has; each fits into its width
-  std::vector<TopRow> rows;    // all rows of the table, also those that are not visible
+  std::vector<TopLine> lines;  // at most as many as the screen has; each line fits the width
+  std::vector<TopRow> rows;    // all rows of the table, including rows that are not visible
 };
 
-// `rows` and `columns`: size of the screen. From 40 columns and 8 rows on nothing important is
-// missing; a smaller screen shows the beginning of it.
+// Draws the screen, whose size is `rows` and `columns`. With at least 40 columns and 8 rows all
+// important parts are shown; a smaller screen shows only the beginning.
 TopScreen Draw(const JobModel& model, const TopJob& job, const TopView& view, const TopTime& time,
                size_t rows, size_t columns);
 
-// Returns all of it as plain text with a newline after each line: the whole table, however long.
+// Returns all facts as plain text with a newline after each line, including the whole table.
 std::string TopText(const JobModel& model, const TopJob& job, const TopTime& time, size_t columns);
 
 }  // namespace dslaunch

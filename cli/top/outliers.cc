@@ -19,7 +19,7 @@ constexpr double kLeastExtraWork_s = 0.01;
 constexpr size_t kFewestForComparison = 3;
 constexpr double kFullMemory = 0.95;
 
-// nvmlClocksThrottleReasons that mean that a GPU is slower than it could be, and their causes.
+// An nvmlClocksThrottleReason that means that a GPU is slower than possible, with its cause.
 struct ThrottleReason {
   uint64_t bit;
   const char* text;
@@ -34,7 +34,7 @@ const char* ThrottleText(uint64_t reasons) {
   return nullptr;
 }
 
-// Medians of the whole job.
+// Medians over the ranks of the whole job.
 struct Medians {
   std::optional<double> step;
   std::optional<double> step_s;
@@ -52,7 +52,7 @@ class Collected {
   void Add(std::optional<double> value) {
     if (value) values_.push_back(*value);
   }
-  // Returns nullopt for fewer values than a comparison needs.
+  // Returns the median; nullopt if there are fewer values than a comparison needs.
   std::optional<double> Median(size_t fewest = kFewestForComparison) const {
     return values_.size() < fewest ? std::nullopt : MedianValue(values_);
   }
@@ -98,7 +98,8 @@ std::string WhyOf(const JobModel& model, const ModelRank& rank, const Medians& m
     return "draws " + BriefNumber(*figures.power_w) + " W, median " +
            BriefNumber(*medians.power_w) + " W, while the job stalls";
   }
-  // Samples and status lines of different ranks arrive at different times.
+  // A lag is allowed, because samples and status lines of different ranks arrive at different
+  // times.
   const double apart = 1 + kLag_s / std::max(medians.step_s.value_or(1), kLeastStep_s);
   if (figures.step && medians.step && *figures.step + apart < *medians.step) {
     return "at step " + std::to_string(*rank.step) + ", median " +

@@ -1,4 +1,5 @@
-// Ranks and nodes of a job that differ from the others in a way that costs time. Pure.
+// Finds ranks and nodes of a job that differ from the others in a way that costs time. All
+// functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -12,36 +13,36 @@
 
 namespace dslaunch {
 
-// Values of one rank for tables and comparisons; nullopt: unknown.
+// The values of a rank for tables and comparisons; nullopt if unknown.
 struct RankFigures {
   std::optional<double> step;
   std::optional<double> step_s;   // median time of a step
-  std::optional<double> waiting;  // share of the step in which it waits for others, 0 to 1
-  std::optional<double> cpu;      // 1: one core
+  std::optional<double> waiting;  // fraction of the step in which the rank waits for others, 0 to 1
+  std::optional<double> cpu;      // 1 means one core
   std::optional<double> memory_bytes;
-  std::optional<double> network_bytes;  // per second
-  std::optional<double> disk_bytes;     // per second
-  std::optional<double> power_w;        // sum over its GPUs
+  std::optional<double> network_bytes;  // bytes per second
+  std::optional<double> disk_bytes;     // bytes per second
+  std::optional<double> power_w;        // sum over the rank's GPUs
   std::optional<double> gpu_memory_bytes;
-  std::optional<double> temperature_c;  // hottest GPU
+  std::optional<double> temperature_c;  // temperature of the hottest GPU
 };
 
 RankFigures FiguresOf(const JobModel& model, const ModelRank& rank);
 
 struct Outlier {
-  std::optional<uint32_t> rank;  // nullopt: the whole node
+  std::optional<uint32_t> rank;  // nullopt if the whole node is the outlier
   size_t node = 0;
   std::string why;
 };
 
-// Returns whether no rank has completed a step for much longer than a step takes: 10 s, and five
-// median steps. False if no rank reports steps.
+// Returns whether no rank has completed a step for much longer than a step takes: for 10 s, and for
+// five median steps. Returns false if no rank reports steps.
 bool IsStalled(const JobModel& model, Clock::time_point now);
 
-// Returns what stands out, worst first: failed ranks, lost nodes, GPUs with memory errors or that
-// slow down, in a stalled job ranks whose GPUs draw less than 0.6 of the median power (those that
-// wait in a collective draw more than one that does not take part), ranks behind the others, and
-// ranks whose own work takes longer than 1.25 of the median.
+// Returns the outliers, the worst first: failed ranks, lost nodes, and GPUs with memory errors or
+// that slow down. In a stalled job also ranks whose GPUs draw less than 0.6 of the median power,
+// because a GPU that waits in a collective draws more power than a GPU that does not take part.
+// Then ranks behind the others, and ranks whose own work takes longer than 1.25 of the median.
 std::vector<Outlier> FindOutliers(const JobModel& model, Clock::time_point now);
 
 }  // namespace dslaunch

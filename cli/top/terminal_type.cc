@@ -6,7 +6,8 @@
 
 #include "base/text/sanitize.h"
 
-// In a file of its own, because the header defines macros such as `lines` and `columns`.
+// Included in a separate source file, because the header defines macros such as `lines` and
+// `columns`.
 #include <curses.h>
 #include <term.h>
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kStandardOutput = 1;
 
-// A compiled description in the form that TERMINFO may have (`infocmp -Q2`), for machines without
+// A compiled description in a form that TERMINFO accepts (`infocmp -Q2`), for machines without
 // ncurses' database. Its source is tests/unit/cli/top/like_xterm.ti.
 constexpr char kLikeXterm[] =
     "b64:GgEbAA8ADwBpAVEBeHRlcm18dGVybWluYWxzIGxpa2UgeHRlcm0AAAEAAAEAAAABAAAAAAEBUAAIABgA______"
@@ -36,7 +37,7 @@ constexpr char kLikeXterm[] =
     "s9ABtbJXAxJWRCABtbJXAxJWREABtbJXAxJWRDABtbJXAxJWRBABs4ABs3AAoAG00AYGBhYWZmZ2dqamtrbGxtbW5u"
     "b29wcHFxcnJzc3R0dXV2dnd3eHh5eXp6e3t8fH19fn4AG09GABtbMzk7NDltABtbMyVwMSVkbQAbWzQlcDElZG0A";
 
-// Whether a terminal of this type understands what xterm does.
+// Returns whether a terminal of this type accepts the sequences of xterm.
 bool IsLikeXterm(std::string_view type) {
   for (const std::string_view name :
        {"xterm", "screen", "tmux", "rxvt", "alacritty", "foot", "kitty", "vte", "gnome", "konsole",

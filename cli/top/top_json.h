@@ -1,4 +1,4 @@
-// The state of a running job as JSON, for `dslaunch top --json`. Pure.
+// Formats the state of a running job as JSON, for `dslaunch top --json`. All functions are pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Returns one object, without a final newline. Unknown values are null.
+// Returns the state as a JSON object, without a final newline. Unknown values are null.
 std::string TopJson(const JobModel& model, const std::string& job_id, Clock::time_point now);
 
 }  // namespace dslaunch

@@ -7,7 +7,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kSorts = 6;
-constexpr size_t kTextFrame = 2;  // title and keys
+constexpr size_t kTextFrame = 2;  // number of lines for title and keys
 
 size_t LastTextAt(const TopView& view, size_t page) {
   const size_t visible = page > kTextFrame ? page - kTextFrame : 1;
@@ -77,7 +77,7 @@ TopAction OnKey(TopView& view, TopKey key, const std::vector<TopRow>& table, siz
       view.mode = TopView::Mode::kHelp;
       return TopAction::kNone;
     case TopKey::kLeave:
-      // From a list of all nodes back to the short one first.
+      // In a list of all nodes, the key first returns to the short list.
       return std::exchange(view.all_nodes, false) ? TopAction::kNone : TopAction::kLeave;
     default:
       return TopAction::kNone;

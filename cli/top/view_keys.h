@@ -1,4 +1,4 @@
-// Changes a view by keys. Pure.
+// Changes a view by keys. All functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,25 @@
 
 namespace dslaunch {
 
-// The task of the view's owner after a key.
+// The action that the owner of the view must perform after a key.
 enum class TopAction {
   kNone,
   kLeave,
   kReadStacks,  // show the stacks of the chosen row's ranks
   kFollowLog,   // show the output of the chosen row's first rank
-  kCloseText,   // the text of kText is not shown any more
-  kStopJob,     // the user has confirmed it
+  kCloseText,   // the text of mode kText is no longer shown
+  kStopJob,     // the user has confirmed that the job is to stop
 };
 
-// Changes `view` by a key. `table`: the rows that were drawn last. `page`: rows of the screen.
+// Changes `view` by a key. `table` has the rows that were drawn last; `page` is the number of rows
+// on the screen.
 TopAction OnKey(TopView& view, TopKey key, const std::vector<TopRow>& table, size_t page);
 
-// Shows `lines` below `title` in place of the table, from their beginning.
+// Shows `lines` below `title` instead of the table, from the first line on.
 void ShowText(TopView& view, std::string title, std::vector<std::string> lines);
 
-// Adds a line to a shown text, of which at most kMostTextLines are kept, and scrolls to the end if
-// the end was on the screen.
+// Adds a line to the shown text, of which at most kMostTextLines lines are kept. Scrolls to the end
+// if the end was on the screen.
 inline constexpr size_t kMostTextLines = 2000;
 void AppendText(TopView& view, std::string line, size_t page);
 

@@ -20,12 +20,12 @@ struct AxisRow {
   const char* name;
   const char* head;
   bool divides_ranks;  // whether its value is the number of ranks that share a replica
-  int64_t complexity;  // added by each step away from the plainest value
-  std::vector<int64_t> (*values)(const TuneProblem& problem);  // ascending
+  int64_t complexity;  // complexity that each step away from the plainest value adds
+  std::vector<int64_t> (*values)(const TuneProblem& problem);  // values of the axis, ascending
   // Adds the keys in which the candidate differs from the recipe.
   void (*keys)(const TuneProblem& problem, const Candidate& candidate, Keys& keys);
   std::string (*cell)(const TuneProblem& problem, const Candidate& candidate);
-  // Returns the value as text, "ZeRO 2"; empty for the plainest value.
+  // Returns the value as text, such as "ZeRO 2"; empty for the plainest value.
   std::string (*text)(const TuneProblem& problem, const Candidate& candidate);
 };
 
@@ -85,7 +85,8 @@ void AddZero(const TuneProblem& problem, const Candidate& candidate, Keys& keys)
   }
 }
 
-// A pipeline and a whole model recompute by keys of their own, which exclude each other.
+// Adds the keys of recomputation. A pipeline and a whole model use different keys, which exclude
+// each other.
 void AddRecompute(const TuneProblem& problem, const Candidate& candidate, Keys& keys) {
   const bool whole = candidate[Axis::kPipeline] == 1;
   const bool recomputes = candidate[Axis::kRecompute] == 1;
@@ -136,7 +137,7 @@ std::vector<int64_t> PipelineSizes(const TuneProblem& problem) {
   return sizes;
 }
 
-// Returns the rows in the order of Axis.
+// Returns the rows, in the order of Axis.
 const std::array<AxisRow, kAxisCount>& AxisTable() {
   static const std::array<AxisRow, kAxisCount> kRows = {{
       {"micro_batch", "micro-batch", false, 0, MicroBatches, AddMicroBatch, MicroBatchCell,
@@ -165,7 +166,7 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
        }},
       {"offload", "offload", false, 5,
        [](const TuneProblem& problem) {
-         // Offload has no effect on CPUs.
+         // Offload has no effect on CPUs, so only 0 is tried.
          return problem.on_gpu ? std::vector<int64_t>{0, 1, 2} : std::vector<int64_t>{0};
        },
        AddOffload,
@@ -181,7 +182,8 @@ const std::array<AxisRow, kAxisCount>& AxisTable() {
          const int64_t stages = candidate[Axis::kPipeline];
          return stages == 1 ? "" : "pipeline " + std::to_string(stages);
        }},
-      // IsValidRecipe leaves out sizes that the model or the nodes do not allow.
+      // All divisors are listed, because IsValidRecipe omits sizes that the model or the nodes do
+      // not allow.
       {"tensor", "tensor", true, 9,
        [](const TuneProblem& problem) { return Divisors(problem.ranks); }, AddTensor,
        NumberCell<Axis::kTensor>,
@@ -203,7 +205,8 @@ bool Divides(const TuneProblem& problem, const Candidate& candidate) {
   return samples <= problem.global_batch && problem.global_batch % samples == 0;
 }
 
-// Offload is a setting of ZeRO; parameters are offloaded at stage 3 only.
+// Returns whether the offload of a candidate has an effect. Offload is a setting of ZeRO, and
+// parameters are offloaded only at stage 3.
 bool IsUseful(const TuneProblem& problem, const Candidate& candidate) {
   const int64_t stage = candidate[Axis::kZeroStage], offload = candidate[Axis::kOffload];
   if (offload > 0 && stage == 0) return false;
@@ -211,7 +214,8 @@ bool IsUseful(const TuneProblem& problem, const Candidate& candidate) {
   return stage == 0 || offload > 0 || ReplicasOf(problem, candidate) > 1;
 }
 
-// Sets `path`, a chain of keys, in `recipe`. Replaces other values on the way by objects.
+// Sets the value at `path`, a chain of keys, in `recipe`. Replaces other values on the path by
+// objects.
 void SetKey(Json& recipe, std::string_view path, Json value) {
   Json* at = &recipe;
   while (true) {

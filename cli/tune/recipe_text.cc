@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Whether YAML reads the word as this text, not as a number or a truth value.
+// Returns whether YAML reads the word as this text, not as a number or a truth value.
 bool IsPlainKey(const std::string& key) {
   constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
@@ -24,7 +24,7 @@ bool IsPlainKey(const std::string& key) {
   return std::ranges::find(kWords, lower) == std::end(kWords);
 }
 
-// JSON is YAML, on one line.
+// Returns the value as JSON on one line, which is valid YAML.
 std::string Flow(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -9,14 +9,15 @@
 namespace dslaunch {
 namespace {
 
-// Standard deviations of the unknowns in log(time).
+// Standard deviations of the unknowns in log(time), by axis.
 constexpr double kDeviation[kAxisCount] = {/*micro-batch*/ 0.25, /*ZeRO*/ 0.12,
                                            /*recompute*/ 0.12,   /*offload*/ 0.25,
                                            /*pipeline*/ 0.25,    /*tensor*/ 0.25};
 constexpr double kCommon = 0.3;     // deviation of c around the mean of the trials
 constexpr double kRest = 0.03;      // deviation of joint effects of several axes
 constexpr double kNoise = 0.02;     // least deviation of a measurement
-constexpr double kAlikeWithin = 2;  // micro-batches this many doublings apart have similar unknowns
+constexpr double kAlikeWithin = 2;  // doublings between micro-batches whose unknowns are still
+                                    // similar
 
 double Covariance(const Candidate& one, const Candidate& other) {
   double sum = kCommon * kCommon;
@@ -33,7 +34,7 @@ double Covariance(const Candidate& one, const Candidate& other) {
   return one == other ? sum + kRest * kRest : sum;
 }
 
-// Solves L x = b for the lower triangle `factor` of n rows.
+// Solves L x = b, where L is the lower triangle `factor` of n rows.
 std::vector<double> SolveLower(const std::vector<double>& factor, std::vector<double> b) {
   const size_t n = b.size();
   for (size_t i = 0; i < n; ++i) {
@@ -43,7 +44,7 @@ std::vector<double> SolveLower(const std::vector<double>& factor, std::vector<do
   return b;
 }
 
-// Solves the transposed system.
+// Solves L^T x = b, the transposed system of SolveLower.
 std::vector<double> SolveUpper(const std::vector<double>& factor, std::vector<double> b) {
   const size_t n = b.size();
   for (size_t i = n; i-- > 0;) {

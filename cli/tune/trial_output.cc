@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns the object that begins with {"KEY": in a line that may have a tag in front; null if the
-// line has none.
+// Returns the object that begins with {"KEY": in a line, which may have a tag in front; null if the
+// line contains no such object.
 Json ObjectIn(std::string_view line, const std::string& key) {
   const size_t at = line.find("{\"" + key + "\":");
   if (at == std::string_view::npos) return {};
@@ -24,7 +24,7 @@ Json ObjectIn(std::string_view line, const std::string& key) {
   return object.is_object() && object[key].is_object() ? object[key] : Json();
 }
 
-// Returns the closing block, the last line of stdout; null if there is none.
+// Returns the closing block, which is the last line of stdout; null if there is none.
 Json ClosingBlock(const std::string& out) {
   Json last;
   for (const std::string_view line : SplitLines(out)) {
@@ -47,7 +47,7 @@ int64_t BytesAt(const Json& object, const char* key) {
              : 0;
 }
 
-// Returns the last line that dslaunch itself has written about an error.
+// Returns the last line that dslaunch itself wrote about an error.
 std::string LastError(const std::string& err) {
   constexpr std::string_view kTag = "dslaunch: ";
   std::string last;
@@ -94,7 +94,7 @@ std::string LimitText(double limit_s) {
   return text;
 }
 
-// Returns the step times of a "trial" object; empty if it is malformed.
+// Returns the step times of a "trial" object; empty if the object is malformed.
 std::vector<double> StepsOf(const Json& trial, int64_t global_batch) {
   const Json seconds = trial.value("step_s", Json());
   const Json samples = trial.value("samples", Json());

@@ -29,15 +29,15 @@ class Output {
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
     reader_ = UniqueFd(ends[0]);
     writer_ = UniqueFd(ends[1]);
-    // Only the reading end is non-blocking.
+    // Only the reading end is non-blocking, because the job inherits the writing end.
     ::fcntl(writer_.get(), F_SETFL, ::fcntl(writer_.get(), F_GETFL) & ~O_NONBLOCK);
     return true;
   }
-  int fd() const { return reader_.get(); }  // -1 after the end
+  int fd() const { return reader_.get(); }  // -1 after the end of the output
   int writer() const { return writer_.get(); }
   void CloseWriter() { writer_.Reset(); }
 
-  // Reads everything that is available now.
+  // Reads all bytes that are available now.
   void Read() {
     char chunk[65536];
     while (reader_.valid()) {

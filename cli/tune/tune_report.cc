@@ -33,7 +33,7 @@ std::string MemoryText(const TuneRow& row) {
   return bytes > 0 ? SizeText(static_cast<uint64_t>(bytes)) : "-";
 }
 
-// Why a row that was not measured fell out.
+// Returns why a row without a measurement was dropped.
 std::string FallOutText(const TuneRow& row) {
   if (row.end == TrialEnd::kDoesNotFit) {
     return "does not fit: needs " + SizeText(static_cast<uint64_t>(row.needs_bytes)) + " of " +

@@ -11,14 +11,15 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kMeasureForS = 1;  // total time of a trial's measured steps, about
-constexpr int64_t kFewestSteps = 5, kMostSteps = 30;  // bounds of the measured steps of a trial
-constexpr double kFinalWithin = 0.05;  // finalists are at most this much slower than the best
+constexpr double kMeasureForS = 1;  // approximate total time of a trial's measured steps
+constexpr int64_t kFewestSteps = 5, kMostSteps = 30;  // bounds of the number of measured steps in a
+                                                      // trial
+constexpr double kFinalWithin = 0.05;  // finalists are at most this fraction slower than the best
 constexpr double kPatience = 5;        // a trial may take this multiple of the expected time
 constexpr double kShortestLimitS = 30;
-constexpr size_t kMostFailures = 3;  // the search ends after so many failures and no success
+constexpr size_t kMostFailures = 3;  // the search ends after this many failures without a success
 constexpr int kFailuresOfValue = 2;
-constexpr size_t kLargeSpace = 100;  // a space with more candidates is large
+constexpr size_t kLargeSpace = 100;  // a space with more candidates counts as large
 constexpr double kOptimism = 1.5, kOptimismInLargeSpace = 2;
 
 bool OnlyMicroBatchDiffers(Candidate one, const Candidate& other) {
@@ -37,7 +38,7 @@ double Median(std::vector<double> values) {
 double StepSeconds(const TuneRow& row) { return Median(row.steps_s); }
 
 double StepNoise(const TuneRow& row) {
-  constexpr double kDeviationsOfMedian = 1.4826;  // if they are normally distributed
+  constexpr double kDeviationsOfMedian = 1.4826;  // factor for normally distributed values
   const double median = StepSeconds(row);
   std::vector<double> distances;
   for (const double step_s : row.steps_s) distances.push_back(std::abs(step_s - median));
@@ -73,7 +74,8 @@ void Tuner::Drop(const Predicate& falls_out) {
   dropped_ += std::erase_if(open_, falls_out);
 }
 
-// Larger micro-batches, and those for which the activations of the plan are too large too.
+// Drops the candidates with larger micro-batches, and the smaller ones for which the activations of
+// the plan are too large too.
 void Tuner::DropLarger(const TuneRow& row) {
   const auto plan = plans_.find(row.candidate);
   const auto micro = static_cast<double>(row.candidate[Axis::kMicroBatch]);
@@ -234,7 +236,7 @@ void Tuner::OnTrialEnd(const Candidate& candidate, const TrialResult& result) {
     const double steps_s = std::accumulate(result.steps_s.begin(), result.steps_s.end(), 0.0);
     startup_s_ = std::max(startup_s_, result.wall_s - steps_s);
   }
-  if (TuneRow* const row = Find(candidate)) {  // a finalist
+  if (TuneRow* const row = Find(candidate)) {  // the candidate is a finalist
     finalists_->pop_back();
     row->end = result.end;
     row->cause = result.cause;

@@ -1,19 +1,19 @@
-// Decides what `dslaunch tune` tries next and when it stops. Pure: the caller plans memory, runs
-// trials and passes the time.
+// Decides which configuration `dslaunch tune` tries next and when it stops. The caller plans
+// memory, runs trials and passes the time.
 //
-// The search is best-first by a model. The recipe's own configuration is first, whatever it costs.
-// Then always the configuration that may be fastest: the least predicted step time, minus what the
-// prediction may be wrong (StepTimeModel; 1.5 standard deviations, 2 if there are more than 100
-// configurations, because a wrong stop is then the greater loss). Its memory is planned first.
-// What does not fit falls out, and with it larger micro-batches of the same layout; so do those
-// smaller ones whose activations, in proportion, do not fit either. A value of an axis that failed
-// twice and never worked falls out too.
+// The search is best-first by a model. The recipe's own configuration is always first. After that,
+// the next configuration is always the one that may be fastest: the one with the least predicted
+// step time minus the possible error of the prediction (StepTimeModel; 1.5 standard deviations, or
+// 2 if there are more than 100 configurations, because stopping too early is then the greater
+// loss). Its memory is planned first. A configuration that does not fit is dropped, with all larger
+// micro-batches of the same layout; so are smaller micro-batches whose activations, in proportion,
+// do not fit either. A value of an axis that failed twice and never worked is dropped too.
 //
 // The search ends when no configuration promises to be kWorthwhile faster than the best one, when
-// the next trial does not fit into the time that is left, or when there is none. If the time allows
-// it, the fastest ones, at most kFinalists, are then measured again, because the luckiest of many
-// measurements is not the fastest. Among those that are equally fast within kTie the simplest one
-// wins (ComplexityOf), and the recipe's own before all others.
+// the next trial does not fit into the remaining time, or when no configuration is left. If time
+// permits, the fastest configurations, at most kFinalists, are then measured again, because the
+// fastest of many measurements may be a lucky one. Among configurations that are equally fast
+// within kTie, the recipe's own configuration is chosen, else the simplest one (ComplexityOf).
 #pragma once
 
 #include <cstdint>
@@ -33,44 +33,45 @@ inline constexpr double kTie = 0.01;
 inline constexpr size_t kFinalists = 3;
 inline constexpr int64_t kWarmUpSteps = 2;  // steps of each trial that are not measured
 
-// How planning and trying a configuration ended.
+// The result of planning and trying a configuration.
 enum class TrialEnd { kMeasured, kDoesNotFit, kOutOfMemory, kTimedOut, kFailed };
 
 // A configuration that was planned or tried, with the results.
 struct TuneRow {
   Candidate candidate;
   TrialEnd end = TrialEnd::kMeasured;
-  std::optional<double> predicted_s = {};  // before it was tried; nullopt for the first
-  std::vector<double> steps_s = {};        // times of the measured steps of all its trials
+  std::optional<double> predicted_s = {};  // prediction before the trial; nullopt for the first
+                                           // configuration
+  std::vector<double> steps_s = {};        // times of the measured steps in all its trials
   int64_t trials = 0;                      // number of trials that measured it
-  int64_t needs_bytes = 0;                 // memory that a rank needs by the plan; 0: not known
-  int64_t has_bytes = 0;                   // memory that a rank has; 0: not known
-  int64_t peak_bytes = 0;                  // measured peak of a rank's tensors; 0: not known
-  std::string cause = {};                  // why it fell out, one line
+  int64_t needs_bytes = 0;                 // memory that a rank needs by the plan; 0 if not known
+  int64_t has_bytes = 0;                   // memory that a rank has; 0 if not known
+  int64_t peak_bytes = 0;                  // measured peak of a rank's tensors; 0 if not known
+  std::string cause = {};                  // one line with the reason why it was dropped
   bool operator==(const TuneRow&) const = default;
 };
 
-// Median of the measured steps. Precondition: it was measured.
+// Returns the median of the measured steps. Precondition: the row was measured.
 double StepSeconds(const TuneRow& row);
-// Relative deviation of the measured steps, from their median absolute deviation. Precondition: it
-// was measured.
+// Returns the relative deviation of the measured steps, computed from their median absolute
+// deviation. Precondition: the row was measured.
 double StepNoise(const TuneRow& row);
 
 struct PlanResult {
   int64_t needs_bytes = 0;
-  int64_t has_bytes = 0;     // memory that a rank has; 0: not known
-  int64_t passes_bytes = 0;  // the part of needs_bytes that grows with the micro-batch
+  int64_t has_bytes = 0;     // memory that a rank has; 0 if not known
+  int64_t passes_bytes = 0;  // part of needs_bytes that grows with the micro-batch
   bool on_gpu = false;
-  std::string failure = {};  // why there is no plan, one line; empty: there is one
+  std::string failure = {};  // one line with the reason why there is no plan; empty if there is one
   int exit_code = 0;         // exit code of the planning job
 };
 
 struct TrialResult {
-  TrialEnd end = TrialEnd::kMeasured;  // any but kDoesNotFit
+  TrialEnd end = TrialEnd::kMeasured;  // any value except kDoesNotFit
   std::vector<double> steps_s = {};    // times of steps after the warm-up; not empty if measured
   int64_t peak_bytes = 0;
   double wall_s = 0;       // duration of the whole trial
-  std::string cause = {};  // why it was not measured; empty if it was
+  std::string cause = {};  // reason why it was not measured; empty if it was measured
 };
 
 struct PlanMemoryOf {
@@ -78,43 +79,43 @@ struct PlanMemoryOf {
 };
 struct RunTrialOf {
   Candidate candidate;
-  int64_t steps = 0;                       // steps to train, including kWarmUpSteps
+  int64_t steps = 0;                       // number of steps to train, including kWarmUpSteps
   double limit_s = 0;                      // time after which the trial is ended
   std::optional<double> predicted_s = {};  // predicted step time
 };
 struct TuningEnd {
-  std::string reason;  // one clause: "no other configuration promises to be faster"
+  std::string reason;  // one clause, such as "no other configuration promises to be faster"
 };
 using TuneAction = std::variant<PlanMemoryOf, RunTrialOf, TuningEnd>;
 
 class Tuner {
  public:
   // `space` begins with the recipe's configuration (CandidateSpace). `finished` are rows of an
-  // earlier search about the same problem, which are not tried again; rows of other candidates
-  // are left out.
+  // earlier search about the same problem, which are not tried again. Rows of candidates that are
+  // not in `space` are left out.
   Tuner(const TuneProblem& problem, std::vector<Candidate> space, double budget_s,
         const std::vector<TuneRow>& finished = {});
 
-  // Returns what to do after `elapsed_s` seconds of the search. Call OnPlan or OnTrialEnd with its
-  // result before the next call.
+  // Returns the next action after `elapsed_s` seconds of the search. Call OnPlan or OnTrialEnd with
+  // its result before the next call.
   TuneAction Next(double elapsed_s);
   void OnPlan(const Candidate& candidate, const PlanResult& plan);
   void OnTrialEnd(const Candidate& candidate, const TrialResult& result);
 
   const TuneProblem& problem() const { return problem_; }
-  // The rows in the order in which they were decided.
+  // Returns the rows in the order in which they were decided.
   const std::vector<TuneRow>& rows() const { return rows_; }
-  // The number of candidates that were neither tried nor fell out.
+  // Returns the number of candidates that were neither tried nor dropped.
   size_t untried() const { return open_.size(); }
-  // The number of candidates that have no row of their own, because they fell out with one that
-  // has.
+  // Returns the number of candidates without a row, because they were dropped together with a
+  // candidate that has a row.
   size_t dropped() const { return dropped_; }
-  // The chosen row; nullptr if nothing was measured.
+  // Returns the chosen row; nullptr if no candidate was measured.
   const TuneRow* best() const;
 
  private:
-  // Returns an optimistic step time of the candidate, in seconds. Precondition: something was
-  // measured.
+  // Returns an optimistic step time of the candidate, in seconds. Precondition: at least one
+  // candidate was measured.
   double MayTake(const Candidate& candidate) const;
   // Returns the candidate to try next. Precondition: open_ is not empty.
   Candidate Promising() const;
@@ -134,7 +135,7 @@ class Tuner {
   const TuneProblem problem_;
   const double budget_s_;
   const double optimism_;        // number of deviations that are subtracted from predictions
-  std::vector<Candidate> open_;  // in the order of the space
+  std::vector<Candidate> open_;  // candidates to try, in the order of the space
   std::map<Candidate, PlanResult> plans_;
   std::vector<TuneRow> rows_;
   StepTimeModel model_;
@@ -142,9 +143,10 @@ class Tuner {
   double startup_s_ = 0;  // longest time of a trial apart from its measured steps
   double slowest_trial_s_ = 0;
   std::optional<double> predicted_s_;  // prediction for the running trial
-  // Candidates that remain to be measured again, the next one last; nullopt: the search continues.
+  // Candidates that remain to be measured again, the next one last; nullopt while the search
+  // continues.
   std::optional<std::vector<Candidate>> finalists_;
-  std::string reason_;  // why the search ended
+  std::string reason_;  // reason why the search ended
 };
 
 }  // namespace dslaunch

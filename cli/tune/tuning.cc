@@ -47,7 +47,8 @@ std::vector<std::string> PlanArguments(const TuneRequest& request, const TunePro
                       {"--plan_memory", "--metrics_jsonl", "/dev/stdout"});
 }
 
-// Initial weights take time to load and none to train.
+// Returns the arguments of a trial. Initial weights are left out, because they take time to load
+// and do not affect the time of training.
 std::vector<std::string> TrialArguments(const TuneRequest& request, const TuneProblem& problem,
                                         const Candidate& candidate, int64_t steps) {
   return JobArguments(
