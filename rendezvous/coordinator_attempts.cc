@@ -33,8 +33,8 @@ std::vector<uint32_t> UnfitNodes(const Roster& roster) {
   return nodes;
 }
 
-// Inspects the ranks that have not failed in this attempt. A node skips its ranks that have
-// succeeded, because only the node knows them.
+// Inspects the ranks that have not failed in this attempt. A node itself skips its ranks that have
+// succeeded, because the rendezvous has no list of them.
 void InspectRunning(Roster& roster, const FailureLog& failures) {
   std::set<int> failed;
   for (const FailureReport& report : failures.reports()) failed.insert(report.cause.rank());

@@ -1,5 +1,5 @@
 // Keeps the messages that one side of the rendezvous stream has sent and the other side has not
-// acknowledged, so that they can be sent again on the next connection.
+// acknowledged, so that they can be sent again on the next connection. Performs no I/O.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ struct NodeFailure {
 
 // Returns one line for each kind of failure, in the order of the nodes. A line for a single node is
 // its message. A line for several nodes begins with their names and number. Messages are of the
-// same kind if they differ only in names, addresses and fingerprints.
+// same kind if they differ only in names, addresses and fingerprints. Has no side effects.
 std::vector<std::string> FoldFailures(const std::vector<NodeFailure>& failures);
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// Adds up the time of all ranks of a job by its use, from the reports of the nodes.
+// Adds up the time of all ranks of a job by its use, from the reports of the nodes. Performs no
+// I/O.
 #pragma once
 
 #include <cstdint>

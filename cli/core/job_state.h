@@ -1,5 +1,5 @@
 // Builds the state of a job from the events of its nodes. Each event returns the lines to show to
-// the user, and the queries show the session which step comes next.
+// the user, and the queries show the session which step comes next. Performs no I/O.
 #pragma once
 
 #include <cstdint>

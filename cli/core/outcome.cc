@@ -41,8 +41,8 @@ std::vector<uint32_t> Members(const JobInfo& info, const pb::NodeDone* final_sta
 }
 
 // Returns the weight of a node's report of the cause; 0 if the report does not count. A node that
-// only lost its rendezvous knows less than a node that received the decision. A node that lost the
-// front end knows nothing about the cause, because this front end is alive.
+// only lost its rendezvous counts less than a node that received the decision. A node that lost the
+// front end does not count, because this front end is alive.
 int Worth(const NodeEnd& node) {
   if (!node.outcome || IsSuccess(*node.outcome)) return 0;
   if (node.outcome->kind() == pb::Cause::FRONT_END_LOST) return 0;

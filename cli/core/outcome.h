@@ -1,4 +1,5 @@
-// Derives the end of a job, with one cause and one exit code, from the reports of all nodes.
+// Derives the end of a job, with one cause and one exit code, from the reports of all nodes. All
+// functions are pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Computes the metrics of a job from the events and samples of its nodes. All functions are pure.
+// Computes the metrics of a job from the events and samples of its nodes. Performs no I/O.
 #pragma once
 
 #include <cstdint>

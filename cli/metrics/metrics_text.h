@@ -1,5 +1,5 @@
 // Writes metrics in the text formats that Prometheus, node_exporter and OpenMetrics collectors
-// read. All functions are pure.
+// read. Performs no I/O.
 #pragma once
 
 #include <initializer_list>

@@ -1,5 +1,5 @@
 // Provides the table of commands and options as plain data, for pages that are generated from it,
-// such as docs/reference/options.md.
+// such as docs/reference/options.md. All functions are pure.
 #pragma once
 
 #include <string>

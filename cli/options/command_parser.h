@@ -1,5 +1,5 @@
 // Parses command lines by the option table: splits words into options with their values, and
-// arguments.
+// arguments. All functions are pure.
 #pragma once
 
 #include <cstddef>

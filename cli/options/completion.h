@@ -1,5 +1,5 @@
 // Implements `dslaunch completion`: shell completion of command lines, and the man page. Both are
-// made from the option table and from CompletionSources.
+// made from the option table and from CompletionSources. All functions are pure.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Formats the help of dslaunch and of its commands from the table of options.
+// Formats the help of dslaunch and of its commands from the table of options. All functions are
+// pure.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // Replaces a launcher that is given as the program, as in `dslaunch torchrun train.py`, by the
 // program that the launcher would start, if dslaunch supports its options. Refuses other launchers.
+// All functions are pure.
 #pragma once
 
 #include <functional>

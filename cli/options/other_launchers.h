@@ -13,7 +13,7 @@ namespace dslaunch {
 OptionTable OtherLaunchersOptions();
 
 // Returns a hint for an option that is not accepted, spelt with '-' or '_' ("-mca",
-// "--gloo-timeout-seconds=30"); "" for other words.
+// "--gloo-timeout-seconds=30"); "" for other words. Has no side effects.
 std::string OptionRemedy(std::string_view word);
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// Defines the values of the options as given, and resolves their combined meaning.
+// Defines the values of the options as given, and resolves their combined meaning. All functions
+// are pure.
 #pragma once
 
 #include <map>

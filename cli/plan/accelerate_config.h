@@ -28,7 +28,7 @@ struct AccelerateConfig {
 
 // Parses a configuration. Returns kBadInput ("path:line:column: what") if `text` is not a YAML or
 // JSON map with a distributed_type. Also returns kBadInput for SageMaker and TPUs, which dslaunch
-// does not start.
+// does not start. Has no side effects.
 Result<AccelerateConfig> ParseAccelerateConfig(std::string text, const std::string& path);
 
 // Returns the path of the file that `accelerate config` writes: below HF_HOME, else XDG_CACHE_HOME,
@@ -43,15 +43,15 @@ Result<std::optional<AccelerateConfig>> ReadAccelerateConfig(
     const std::string& cwd);
 
 // Sets the number of ranks of this machine to the file's num_processes if no option sets the
-// number, and adds a notice.
+// number, and adds a notice. Performs no I/O.
 void TakeNumProcesses(const AccelerateConfig& config, const PlanInfo& info, LaunchOptions& options);
 
 // Returns a notice if the file's numbers differ from a job of `ranks` on `nodes`, else an empty
-// string. A number of 0 means that it is not certain yet.
+// string. A number of 0 means that it is not certain yet. Has no side effects.
 std::string CountsNotice(const AccelerateConfig& config, int ranks, int nodes);
 
 // Returns the first of the modules accelerate, transformers and trl that the Python source imports;
-// empty if it imports none of them.
+// empty if it imports none of them. Has no side effects.
 std::string HuggingFaceImport(std::string_view source);
 
 // Returns a notice if accelerate has a default configuration that the job ignores: options.program

@@ -22,11 +22,11 @@ struct BatchNodes {
 
 // Parses a file that has a line with the node's name for each slot: PBS_NODEFILE and
 // LSB_DJOB_HOSTFILE. Returns kBadInput, which names `source`, for invalid text and for text without
-// any node.
+// any node. Has no side effects.
 Result<std::vector<Host>> ParseSlotLines(std::string_view text, const std::string& source);
 
 // Parses PE_HOSTFILE, which has a line for each node with its name, its slots and words that are
-// not used. Returns the same errors as ParseSlotLines().
+// not used. Returns the same errors as ParseSlotLines(). Has no side effects.
 Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::string& source);
 
 // Reads a file of at most kMaxHostfileBytes. The error is a fragment of a sentence.

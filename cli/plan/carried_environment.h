@@ -1,4 +1,5 @@
-// Chooses the environment variables of the front end that ranks on other nodes get.
+// Chooses the environment variables of the front end that ranks on other nodes get. All functions
+// are pure.
 #pragma once
 
 #include <string>

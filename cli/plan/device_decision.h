@@ -1,4 +1,5 @@
-// Decides on which kind of device a job computes, from the devices of its nodes.
+// Decides on which kind of device a job computes, from the devices of its nodes. All functions are
+// pure.
 #pragma once
 
 #include <string>

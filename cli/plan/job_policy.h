@@ -1,4 +1,5 @@
-// Converts the options into the policy on failures, rank 0's stdin and the timeouts.
+// Converts the options into the policy on failures, rank 0's stdin and the timeouts. All functions
+// are pure.
 #pragma once
 
 #include <optional>

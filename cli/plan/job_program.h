@@ -1,4 +1,5 @@
-// Builds the program of a job with its environment, and the placement and binding of its ranks.
+// Builds the program of a job with its environment, and the placement and binding of its ranks. All
+// functions are pure.
 //
 // A rank's environment consists of these layers; each layer overrides the layers after it:
 //   the rank's place    proto/contract/worker_env.h; a user's choice overrides some of it

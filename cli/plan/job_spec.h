@@ -24,12 +24,12 @@ struct JobSpecInfo {
 pb::Device DeviceOf(DeviceChoice choice);
 
 // Returns the specification without the program, the copies, rank 0's stdin and the list of nodes.
-// Errors are kUsage.
+// Errors are kUsage. Has no side effects.
 Result<pb::JobSpec> MakeJobSpec(const LaunchOptions& options, const LaunchPlan& plan,
                                 const JobSpecInfo& info);
 
 // Returns the request for node `index` of the plan: `common` with the node's index, devices and
-// variables.
+// variables. Has no side effects.
 pb::PrepareRequest PrepareRequestFor(const pb::PrepareRequest& common, const LaunchPlan& plan,
                                      size_t index);
 

@@ -1,5 +1,5 @@
 // Prints the Kubernetes manifest of a job: one pod for each node, all with the same command in the
-// per-node style.
+// per-node style. All functions are pure.
 #pragma once
 
 #include <optional>

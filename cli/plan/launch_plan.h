@@ -1,5 +1,5 @@
 // Converts options and hosts into nodes, slots and ranks. PlanInfo contains all facts about this
-// machine that the conversion uses.
+// machine that the conversion uses. All functions are pure.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // Hides secrets of an environment and a command line before they are shown or stored. Replaces a
-// hidden value by "***".
+// hidden value by "***". All functions are pure.
 #pragma once
 
 #include <string>

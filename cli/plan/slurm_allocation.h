@@ -37,7 +37,7 @@ struct SlurmAllocation {
 
 // Returns the names of the allocation's nodes, in Slurm's order, including all components of a
 // heterogeneous job. Returns nullopt if this process is in no allocation. Takes time linear in the
-// number of nodes. kBadInput names the variable that cannot be read.
+// number of nodes. kBadInput names the variable that cannot be read. Has no side effects.
 Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable& getenv);
 
 // Returns the allocation as far as the variables describe it. Returns nullopt and errors as
@@ -45,7 +45,7 @@ Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable
 Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& getenv);
 
 // Sets the GPUs and generic resources of the nodes, and clears gpus_unknown. `job` is the output of
-// `scontrol show job --details`.
+// `scontrol show job --details`. Performs no I/O.
 void ReadGres(std::string_view job, SlurmAllocation& allocation);
 
 // Returns the command that requests an allocation and runs dslaunch in it. `arguments` are the argv

@@ -14,7 +14,7 @@ inline constexpr size_t kMaxListedNodes = 100'000;  // most nodes of a list; a l
                                                     // error
 
 // Expands a list such as "login,gpu[001-003,007]-ib[0-1]", in its order. The error, kUsage, is a
-// fragment that describes the fault of the list.
+// fragment that describes the fault of the list. Has no side effects.
 Result<std::vector<std::string>> ExpandNodeList(std::string_view list);
 
 }  // namespace dslaunch

@@ -20,7 +20,7 @@ struct SlurmStep {
 };
 
 // Reads the step. Returns nullopt if this process is not one of several tasks. kBadInput names the
-// variable that cannot be read.
+// variable that cannot be read. Has no side effects.
 Result<std::optional<SlurmStep>> ReadSlurmStep(const GetVariable& getenv);
 
 // Returns whether the step decides which node of the job this command is, because no option names

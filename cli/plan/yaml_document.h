@@ -41,7 +41,7 @@ Result<std::string> ReadUnnamedTextFile(const std::filesystem::path& path);
 bool BeginsJsonObject(std::string_view text);
 
 // Returns `text` with blanks in place of // and /* */ comments, so that lines and columns do not
-// change.
+// change. Has no side effects.
 std::string WithoutComments(std::string_view text);
 
 // Returns WithoutComments(text) if `text` is a JSON object, else `text`.

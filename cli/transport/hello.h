@@ -16,7 +16,7 @@ namespace dslaunch {
 inline constexpr std::string_view kMachineMagic = "DSLAUNCH-MACHINE ";
 
 // Scans a stream for the hello line. Pass the stream's bytes to Feed until the state is kFound or
-// kFailed. Not thread-safe.
+// kFailed. Not thread-safe. Performs no I/O.
 class HelloScanner {
  public:
   enum class State { kNeedMore, kFound, kFailed };

@@ -22,12 +22,12 @@ struct AgentKey {
 
 // Returns `keys` in the order in which `ssh` offers them: first the keys of ssh_config's identity
 // files, whose public key blobs are `listed`, then the other keys. Omits the other keys if
-// `listed_only` (IdentitiesOnly) is set.
+// `listed_only` (IdentitiesOnly) is set. Has no side effects.
 std::vector<AgentKey> ChooseAgentKeys(std::vector<AgentKey> keys,
                                       const std::vector<std::string>& listed, bool listed_only);
 
 // Parses the agent protocol's list of keys, without the length prefix. Returns an empty list if
-// `answer` is malformed.
+// `answer` is malformed. Has no side effects.
 std::vector<AgentKey> ParseAgentKeys(std::string_view answer);
 
 // Connects to the ssh-agent at `socket_path`. Returns an invalid descriptor if no agent listens

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // Divides hosts into classes by the conditions of an ssh_config. Hosts in one class have the same
 // configuration except for their own name. Hosts in different classes may have the same
-// configuration too, because the division is conservative.
+// configuration too, because the division is conservative. Performs no I/O.
 class SshConfigRules {
  public:
   // `texts` are the contents of all files that ssh reads, in any order.

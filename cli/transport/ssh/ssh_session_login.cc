@@ -202,7 +202,7 @@ Result<int> SshSession::LoginAttempt::WithAgent(const std::vector<std::string>& 
 }
 
 // Asks the server whether it would accept the key before asking the user for the passphrase, so
-// that the user is not asked in vain.
+// that the user is asked only for keys that can be used.
 Result<int> SshSession::LoginAttempt::WithFile(const std::string& path, const SshKey& public_key) {
   if (public_key) {
     DSL_TRY_ASSIGN(const int status, Drive([this, &public_key] {
