@@ -88,7 +88,7 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
-// Returns the reason and the skipped checkpoints as one line. Control characters are replaced,
+// Returns the reason and the skipped checkpoints as one line. Control characters are removed,
 // because `skipped` may have names that other programs chose.
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
   return SanitizeForTerminal(skipped.empty() ? reason

@@ -27,7 +27,7 @@ struct ListedCheckpoint {
 std::vector<ListedCheckpoint> FindCheckpoints(const std::string& path);
 
 // Returns a table for people, with a header and '\n' after each line; "" for an empty list. Dates
-// are local time, and control characters in names are replaced.
+// are local time, and control characters in names are removed.
 std::string CheckpointTable(const std::vector<ListedCheckpoint>& list);
 // Returns lines that describe one checkpoint of another program to people.
 std::string CheckpointFacts(const ListedCheckpoint& one);

@@ -13,14 +13,15 @@ constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
 
 }  // namespace
 
-// Takes the profiler's place in a thread, to which LibTorch's allocators report.
+// Occupies the profiler's thread-local slot, to which LibTorch's allocators report.
 class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
                                   public std::enable_shared_from_this<Reporter> {
  public:
-  // Counts frees only of memory that this thread has allocated, because others load the batches.
+  // Counts a free only if this thread allocated the memory, because other threads allocate the
+  // batches that they load.
   void reportMemoryUsage(void* pointer, int64_t alloc_size, size_t, size_t, c10::Device) override {
     if (alloc_size > 0) {
-      int64_t& bytes = live_[pointer];  // not 0 if the block before was freed by another thread
+      int64_t& bytes = live_[pointer];  // not 0 if another thread freed the previous block
       live_bytes_ += alloc_size - bytes;
       bytes = alloc_size;
       peak_bytes_ = std::max(peak_bytes_, live_bytes_);

@@ -6,9 +6,9 @@
 
 namespace dslaunch {
 
-// Counts the allocations of this thread while it lives; allocations then take a lock. Several
-// meters of one thread share the counts, which begin with the first one and end with the last.
-// Counts nothing if a profiler is recording. Use it in the thread that made it.
+// Counts the allocations of this thread while the meter exists. Each allocation then takes a lock.
+// Several meters of a thread share the counts, which begin with the first meter and end with the
+// last. Counts nothing if a profiler is recording. Use a meter only in the thread that made it.
 class ActivationMeter {
  public:
   ActivationMeter();
@@ -18,15 +18,16 @@ class ActivationMeter {
 
   static bool AnyInThisThread();
 
-  // Returns whether there was no Pause since the first meter was made. Tensors allocated in a Pause
-  // are not counted, though they may outlive it.
+  // Returns whether there was no Pause since the first meter was made. Tensors that are allocated
+  // during a Pause are never counted, although they may outlive the Pause.
   bool counted_all() const;
-  // Bytes allocated since the first meter was made and not freed yet.
+  // Returns the bytes that were allocated since the first meter was made and are not freed yet.
   int64_t live_bytes() const;
-  int64_t peak_bytes() const;  // the largest live_bytes() so far
+  int64_t peak_bytes() const;  // largest live_bytes() so far
 
-  // While it lives, the meters of this thread count nothing, because LibTorch's profiler needs
-  // their place and would take them for its own.
+  // While a Pause exists, the meters of this thread count nothing. It must surround a use of
+  // LibTorch's profiler, which uses the same thread-local slot and would take a meter for a
+  // profiler.
   class Pause;
 
  private:

@@ -15,7 +15,8 @@
 namespace dslaunch {
 namespace {
 
-// For a model that is whole on every rank.
+// Reads the configuration of an engine without pipeline. Throws if the configuration has a
+// pipeline, or if the program does not give the group for its tensor parallelism.
 EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& options,
                              const ProcessGroup& group) {
   const ProcessGroup* const tensor = options.tensor_group;
@@ -34,7 +35,8 @@ EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& o
   return config;
 }
 
-// Throws if options.tensor_group is not a group along the tensor axis of a mesh.
+// Returns the mesh of the engine's ranks. Throws if options.tensor_group is not a group along the
+// tensor axis of a mesh.
 Mesh MeshOf(const ProcessGroup& group, const InitializeOptions& options) {
   const ProcessGroup* const tensor = options.tensor_group;
   if (tensor == nullptr || tensor->world_size() == 1) {

@@ -1,5 +1,5 @@
-// The steps of an engine whose caller runs the forward and backward passes in its own order, as a
-// pipeline does.
+// Makes the steps of an engine whose caller runs forward and backward passes in its own order, like
+// a pipeline.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,33 +11,34 @@
 
 namespace dslaunch {
 
-// Calls of a batch: Begin; forward passes and, each between BeforeBackward and AfterBackward,
-// backward passes, in any order; End; and Step if the batch trains. All ranks that hold the same
-// parameters must make the same calls. One thread.
+// Runs batches of an engine. The calls of a batch are Begin; forward passes and backward passes in
+// any order, each of the latter between BeforeBackward and AfterBackward; End; and Step if the
+// batch trains. All ranks that hold the same parameters must make the same calls. Not thread-safe.
 class EngineBatch {
  public:
-  // `core` is an engine of one pipeline stage. It must outlive this object, but may be moved.
+  // `core` is the engine of a pipeline stage. The engine must outlive this object, but `core` may
+  // be moved.
   explicit EngineBatch(EngineCore& core);
 
-  // From here on parameters may be gathered when they are read. `trains`: backward passes follow.
-  // Drops the gradients of a batch that has failed.
+  // Begins a batch. From now on parameters may be gathered when they are read. `trains`: backward
+  // passes follow. Drops the gradients of a previous batch that failed.
   void Begin(bool trains);
 
-  // Keep the result alive during a pass of a batch that trains: exchanges by this thread then throw
-  // as described at WholeModelGuard::Watch.
+  // Returns a watch for a pass of a batch that trains. While the watch exists, exchanges by this
+  // thread throw as described at WholeModelGuard::Watch.
   ExchangeWatch Watch(bool forward) const;
 
-  // Returns the root of the backward pass of a micro-batch, on the stage that computes its loss:
-  // the loss, in fp32 or wider, times loss scale / accumulation_steps. Keeps the loss for messages.
+  // Returns the root of a micro-batch's backward pass, on the stage that computes the loss: the
+  // loss in fp32 or wider, times loss scale / accumulation_steps. Keeps the loss for messages.
   at::Tensor Root(const at::Tensor& loss);
 
-  // `last`: only this pass still adds to gradients, so they are exchanged between the replicas
-  // while it runs.
+  // `last`: gradients are complete after this backward pass, so the replicas exchange them while it
+  // runs.
   void BeforeBackward(bool last);
   void AfterBackward();
 
-  // Ends the last pass: exchanges the gradients that were not exchanged yet, and releases gathered
-  // parameters.
+  // Ends the passes of the batch. Exchanges the gradients that were not exchanged yet, and releases
+  // gathered parameters.
   void End();
 
   // Adds up the gradients of tied parameters, clips by the norm over all stages, updates the

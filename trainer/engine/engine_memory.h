@@ -1,4 +1,4 @@
-// The bytes of live tensors that an engine holds.
+// Computes the bytes of the live tensors of an engine.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -13,20 +13,20 @@
 
 namespace dslaunch {
 
-// References must outlive this object. One thread.
+// Measures an engine's memory. The arguments of the constructor must outlive this object. Not
+// thread-safe.
 class EngineMemory {
  public:
-  // `measures_activations`: counts this thread's allocations in training passes, which takes a lock
-  // for each.
+  // `measures_activations`: counts this thread's allocations, so each allocation takes a lock.
   EngineMemory(const OptimizerStep& step, const torch::nn::Module& module,
                bool measures_activations);
 
-  // Called at the start of a training pass, and of its backward pass.
+  // Called at the start of a training pass (BeginPass), and of its backward pass (BeginBackward).
   void BeginPass();
   void BeginBackward();
 
   MemoryUse Now() const;
-  // The memory at the start of the backward pass with the largest activations.
+  // Returns the memory at the start of the backward pass with the largest activations.
   const MemoryUse& at_backward() const { return at_backward_; }
 
  private:
@@ -35,11 +35,12 @@ class EngineMemory {
   const OptimizerStep& step_;
   const torch::nn::Module& module_;
   std::optional<ActivationMeter> meter_;
-  int64_t live_before_ = 0;  // live bytes at the start of this pass
+  int64_t live_before_ = 0;  // live bytes at the start of the current pass
   MemoryUse at_backward_;
 };
 
-// Returns the bytes in the form of reports and profiles.
+// Converts `use` to the form of reports and profiles. `peak_rss` is the process's peak resident set
+// in bytes.
 inline MemoryBytes ToBytes(const MemoryUse& use, int64_t peak_rss) {
   return {.parameters = use.parameters,
           .gradients = use.gradients,

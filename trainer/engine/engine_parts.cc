@@ -13,8 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns `config`. Throws if it has settings that cannot be combined with an optimizer of the
-// program.
+// Returns `config`. Throws if `config` has settings that cannot be combined with the program's own
+// optimizer.
 const EngineConfig& CheckedConfig(const EngineConfig& config,
                                   const OptimizerFactory& make_optimizer) {
   if (!make_optimizer) return config;
@@ -53,7 +53,7 @@ torch::nn::Module& Unowned(torch::nn::Module& module) {
 }
 
 // Returns `ranks`. With tensor parallelism one detector watches the groups of all axes, because
-// ranks may wait for each other in a circle over several.
+// ranks of different groups may wait for each other in a cycle.
 std::shared_ptr<const MeshGroups> Watched(std::shared_ptr<const MeshGroups> ranks) {
   if (ranks->tensor() == nullptr) return ranks;
   const ProcessGroup& world = ranks->world();
@@ -79,7 +79,7 @@ std::optional<LayerRunner> Recomputed(torch::nn::Module& module, int64_t parts) 
   return parts > 0 ? std::make_optional<LayerRunner>(module, parts) : std::nullopt;
 }
 
-// Checks that ranks with different parts of the model fit together. Returns the parameters that
+// Checks that the parts of the model on different ranks fit together. Returns the parameters that
 // only other pipeline stages have.
 std::vector<ParameterInfo> CheckStages(const EngineConfig& config, const torch::nn::Module& module,
                                        const MeshGroups& ranks, Passes passes) {

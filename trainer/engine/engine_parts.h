@@ -1,4 +1,4 @@
-// The parts of an engine. EngineCore and the scopes around it work on these.
+// The parts of an engine, on which EngineCore and its scopes work.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -19,7 +19,8 @@
 namespace dslaunch {
 
 struct EngineParts {
-  // See the constructors of EngineCore. `make_optimizer`: null for the configuration's optimizer.
+  // See the constructors of EngineCore. `make_optimizer`: null to use the configuration's
+  // optimizer.
   EngineParts(const EngineConfig& config, torch::nn::Module& module,
               std::shared_ptr<const MeshGroups> ranks, Passes passes, InitRecording* deferred,
               const OptimizerFactory& make_optimizer = nullptr);
@@ -27,13 +28,13 @@ struct EngineParts {
   const EngineConfig config;
   torch::nn::Module& module;
   const std::shared_ptr<const MeshGroups> ranks;
-  const std::optional<LayerRunner> recomputed;  // the forward pass if number_checkpoints is set
-  WholeModelGuard guard;                        // made before the ranks get rank 0's values
+  const std::optional<LayerRunner> recomputed;  // forward pass if number_checkpoints is set
+  WholeModelGuard guard;  // made before `step`, which copies rank 0's values to all ranks
   const std::unique_ptr<OptimizerStep> step;
   const std::vector<NamedTensor> frozen;  // parameters that are not trained
   EngineMemory memory;
   PassGate passes;
-  std::vector<double> set_lrs;  // argument of SetLearningRates; empty if not called
+  std::vector<double> set_lrs;  // last argument of SetLearningRates; empty if not called
 };
 
 }  // namespace dslaunch

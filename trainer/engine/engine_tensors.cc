@@ -1,5 +1,5 @@
-// The tensors of an engine: this rank's parts, and whole tensors put together from the parts of all
-// ranks.
+// Implements EngineTensors: reads and writes this rank's parts, and whole tensors that consist of
+// the parts of all ranks.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// Describes `tensor`, which belongs to part number `part` of the weights.
+// Returns a description of `tensor`, which belongs to part number `part` of the weights.
 TensorPart StatePart(const EngineParts& engine, const std::string& prefix, size_t part,
                      const at::Tensor& tensor) {
   const WeightPart& weight = engine.step->states().parts()[part];
@@ -47,7 +47,7 @@ std::vector<TensorPart> OptimizerParts(const EngineParts& engine, const std::str
   return state;
 }
 
-// This rank's tensors that checkpoints hold besides ModelState and OptimizerState.
+// Returns this rank's tensors that checkpoints contain besides ModelState and OptimizerState.
 std::vector<RankTensor> RankTensors(const EngineParts& engine) {
   std::vector<RankTensor> tensors = engine.step->RankTensors();
   if (!engine.step->weights_differ()) return tensors;
@@ -64,8 +64,8 @@ const NamedTensor* Find(const std::vector<NamedTensor>& tensors, const at::Tenso
   return found == tensors.end() ? nullptr : &*found;
 }
 
-// Returns the name of `parameter`. Throws if it is not one of the model's, or if it is frozen and
-// has to be trained.
+// Returns the name of `parameter`. Throws if it is not a parameter of the model, or if it is frozen
+// although `trained` is set.
 const std::string& NameOf(const EngineParts& engine, const std::string& call,
                           const at::Tensor& parameter, bool trained) {
   if (const NamedTensor* found = Find(engine.step->parameters(), parameter)) return found->name;
@@ -77,11 +77,11 @@ const std::string& NameOf(const EngineParts& engine, const std::string& call,
                             "that the model's parameters() returns"));
 }
 
-// A tensor of a parameter: its weight, its gradient, or an optimizer state of it.
+// A tensor that belongs to a parameter: its weight, its gradient, or one of its optimizer states.
 class ParameterTensor {
  public:
-  // `call` names the method in messages, `name` the parameter. `state` has at most one part of this
-  // rank with the name `prefix` + `name`.
+  // `call` is the method's name for messages, and `name` the parameter's name. `state` has at most
+  // one part of this rank with the name `prefix` + `name`.
   ParameterTensor(const EngineParts& engine, std::string call, const at::Tensor& parameter,
                   const std::string& name, const std::vector<TensorPart>& state,
                   const std::string& prefix = "")
@@ -93,14 +93,14 @@ class ParameterTensor {
   }
 
   // Returns the tensor in the shape of the whole parameter, in at least fp32; zeros if no rank has
-  // it. Collective.
+  // the tensor. Collective.
   at::Tensor Whole() const {
     const at::NoGradGuard no_grad;
     const at::Tensor whole = at::zeros(WholeShape(), Options());
     at::Tensor flat = whole.view(-1);
     if (part_ && (cut_ == nullptr || !cut_->is_copy)) PutPart(part_->tensor, part_->shard, flat);
     const bool replicated = part_ ? part_->replicated : !engine_.step->states().sharded();
-    // Every element is on one rank, and zero on the others.
+    // Every element is on one rank and zero on the others, so the sum is the whole tensor.
     if (!replicated) engine_.ranks->data().AllReduce(flat);
     if (cut_ != nullptr) engine_.ranks->tensor()->AllReduce(flat);
     return whole;
@@ -118,8 +118,8 @@ class ParameterTensor {
     part_->tensor.detach().copy_(PartOf(flat, part_->shard).view(part_->tensor.sizes()));
   }
 
-  // Returns this rank's part, a copy of one dimension, in at least fp32; empty if this rank has
-  // none.
+  // Returns a copy of this rank's part in one dimension, in at least fp32; empty if this rank has
+  // no part.
   at::Tensor Local() const {
     if (!part_) return at::empty({0}, Options());
     return part_->tensor.detach().flatten().to(Options(), /*non_blocking=*/false, /*copy=*/true);
@@ -154,7 +154,7 @@ class ParameterTensor {
   const at::Tensor& parameter_;
   const std::string name_;
   std::optional<TensorPart> part_;
-  const ParameterCut* cut_ = nullptr;  // cut over the tensor axis
+  const ParameterCut* cut_ = nullptr;  // cut over the tensor axis; null if not cut
 };
 
 std::vector<TensorPart> ModelParts(const EngineParts& engine) {
@@ -177,8 +177,8 @@ ParameterTensor Weight(const EngineParts& engine, const std::string& call,
   return {engine, call, parameter, name, ModelParts(engine)};
 }
 
-// Throws unless the gradients of all ranks were added up. `must_exist`: throws also if every
-// rank has whole gradients, and none for this parameter.
+// Returns the gradient of `parameter`. Throws unless the gradients of all ranks were added up.
+// `must_exist`: also throws if ranks have whole gradients and this parameter got none.
 ParameterTensor Gradient(const EngineParts& engine, const std::string& call,
                          const at::Tensor& parameter, bool must_exist = false) {
   const std::string& name = NameOf(engine, call, parameter, /*trained=*/true);
@@ -198,7 +198,7 @@ ParameterTensor Gradient(const EngineParts& engine, const std::string& call,
   return gradient;
 }
 
-// Throws if the optimizer keeps no such state.
+// Returns the state `key` of `parameter`. Throws if the optimizer does not keep this state.
 ParameterTensor State(const EngineParts& engine, const std::string& call,
                       const at::Tensor& parameter, const std::string& key) {
   const std::string& name = NameOf(engine, call, parameter, /*trained=*/true);

@@ -1,5 +1,5 @@
-// Runs a model's forward pass layer by layer: recomputes parts of it in the backward pass
-// (activation_checkpointing.number_checkpoints), and seeds each layer's random numbers.
+// Runs a model's forward pass layer by layer. Recomputes parts of it in the backward pass
+// (activation_checkpointing.number_checkpoints), and seeds the random numbers of each layer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,18 +13,19 @@
 
 namespace dslaunch {
 
-// Refers to the module and must not outlive it. One thread.
+// Runs the layers of a module, which must outlive this object. Not thread-safe.
 class LayerRunner {
  public:
-  // Keeps only the inputs of `parts` parts of `module` with nearly equal numbers of layers (one for
-  // each layer if there are fewer); 0 keeps all activations. Throws TrainError kBadInput if `parts`
-  // > 0 and the module is neither a torch::nn::Sequential nor a Model with layers.
+  // Divides `module` into `parts` parts with nearly equal numbers of layers (at most one part per
+  // layer), and keeps only the inputs of these parts; 0 keeps all activations. Throws TrainError
+  // kBadInput if `parts` > 0 and the module is neither a torch::nn::Sequential nor a Model with
+  // layers.
   LayerRunner(torch::nn::Module& module, int64_t parts);
 
   bool knows_layers() const { return !layers_->empty(); }
 
   // Runs the forward pass. With a seed, layer i draws its random numbers from LayerSeed(seed, i),
-  // also when it is recomputed. Precondition: knows_layers().
+  // even when it is recomputed. Precondition: knows_layers().
   at::Tensor Forward(at::Tensor input, std::optional<uint64_t> seed = {}) const;
 
  private:

@@ -12,7 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// Throws TrainError with the same text if parameters were read that were not gathered.
+// Throws TrainError with the text of `error` if `error` reports a read of parameters that were not
+// gathered.
 void RefuseIfNotGathered(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   if (IsNotGathered(text)) RefuseInput(text);
@@ -84,8 +85,8 @@ void PassGate::AfterForward() {
   }
 }
 
-// At ZeRO stage 3 a pass that is still open is ended by the next one, because ending it may wait
-// for other ranks.
+// The states' pass stays open until the next pass begins, because ending it may wait for other
+// ranks at ZeRO stage 3.
 void PassGate::AbandonForward() {
   if (nested_passes_ > 0) {
     --nested_passes_;
@@ -99,7 +100,7 @@ void PassGate::AbandonForward() {
     } catch (const c10::Error& error) {
       RefuseIfNotGathered(error);
     } catch (...) {
-      // Other exceptions are reported as they are.
+      // Other exceptions are left to the caller.
     }
   }
 }
@@ -135,10 +136,10 @@ void PassGate::CheckLoss(const at::Tensor& loss) const {
   }
 }
 
-// Returns the root of the backward pass of one of `parts` micro-batches. Keeps the loss for
-// messages.
+// Returns the root of the backward pass of one of `parts` micro-batches: the loss times loss scale
+// / parts. Keeps the loss for messages.
 at::Tensor PassGate::ScaledLoss(const at::Tensor& loss, int64_t parts) {
-  if (graph_retained_ && !losses_.empty()) {  // this is another loss of the same micro-batch
+  if (graph_retained_ && !losses_.empty()) {  // another loss of the same micro-batch
     losses_.back() = losses_.back() + loss.detach();
   } else {
     losses_.push_back(loss.detach());
@@ -151,9 +152,9 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
   CheckBackward(loss);
   engine_.memory.BeginBackward();
   const at::Tensor root = ScaledLoss(loss, options.scale_by_steps ? accumulation_steps() : 1);
-  // Callbacks run when all gradients are complete, in the order in which they were queued. This one
-  // is queued at the root, before the reducer's, so it does not count the reducer's wait for other
-  // ranks.
+  // Callbacks run after all gradients are complete, in the order in which they were queued. This
+  // callback is queued at the root, before the reducer's callback, so the time excludes the
+  // reducer's wait for other ranks.
   root.register_hook([this](const at::Tensor&) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { compute_.End(); });
   });
@@ -170,7 +171,7 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
     if (!options.retain_graph) engine_.step->states().End();
   });
   must_end_ = false;
-  if (options.retain_graph) {  // another backward pass follows
+  if (options.retain_graph) {  // another Backward follows
     compute_.Begin(timed());
     return;
   }
@@ -235,7 +236,7 @@ void PassGate::StepBatch() {
 }
 
 void PassGate::CountReplay() {
-  compute_ = {};  // not known
+  compute_ = {};  // unknown for a replay
   micro_steps_ += accumulation_steps();
 }
 
@@ -250,8 +251,8 @@ void PassGate::MakeStep() {
   losses_.clear();
 }
 
-// Makes the next micro-batch the first of its step. Gradients so far, and a pass that is open, are
-// dropped by GiveUp before the next training pass, because that may wait for other ranks.
+// Makes the next micro-batch the first of its step. GiveUp drops the gradients and an open pass
+// only before the next training pass, because dropping them may wait for other ranks.
 void PassGate::StartStepOver() {
   in_pass_ = forward_done_ = backward_done_ = graph_retained_ = false;
   gives_up_ = true;

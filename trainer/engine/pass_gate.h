@@ -1,5 +1,5 @@
-// The passes of an engine: which one is open, which micro-batch of the step is next, and the errors
-// of calls that do not fit.
+// Tracks the passes of an engine: the open pass and the position in the step. Throws for calls in a
+// wrong order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,12 +16,12 @@
 
 namespace dslaunch {
 
-// Works on the other parts of its engine. Called on one thread.
+// Runs the passes on the other parts of its engine. Not thread-safe.
 class PassGate {
  public:
   PassGate(EngineParts& engine, Passes passes) : engine_(engine), passes_(passes) {}
 
-  // With Passes::kMicroBatches. See EngineCore and NoSyncScope.
+  // The next functions are for Passes::kMicroBatches; see EngineCore and NoSyncScope.
   void BeforeForward();
   void AfterForward();
   void AbandonForward();
@@ -31,25 +31,25 @@ class PassGate {
   void BeginNoSync();
   void EndNoSync() { --no_sync_scopes_; }
 
-  // With Passes::kBatches. See EngineBatch.
+  // The next three functions are for Passes::kBatches; see EngineBatch.
   void BeginBatch(bool trains);
   at::Tensor Root(const at::Tensor& loss);
   void StepBatch();
 
-  // Counts a step that replayed a recorded one.
+  // Counts a step that was a replay of a recorded step.
   void CountReplay();
-  // Continues after `steps` steps. Drops a step that is partly accumulated. Collective like
+  // Continues after `steps` steps. Drops a partly accumulated step. Collective like
   // ModelStates::GiveUp.
   void Resume(int64_t steps);
 
-  // Whether a forward pass that begins now is part of training.
+  // Returns whether a forward pass that begins now is part of training.
   bool Trains() const;
-  // Whether the next Step makes an optimizer step.
+  // Returns whether the next Step makes an optimizer step.
   bool AtBoundary() const;
-  // Whether the gradients of a step are complete, and not yet used.
+  // Returns whether the gradients of a step are complete and not used yet.
   bool HasAllGradients() const { return backward_done_ && AtBoundary(); }
   int64_t micro_steps() const { return micro_steps_; }
-  const TimeSpans& compute() const { return compute_; }  // computing time of this step
+  const TimeSpans& compute() const { return compute_; }  // compute time of the current step
 
  private:
   int64_t accumulation_steps() const;
@@ -65,18 +65,18 @@ class PassGate {
 
   EngineParts& engine_;
   const Passes passes_;
-  std::optional<ExchangeWatch> watch_;  // watch during a training forward pass
-  bool in_pass_ = false;  // from the start of a training pass's forward to the end of its Backward
-  int64_t nested_passes_ = 0;  // inference passes within the training pass
+  std::optional<ExchangeWatch> watch_;  // set during a training forward pass
+  bool in_pass_ = false;                // from BeforeForward of a training pass to its Backward
+  int64_t nested_passes_ = 0;           // number of open inference passes in the training pass
   bool forward_done_ = false;
   bool backward_done_ = false;
   int no_sync_scopes_ = 0;
-  bool unsynced_ = false;        // the last training pass began in a NoSyncScope
-  bool graph_retained_ = false;  // the last Backward announced another one
-  bool must_end_ = false;        // peers wait for exchanges of a backward pass that has thrown
-  bool gives_up_ = false;        // the next training pass first drops the gradients of this step
+  bool unsynced_ = false;        // true if the last training pass began in a NoSyncScope
+  bool graph_retained_ = false;  // true if the last Backward had retain_graph
+  bool must_end_ = false;        // true if peers wait for a backward pass that threw
+  bool gives_up_ = false;        // true if GiveUp() must precede the next training pass
   int64_t micro_steps_ = 0;
-  std::vector<at::Tensor> losses_;  // one for each micro-batch of this step
+  std::vector<at::Tensor> losses_;  // losses of this step's micro-batches
   TimeSpans compute_;
 };
 

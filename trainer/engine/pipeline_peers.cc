@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// The parameters of this rank's stage as JSON, for other ranks of this program.
+// Returns the parameters of this rank's stage as JSON, for other ranks of this program.
 std::string DescribeParameters(const MeshGroups& ranks, const torch::nn::Module& module) {
   json parameters = json::array();
   for (const NamedTensor& item : Unique(module.named_parameters())) {
@@ -31,15 +31,15 @@ std::string DescribeParameters(const MeshGroups& ranks, const torch::nn::Module&
   return json{ranks.place().stage, std::move(parameters)}.dump();
 }
 
-// How one stage holds a parameter.
+// Describes how a stage holds a parameter.
 struct Holder {
   int stage = 0;
   int64_t dims = 0;
   bool tied = false;
 };
 
-// Throws an error that replicas of one stage have found on the ranks of every stage, because the
-// others would wait for them.
+// Checks that the replicas of each stage have the same model. Throws an error of one stage on the
+// ranks of every stage, because the other stages would otherwise wait for that stage.
 void CheckReplicas(const MeshGroups& ranks, const torch::nn::Module& module) {
   std::string failure;
   try {
@@ -53,15 +53,15 @@ void CheckReplicas(const MeshGroups& ranks, const torch::nn::Module& module) {
   ThrowFirstFailure(GatherTexts(ranks.world(), failure));
 }
 
-// A cut parameter of this rank as JSON, for the other ranks of the tensor axis.
+// Returns a cut parameter of this rank as JSON, for the other ranks of the tensor axis.
 json DescribeCut(const ParameterCut& cut, const at::Tensor& parameter) {
   const Shard& shard = cut.shard;
   return {cut.shape,   shard.offset, shard.row,   shard.pitch,
           shard.start, shard.stop,   cut.is_copy, parameter.numel()};
 }
 
-// Returns what is wrong with the cuts of one parameter, of which `parts` has DescribeCut of each
-// rank that cuts it; "" if they are the whole.
+// Returns the error in the cuts of a parameter; "" if they are correct and cover the whole
+// parameter. `parts` has the DescribeCut of each rank that cuts the parameter.
 std::string CutProblem(const std::vector<json>& parts, size_t ranks) {
   if (parts.size() != ranks) return "is cut on some of them only";
   const auto shape = parts[0].at(0).get<std::vector<int64_t>>();
@@ -88,7 +88,8 @@ std::string CutProblem(const std::vector<json>& parts, size_t ranks) {
 
 }  // namespace
 
-// Ranks compare names first, to find parameters that only some of them have.
+// Every rank gets the descriptions of all ranks by name, so that parameters that only some ranks
+// have are found.
 void CheckParts(const MeshGroups& ranks, const torch::nn::Module& module) {
   const std::map<std::string, ParameterCut>& cuts = ranks.cut().divided;
   json own = json::object();
@@ -103,7 +104,8 @@ void CheckParts(const MeshGroups& ranks, const torch::nn::Module& module) {
   for (const auto& [name, cut] : cuts) {
     if (!names.contains(name)) unknown = name;
   }
-  std::map<std::string, std::vector<json>> parameters;  // on each rank that has it
+  // Descriptions by name, one for each rank that has it.
+  std::map<std::string, std::vector<json>> parameters;
   const std::vector<std::string> texts =
       GatherTexts(*ranks.tensor(), json{std::move(own), unknown}.dump());
   for (const std::string& text : texts) {
@@ -139,7 +141,7 @@ std::vector<ParameterInfo> ParametersElsewhere(const MeshGroups& ranks,
                                                const torch::nn::Module& module) {
   CheckReplicas(ranks, module);
   const bool describes = ranks.data().rank() == 0 && ranks.place().part == 0;
-  std::map<std::string, Holder> first;  // first holder of each parameter
+  std::map<std::string, Holder> first;  // first stage that holds each parameter
   std::set<std::string> here;
   bool trains = false;
   for (const std::string& text :

@@ -10,9 +10,9 @@
 
 namespace dslaunch {
 
-// `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'. Rank 0
-// prints the values chosen for "auto". Throws TrainError kBadInput if the configuration is not
-// valid, or only for recipes.
+// Returns the configuration. `config` is the path of a DeepSpeed configuration, or JSON text that
+// begins with '{'. Rank 0 prints the values chosen for "auto". Throws TrainError kBadInput if the
+// configuration is not valid, or has settings that only recipes support.
 EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options,
                         const ProcessGroup& group, const ProgramLayout& program = {});
 

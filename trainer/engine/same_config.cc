@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "pipeline.schedule" of "/pipeline/schedule".
+// Converts a JSON pointer to a key, such as "/pipeline/schedule" to "pipeline.schedule".
 std::string KeyOf(const std::string& pointer) {
   std::string key = pointer.substr(1);
   std::ranges::replace(key, '/', '.');

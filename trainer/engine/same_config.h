@@ -6,8 +6,9 @@
 
 namespace dslaunch {
 
-// `settings` has the SharedSettings (engine_config.h) of each rank. Returns "" if they agree, else
-// a sentence with the first setting in which they differ and the value of each rank.
+// Returns "" if the settings of all ranks agree, else a sentence with the first setting that
+// differs and its value on each rank. `settings` has the SharedSettings (engine_config.h) of each
+// rank.
 std::string ConfigDisagreement(const std::vector<std::string>& settings);
 
 }  // namespace dslaunch

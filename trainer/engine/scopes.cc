@@ -1,4 +1,4 @@
-// The scopes that programs open around an engine's passes and weights.
+// Implements the scopes that programs open around an engine's passes and weights.
 #include <ATen/ATen.h>
 
 #include <exception>
@@ -15,7 +15,8 @@
 namespace dslaunch {
 namespace {
 
-// Makes the model follow weights that differ between ranks, which no exchange is needed for.
+// Copies weights to the model if they may differ between ranks. Such weights are whole on each
+// rank, so no exchange is needed.
 void FollowWeights(const EngineParts& engine) {
   if (engine.step->weights_differ()) engine.step->states().CopyMasterToModel();
 }
@@ -37,7 +38,8 @@ GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor>
 }
 
 GatheredParameters::~GatheredParameters() noexcept(false) {
-  // If an exception is being thrown, the other ranks may never get here, so do not wait for them.
+  // If an exception is being thrown, the other ranks may never get here, so this rank must not wait
+  // for them.
   if (std::uncaught_exceptions() > 0) return;
   if (const auto engine = engine_.lock()) {
     engine->step->states().Reshard(parameters_, modifier_rank_);

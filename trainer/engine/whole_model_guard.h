@@ -1,6 +1,6 @@
-// Refuses programs whose ranks hold different parts of a model (tensor parallelism) without the
-// engine's knowledge, because an engine gives all replicas the same parameters. Such programs are
-// recognized by the exchanges of their passes.
+// Detects programs whose ranks hold different parts of a model (tensor parallelism) without
+// declaring them to the engine. Such programs would fail, because an engine gives all replicas the
+// same parameters. They are recognized by the exchanges in their passes.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -14,21 +14,21 @@
 
 namespace dslaunch {
 
-// One thread.
+// Checks the exchanges of a program's passes. Not thread-safe.
 class WholeModelGuard {
  public:
-  // Make it before the ranks get rank 0's values. The engine gives `replicas` the same parameters;
-  // `tensor` are the ranks that hold the other parts of this rank's, or null. Both must outlive
-  // this object. `has_values`: false for a deferred module.
+  // Construct it before the ranks get rank 0's values. The engine gives `replicas` the same
+  // parameters. `tensor` are the ranks that hold the other parts of this rank's parameters, or
+  // null. Both must outlive this object. `has_values`: false for a deferred module.
   WholeModelGuard(const ProcessGroup& replicas, const ProcessGroup* tensor,
                   const torch::nn::Module& module, bool has_values);
 
-  // While the result lives, an exchange by this thread in a group that is not part of `tensor`
-  // throws TrainError kBadInput, naming the ranks,
+  // Returns a watch. While the watch exists, an exchange by this thread in a group that is not part
+  // of `tensor` throws TrainError kBadInput, naming the ranks, if it is
   // - in a group with ranks that are not replicas,
   // - in a group of some of the replicas,
-  // - in a forward pass, in a group of all replicas, if some of them had other values of the
-  //   module's parameters (compared by a collective at the first such exchange).
+  // - in a forward pass, in a group of all replicas, and the replicas had different values of the
+  //   module's parameters at construction (compared by a collective at the first such exchange).
   ExchangeWatch Watch(bool forward);
 
  private:
@@ -38,7 +38,7 @@ class WholeModelGuard {
   const ProcessGroup& replicas_;
   const ProcessGroup* const tensor_;
   std::vector<std::string> names_;
-  std::vector<int64_t> values_;  // a digest of each parameter's first elements
+  std::vector<int64_t> values_;  // digest of each parameter's first elements
   bool values_are_compared_ = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Returns fp32 [rows].
+// Returns the loss of each row, fp32 [rows].
 at::Tensor LossesInParts(const at::Tensor& logits, const at::Tensor& targets) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
   ForEachRowPart(logits, [&](int64_t first, int64_t rows) {

@@ -1,5 +1,5 @@
-// Computes the cross entropy of a language model's logits, which are so large that every copy
-// matters.
+// Computes the cross entropy of a language model's logits, which are so large that copies must be
+// avoided.
 #pragma once
 
 #include <ATen/core/Reduction.h>
@@ -13,7 +13,7 @@ namespace dslaunch {
 
 // Returns at::cross_entropy_loss in fp32 as a scalar: the mean over the targets, or their sum with
 // at::Reduction::Sum. Shapes: logits [..., classes], targets int64 [...]; target -100 is ignored.
-// Makes no fp32 copy of 16-bit logits; the backward pass recomputes what it needs.
+// Makes no fp32 copy of all 16-bit logits; the backward pass recomputes the probabilities.
 at::Tensor CrossEntropyOfLogits(const at::Tensor& logits, const at::Tensor& targets,
                                 int64_t reduction = at::Reduction::Mean);
 

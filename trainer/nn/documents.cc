@@ -9,13 +9,13 @@
 namespace dslaunch {
 namespace {
 
-// Whether the values are in this process's memory. In a pass that only counts memory
-// (trainer/deferred_init/shape_pass.h) they are nowhere.
+// Returns whether the tokens have values that this process can read. In a pass that only counts
+// memory (trainer/deferred_init/shape_pass.h) tensors have no values.
 bool IsReadable(const at::Tensor& tokens) {
   return tokens.is_cpu() && tokens.has_storage() && tokens.storage().data() != nullptr;
 }
 
-// Returns the length of each document of each sample.
+// Returns the length of each document of all samples.
 std::vector<int64_t> LengthsOf(const at::Tensor& tokens) {
   const at::Tensor rows = tokens.contiguous();
   const auto* token = rows.const_data_ptr<int64_t>();
@@ -59,7 +59,8 @@ at::Tensor Documents::Attend(const at::Tensor& query, const at::Tensor& key,
   return Attention(query, key, value, Mask(window), dropout);
 }
 
-// Splits all tensors at once: a slice for each document would have a gradient of the size of all.
+// Splits each tensor by one operation, because with a slice for each document, each slice's
+// gradient would have the size of the whole tensor.
 at::Tensor Documents::AttendEach(const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, double dropout,
                                  std::optional<int64_t> window) {
@@ -79,7 +80,7 @@ at::Tensor Documents::AttendEach(const at::Tensor& query, const at::Tensor& key,
   return at::cat(mixed, 1).view(query.sizes());
 }
 
-// Returns bool [length, length]: j <= i, and i - j < window.
+// Returns the mask bool [length, length] with j <= i and i - j < window.
 const at::Tensor& Documents::Band(int64_t length, std::optional<int64_t> window,
                                   const at::Tensor& like) {
   at::Tensor& band = bands_[window.value_or(0)];

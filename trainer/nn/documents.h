@@ -1,4 +1,4 @@
-// Computes attention and positions that end with the documents of which samples consist.
+// Computes attention and positions within documents, for samples that consist of several documents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,27 +10,28 @@
 
 namespace dslaunch {
 
-// The documents of one batch at a time. A model uses this between the forward pass of a batch,
-// which begins with Divide(), and the end of its backward pass. One thread at a time.
+// The documents of a batch. A model uses this object from Divide(), with which the forward pass of
+// a batch begins, to the end of the batch's backward pass. Not thread-safe.
 class Documents {
  public:
-  // Takes a batch of tokens, int64 [B, T], in which each document but the first of a sample begins
-  // with a marked token (trainer/base/document_mark.h). Returns the tokens without marks. Tokens on
-  // a GPU are not read, so the host does not wait.
+  // Finds the documents of a batch of tokens, int64 [B, T], and returns the tokens without marks.
+  // Each document except the first of a sample begins with a marked token
+  // (trainer/base/document_mark.h). The host does not read tokens on a GPU, so it does not wait.
   at::Tensor Divide(const at::Tensor& tokens);
 
-  // Whether a sample of the batch may have several documents. Otherwise attention and positions are
-  // those of a batch without documents.
+  // Returns whether a sample of the batch may have several documents. If false, use the attention
+  // and the positions of a batch without documents.
   bool several() const { return positions_.defined(); }
 
-  // Returns for each token how many tokens of its document are before it, int64 [B, T].
+  // Returns, for each token, the number of preceding tokens in its document, int64 [B, T].
   // Precondition: several().
   const at::Tensor& positions() const { return positions_; }
 
-  // Returns causal attention, [B, T, heads, head_dim] as `query`. With a `window` a token sees that
-  // many tokens, including itself. The heads of `key` and `value` may be fewer, a divisor. On the
-  // CPU each document is computed alone; elsewhere there is a mask of bool [B, 1, T, T].
-  // Precondition: several().
+  // Returns causal attention within documents, with the shape of `query`, [B, T, heads, head_dim].
+  // With a `window` a token attends to that many tokens, including itself. `key` and `value` may
+  // have fewer heads, whose number must divide the number of query heads. On the CPU each document
+  // is computed separately; on other devices a bool mask [B, 1, T, T] is used. Precondition:
+  // several().
   at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     double dropout, std::optional<int64_t> window = std::nullopt);
 
@@ -40,11 +41,11 @@ class Documents {
   const at::Tensor& Band(int64_t length, std::optional<int64_t> window, const at::Tensor& like);
   const at::Tensor& Mask(std::optional<int64_t> window);
 
-  at::Tensor positions_;  // undefined: each sample is one document
-  at::Tensor starts_;  // int64 [B, T], position in the sample at which each token's document begins
-  std::vector<int64_t> lengths_;         // number of tokens of each document; on the CPU only
-  std::map<int64_t, at::Tensor> bands_;  // bool masks [T, T], keyed by window; 0: no window
-  std::map<int64_t, at::Tensor> masks_;  // bool masks [B, 1, T, T], keyed by window
+  at::Tensor positions_;          // undefined if each sample is one document
+  at::Tensor starts_;             // int64 [B, T], start of each token's document in its sample
+  std::vector<int64_t> lengths_;  // tokens of each document; only on the CPU
+  std::map<int64_t, at::Tensor> bands_;  // bool masks [T, T] by window; 0 if no window
+  std::map<int64_t, at::Tensor> masks_;  // bool masks [B, 1, T, T] by window; 0 if no window
 };
 
 }  // namespace dslaunch

@@ -12,8 +12,8 @@ struct ImageShape {
   int64_t channels = 0, height = 0, width = 0;
 };
 
-// Converts a data set's input_shape. Throws kBadInput, naming the model type, if its samples are
-// not images.
+// Converts a data set's input_shape. Throws kBadInput, naming the model type, if the data set's
+// samples are not images.
 inline ImageShape ToImageShape(const std::vector<int64_t>& input_shape,
                                const std::string& model_type) {
   if (input_shape.size() == 3) return {input_shape[0], input_shape[1], input_shape[2]};

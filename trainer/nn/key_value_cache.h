@@ -1,5 +1,5 @@
-// Keys and values of the tokens that a model has seen, so that each next token costs the work of
-// one position.
+// Caches the keys and values of the tokens that a model has processed, so that each next token
+// needs only the computation of one position.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,41 +12,44 @@
 
 namespace dslaunch {
 
-// The part of one layer in the cache.
+// Describes a layer's part of the cache.
 struct CachedLayer {
-  int64_t token_elements = 0;     // numbers in a token's key and value
-  std::optional<int64_t> window;  // tokens that a position sees, including itself; nullopt: all
+  int64_t token_elements = 0;     // number of elements of a token's key and value together
+  std::optional<int64_t> window;  // tokens that a position attends to, including itself; or all
 };
 
-// Keys and values for several rows, each a sequence of tokens. The first pass through the model is
-// over the beginnings of all rows, which are padded at their ends to one length; each later pass is
-// over one token of each row. A layer with a window keeps no more tokens than the window has.
+// Keys and values of several rows, each a sequence of tokens. The first pass through the model
+// processes the beginnings of all rows, which are padded at their ends to the same length. Each
+// later pass processes one token of each row. A layer with a window keeps only as many tokens as
+// the window.
 //
-// A token's position is its number in the row, from 0. Its key and value are in the column
-// `position`, with a window in `position` modulo the number of columns. So a query at `position`
-// sees all columns up to `position`: the columns of a window hold nothing older.
+// A token's position is its index in the row, from 0. Its key and value are stored in the column
+// `position`, or, with a window, in `position` modulo the number of columns. A query at `position`
+// therefore attends to all columns up to `position`; with a window, the columns contain no older
+// tokens.
 //
-// One thread.
+// Not thread-safe.
 class KeyValueCache {
  public:
-  // `capacity` is the largest number of tokens of a row. Memory is allocated in the first pass.
+  // `capacity` is the maximum number of tokens of a row. Memory is allocated in the first pass.
   explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}
 
-  // Returns the bytes of the cache of a model with these layers.
+  // Returns the size in bytes of the cache of a model with these layers.
   static int64_t Bytes(const std::vector<CachedLayer>& layers, int64_t rows, int64_t capacity,
                        int64_t element_bytes);
 
-  // Begins a pass. `lengths` are the rows' numbers of tokens, including the tokens of the pass.
-  // Precondition: at most the capacity; after the first pass, one more in each pass.
+  // Begins a pass. `lengths` are the numbers of tokens of the rows, including the tokens of this
+  // pass. Precondition: each length is at most the capacity, and after the first pass each length
+  // grows by one in each pass.
   void BeginPass(const std::vector<int64_t>& lengths, c10::Device device);
-  // Keeps only these rows, in this order.
+  // Keeps only the rows with the indices `rows`, in this order.
   void KeepRows(const std::vector<int64_t>& rows);
 
   // ---- for the layers, during a pass ----
 
   bool in_first_pass() const { return in_first_pass_; }
   int64_t capacity() const { return capacity_; }
-  // int64 [rows] on the device: the position of each row's last token.
+  // Returns the position of each row's last token, int64 [rows] on the device.
   const at::Tensor& last_positions() const { return last_positions_; }
 
   // Returns the last token of each row, [rows, 1, ...], of x [rows, T, ...].
@@ -54,11 +57,11 @@ class KeyValueCache {
 
   struct Seen {
     at::Tensor keys, values;         // [rows, columns, heads, head_dim]
-    std::optional<at::Tensor> mask;  // bool [rows, 1, 1, columns], true where a row's query sees
+    std::optional<at::Tensor> mask;  // bool [rows, 1, 1, columns]; nullopt if all are seen
   };
   // Stores the keys and values [rows, T, heads, head_dim] of the pass. Returns the keys and values
-  // that the pass' tokens see; nullopt in the first pass, whose tokens see only each other. `layer`
-  // and `window` identify the layer.
+  // to which the tokens of the pass attend; nullopt in the first pass, whose tokens attend only to
+  // each other. `layer` is the layer's index, and `window` its window.
   std::optional<Seen> Extend(int64_t layer, std::optional<int64_t> window, const at::Tensor& keys,
                              const at::Tensor& values);
 
@@ -71,24 +74,25 @@ class KeyValueCache {
 
   const int64_t capacity_;
   bool in_first_pass_ = false;
-  int64_t shortest_ = 0, longest_ = 0;  // tokens of a row
+  int64_t shortest_ = 0, longest_ = 0;  // of the rows' numbers of tokens
   at::Tensor last_positions_;
   std::map<int64_t, Stored> layers_;
 };
 
-// Implemented by models whose forward pass can use a cache. With one, forward takes the tokens of a
-// pass and returns logits [rows, 1, vocabulary] after each row's last token.
+// Implemented by models whose forward pass can use a cache. With a cache, forward takes the tokens
+// of a pass and returns logits [rows, 1, vocabulary] after each row's last token.
 class CachingModel {
  public:
   virtual ~CachingModel() = default;
-  // Empty if the model cannot use a cache as it is divided over ranks.
+  // Returns the layers that use the cache; empty if the model cannot use a cache because of its
+  // division over ranks.
   virtual std::vector<CachedLayer> CachedLayers() const = 0;
 
-  // The following forward passes use `cache`, which must outlive them; null: no cache.
+  // Makes the following forward passes use `cache`, which must outlive them; null to use no cache.
   void UseCache(KeyValueCache* cache) { *cache_in_use_ = cache; }
 
  protected:
-  // Shared by the layers; points to null while there is no cache.
+  // The layers share this pointer, which points to null while no cache is used.
   using CacheInUse = std::shared_ptr<KeyValueCache*>;
   const CacheInUse& cache_in_use() const { return cache_in_use_; }
 

@@ -25,8 +25,9 @@ std::optional<at::Tensor> ContiguousRows(const std::optional<at::Tensor>& x) {
 using Tensors3 = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Tensors4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// The two kernels are registered as LibTorch operators, because ZeRO gathers a parameter when an
-// operator uses it (trainer/parallel/zero/parameter_gatherer.h). All tensors are [rows, columns].
+// RunForward and RunBackward are registered as LibTorch operators, because ZeRO gathers a parameter
+// when an operator uses it (trainer/parallel/zero/parameter_gatherer.h). All tensors are [rows,
+// columns].
 
 // Returns {sums, normalized, means, inverse deviations}; sums is empty without a branch.
 Tensors4 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch,
@@ -37,7 +38,7 @@ Tensors4 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch
           found.inverse_deviations};
 }
 
-// Returns the gradients by {x, weight, bias}.
+// Returns the gradients of {x, weight, bias}.
 Tensors3 RunBackward(const at::Tensor& gradient, const std::optional<at::Tensor>& sum_gradient,
                      const at::Tensor& sums, const at::Tensor& means,
                      const at::Tensor& inverse_deviations, const at::Tensor& weight) {
@@ -59,7 +60,7 @@ TORCH_LIBRARY_IMPL(dslaunch, CompositeExplicitAutograd, library) {
   library.impl("layer_norm_gradients", &RunBackward);
 }
 
-// Returns {sum, normalized}. Without a branch the sum is x.
+// Autograd function that returns {sum, normalized}. Without a branch the sum is x.
 struct Normalization : autograd::Function<Normalization> {
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
                                          const std::optional<at::Tensor>& branch,

@@ -1,4 +1,4 @@
-// The dtypes of a module's tensors.
+// Determines and changes the dtypes of a module's tensors.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,13 +14,13 @@ at::ScalarType ToScalarType(Dtype dtype);
 
 bool IsBatchNorm(const torch::nn::Module& module);
 
-// Dtypes of tensors by their implementation, which copies of a tensor share.
+// Maps tensors to dtypes. The keys are TensorImpls, which copies of a tensor share.
 using TensorDtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
 
 // Returns the new dtypes of the parameters and buffers of `module` that must change. Only
-// floating-point tensors change, unlike with Module::to, which would convert counters to fp16. With
-// `batch_norm_float32`, tensors of batch norms become fp32. Returns nothing if `dtype` is fp32, so
-// a model in double is kept.
+// floating-point tensors change, while Module::to would also convert counters to fp16. With
+// `batch_norm_float32`, tensors of batch norms become fp32. Returns an empty map if `dtype` is
+// fp32, so a model in fp64 is not changed.
 TensorDtypes ModuleDtypes(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32);
 
 // Converts the tensors in place according to ModuleDtypes.

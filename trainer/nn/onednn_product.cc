@@ -11,13 +11,14 @@
 namespace dslaunch {
 namespace {
 
-// The operator of torch.compile's linear layers: x [rows, in], weight [out, in], bias.
+// The operator that torch.compile uses for linear layers: x [rows, in], weight [out, in], bias.
 constexpr char kOperator[] = "mkldnn::_linear_pointwise";
 using Operator = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                             std::string_view, c10::List<std::optional<at::Scalar>>,
                             std::optional<std::string_view>);
 
 constexpr int64_t kSmallest = 1 << 20;  // multiplications; smaller products take less than 20 us
+                                        // anyway
 
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
@@ -29,7 +30,7 @@ bool IsSeenByAutograd(const at::Tensor& tensor) {
          !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
 }
 
-// Returns nullopt if LibTorch was built without oneDNN.
+// Returns the operator; nullopt if LibTorch was built without oneDNN.
 const std::optional<c10::TypedOperatorHandle<Operator>>& FindOperator() {
   static const auto found = []() -> std::optional<c10::TypedOperatorHandle<Operator>> {
     const auto handle = c10::Dispatcher::singleton().findSchema({kOperator, ""});

@@ -30,7 +30,8 @@ using Forward = std::function<Tensors(const Tensors&)>;
   throw TrainError(ExitCode::kBadInput, "Recompute: " + problem);
 }
 
-// The state on which a forward pass depends, besides its inputs and the variables that it captures.
+// The global state on which a forward pass depends besides its inputs and captured variables:
+// generators and autocast.
 class Surroundings {
  public:
   static Surroundings Now() {
@@ -79,7 +80,7 @@ class Surroundings {
 };
 
 struct KeptInput {
-  at::Tensor tensor;  // detached
+  at::Tensor tensor;  // detached from the graph
   bool requires_grad = false;
   uint32_t version = 0;
 
@@ -95,12 +96,13 @@ std::vector<KeptInput> Keep(const Tensors& inputs) {
   return kept;
 }
 
-// Runs `forward` once, with a graph that begins at its inputs and at parameters.
+// A run of `forward` with a graph that begins at its inputs and at parameters.
 class Run {
  public:
   Run(const Forward& forward, const std::vector<KeptInput>& kept) {
     const at::AutoGradMode with_graph(true);
-    // Autocast's cached copies of parameters would connect this graph to others that read them.
+    // The cache is disabled, because autocast's cached copies of parameters would connect this
+    // graph to other graphs that read them.
     const auto restore_cache =
         c10::make_scope_exit([cached = at::autocast::is_autocast_cache_enabled()] {
           at::autocast::set_autocast_cache_enabled(cached);
@@ -116,14 +118,15 @@ class Run {
 
   const Tensors& inputs() const { return inputs_; }
   const Tensors& outputs() const { return outputs_; }
-  // The nodes that accumulate the gradients of the parameters on which the outputs depend.
+  // Returns the nodes that accumulate the gradients of the parameters on which the outputs depend.
   const std::vector<std::shared_ptr<autograd::Node>>& parameters() const { return parameters_; }
 
  private:
-  // `first`: nodes of this graph have this sequence number or a greater one.
+  // Finds the parameters' nodes. Nodes of this graph have sequence numbers from `first`. Throws if
+  // the graph contains an older node.
   void FindParameters(uint64_t first) {
     std::unordered_set<const autograd::Node*> seen = {nullptr};
-    std::vector<std::shared_ptr<autograd::Node>> own;  // keeps the nodes alive
+    std::vector<std::shared_ptr<autograd::Node>> own;  // keeps the nodes in `seen` alive
     for (const at::Tensor& input : inputs_) {
       if (!input.requires_grad()) continue;
       own.push_back(autograd::impl::gradient_edge(input).function);
@@ -155,8 +158,8 @@ class Run {
   std::vector<std::shared_ptr<autograd::Node>> parameters_;
 };
 
-// Disables the hooks of parameters, which must run when gradients arrive at the parameters and not
-// when they pass through the nested graph.
+// Disables the hooks of parameters while this object exists, because the hooks must run when
+// gradients arrive at the parameters, not when gradients pass through the nested graph.
 class HooksAside {
  public:
   explicit HooksAside(const std::vector<autograd::Edge>& edges) : edges_(edges) { Swap(); }
@@ -176,10 +179,10 @@ class HooksAside {
   std::vector<std::vector<std::unique_ptr<autograd::FunctionPreHook>>> hooks_;
 };
 
-// Replaces all operations of `forward` in a graph: its next edges are the inputs', then the
-// parameters'. So the outer backward pass accumulates each parameter's gradient once, however often
-// the parameter is read, and its hooks run as without recomputation. (A nested backward pass that
-// accumulated gradients itself would run the hooks once for each part.)
+// Replaces all operations of `forward` in a graph. Its next edges lead to the inputs, then to the
+// parameters. The outer backward pass therefore accumulates each parameter's gradient once, even if
+// the parameter is read several times, and its hooks run as without recomputation. (If the nested
+// backward pass accumulated gradients, the hooks would run once for each recomputed part.)
 class RecomputeNode : public autograd::Node {
  public:
   RecomputeNode(Forward forward, std::vector<KeptInput> inputs, Tensors buffers,
@@ -189,7 +192,7 @@ class RecomputeNode : public autograd::Node {
         buffers_(std::move(buffers)),
         surroundings_(std::move(surroundings)) {}
 
-  // Returns the results of the first run with this node as their history.
+  // Returns the outputs of the first run with `node` as their history.
   static Tensors Adopt(const std::shared_ptr<RecomputeNode>& node, const Tensors& outputs) {
     Tensors adopted;
     node->is_differentiable_.clear();
@@ -236,7 +239,7 @@ class RecomputeNode : public autograd::Node {
       root_gradients.push_back(std::move(given));
     }
     autograd::edge_list wanted;
-    std::vector<size_t> places;  // their indices in `results`
+    std::vector<size_t> places;  // indices of `wanted` in `results`
     for (size_t i = 0; i < results.size(); ++i) {
       if (!task_should_compute_output(i)) continue;
       wanted.push_back(i < inputs ? autograd::impl::gradient_edge(again.inputs()[i])
@@ -255,12 +258,12 @@ class RecomputeNode : public autograd::Node {
 
  private:
   Run RunAgain() const {
-    Tensors values;  // values of buffers_
+    Tensors values;  // values of buffers_ before the second run
     for (const at::Tensor& buffer : buffers_) values.push_back(buffer.clone());
     const auto leave = c10::make_scope_exit([&, found = Surroundings::Now()] {
       found.Restore();
-      // Not written through the buffers themselves: the graph may have saved them, and would detect
-      // the change.
+      // The values are written through variable_data(), because the graph may have saved the
+      // buffers and would detect a direct change.
       for (size_t i = 0; i < values.size(); ++i) buffers_[i].variable_data().copy_(values[i]);
     });
     surroundings_.Restore();

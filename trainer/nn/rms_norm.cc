@@ -28,10 +28,11 @@ FusedKernels* KernelsFor(const at::Tensor& x, const at::Tensor& weight) {
   return fits ? kernels : nullptr;
 }
 
-// The two kernels are registered as LibTorch operators for the reason that layer_norm.cc gives.
+// RunForward and RunBackward are registered as LibTorch operators, because ZeRO gathers a parameter
+// when an operator uses it (trainer/parallel/zero/parameter_gatherer.h).
 
-// Returns {x + branch, or an empty tensor without a branch; its quotient by the root mean square,
-// times weight; 1 / root mean square [..., 1] in fp32}.
+// Returns {sum, normalized, inverses}: x + branch, or an empty tensor without a branch; the sum
+// divided by its root mean square, times weight; 1 / root mean square, [..., 1] in fp32.
 Tensors3 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch,
                     const at::Tensor& weight, double epsilon) {
   std::vector<int64_t> of_rows = x.sizes().vec();
@@ -49,7 +50,7 @@ Tensors3 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch
           weight * (wide * inverses).to(x.scalar_type()), inverses};
 }
 
-// Returns the gradients by {sum, weight}.
+// Returns the gradients of {sum, weight}.
 Tensors2 RunBackward(const at::Tensor& gradient, const std::optional<at::Tensor>& sum_gradient,
                      const at::Tensor& sum, const at::Tensor& inverses, const at::Tensor& weight) {
   if (FusedKernels* const kernels = KernelsFor(sum, weight)) {
@@ -82,7 +83,7 @@ TORCH_LIBRARY_IMPL(dslaunch, CompositeExplicitAutograd, library) {
   library.impl("rms_norm_gradients", &RunBackward);
 }
 
-// Returns {sum, normalized}. Without a branch the sum is x.
+// Autograd function that returns {sum, normalized}. Without a branch the sum is x.
 struct RmsNorm : autograd::Function<RmsNorm> {
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
                                          const std::optional<at::Tensor>& branch,

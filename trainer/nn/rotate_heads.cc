@@ -31,7 +31,8 @@ at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cosines, const at::Ten
   return rotated;
 }
 
-// Saves no activation: the gradient is the gradient of the result, rotated back.
+// Autograd function that saves no activation, because the gradient is the gradient of the result,
+// rotated back.
 struct Rotation : autograd::Function<Rotation> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& cosines, const at::Tensor& sines) {
@@ -49,7 +50,7 @@ struct Rotation : autograd::Function<Rotation> {
 
 at::Tensor RotateHeads(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
   if (cosines.dim() == 3) return Rotation::apply(x, cosines, sines);
-  // The samples are merged into one, because the kernels have one table for all.
+  // The samples are merged into one, because the kernels take only one table for all samples.
   return Rotation::apply(x.flatten(0, 1).unsqueeze(0), cosines.flatten(0, 1), sines.flatten(0, 1))
       .view(x.sizes());
 }

@@ -1,4 +1,4 @@
-// Visits rows of logits in parts, because an fp32 copy of all rows would be large.
+// Visits rows of logits in parts, because an fp32 copy of all rows would be too large.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,9 +8,10 @@
 
 namespace dslaunch {
 
-inline constexpr int64_t kPartBytes = int64_t{64} << 20;  // limit for the fp32 copy of a part
+inline constexpr int64_t kPartBytes = int64_t{64} << 20;  // maximum size of the fp32 copy of a part
 
-// Calls `visit` with the first row and the number of rows of each part of [rows, columns].
+// Calls `visit` with the first row and the number of rows of each part of `logits`, [rows,
+// columns].
 template <typename Visit>
 void ForEachRowPart(const at::Tensor& logits, const Visit& visit) {
   const int64_t row_bytes = logits.size(1) * static_cast<int64_t>(sizeof(float));

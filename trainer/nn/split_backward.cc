@@ -18,8 +18,9 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// LibTorch reserves this kind for its own tests. A thread's value is passed on to its backward
-// passes, which run on another thread for a device.
+// The kind of thread-local value that carries Deferred; LibTorch reserves it for its own tests.
+// LibTorch passes a thread's value on to its backward passes, which may run on another thread for a
+// device.
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO;
 
 struct Deferred : c10::DebugInfoBase {
@@ -27,19 +28,19 @@ struct Deferred : c10::DebugInfoBase {
   WeightGradients& into;
 };
 
-// Returns null if the current backward pass defers nothing.
+// Returns the object for deferred gradients; null if the current backward pass defers nothing.
 WeightGradients* DeferredInto() {
   const auto* deferred = dynamic_cast<Deferred*>(c10::ThreadLocalDebugInfo::get(kKind));
   return deferred == nullptr ? nullptr : &deferred->into;
 }
 
-// Returns whether a matrix is column-major, because LibTorch computes the gradient of such a factor
-// in its layout.
+// Returns whether a matrix is column-major. LibTorch computes the gradient of such a factor in the
+// same layout, so this code must too for equal bits.
 bool ByColumns(const at::Tensor& matrix) {
   return matrix.stride(0) == 1 && matrix.stride(1) == matrix.size(0);
 }
 
-// [..., n] -> [rows, n]
+// Reshapes [..., n] to [rows, n].
 at::Tensor Rows(const at::Tensor& tensor) {
   if (tensor.dim() == 2) return tensor;
   const int64_t rows =
@@ -47,19 +48,19 @@ at::Tensor Rows(const at::Tensor& tensor) {
   return tensor.reshape({rows, tensor.size(-1)});
 }
 
-// The gradient of a product, in its shape or as rows, and the gradient of the bias if it was
-// computed with it.
+// The gradient of a product, in the product's shape or as rows, and the gradient of the bias if
+// both were computed together.
 struct ProductGradient {
   at::Tensor rows, bias;
 };
 
-// y = x m + bias, where m [in, out] is the weight or its transpose.
+// Computes y = x m + bias and its gradients, where m [in, out] is the weight or its transpose.
 struct Product {
   bool transposed = false;
-  // The product itself adds the bias, which rounds differently than a separate addition.
+  // Whether the product itself adds the bias, which rounds differently than a separate addition.
   bool fused = true;
-  bool by_columns = false;  // layout of m
-  bool by_onednn = false;   // use oneDNN if it can; it rounds differently
+  bool by_columns = false;  // true if m is column-major
+  bool by_onednn = false;   // use oneDNN if possible; it rounds differently
 
   at::Tensor Matrix(const at::Tensor& weight) const { return transposed ? weight.t() : weight; }
 
@@ -100,18 +101,19 @@ struct Product {
     const at::Tensor rows = Rows(gradient.rows);
     FusedKernels* const kernels = at::GradMode::is_enabled() ? nullptr : FusedKernelsFor(rows);
     if (kernels != nullptr) return kernels->SumRows(rows);
-    // not yet summed over rows; autograd sums a gradient that is larger than its tensor
+    // The rows are not summed here, because autograd sums a gradient that is larger than its
+    // tensor.
     return fused ? rows : gradient.rows;
   }
 };
 
-// The operation after a product. A kernel of the device computes its backward pass together with
-// the gradient of the bias.
+// The operation after a product. A kernel of the device computes the operation's backward pass
+// together with the gradient of the bias.
 enum class Then { kNothing, kGelu, kThirds };
 
 at::Tensor ContiguousRows(const at::Tensor& tensor) { return Rows(tensor).contiguous(); }
 
-// `product`: [rows, columns]. `gradients`: of the results; some, but not all, may be undefined.
+// Returns the gradient of a product, [rows, columns], given the gradient of its GELU.
 ProductGradient UndoGelu(const at::Tensor& product, const autograd::variable_list& gradients) {
   const FusedKernels::RowsAndSums found =
       FusedKernelsFor(product)->GradientOfGelu(ContiguousRows(gradients[0]), product);
@@ -127,11 +129,11 @@ ProductGradient JoinThirds(const autograd::variable_list& gradients) {
   return {found.rows, found.sums};
 }
 
-// The deferred gradients of one layer's weight and bias. Being a node, autograd sums and
-// accumulates them and runs hooks, as for all gradients.
+// The deferred gradients of a layer's weight and bias. It is a node, so that autograd sums and
+// accumulates these gradients and runs hooks as for all gradients.
 class WeightNode : public autograd::Node {
  public:
-  // `place`: the sequence number of the node that defers them.
+  // `place`: the sequence number of the node that defers the gradients.
   WeightNode(uint64_t place, autograd::edge_list edges, const Product& product, at::Tensor x,
              ProductGradient gradient)
       : Node(place, std::move(edges)),
@@ -142,7 +144,7 @@ class WeightNode : public autograd::Node {
   }
 
   std::string name() const override { return "dslaunch::WeightGradient"; }
-  // Returns its input, which carries no data.
+  // Returns the gradient that starts this node, which has no data.
   at::Tensor Signal() const { return at::empty({0}, gradient_.rows.options()); }
   void release_variables() override {
     x_.reset();
@@ -163,10 +165,10 @@ class WeightNode : public autograd::Node {
   ProductGradient gradient_;
 };
 
-// Next edges: x, weight, bias.
+// The node of a product, whose next edges lead to x, weight and bias.
 class ProductNode : public autograd::Node {
  public:
-  // `y`: the product, which is kept for GELU.
+  // `y` is the product, which is kept only for GELU.
   ProductNode(autograd::edge_list edges, const Product& product, const at::Tensor& x,
               const at::Tensor& weight, Then then, const at::Tensor& y)
       : Node(std::move(edges)), product_(product), then_(then), x_(x, /*is_output=*/false) {
@@ -223,7 +225,8 @@ class ProductNode : public autograd::Node {
 
 bool IsParameter(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
-// Returns whether there is a gradient to defer, and at::linear would give the same values.
+// Returns whether a gradient may have to be deferred, and ProductNode gives the same values as
+// at::linear.
 bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return at::GradMode::is_enabled() && IsParameter(weight) &&
          (!bias.defined() || (bias.dim() == 1 && (!bias.requires_grad() || bias.is_leaf()))) &&
@@ -231,7 +234,7 @@ bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
          !at::autocast::is_autocast_enabled(x.device().type());
 }
 
-// Applies `then` to the product [..., columns].
+// Returns the results of applying `then` to the product `y`, [..., columns].
 autograd::variable_list Outcome(const at::Tensor& y, Then then) {
   switch (then) {
     case Then::kGelu:
@@ -244,7 +247,8 @@ autograd::variable_list Outcome(const at::Tensor& y, Then then) {
   return {y};
 }
 
-// Precondition for a `then` other than kNothing: HasKernels(x).
+// Computes the product and `then` with a ProductNode as history. Precondition: HasKernels(x),
+// unless `then` is kNothing.
 autograd::variable_list Apply(const Product& product, const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias, Then then = Then::kNothing) {
   at::Tensor y;
@@ -265,7 +269,7 @@ Product Conv1DProduct(const at::Tensor& weight) {
   return {.by_columns = ByColumns(weight), .by_onednn = true};
 }
 
-// Returns whether the device has kernels for the product of x.
+// Returns whether the device has fused kernels for products of x.
 bool HasKernels(const at::Tensor& x) {
   return x.dim() > 1 && FusedKernelsFor(x) != nullptr &&
          !at::autocast::is_autocast_enabled(x.device().type());

@@ -10,7 +10,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Precondition: there are kernels for `gate`.
+// Autograd function that uses the device's kernels. Precondition: FusedKernelsFor(gate) is not
+// null.
 struct SwiGlu : autograd::Function<SwiGlu> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& gate,
                             const at::Tensor& up) {

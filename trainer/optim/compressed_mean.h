@@ -1,6 +1,6 @@
-// The mean of the ranks' tensors, exchanged with 1 bit per element and error feedback (Tang et al.,
-// "1-bit Adam", ICML 2021, section 4; Seide et al. 2014): the error of compressing a tensor is
-// added to the next one.
+// Computes the mean of the ranks' tensors, which are exchanged with 1 bit per element and error
+// feedback (Tang et al., "1-bit Adam", ICML 2021, section 4; Seide et al. 2014): the error of
+// compressing a tensor is added to the next tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,25 +9,25 @@
 
 namespace dslaunch {
 
-// The accumulated compression errors, in fp32: of this rank's tensor, and of this rank's part of
-// the mean.
+// The accumulated compression errors in fp32, of this rank's tensor (worker) and of this rank's
+// part of the mean (server).
 struct CompressionError {
   at::Tensor worker;
   at::Tensor server;
 };
 
-// Used by one thread.
+// Reduces tensors to their compressed mean. Not thread-safe.
 class CompressedMean {
  public:
   virtual ~CompressedMean() = default;
   virtual int ranks() const = 0;
-  // Returns zero errors for a tensor with `elements` elements, on the device of `like`. `worker`
-  // may be longer than the tensor; it is padded with zeros so that each rank's part is a whole
-  // number of bytes of signs.
+  // Returns errors of zero for a tensor with `elements` elements, on the device of `like`. `worker`
+  // may be longer than the tensor, because it is padded with zeros so that the signs of each rank's
+  // part fill whole bytes.
   virtual CompressionError NoError(int64_t elements, const at::Tensor& like) const = 0;
-  // Replaces each tensor, of any floating dtype, by the compressed mean, which is the same on all
-  // ranks. Collective; the ranks pass tensors of the same sizes. `errors` has an entry for each
-  // tensor.
+  // Replaces each tensor, of any floating-point dtype, by the compressed mean, which is equal on
+  // all ranks. Collective; the ranks must pass tensors of the same sizes. `errors` has an entry for
+  // each tensor, which is updated.
   virtual void Reduce(const std::vector<at::Tensor>& tensors,
                       const std::vector<CompressionError>& errors) = 0;
 };

@@ -24,7 +24,7 @@ class OneBitOptimizer : public Optimizer {
   bool compresses() const { return mean_ && mean_->ranks() > 1; }
   size_t IndexOf(const Group& group) const { return static_cast<size_t>(&group - groups_.data()); }
 
-  // Returns errors for each parameter.
+  // Returns errors of zero for each parameter of each group.
   std::vector<std::vector<CompressionError>> MakeErrors() const {
     std::vector<std::vector<CompressionError>> errors(groups_.size());
     if (!compresses()) return errors;
@@ -55,7 +55,7 @@ class OneBitOptimizer : public Optimizer {
     }
   }
 
-  // Returns average / (sqrt(variance) + eps) + weight_decay * parameter for each parameter.
+  // Returns, for each parameter, average / (sqrt(variance) + eps) + weight_decay * parameter.
   std::vector<at::Tensor> UpdateOf(const Group& group, const std::vector<at::Tensor>& average,
                                    const std::vector<at::Tensor>& variance) const {
     std::vector<at::Tensor> update = at::_foreach_div(average, SizesOf(variance));
@@ -82,7 +82,7 @@ class OneBitOptimizer : public Optimizer {
   }
 
   std::shared_ptr<CompressedMean> mean_;
-  std::vector<std::string> names_;  // names of the parts
+  std::vector<std::string> names_;  // parameter name of each part
 };
 
 class OneBitAdam : public OneBitOptimizer {
@@ -119,9 +119,9 @@ class OneBitAdam : public OneBitOptimizer {
   const std::vector<std::vector<CompressionError>> errors_;
 };
 
-// The variance is updated from uncompressed gradients, at growing intervals; otherwise the
-// compressed gradient is exchanged. Once the variance is frozen, ranks update independently and
-// exchange how far they have moved.
+// 0/1 Adam. At growing intervals the variance is updated with uncompressed gradients; in the steps
+// between, the compressed gradient is exchanged. After the variance is frozen, ranks update
+// independently, and at intervals exchange the sum of their updates.
 class ZeroOneAdam : public OneBitOptimizer {
  public:
   ZeroOneAdam(const Inputs& inputs, std::shared_ptr<CompressedMean> mean)
@@ -178,7 +178,7 @@ class ZeroOneAdam : public OneBitOptimizer {
     seen_ = updates();
   }
 
-  // Returns the intervals that apply to this update.
+  // Returns the intervals that apply to the update number `update`.
   ZeroOneIntervals For(int64_t update) const {
     ZeroOneIntervals intervals = intervals_;
     for (int64_t before = seen_ + 1; before < update; ++before) {
@@ -205,7 +205,7 @@ class ZeroOneAdam : public OneBitOptimizer {
 
   void UpdateApart(Group& group, const std::vector<at::Tensor>& gradients) {
     const size_t i = IndexOf(group);
-    if (updates() == config_.var_freeze_step + 1) {  // errors so far are errors of gradients
+    if (updates() == config_.var_freeze_step + 1) {  // the errors so far belong to gradients
       ForgetErrors(errors_[i]);
       at::_foreach_copy_(start_[i], group.parameters);
     }
@@ -224,8 +224,8 @@ class ZeroOneAdam : public OneBitOptimizer {
     if (compresses()) mean_->Reduce(moved_[i], errors_[i]);
     at::_foreach_copy_(average, moved_[i]);
     at::_foreach_mul_(average, -1 / lrs_[i].item<double>());
-    // Start from the last common weights instead of undoing each rank's moves, which would add
-    // rounding errors.
+    // The new weights are computed from the last common weights, because undoing each rank's own
+    // updates would add rounding errors.
     at::_foreach_add_(start_[i], at::_foreach_div(moved_[i], sizes));
     at::_foreach_copy_(group.parameters, start_[i]);
     at::_foreach_zero_(moved_[i]);
@@ -234,14 +234,14 @@ class ZeroOneAdam : public OneBitOptimizer {
 
   const std::vector<std::vector<CompressionError>> errors_;
   ZeroOneIntervals intervals_;
-  int64_t seen_ = 0;                            // updates that intervals_ counts
-  std::vector<at::Tensor> lrs_;                 // sum for each group since the last exchange
-  std::vector<std::vector<at::Tensor>> moved_;  // moves of this rank since then
-  // Weights after the last exchange, the same on all ranks.
+  int64_t seen_ = 0;                            // number of updates that intervals_ includes
+  std::vector<at::Tensor> lrs_;                 // sum of rates since the last exchange, by group
+  std::vector<std::vector<at::Tensor>> moved_;  // sum of this rank's updates since then
+  // The weights after the last exchange, which are equal on all ranks.
   std::vector<std::vector<at::Tensor>> start_;
 };
 
-// The momenta of a group are exchanged as one tensor, scaled to similar magnitudes.
+// 1-bit LAMB. The momenta of a group are exchanged as one tensor, scaled to similar magnitudes.
 class OneBitLamb : public OneBitOptimizer {
  public:
   OneBitLamb(const Inputs& inputs, std::shared_ptr<CompressedMean> mean)
@@ -277,7 +277,7 @@ class OneBitLamb : public OneBitOptimizer {
     return tensors;
   }
 
-  // Keeps the numbers, which describe the optimizer's phases.
+  // Keeps numbers_, because these ratios and scales were fixed in earlier phases of the optimizer.
   void Restart() override {
     ForgetErrors(errors_);
     for (const at::Tensor& rest : rest_) {
@@ -286,7 +286,7 @@ class OneBitLamb : public OneBitOptimizer {
   }
 
  private:
-  enum Number { kFrozenRatio, kFactor, kScale, kNumbers };  // columns of numbers_
+  enum Number { kFrozenRatio, kFactor, kScale, kNumbers };  // column of numbers_
 
   double& NumberOf(size_t group, size_t parameter, Number number) const {
     return numbers_[group].mutable_data_ptr<double>()[parameter * kNumbers + number];
@@ -314,7 +314,8 @@ class OneBitLamb : public OneBitOptimizer {
     }
   }
 
-  // Sets the factors of the momenta in the exchanged tensor, at the first compressed update.
+  // Sets the factors by which momenta are multiplied in the exchanged tensor. Called at the first
+  // compressed update.
   void SetScales(const Group& group, size_t i) {
     std::vector<double> sizes;
     double sum = 0;
@@ -359,7 +360,8 @@ class OneBitLamb : public OneBitOptimizer {
     rest_[i].copy_(message.narrow(0, start, rest_[i].numel()));
   }
 
-  // `gradient`: the ranks' mean, recovered from the exchanged momentum.
+  // Updates one parameter. `gradient` is the mean of the ranks' gradients, recovered from the
+  // exchanged momentum.
   void UpdateOne(Group& group, size_t i, size_t k, const at::Tensor& gradient) {
     at::Tensor& fresh = group.state[2][k];
     fresh.mul_(config_.beta2).addcmul_(gradient, gradient, 1 - config_.beta2);
@@ -380,9 +382,9 @@ class OneBitLamb : public OneBitOptimizer {
     group.parameters[k].add_(update, -group.lr * NumberOf(i, k, kFrozenRatio) * factor);
   }
 
-  std::vector<at::Tensor> numbers_;  // a tensor [parameters, kNumbers] for each group, on the CPU
-  std::vector<CompressionError> errors_;  // indexed by group
-  std::vector<at::Tensor> rest_;          // padding of the exchanged tensor
+  std::vector<at::Tensor> numbers_;       // by group: [parameters, kNumbers] on the CPU
+  std::vector<CompressionError> errors_;  // by group
+  std::vector<at::Tensor> rest_;          // by group: padding of the exchanged tensor
 };
 
 }  // namespace

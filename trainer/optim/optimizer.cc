@@ -15,13 +15,14 @@ namespace {
 
 using Type = OptimizerConfig::Type;
 
-// LibTorch's fused updates of Adam's kind, with the learning rate as a tensor.
+// The type of LibTorch's fused updates of Adam and AdamW with the learning rate as a tensor.
 using TensorLrUpdate = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList,
                                 at::TensorList, at::TensorList, const at::Tensor&, double, double,
                                 double, double, bool, bool, const std::optional<at::Tensor>&,
                                 const std::optional<at::Tensor>&);
 
-// The fused kernels need the update number as a tensor for each parameter.
+// Returns `number` as a scalar tensor for each parameter, in the form in which the fused kernels
+// take the update number.
 std::vector<at::Tensor> Repeated(double number, const std::vector<at::Tensor>& parameters) {
   const at::Tensor one = at::full({}, number, parameters[0].options().dtype(at::kFloat));
   return std::vector<at::Tensor>(parameters.size(), one);
@@ -32,22 +33,23 @@ bool Any16Bit(const std::vector<at::Tensor>& tensors) {
                              [](const at::Tensor& item) { return item.element_size() == 2; });
 }
 
-// Returns a one for each of `tensors`, in its dtype.
+// Returns a scalar 1 for each of `tensors`, in the tensor's dtype.
 std::vector<at::Tensor> Ones(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> ones;
   for (const at::Tensor& tensor : tensors) ones.push_back(at::ones({}, tensor.options()));
   return ones;
 }
 
-// Computes tensors += factor * terms. at::_foreach_add_ rounds the factor to a 16-bit dtype, where
-// small numbers become 0 and large ones overflow; at::_foreach_addcmul_ uses fp32.
+// Computes tensors += factor * terms. For 16-bit tensors it uses at::_foreach_addcmul_, which keeps
+// the factor in fp32. at::_foreach_add_ would round the factor to 16 bits, so small factors would
+// become 0 and large factors would overflow.
 void AddMultiple(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& terms,
                  double factor) {
   if (!Any16Bit(tensors)) return at::_foreach_add_(tensors, terms, factor);
   at::_foreach_addcmul_(tensors, terms, Ones(terms), factor);
 }
 
-// Returns tensors + factor * terms, with the factor in fp32 too.
+// Returns tensors + factor * terms, with the factor in fp32 like AddMultiple.
 std::vector<at::Tensor> PlusMultiple(const std::vector<at::Tensor>& tensors,
                                      const std::vector<at::Tensor>& terms, double factor) {
   if (!Any16Bit(tensors)) return at::_foreach_add(tensors, terms, factor);
@@ -72,7 +74,7 @@ void MoveAverageOfSquares(std::vector<at::Tensor>& average, const std::vector<at
   at::_foreach_addcmul_(average, value, value, 1 - decay);
 }
 
-// Adam with weight decay in the gradient (Adam) or separate from it (AdamW).
+// Adam, which adds weight decay to the gradient, and AdamW, which decays the weights separately.
 class FusedAdam : public Optimizer {
  public:
   explicit FusedAdam(const Inputs& inputs)
@@ -83,8 +85,8 @@ class FusedAdam : public Optimizer {
   bool takes_pieces() const override { return true; }
 
  private:
-  // The bias correction converges to 1 with the number of updates, so an infinite number disables
-  // it.
+  // Bias correction tends to 1 as the number of updates grows, so an infinite number disables bias
+  // correction.
   double UpdateNumber(int64_t update) const override {
     return config_.bias_correction ? static_cast<double>(update)
                                    : std::numeric_limits<double>::infinity();
@@ -128,8 +130,8 @@ class Sgd : public Optimizer {
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
     const bool is_first_step = updates() == 1;
-    // Up to LibTorch 2.13, the fused kernel for CPUs leaves most elements of a 16-bit parameter
-    // unchanged: github.com/pytorch/pytorch/issues/191763.
+    // The fused kernel is not used for 16-bit parameters, because up to LibTorch 2.13 it leaves
+    // most elements unchanged on CPUs: github.com/pytorch/pytorch/issues/191763.
     if (Any16Bit(group.parameters)) {
       return UpdateUnfused(group, gradients, is_first_step);
     }
@@ -209,8 +211,8 @@ class RmsProp : public Optimizer {
   }
 };
 
-// DeepSpeed's LAMB: the bias correction is outside of the trust ratio, eps is not corrected, and
-// the ratio is bounded.
+// LAMB as in DeepSpeed: the trust ratio is bounded and computed without bias correction, which is
+// applied to the learning rate instead.
 class Lamb : public Optimizer {
  public:
   Lamb(const Inputs& inputs, SumOverRanks sum)
@@ -247,7 +249,8 @@ class Lamb : public Optimizer {
     return at::where((weight == 0).logical_or(change == 0), at::ones_like(ratio), ratio).unbind();
   }
 
-  // Returns the norms of the whole parameters and of their updates, for each part of this rank.
+  // Returns, for each part of this rank, the norms of the whole parameter and of its whole update.
+  // Collective.
   std::pair<at::Tensor, at::Tensor> NormsOverRanks(const Group& group,
                                                    const std::vector<at::Tensor>& update) const {
     at::Tensor squares = at::zeros({2, num_parameters_}, at::kDouble);
@@ -277,8 +280,8 @@ class Lamb : public Optimizer {
   int64_t num_parameters_;
 };
 
-// A weight without a gradient does not move, as in the paper. (DeepSpeed's CUDA kernel treats a
-// sign of 0 as negative.)
+// Lion. As in the paper, the sign of 0 is 0, so a weight that never had a gradient does not move.
+// (DeepSpeed's CUDA kernel treats a sign of 0 as negative.)
 class Lion : public Optimizer {
  public:
   explicit Lion(const Inputs& inputs) : Optimizer(inputs, {"exp_avg"}) {}

@@ -1,5 +1,5 @@
-// Optimizers on LibTorch's fused kernels, or its foreach kernels if there is no fused one: a few
-// calls update all parameters of a group.
+// Provides optimizers that use LibTorch's fused kernels, or its foreach kernels if there is no
+// fused kernel. A few calls update all parameters of a group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,34 +20,35 @@
 
 namespace dslaunch {
 
-// Elements of a parameter that an optimizer updates: the model's own, or their fp32 copies.
+// The elements of a parameter that an optimizer updates: elements of the model, or of their fp32
+// copies.
 struct WeightPart {
   size_t parameter = 0;  // index of the parameter
-  at::Tensor weight;     // the whole parameter in its shape, or a slice of it as one row
-  Shard shard;           // the elements of the parameter that `weight` has
+  at::Tensor weight;     // whole parameter in its shape, or a slice in one dimension
+  Shard shard;           // elements of the parameter in `weight`
 };
 
-// Replaces values of this rank's parts, [rows, parameters], by their sums over the ranks that hold
-// parts of the parameter.
+// Replaces this rank's values, [rows, parameters], by their sums over the ranks that hold parts of
+// each parameter.
 using SumOverRanks = std::function<void(at::Tensor&)>;
 
-// Returns zeros in the shape and dtype of a part, on the device of its state.
+// Returns zeros in the shape and dtype of the part `weight`, on the device of the part's state.
 using ZerosBeside = std::function<at::Tensor(const at::Tensor& weight)>;
 
-// Used by one thread.
+// Updates weights from gradients. Not thread-safe.
 class Optimizer {
  public:
-  // One tensor of the state of a part, in its shape and dtype. `name` is PyTorch's: "exp_avg" and
-  // "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also "max_exp_avg_sq"), "exp_avg" (Lion),
-  // "momentum_buffer" (SGD and RMSprop, with momentum), "sum" (Adagrad), "square_avg" (RMSprop; if
-  // centered also "grad_avg").
+  // A tensor of the state of a part, in the part's shape and dtype. `name` is PyTorch's name:
+  // "exp_avg" and "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also "max_exp_avg_sq"),
+  // "exp_avg" (Lion), "momentum_buffer" (SGD and RMSprop, with momentum), "sum" (Adagrad),
+  // "square_avg" (RMSprop; if centered also "grad_avg").
   struct State {
-    size_t part;  // index of the part
+    size_t part;  // index of the part in the constructor's parts
     std::string name;
-    at::Tensor tensor;  // the tensor in use, so copying into it restores the state
+    at::Tensor tensor;  // not a copy, so copying into the tensor restores the state
   };
 
-  struct Inputs {  // Arguments of MakeOptimizer.
+  struct Inputs {  // see MakeOptimizer
     const OptimizerConfig& config;
     const LrSchedule& schedule;
     const std::vector<NamedTensor>& parameters;
@@ -58,35 +59,37 @@ class Optimizer {
 
   virtual ~Optimizer() = default;
 
-  // Updates all parts from their gradients, in the order and dtypes of MakeOptimizer's parts. May
-  // modify `gradients`. For a replayable optimizer, `skip` may be an fp32 scalar on the parameters'
-  // device; the update is not made if it is 1.
+  // Updates all parts from `gradients`, which have the order and dtypes of MakeOptimizer's parts.
+  // May modify `gradients`. For a replayable optimizer, `skip` may be an fp32 scalar on the
+  // parameters' device; if its value is 1, the update is not made.
   void Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
-  // Step in pieces, with the same bits: BeginStep; then StepParts for all parts in order, each for
-  // as many parts from `first` on as there are gradients; then EndStep. If takes_pieces() is false,
-  // because the optimizer looks at several parts at once, all parts must be one piece.
+  // Make a Step in pieces, with the same bits. Call BeginStep, then StepParts for all parts in
+  // order, then EndStep. StepParts updates the parts from `first`, one for each gradient. If
+  // takes_pieces() is false, because the optimizer reads several parts at once, all parts must be
+  // one piece.
   void BeginStep(const at::Tensor& skip = {});
   void StepParts(size_t first, const std::vector<at::Tensor>& gradients);
   void EndStep();
   virtual bool takes_pieces() const { return false; }
 
-  // For Adam and AdamW: keeps everything that changes between updates in memory on the parameters'
-  // device, so that a recorded Step can be replayed. Call Prepare before each update to write the
-  // learning rate there; the update number is incremented by the Step itself.
+  // Makes Adam or AdamW keep everything that changes between updates in memory on the parameters'
+  // device, so that a recorded Step can be replayed. Prepare, which must precede each update,
+  // writes the learning rate to that memory. Step increments the update number there.
   void MakeReplayable();
   bool replayable() const { return replayable_; }
   void Prepare();
   // Counts an update that was a replay of a Step.
   void Replayed();
-  // Uncounts an update that was counted but skipped. Until this call the schedule counts it.
+  // Decrements the counts for an update that was counted but skipped. The schedule counts the
+  // update until this call.
   void Skipped();
 
   // Returns the learning rates of the next update, one for each group of the configuration in
-  // order, then one for the parameters outside of the groups, which is also lr().
+  // order, then the rate of the parameters outside of the groups, which is lr().
   virtual std::vector<double> lrs() const;
   double lr() const { return lrs().back(); }
-  // Sets the learning rates from the next update on. Precondition: `lrs` has the size of lrs(), and
-  // there is no schedule.
+  // Sets the learning rates, beginning with the next update. Precondition: `lrs` has the size of
+  // lrs(), and there is no schedule.
   virtual void SetLrs(const std::vector<double>& lrs);
   bool has_schedule() const { return !std::holds_alternative<ConstantLr>(schedule_); }
 
@@ -94,50 +97,51 @@ class Optimizer {
   const std::vector<std::string>& state_names() const { return state_names_; }
 
   // The whole state consists of States() and two numbers: the updates made, and the updates that
-  // the schedule has counted. These are equal unless SetUpdates made them differ.
+  // the schedule has counted. The numbers are equal unless SetUpdates set different values.
   std::vector<State> States() const;
   int64_t updates() const { return updates_; }
   int64_t scheduled_updates() const { return scheduled_updates_; }
   void SetUpdates(int64_t updates, int64_t scheduled_updates);
 
-  // Returns whether the next Step takes gradients reduced over all ranks. An optimizer that
-  // compresses the exchange may take each rank's own gradients; Step is then collective.
+  // Returns whether the next Step takes gradients that are reduced over all ranks. An optimizer
+  // that compresses the exchange may take each rank's own gradients; Step is collective in that
+  // case.
   virtual bool TakesReducedGradients() const { return true; }
-  // Returns further state: compression errors, and numbers of the optimizer's phases.
+  // Returns the additional state: compression errors, and numbers of the optimizer's phases.
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
-  // Resets the RankTensors to their initial values and keeps the weights, for a checkpoint that
-  // lacks them.
+  // Resets the RankTensors to their initial values and keeps the weights. For a checkpoint that
+  // lacks RankTensors.
   virtual void Restart() {}
 
  protected:
   struct Group {
     double configured_lr = 0;
-    double lr = 0;  // rate of the next update
+    double lr = 0;  // learning rate of the next update
     double weight_decay = 0;
-    bool empty = true;                   // on all ranks
-    std::vector<size_t> places;          // indices of its parts among all parts
-    std::vector<size_t> indices;         // indices of their parameters
-    std::vector<at::Tensor> parameters;  // the parts
-    // One list for each of state_names_, with one tensor per part.
+    bool empty = true;                   // true if the group has no parameter on any rank
+    std::vector<size_t> places;          // indices of the group's parts among all parts
+    std::vector<size_t> indices;         // indices of the parts' parameters
+    std::vector<at::Tensor> parameters;  // weights of the parts
+    // For each of state_names_, a list with one tensor per part.
     std::vector<std::vector<at::Tensor>> state;
-    // For a replayable optimizer: fp32 scalars on the parameters' device.
+    // fp32 scalars on the parameters' device; defined only if the optimizer is replayable.
     at::Tensor lr_on_device, updates_on_device;
   };
 
   Optimizer(const Inputs& inputs, std::vector<std::string> state_names);
 
-  // Updates a group without autograd. updates() already counts this update. If takes_pieces(),
-  // `group` may hold only some parts of a group.
+  // Updates a group without autograd. updates() already includes this update. If takes_pieces(),
+  // `group` may have only some parts of a group.
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
-  // Returns the update number for the kernel.
+  // Returns the number that the kernel gets for update number `update`.
   virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
   // Called after SetUpdates.
   virtual void Resumed() {}
   // Called for a group of which only other ranks have parts.
   virtual void UpdateElsewhere(Group&) {}
 
-  at::Tensor skip_;         // argument of the current update
-  OptimizerConfig config_;  // betas as set by the schedule
+  at::Tensor skip_;         // `skip` of the current update
+  OptimizerConfig config_;  // configuration, with the betas that the schedule sets
   std::vector<Group> groups_;
 
  private:
@@ -153,11 +157,11 @@ class Optimizer {
 
 // Creates an optimizer of `parts`, which are parts of `parameters`. The parameters' names and
 // dimensions select their groups; their values are not used. With `sum`, the ranks together have
-// all parts of the parameters and must call Step together; without, each part is a whole parameter.
-// State starts at zero (Adagrad's at its initial value). `elsewhere` are parameters of the model
-// that this optimizer does not update: frozen ones, and those that other optimizers of the run
-// update as a whole. If `zeros` is null, state is on the device of its part. Throws kBadInput if a
-// group of `config` matches no parameter.
+// all parts of the parameters and must call Step together; without `sum`, each part is a whole
+// parameter. State starts at zero (Adagrad's at its initial value). `elsewhere` are parameters of
+// the model that this optimizer does not update: frozen parameters, and parameters that only
+// optimizers of other ranks update. If `zeros` is null, state is on the device of its part. Throws
+// kBadInput if a group of `config` matches no parameter.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts,
@@ -165,12 +169,11 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
                                          const std::vector<ParameterInfo>& elsewhere = {},
                                          std::shared_ptr<CompressedMean> mean = nullptr,
                                          const ZerosBeside& zeros = nullptr);
-// Creates an optimizer that updates whole parameters in place.
+// Creates an optimizer that updates `parameters` as a whole and in place.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);
 
-// Returns a name such as "AdamW". Optimizers whose states have different meanings have different
-// names.
+// Returns a name such as "AdamW". Types whose states have different meanings have different names.
 const char* OptimizerTypeName(OptimizerConfig::Type type);
 
 }  // namespace dslaunch

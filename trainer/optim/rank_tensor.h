@@ -6,12 +6,13 @@
 
 namespace dslaunch {
 
-// State of training besides the weights and the optimizer's state of each part. A checkpoint stores
-// it, and a run continues without it if it does not fit (another number of ranks).
+// A tensor of the training state besides the weights and the optimizer's states of parts. A
+// checkpoint stores it. A run continues without it if it does not fit, for example after a change
+// of the number of ranks.
 struct RankTensor {
-  std::string name;    // "worker_error/fc1.weight"
-  at::Tensor tensor;   // contiguous; the tensor in use, so copying into it restores it
-  bool shared = true;  // the same values on all ranks; otherwise each rank has its own
+  std::string name;    // such as "worker_error/fc1.weight"
+  at::Tensor tensor;   // contiguous; not a copy, so copying into it restores the state
+  bool shared = true;  // true if all ranks have the same values
 };
 
 }  // namespace dslaunch

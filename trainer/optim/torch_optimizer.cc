@@ -54,7 +54,7 @@ void CheckKind(const torch::optim::Optimizer* optimizer, bool any) {
   }
 }
 
-// Throws unless the optimizer updates exactly `weights`.
+// Throws unless the optimizer's groups contain exactly `weights`.
 void CheckWeights(const std::vector<NamedTensor>& weights,
                   const torch::optim::Optimizer& optimizer) {
   std::map<const at::TensorImpl*, std::string> left;

@@ -24,7 +24,7 @@
 namespace dslaunch {
 namespace {
 
-// Gives deferred tensors memory on `device` and their values.
+// Gives deferred tensors their values, in memory on `device`.
 void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device device) {
   std::vector<at::Tensor> tensors = TensorsOf(Unique(module.named_parameters()));
   for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
@@ -33,8 +33,9 @@ void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device
   });
 }
 
-// Moves and casts the module. Returns what remains for ShardedStates to materialize: with ZeRO all
-// parameters at once may not fit into memory, and in fp32 they take more than what a rank keeps.
+// Moves and casts the module. Returns the recording that ShardedStates must materialize, or null.
+// With ZeRO a recording is not materialized here, because all parameters may not fit into memory at
+// the same time, and in fp32 they take more memory than the parts that a rank keeps.
 InitRecording* PrepareModule(const StepInputs& inputs) {
   const EngineConfig& config = inputs.config;
   const c10::Device device = inputs.ranks.world().device();
@@ -48,8 +49,8 @@ InitRecording* PrepareModule(const StepInputs& inputs) {
   return nullptr;
 }
 
-// Gives parameters and buffers that are whole on the ranks of the tensor axis the values of its
-// first rank. Recorded ones get the same values on all ranks anyway.
+// Copies the first rank's values of whole parameters and buffers to all ranks of the tensor axis.
+// Does nothing for recorded tensors, which get the same values on all ranks anyway.
 void ShareWholeTensors(const StepInputs& inputs) {
   const ProcessGroup* const tensor = inputs.ranks.tensor();
   if (tensor == nullptr || inputs.deferred != nullptr) return;
@@ -75,15 +76,15 @@ const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   return *config.optimizer;
 }
 
-// Returns a function that adds up values over the parts into which ZeRO divides parameters, or null
-// without such parts.
+// Returns a function that sums values over the parts into which ZeRO divides parameters; null if
+// parameters are not divided.
 SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
   if (!states.sharded()) return nullptr;
   if (ranks.tied().empty()) {
     return [group = &ranks.data()](at::Tensor& tensor) { group->AllReduce(tensor); };
   }
-  // Adds in the order of the ranks. The copies of tied weights are at other positions among the
-  // parameters of each stage, and would otherwise get other bits.
+  // Adds in the order of the ranks. Otherwise the copies of tied weights could get different bits,
+  // because they are at different positions among the parameters of each stage.
   return [group = &ranks.data()](at::Tensor& tensor) {
     const at::Tensor all = group->AllGather(tensor);
     tensor.copy_(all[0]);
@@ -91,13 +92,13 @@ SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
   };
 }
 
-// Returns a function that does what SumOfShards does, and also adds up values over the tensor axis
-// for the parameters that are divided there. Null if every rank has whole parameters.
+// Returns a function that sums values like SumOfShards, and also over the tensor axis for
+// parameters that are divided there. Returns null if every rank has whole parameters.
 SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
                         const std::vector<NamedTensor>& parameters) {
   SumOverRanks over_shards = SumOfShards(states, ranks);
-  std::vector<int64_t> divided;  // indices of parameters
-  std::vector<double> counts;    // 1 if this rank's part counts, else 0
+  std::vector<int64_t> divided;  // indices of divided parameters
+  std::vector<double> counts;    // 0 if this rank's part is a copy, else 1
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto cut = ranks.cut().divided.find(parameters[i].name);
     if (cut == ranks.cut().divided.end()) continue;
@@ -114,7 +115,7 @@ SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
   };
 }
 
-// Returns null if the optimizer compresses nothing.
+// Returns the mean for the optimizer; null if the optimizer does not compress exchanges.
 std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
                                                  const MeshGroups& ranks) {
   if (!config.optimizer || !config.optimizer->CompressesExchanges()) return nullptr;
@@ -129,7 +130,7 @@ std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelSta
     return WrapTorchOptimizer(inputs.make_optimizer, parameters, states.parts(),
                               has_whole || config.allow_untested_optimizer);
   }
-  // Parameters that groups of the optimizer may name although this rank does not update them.
+  // Groups of the optimizer may name these parameters, although this rank does not update them.
   std::vector<ParameterInfo> elsewhere = inputs.elsewhere;
   for (const NamedTensor& item : FrozenParameters(inputs.module))
     elsewhere.push_back({item.name, item.tensor.dim()});
@@ -173,7 +174,8 @@ std::unique_ptr<GradientExchange> MakeExchange(const EngineConfig& config,
                                      dtype);
 }
 
-// The parts of ranks with whole models that exchange less than every gradient of every step.
+// Makes the parts of a step for ranks with whole models that do not exchange every gradient in
+// every step.
 StepParts ExchangingParts(const StepInputs& inputs) {
   const ProcessGroup& group = inputs.ranks.data();
   const GradSyncOptions options =
@@ -211,8 +213,9 @@ StepParts SynchronousParts(const StepInputs& inputs, InitRecording* deferred) {
                  std::make_unique<ReplicatedStates>(config, module, replicas, std::move(sync)));
 }
 
-// Waiting for a step's gradients keeps a GPU idle, and cannot be recorded. If the optimizer is
-// offloaded the CPU waits for them anyway.
+// Returns whether the host should not wait for a step's gradients, because a wait keeps a GPU idle
+// and cannot be recorded. If the optimizer is offloaded, the CPU must wait for the gradients
+// anyway.
 bool WaitingCosts(const EngineConfig& config, const MeshGroups& ranks) {
   if (config.cuda_graph) return true;
   const bool offloads =

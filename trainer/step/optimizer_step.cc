@@ -75,7 +75,7 @@ void OptimizerStep::Skip(const std::string& parameter, const std::vector<at::Ten
   ++skipped_steps_;
 }
 
-// Names the first rank whose loss was not finite, if there is one.
+// Throws an error that names the first rank whose loss was not finite, if there is such a rank.
 void OptimizerStep::Fail(const std::string& problem, const std::vector<at::Tensor>& losses,
                          bool all_ranks) const {
   const ProcessGroup& world = ranks_.world();
@@ -120,8 +120,8 @@ void OptimizerStep::Resume(const EngineProgress& progress, const std::set<std::s
   }
   if (lacks(optimizer_->RankTensors())) optimizer_->Restart();
   Resumed();
-  // A checkpoint of a run without a scaler has no state of one, and a static scale is the
-  // configuration's.
+  // The scaler keeps its state if the checkpoint has none, because its run had no scaler, or if the
+  // scale is static, because the configuration sets a static scale.
   if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) return;
   scaler_ = LossScalerState{.scale = progress.loss_scale,
                             .iteration = progress.scaler_iteration,

@@ -19,7 +19,7 @@ class ServerStep : public OptimizerStep {
       for (size_t i = 0; i < gradients.size(); ++i) {
         gradients[i] = gradients[i].to(states_->parts()[i].weight.scalar_type());
       }
-      // The schedule counts steps, of which each rank makes an update.
+      // The schedule counts steps, not updates, because each rank makes an update in each step.
       optimizer_->SetUpdates(optimizer_->updates(), step - 1);
       optimizer_->Step(gradients);
     });
@@ -53,7 +53,8 @@ class ServerStep : public OptimizerStep {
       if (factor != 1) at::_foreach_mul_(defined, factor);
     }
     servers_.PushGradients(gradients);
-    // A rank without parts is not a server and applies no updates, so its counters are set here.
+    // A rank without parts is not a server and applies no updates, so its counters must be set
+    // here.
     if (states_->parts().empty()) {
       servers_.WithoutUpdates([this] { optimizer_->SetUpdates(steps() + 1, steps() + 1); });
     }

@@ -1,4 +1,4 @@
-// The three ways to make an optimizer step, a file each.
+// Declares the three kinds of optimizer steps, each of which has its own source file.
 #pragma once
 
 #include <memory>
@@ -8,21 +8,23 @@
 
 namespace dslaunch {
 
-// Knows the norm of the gradients before it updates, so all ranks decide together whether to skip
-// the step. Works for all states, exchanges and pipelines. Gives all pipeline stages that share a
-// parameter the values of the copy that counts. Collective.
+// Returns a step that computes the norm of the gradients on the host before it updates, so that all
+// ranks decide together whether to skip the step. It supports all states, exchanges and pipelines.
+// Copies the values of a parameter that several pipeline stages share from the first of them to the
+// others. Collective.
 std::unique_ptr<OptimizerStep> MakeSynchronousStep(StepParts parts);
 
-// Does not wait for the device: what depends on gradients happens there, so the host can queue the
-// next step meanwhile, or record this one ("cuda_graph"). For one pipeline stage without a loss
-// scaler. If the configuration skips updates whose gradients are not finite, the optimizer must be
-// replayable; otherwise such gradients make weights and the next losses not finite, which ends the
-// run when a loss is read.
+// Returns a step that does not wait for the device. All work that depends on gradients is done on
+// the device, so the host can enqueue the next step meanwhile, or record this step ("cuda_graph").
+// Only without pipeline and loss scaler. If the configuration skips updates with gradients that are
+// not finite, the optimizer must be replayable. If it does not skip them, such gradients make the
+// weights and the next losses not finite, which ends the run when a loss is read.
 std::unique_ptr<OptimizerStep> MakeDeviceStep(StepParts parts);
 
-// For servers that update as gradients arrive (parallel.staleness): each rank clips its own
-// gradients by their own norm and sends them; threads of the servers apply them with the optimizer.
-// No rank waits for another but as StaleTraining describes. `servers` are parts.states.
+// Returns a step for servers that update as gradients arrive (parallel.staleness). Each rank clips
+// its gradients by their own norm and sends them to the servers, whose threads apply them with the
+// optimizer. Ranks wait for each other only as StaleTraining describes. `servers` is the object of
+// parts.states.
 std::unique_ptr<OptimizerStep> MakeServerStep(StepParts parts, StaleStates& servers);
 
 }  // namespace dslaunch

@@ -25,13 +25,14 @@ class SynchronousStep : public OptimizerStep {
     const double own_norm = OwnNorm(gradients) / last_.loss_scale;
     const double norm = NormOverRanks(own_norm);
     last_.grad_norm = at::scalar_tensor(norm, at::kDouble);
-    // All ranks have the same norm, inf and nan included, so all decide alike.
+    // All ranks have the same norm, even if it is inf or nan, so all make the same decision.
     if (!std::isfinite(norm) && RefusesNonFinite()) {
       return Skip(FirstNonFiniteParameter(gradients), losses, /*all_ranks=*/!DecidesAlone());
     }
     double factor = 1 / last_.loss_scale;
     if (config_.gradient_clipping != 0) {
-      // Gradients that stay this rank's own are clipped by their own norm, as in DeepSpeed.
+      // Gradients that are not reduced over ranks are clipped by this rank's own norm, as in
+      // DeepSpeed.
       const double clipped = GradientsAreOwn() ? own_norm : norm;
       factor *= std::min(1.0, config_.gradient_clipping / (clipped + 1e-6));
     }
@@ -52,9 +53,10 @@ class SynchronousStep : public OptimizerStep {
     const ProcessGroup* group = nullptr;
   };
 
-  // Whether this step's gradients are this rank's own, because ranks exchange something else.
+  // Returns whether this step's gradients are not reduced over ranks, because ranks exchange
+  // something else.
   bool GradientsAreOwn() const { return exchange_ && exchange_->gradients_are_own(); }
-  // Whether each rank decides alone if its step is skipped.
+  // Returns whether each rank decides alone whether its step is skipped.
   bool DecidesAlone() const { return GradientsAreOwn() && weights_differ(); }
 
   void TieParameters() {
@@ -72,8 +74,8 @@ class SynchronousStep : public OptimizerStep {
     states_->CopyMasterToModel();
   }
 
-  // Adds up gradients of tied parameters in fp32 or better, and rounds only the sum, to the dtype
-  // that the weight's update takes.
+  // Sums the gradients of tied parameters in at least fp32, and rounds only the sum, to the dtype
+  // that the update of the weight takes.
   void AllReduceTied(std::vector<at::Tensor>& gradients) const {
     for (const TiedPart& tied : tied_parts_) {
       at::Tensor& gradient = gradients[tied.part];
@@ -84,7 +86,8 @@ class SynchronousStep : public OptimizerStep {
     }
   }
 
-  // Returns the norm of this rank's gradients, without parameters that another stage counts.
+  // Returns the norm of this rank's gradients, without parameters that another rank or stage
+  // counts.
   double OwnNorm(const std::vector<at::Tensor>& gradients) const {
     std::vector<at::Tensor> counted;
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -94,8 +97,9 @@ class SynchronousStep : public OptimizerStep {
     return counted.empty() ? 0 : GradientNorm(counted);
   }
 
-  // Returns the norm over all ranks. If each rank has gradients of its own, it is the root mean
-  // square of their norms, so that all ranks decide alike; if each rank decides alone, it is `own`.
+  // Returns the norm over all ranks, given this rank's norm `own`. If gradients are not reduced
+  // over ranks, it is the root mean square of the ranks' norms, so that all ranks make the same
+  // decision. If each rank decides alone, it is `own`.
   double NormOverRanks(double own) const {
     if (DecidesAlone()) return own;
     if (GradientsAreOwn()) {
@@ -104,15 +108,15 @@ class SynchronousStep : public OptimizerStep {
       return std::sqrt(square[0] / ranks_.data().world_size());
     }
     if (!states_->sharded() && !ranks_.mesh().cuts_model()) return own;
-    // Counts replicas that hold the same parts once.
+    // Replicas that hold the same parts are counted once.
     const bool counts = states_->sharded() || ranks_.data().rank() == 0;
     std::vector<double> square = {counts ? own * own : 0};
     ranks_.world().AllReduceSum(square);
     return std::sqrt(square[0]);
   }
 
-  // Returns the name of the first parameter with a non-finite gradient, of the first stage that has
-  // one. Precondition: some rank has one.
+  // Returns the name of the first parameter with a gradient that is not finite, on the first stage
+  // with such a parameter. Precondition: some rank has such a gradient.
   std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const {
     int64_t position = std::numeric_limits<int64_t>::max();
     if (const std::optional<size_t> own = FirstNonFinite(gradients)) {
@@ -125,7 +129,7 @@ class SynchronousStep : public OptimizerStep {
     const auto found = first.item<int64_t>();
     const auto index = static_cast<size_t>(found & 0xffffffff);
     if (ranks_.mesh().pipeline == 1) return parameters_[index].name;
-    // Only the ranks of that stage know the name.
+    // Only the ranks of that stage have the name, so they send it to the other ranks.
     for (const std::string& name :
          GatherTexts(ranks_.world(), position == found ? parameters_[index].name : "")) {
       if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";

@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// The gradients of a piece in the form that the optimizer takes. If they are copied off the device,
-// they are complete once `copied` has happened.
+// The gradients of a piece in the form that the optimizer takes. If they are copied to another
+// device, they are complete after the event `copied`.
 struct PieceGradients {
   std::vector<at::Tensor> gradients;
   std::optional<c10::Event> copied;
@@ -26,13 +26,13 @@ bool LeaveDevice(const std::vector<WeightPart>& parts, const std::vector<at::Ten
   return false;
 }
 
-// Cuts the gradients into pieces. There is one piece unless gradients need other memory, for a
-// conversion or a copy, before the optimizer can take them.
+// Cuts the gradients into pieces. Returns one piece unless the optimizer needs converted or copied
+// gradients, which take additional memory.
 std::vector<UpdatePiece> CutGradients(const std::vector<WeightPart>& parts,
                                       const std::vector<at::Tensor>& gradients,
                                       const Optimizer& optimizer, bool leave_device,
                                       int64_t max_elements) {
-  constexpr int64_t kMaxLeavingElements = int64_t{16} << 20;  // copies run at full speed from here
+  constexpr int64_t kMaxLeavingElements = int64_t{16} << 20;  // enough for copies at full speed
   bool converts = leave_device;
   std::vector<int64_t> elements;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -83,12 +83,14 @@ std::vector<UpdatePiece> CutUpdate(const std::vector<int64_t>& elements, int64_t
   return pieces;
 }
 
-// While a piece of offloaded weights is updated, the gradients of the next are on their way to the
-// host, and the weights of the last on their way back (as in the ZeRO-Offload paper).
+// While a piece of offloaded weights is updated, the gradients of the next piece are copied to the
+// host, and the weights of the previous piece are copied back (as in the ZeRO-Offload paper).
 void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip) {
-  if (!config.cuda_graph) optimizer.Prepare();  // else PrepareStep, outside of the graph
+  if (!config.cuda_graph)
+    optimizer.Prepare();  // PrepareStep() does it otherwise, outside of the
+                          // graph
   optimizer.BeginStep(skip);
   const std::vector<WeightPart>& parts = states.parts();
   const bool leave_device = LeaveDevice(parts, gradients);

@@ -1,5 +1,5 @@
-// The update of the weights in pieces, so that gradients that are converted, or that leave their
-// device, take little memory.
+// Updates the weights in pieces, so that gradients that are converted or copied to another device
+// take little memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,17 +19,18 @@ struct UpdatePiece {
   size_t begin = 0, end = 0;  // indices of the optimizer's parts
 };
 
-// Cuts consecutive parts, which have `elements`, into runs of at most `max_elements` together; a
-// larger part is a piece of its own. Returns at least one piece, which is empty if there are no
-// parts. Pure.
+// Cuts the parts into pieces of consecutive parts with at most `max_elements` elements together; a
+// larger part is a separate piece. `elements` has the number of elements of each part. Returns at
+// least one piece, which is empty if there are no parts. Pure.
 std::vector<UpdatePiece> CutUpdate(const std::vector<int64_t>& elements, int64_t max_elements);
 
-// Multiplies gradients in place.
+// Multiplies `gradients` in place by a factor.
 using GradientScaling = std::function<void(const std::vector<at::Tensor>& gradients)>;
 
-// Updates the weights of states.parts() by `gradients`, one for each, all on one device, and makes
-// the model follow. `scale` is applied to gradients in their own dtype or the weights' if that is
-// wider; null: none. `skip`: see Optimizer::Step.
+// Updates the weights of states.parts() and copies them to the model. `gradients` has one gradient
+// for each part, all on the same device. `scale` is applied to gradients in their own dtype, or in
+// the weights' dtype if that is wider; null if gradients are not scaled. See Optimizer::Step for
+// `skip`.
 void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip = {});

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// A module with the only parameter "weight", as PEFT's names have it.
+// A module with the single parameter "weight", so that names are the same as in PEFT.
 class MatrixImpl : public DividedModule {
  public:
   MatrixImpl(const at::Tensor& values, const std::optional<Cut>& cut)
@@ -86,11 +86,12 @@ at::Tensor AdaptableLinear::Adapted(const at::Tensor& y, const at::Tensor& x) co
                                       : SumHoldersGradients(b_, division_.holders, tensor);
   at::Tensor dropped = x;
   if (is_training() && dropout_ > 0) {
-    // The ranks either have the same inputs and drop the same ones, or have different inputs.
+    // Ranks with the same inputs must drop the same inputs; ranks with different inputs must draw
+    // different masks.
     const RegionSeed seed(tensor, x.device(), divides_inputs);
     dropped = at::dropout(x, dropout_, /*train=*/true);
   }
-  // The narrow tensor is scaled, because that takes less time than scaling a wide one.
+  // The narrow tensor is scaled, because scaling the wide result would take more time.
   const at::Tensor narrow = ApplyLinear(dropped, a) * scale_;
   return y + ApplyLinear(narrow, b);
 }

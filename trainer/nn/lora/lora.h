@@ -1,4 +1,4 @@
-// Low-rank adapters of linear layers (LoRA: Hu et al. 2021, arXiv 2106.09685, section 4.1).
+// Adds low-rank adapters to linear layers (LoRA: Hu et al. 2021, arXiv 2106.09685, section 4.1).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,32 +14,33 @@
 
 namespace dslaunch {
 
-// How a linear layer is divided over a tensor-parallel group: by its outputs, by its inputs, or not
-// at all. `dim` of a cut is a dimension of the layer's weight.
+// Describes how a linear layer is divided over a tensor-parallel group: by its outputs, by its
+// inputs, or not at all. `dim` of a cut is a dimension of the layer's weight.
 struct LinearDivision {
   TensorParallel tensor;
   std::optional<Cut> outputs;
   std::optional<Cut> inputs;
-  int holders = 1;  // number of ranks that have the same part of the outputs
+  int holders = 1;  // number of ranks with the same part of the outputs
 };
 
-// A linear layer that can get an adapter. The layers of the families derive from it, and pass their
-// result through Adapted(). The adapter is divided like the layer: B with the outputs, A with the
-// inputs. Every rank has the other matrix as a whole; its gradient is summed over the ranks.
+// A linear layer that can get an adapter. The layers of the model families derive from this class,
+// and pass their result through Adapted(). The adapter is divided like the layer: B with the
+// outputs, or A with the inputs. Every rank has the undivided matrix as a whole; its gradient is
+// summed over the ranks.
 class AdaptableLinear : public DividedModule {
  public:
   // Registers lora_A.weight [rank, in], drawn from uniform(-1/sqrt(in), 1/sqrt(in)) as PEFT does,
-  // and lora_B.weight [out, rank], zeros; or this rank's parts of them.
+  // and lora_B.weight [out, rank], filled with zeros. With division it registers this rank's parts.
   void AddAdapter(const LoraConfig& lora);
 
  protected:
-  // `in` and `out`: of the whole layer
+  // `in` and `out` are the sizes of the whole layer.
   AdaptableLinear(int64_t in, int64_t out, LinearDivision division)
       : in_(in), out_(out), division_(std::move(division)) {}
 
-  // Returns y + scale * B A dropout(x), or y without an adapter. x: [..., in], y: [..., out], the
-  // layer's own result for x; or this rank's parts of them inside a region. If the inputs are
-  // divided, y and the result are summands of the ranks, before LeaveRegion.
+  // Returns y + scale * B A dropout(x), or y without an adapter. x is [..., in], and y is the
+  // layer's own result for x, [..., out]; in a region both are this rank's parts. If the inputs are
+  // divided, y and the result are this rank's summands, before LeaveRegion.
   at::Tensor Adapted(const at::Tensor& y, const at::Tensor& x) const;
   bool has_adapter() const { return a_.defined(); }
   const LinearDivision& division() const { return division_; }
@@ -51,9 +52,9 @@ class AdaptableLinear : public DividedModule {
   at::Tensor a_, b_;
 };
 
-// Freezes all parameters of `model` and adds adapters to the layers that `lora` names. Draws from
-// the default generator, after all that the model has drawn. Throws kBadInput, naming the target,
-// if a target is not the name of an AdaptableLinear.
+// Freezes all parameters of `model` and adds adapters to the layers that `lora` names. Draws
+// initial values from the default generator, after the model's values. Throws kBadInput, naming the
+// target, if a target does not name an AdaptableLinear.
 void AddAdapters(torch::nn::Module& model, const LoraConfig& lora);
 
 }  // namespace dslaunch

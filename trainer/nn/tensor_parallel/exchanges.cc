@@ -16,7 +16,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Operators get a group as a number, its address.
+// Returns the address of the group as a number, which operators can take as an argument.
 int64_t NumberOf(const TensorParallel& tensor) { return reinterpret_cast<int64_t>(tensor.group); }
 const ProcessGroup& GroupOf(int64_t number) {
   TORCH_CHECK(number != 0, "a model without its tensor-parallel group was run outside a ShapePass");
@@ -90,7 +90,8 @@ at::Tensor ScatterTokens(const at::Tensor& x, const TensorParallel& tensor) {
   return run.call(by_part.contiguous(), NumberOf(tensor));
 }
 
-// A function whose backward pass is another exchange over the same group.
+// An exchange. Conjugate is an autograd function whose backward pass is another exchange over the
+// same group.
 using Exchange = at::Tensor (*)(const at::Tensor&, const TensorParallel&);
 
 at::Tensor Unchanged(const at::Tensor& x, const TensorParallel&) { return x.view_as(x); }
@@ -118,8 +119,9 @@ using SumForward = Conjugate<&SumOverParts, &Unchanged>;
 using GatherForward = Conjugate<&GatherTokens, &ScatterTokens>;
 using ScatterForward = Conjugate<&ScatterTokens, &GatherTokens>;
 
-// Sums, over the whole group, a tensor with a slot for each part, of which a rank fills its own. A
-// separate group of the holders would need connections of its own for one small message.
+// In the backward pass, sums a tensor over the whole group that has a slot for each different part;
+// each rank fills only the slot of its part. A separate group of the holders would need additional
+// connections for one small message.
 struct HoldersSum : autograd::Function<HoldersSum> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& part,
                             int64_t slots, int64_t slot, int64_t group) {
@@ -168,7 +170,7 @@ at::Tensor OutsideRegions(const at::Tensor& parameter, const TensorParallel& ten
   return tensor.divides_tokens() ? SumGradients(parameter, tensor) : parameter;
 }
 
-// The bias gets x's dtype, as in at::linear under autocast.
+// The bias is converted to x's dtype, as in at::linear under autocast.
 at::Tensor LeaveRegionAndAdd(const at::Tensor& x, const at::Tensor& bias,
                              const TensorParallel& tensor) {
   const at::Tensor sum = LeaveRegion(x, tensor);

@@ -1,6 +1,6 @@
-// Random numbers in layers that are divided over a tensor-parallel group. The ranks have default
-// generators with the same state, so that they draw the same masks for values that all of them
-// compute.
+// Provides random numbers for layers that are divided over a tensor-parallel group. The ranks'
+// default generators have the same state, so that the ranks draw the same masks for values that all
+// ranks compute.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,10 +14,10 @@
 
 namespace dslaunch {
 
-// While it exists, the default generators of the CPU and of `device` draw different numbers on each
-// rank. Afterwards their state is the same on all ranks again, whatever was drawn, and depends on
-// their state before, so a pass that is recomputed draws the same numbers. Does nothing if `tensor`
-// divides nothing, or if nothing `draws`.
+// While an object exists, the default generators of the CPU and of `device` draw different numbers
+// on each rank. Afterwards their states are again equal on all ranks, regardless of the numbers
+// drawn. All seeds depend only on the states before, so a recomputed pass draws the same numbers.
+// Does nothing if `tensor` divides nothing, or unless `draws`.
 class RegionSeed {
  public:
   RegionSeed(const TensorParallel& tensor, c10::Device device, bool draws);
@@ -26,11 +26,12 @@ class RegionSeed {
   RegionSeed& operator=(const RegionSeed&) = delete;
 
  private:
-  std::vector<std::pair<at::Generator, at::Tensor>> states_;  // outside, by generator
+  // Generators and their states outside of the region.
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-// Returns at::dropout of a tensor that all ranks have. With sequence parallelism each rank has
-// different tokens, so it uses a different mask.
+// Returns at::dropout of a tensor that all ranks have. With sequence parallelism the ranks have
+// different tokens, so each rank uses a different mask.
 at::Tensor DropoutOutsideRegions(const at::Tensor& x, double p, bool train,
                                  const TensorParallel& tensor);
 

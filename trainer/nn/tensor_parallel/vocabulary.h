@@ -1,6 +1,6 @@
-// The two ends of a language model whose vocabulary is divided over a tensor-parallel group: each
-// rank has the rows RangeOf(tensor, vocabulary) of the embedding and of the head, and padding after
-// them. Without division these are LibTorch's functions.
+// Implements the embedding and the loss of a language model whose vocabulary is divided over a
+// tensor-parallel group. Each rank has the rows RangeOf(tensor, vocabulary) of the embedding and of
+// the head, followed by padding. Without division the functions call LibTorch's functions.
 #pragma once
 
 #include <ATen/core/Reduction.h>
@@ -13,15 +13,16 @@
 
 namespace dslaunch {
 
-// Returns the embeddings of int64 [B, T] tokens, as LeaveRegion returns them. `weight`: this rank's
-// rows of [vocabulary, H]. `padding`: the token whose embedding gets no gradient; -1: none.
+// Returns the embeddings of tokens, int64 [B, T], in the form that LeaveRegion returns. `weight`:
+// this rank's rows of [vocabulary, H]. `padding`: the token whose embedding gets no gradient, or
+// -1.
 at::Tensor EmbedTokens(const at::Tensor& tokens, const at::Tensor& weight, int64_t vocabulary,
                        int64_t padding, const TensorParallel& tensor);
 
-// Returns CrossEntropyOfLogits (trainer/nn/cross_entropy.h) for this rank's columns of the logits,
-// [..., vocabulary / parts, rounded up], and the same targets on all ranks. The forward pass has
-// two exchanges: the largest logit of each row, then the sum of the exponentials and the target's
-// logit. The backward pass has none.
+// Returns CrossEntropyOfLogits (trainer/nn/cross_entropy.h) of the whole logits, given this rank's
+// columns, [..., vocabulary / parts rounded up]. `targets` must be equal on all ranks. The forward
+// pass has two exchanges: the largest logit of each row, then the sum of the exponentials and the
+// target's logit. The backward pass has no exchange.
 at::Tensor CrossEntropyOfParts(const at::Tensor& logits, const at::Tensor& targets,
                                int64_t vocabulary, const TensorParallel& tensor,
                                int64_t reduction = at::Reduction::Mean);
