@@ -1,4 +1,4 @@
-// Messages about values that ranks share or that differ between ranks. Pure.
+// Formats messages about values that are equal or differ between ranks. Pure.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 
 namespace dslaunch {
 
-// Returns "rank 3" or "ranks 0, 2"; of many, names the first eight: "ranks 0, 1, 2, 3, 4, 5, 6, 7
-// and 12 more".
+// Returns text such as "rank 3" or "ranks 0, 2". If there are more than eight ranks, only the first
+// eight are named: "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
 std::string RankList(const std::vector<size_t>& ranks);
 
 // Maps indices to the numbers in `names`; returns `ranks` if `names` is empty.
 std::vector<size_t> Named(std::vector<size_t> ranks, const std::vector<size_t>& names);
 
-// Groups the ranks with equal values, in the order of their first rank. `values` has an entry for
-// each rank.
+// Groups the ranks with equal values. The groups are in the order of their first ranks. `values`
+// has an entry for each rank.
 template <class T>
 std::vector<std::vector<size_t>> GroupRanks(const std::vector<T>& values) {
   std::vector<std::vector<size_t>> groups;
@@ -27,8 +27,8 @@ std::vector<std::vector<size_t>> GroupRanks(const std::vector<T>& values) {
   return groups;
 }
 
-// Returns "rank 0: this; ranks 1, 2: that". `describe` formats a value. `names` are the numbers of
-// the ranks if these differ from the indices in `values`.
+// Returns text such as "rank 0: this; ranks 1, 2: that". `describe` formats a value. `names` has
+// the numbers of the ranks if these differ from the indices in `values`.
 template <class T, class Describe>
 std::string ByRank(const std::vector<T>& values, Describe describe,
                    const std::vector<size_t>& names = {}) {

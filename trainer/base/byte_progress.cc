@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kTerminalInterval{200};
 constexpr std::chrono::seconds kTerminalDelay{1};
 constexpr std::chrono::seconds kLineInterval{30};
 
-// In whole seconds.
+// Formats a duration in whole seconds.
 std::string SecondsText(double seconds) {
   return DurationText(static_cast<int64_t>(std::min(seconds, 1e9) + 0.5) * 1000);
 }

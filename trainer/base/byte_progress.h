@@ -1,4 +1,4 @@
-// Shows how far a long read or write is.
+// Shows the progress of a long read or write.
 #pragma once
 
 #include <chrono>
@@ -7,22 +7,22 @@
 
 namespace dslaunch {
 
-// Returns "1.2 GiB of 4.8 GiB, 612.0 MiB/s, 6 s left". Pure.
+// Returns text such as "1.2 GiB of 4.8 GiB, 612.0 MiB/s, 6 s left". Pure.
 std::string ByteProgressText(uint64_t done_bytes, uint64_t total_bytes, double seconds);
 
-// Prints to stderr: on a terminal one line that changes, elsewhere a line every 30 s. Prints
-// nothing in the first second (elsewhere: 30 s), so that short work has no output.
+// Prints the progress to stderr. On a terminal, updates one line, beginning after one second.
+// Elsewhere, prints a line every 30 s, beginning after 30 s. Short work therefore has no output.
 class ByteProgress {
  public:
-  // `what` begins the line: "out: ".
+  // `what` is the beginning of each line, such as "out: ".
   ByteProgress(std::string what, uint64_t total_bytes);
-  // Clears the line of a terminal.
+  // Clears the line on a terminal.
   ~ByteProgress();
   ByteProgress(const ByteProgress&) = delete;
   ByteProgress& operator=(const ByteProgress&) = delete;
 
   void Add(uint64_t bytes);
-  // Counts bytes that an earlier process wrote, without effect on the rate.
+  // Counts bytes that an earlier process wrote. They do not affect the rate.
   void Skip(uint64_t bytes);
 
  private:
@@ -31,7 +31,7 @@ class ByteProgress {
   std::string what_;
   const uint64_t total_bytes_;
   uint64_t skipped_bytes_ = 0;
-  uint64_t done_bytes_ = 0;  // without the skipped ones
+  uint64_t done_bytes_ = 0;  // without the skipped bytes
   const bool on_terminal_;
   bool line_shown_ = false;
   const Clock::time_point begin_ = Clock::now();

@@ -23,9 +23,10 @@ __attribute__((target("pclmul,sse4.1"))) __m128i Fold(__m128i block, __m128i pow
                                            _mm_clmulepi64_si128(block, powers, 0x11)));
 }
 
-// Returns the CRC state after `bytes`, a multiple of a block and at least a stride. Folds four
-// blocks at a time onto the next four: Gopal et al., "Fast CRC Computation for Generic Polynomials
-// Using PCLMULQDQ Instruction", Intel 2009, with its constants for the reflected polynomial.
+// Returns the CRC state after `bytes` bytes, a multiple of the block size and at least a stride.
+// Folds four blocks at a time onto the next four, as described in Gopal et al., "Fast CRC
+// Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009. The constants are
+// those of the paper for the reflected polynomial.
 __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
                                                             const unsigned char* data,
                                                             size_t bytes) {
@@ -48,7 +49,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
   for (; bytes >= kBlockBytes; data += kBlockBytes, bytes -= kBlockBytes) {
     rest = Fold(rest, by_block, Load(data));
   }
-  // Reduces 128 bits to 64, then to 32 (Barrett's reduction).
+  // Reduces 128 bits to 64 bits, and these to 32 bits (Barrett's reduction).
   rest = _mm_xor_si128(_mm_srli_si128(rest, 8), _mm_clmulepi64_si128(rest, by_block, 0x10));
   rest = _mm_xor_si128(_mm_srli_si128(rest, 4),
                        _mm_clmulepi64_si128(_mm_and_si128(rest, low_halves), to_64_bits, 0x00));
@@ -61,7 +62,7 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
 }  // namespace
 
 uint32_t Crc32(const void* data, size_t bytes, uint32_t start) {
-  if (bytes == 0) return start;  // zlib restarts if given a null pointer
+  if (bytes == 0) return start;  // with a null pointer, zlib would restart
   const auto* at = static_cast<const unsigned char*>(data);
 #if defined(__x86_64__)
   static const bool has_folding =

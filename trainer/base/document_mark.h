@@ -1,12 +1,13 @@
-// Marks in a tensor of tokens where its documents begin, so that nothing else need travel with it.
+// Marks the beginnings of documents in a tensor of tokens, so that no second tensor must accompany
+// it.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch {
 
-// Marks a token, which is not negative, as the first of a document. Marks are negative; the first
-// token of a sample begins a document without one.
+// Returns `token`, which must not be negative, marked as the first of a document. Marked tokens are
+// negative. The first token of a sample begins a document even without a mark.
 constexpr int64_t MarkDocumentStart(int64_t token) { return ~token; }
 constexpr bool IsDocumentStart(int64_t token) { return token < 0; }
 constexpr int64_t WithoutDocumentMark(int64_t token) { return token < 0 ? ~token : token; }

@@ -1,4 +1,4 @@
-// Number formats by name, without LibTorch.
+// Defines the dtypes of the configuration and their names, without LibTorch.
 #pragma once
 
 namespace dslaunch {

@@ -1,5 +1,5 @@
-// Writes files durably and reads them with checksums, so that a file is complete on disk before
-// anything refers to it.
+// Writes files durably, so that a file is complete on disk before anything refers to it, and
+// verifies files by checksums.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace dslaunch {
 
-// The size and checksum of a file. Detects damage, not forgery.
+// The size and checksum of a file. Detects accidental damage, but not forgery.
 struct FileSum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
   bool operator==(const FileSum&) const = default;
 };
 
-// A file being written. All errors are TrainError kIo and name the file.
+// Writes a new file. All errors are TrainError kIo and name the file.
 class NewFile {
  public:
-  explicit NewFile(std::string path);  // creates the file, which must not exist
+  explicit NewFile(std::string path);  // creates the file, which must not exist yet
   void Write(const void* data, size_t bytes);
-  // Waits until the content is on disk, and closes the file.
+  // Waits until the content is on disk, closes the file, and returns its sum. Call it once, last.
   FileSum Finish();
 
  private:
@@ -32,24 +32,24 @@ class NewFile {
   FileSum sum_;
 };
 
-// Writes a file that must not exist yet, and waits until it is on disk. kIo.
+// Writes a file, which must not exist yet, and waits until it is on disk. Throws kIo.
 FileSum WriteNewFile(const std::string& path, const std::string& content);
 
-// Reads the whole file. Throws kBadInput if it is missing or not a regular file, kIo if it cannot
-// be read.
+// Reads a whole file and returns its size and checksum. Throws kBadInput if the file is missing, is
+// not a regular file or becomes shorter meanwhile, and kIo if it cannot be read.
 FileSum SumFile(const std::string& path);
 
-// The checksum of a part of a file.
+// The checksum of a part of a file, and the size of the file.
 struct PartSum {
-  uint64_t file_bytes = 0;  // size of the whole file
+  uint64_t file_bytes = 0;  // size of the whole file in bytes
   uint32_t crc32 = 0;       // CRC-32 of the bytes in the part
 };
 
-// Reads only the bytes [begin, end) of a file, or fewer if the file ends earlier. Errors are those
-// of SumFile.
+// Reads only the bytes [begin, end) of a file, or fewer if the file ends earlier. Throws the same
+// errors as SumFile.
 PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end);
 
-// Makes the entries of a folder durable. Throws kIo.
+// Waits until the entries of a folder are on disk. Throws kIo.
 void SyncFolder(const std::string& path);
 
 }  // namespace dslaunch

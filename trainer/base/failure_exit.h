@@ -1,4 +1,4 @@
-// Ends the process after an error that cannot be thrown, because the thread that should throw it
+// Ends the process after an error that cannot be thrown because the thread that should throw it
 // waits for a device that never finishes.
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// Sets the action of ExitByFailure, which must not return, for the whole process. Call it before
-// starting threads.
+// Sets what ExitByFailure does in this process. `exit` must not return. Call it before starting
+// threads.
 void SetFailureExit(std::function<void(const TrainError&)> exit);
 
-// Ends the process at once; may be called on any thread. By default, prints the message on stderr
-// and exits with the error's code.
+// Ends the process immediately. By default, prints the message on stderr and exits with the error's
+// code. May be called on any thread.
 [[noreturn]] void ExitByFailure(const TrainError& error);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Formats text for people, with units.
+// Formats text and numbers with units for people.
 #pragma once
 
 #include <cmath>
@@ -7,15 +7,15 @@
 
 namespace dslaunch {
 
-// Formats like printf; the result is cut to 1023 bytes.
+// Formats like printf. The result is cut off after 1023 bytes.
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// Returns NaN without its sign bit, because printf prints the usual NaN as "-nan".
+// Returns `number`, but NaN without its sign bit, because printf prints the usual NaN as "-nan".
 inline double WithoutSignOfNan(double number) {
   return std::isnan(number) ? std::fabs(number) : number;
 }
 
-// Returns "1.2 KiB", "474.7 MiB".
+// Returns text such as "1.2 KiB" or "474.7 MiB".
 std::string BytesText(int64_t bytes);
 
 }  // namespace dslaunch

@@ -21,7 +21,8 @@ constexpr size_t kMaxRuns = 1 << 16;
 
 InputFile::InputFile(std::string path)
     : path_(std::move(path)),
-      fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // does not wait for a pipe
+      // Opening a pipe must not block.
+      fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat info;
   if (!fd_ || fstat(fd_.get(), &info) < 0) {
     throw TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,

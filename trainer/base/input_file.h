@@ -1,4 +1,4 @@
-// Positioned reads of a file that is not trusted and may change meanwhile.
+// Reads from given positions of a file that is not trusted and may change meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace dslaunch {
 
-// A regular file that is open for reading. Movable; const methods may be called on several threads.
-// Errors are TrainError and name the file: kBadInput if it is missing, not a regular file or too
-// short, kIo if it cannot be read.
+// A regular file that is open for reading. Movable. Const methods may be called on several threads.
+// Errors are TrainError and name the file: kBadInput if the file is missing, is not a regular file
+// or is too short, and kIo if it cannot be read.
 class InputFile {
  public:
   explicit InputFile(std::string path);
 
   const std::string& path() const { return path_; }
-  uint64_t bytes() const { return bytes_; }  // size when it was opened
-  // Reads exactly `bytes` bytes from byte `offset` on.
+  uint64_t bytes() const { return bytes_; }  // size when the file was opened
+  // Reads exactly `bytes` bytes, beginning at byte `offset`.
   void Read(uint64_t offset, void* out, size_t bytes) const;
 
  private:
@@ -29,16 +29,17 @@ class InputFile {
 };
 
 // Reads runs of bytes of a file into their places in memory. Runs that are near each other in the
-// file are read at once with the bytes between them, because a read costs more than copying those.
-// Holds at most 1 MiB of the file and 65,536 runs.
+// file are read together with the bytes between them, because a separate read costs more than
+// reading these bytes. Buffers at most 1 MiB of the file and 65,536 runs. Not thread-safe.
 class GatheringReads {
  public:
-  // Both must outlive this.
+  // `file` and `out` must outlive this object.
   GatheringReads(const InputFile& file, void* out) : file_(file), out_(static_cast<char*>(out)) {}
-  // Adds a run: `bytes` bytes from byte `in_file` of the file on, for byte `in_out` of the memory.
-  // The memory may be written now or later. Runs in the file's order are read fastest.
+  // Adds a run of `bytes` bytes, from byte `in_file` of the file to byte `in_out` of the memory.
+  // The memory may be written by this call or by a later one. Adding runs in the file's order is
+  // fastest.
   void Add(uint64_t in_file, size_t in_out, size_t bytes);
-  // Reads the runs that are left.
+  // Reads all runs that have not been read yet.
   void Finish();
 
  private:
@@ -49,8 +50,8 @@ class GatheringReads {
   };
   const InputFile& file_;
   char* out_;
-  std::vector<Run> runs_;  // the first one begins before the others in the file
-  uint64_t end_ = 0;       // end of the one that ends last
+  std::vector<Run> runs_;  // the first run has the lowest position in the file
+  uint64_t end_ = 0;       // highest end of these runs in the file
   std::string span_;
 };
 

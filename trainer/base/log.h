@@ -1,20 +1,21 @@
-// Prints lines for people; all output of the trainer goes through these functions.
+// Prints text for people. The trainer prints only through these functions.
 #pragma once
 
 #include <string>
 
 namespace dslaunch {
 
-// Prints a line on stdout and flushes.
+// Prints a line on stdout and flushes stdout.
 void PrintLine(const std::string& line);
 
-// Prints text that includes its line ends on stdout.
+// Prints `text`, which must include its line ends, on stdout without flushing.
 void PrintText(const std::string& text);
 
 // Flushes stdout, then prints a line on stderr.
 void PrintError(const std::string& line);
 
-// Shows `text` in the current line of the terminal that stderr is, in place of the line's content.
+// Replaces the content of the terminal's current line by `text`. Precondition: stderr is a
+// terminal.
 void ShowInLine(const std::string& text);
 
 }  // namespace dslaunch

@@ -17,7 +17,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
     return TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
                       path_ + ": cannot be read: " + std::strerror(errno));
   };
-  // O_NONBLOCK, because opening a pipe would wait for its writer.
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
   const UniqueFd fd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info;
   if (!fd || fstat(fd.get(), &info) < 0) throw unreadable();

@@ -1,4 +1,4 @@
-// A file mapped into memory: bytes are read from disk on first access, and ranks on one machine
+// Maps a file into memory. Bytes are read from disk on first access, and ranks on the same machine
 // share them.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace dslaunch {
 
-// Movable, not copyable. Const methods may be called on several threads. If the file is truncated
-// while mapped, the process ends with SIGBUS.
+// A file that is mapped into memory for reading. Movable, not copyable. Const methods may be called
+// on several threads. If the file is truncated while it is mapped, the process may end with SIGBUS.
 class MappedFile {
  public:
-  // Throws TrainError that names the file: kBadInput if it does not exist, kIo if it cannot be
-  // read.
+  // Throws TrainError with the file's name: kBadInput if the file does not exist or is not a
+  // regular file, and kIo if it cannot be read.
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -30,8 +30,8 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
-// Reads a little-endian number at any alignment. Precondition: `bytes` holds at least sizeof(T)
-// bytes.
+// Reads a little-endian number, which need not be aligned. Precondition: `bytes` points to at least
+// sizeof(T) bytes.
 template <typename T>
 T LittleEndianAt(const uint8_t* bytes) {
   static_assert(std::endian::native == std::endian::little);

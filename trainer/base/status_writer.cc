@@ -22,7 +22,8 @@ StatusWriter::StatusWriter() {
 void StatusWriter::Write(const StatusLine& line) const {
   if (!fd_) return;
   const std::string bytes = line.Format();
-  if (write(fd_.get(), bytes.data(), bytes.size()) < 0) return;  // its reader is gone or behind
+  // Its reader has ended or is too slow.
+  if (write(fd_.get(), bytes.data(), bytes.size()) < 0) return;
 }
 
 }  // namespace dslaunch

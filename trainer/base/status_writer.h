@@ -1,4 +1,4 @@
-// Writes to the status pipe (proto/contract/status_line.h) from any part of a program.
+// Writes lines to the status pipe (proto/contract/status_line.h) from any part of a program.
 #pragma once
 
 #include "base/unique_fd.h"
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Writes on a copy of the pipe that DSLAUNCH_STATUS_FD names; does nothing without one. Never
-// blocks; a line that the pipe does not take is lost.
+// Writes to a duplicate of the pipe that DSLAUNCH_STATUS_FD names. Does nothing if the variable is
+// not set. Never blocks: a line is lost if the pipe is full.
 class StatusWriter {
  public:
   StatusWriter();

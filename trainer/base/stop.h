@@ -1,4 +1,5 @@
-// Ends a run early: on SIGINT or SIGTERM, at its time limit, or because it cannot be saved.
+// Requests that a run ends early: after SIGINT or SIGTERM, at its time limit, or because a
+// checkpoint cannot be saved.
 #pragma once
 
 #include <optional>
@@ -10,23 +11,24 @@ namespace dslaunch {
 
 enum class StopRequest { kNone, kSigterm, kSigint, kTimeLimit, kSaveFailed };
 
-// Makes SIGINT and SIGTERM requests to stop, after which the program ends soon by itself, instead
-// of ending the process.
+// Turns SIGINT and SIGTERM into requests to stop, after which the program soon ends by itself.
+// Without this call, the signals end the process immediately.
 void CatchStopSignals();
 
-// Returns this rank's current request. `deadline` is its time limit. Signals count only after
-// CatchStopSignals.
+// Returns this rank's current request. `deadline` is the time limit of the run. Signals are noticed
+// only after CatchStopSignals.
 StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
-// The decision on which all ranks agree.
+// The decision to stop, on which all ranks agree.
 struct StopDecision {
   StopRequest request = StopRequest::kNone;
-  int rank = 0;  // the lowest rank that requests it
+  int rank = 0;  // lowest rank that requests the stop
 
   explicit operator bool() const { return request != StopRequest::kNone; }
 };
 
-// Returns "SIGTERM (rank 3)" or "run.time_limit_s". A failed save has its own error.
+// Returns the reason for messages, such as "SIGTERM (rank 3)" or "run.time_limit_s". Not for
+// kSaveFailed, which has its own error.
 std::string StopReason(const StopDecision& stop);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The trainer's exception. It may be thrown anywhere, and is caught once, in main, which exits with
-// its code.
+// Helps to throw the trainer's exception. It may be thrown anywhere, and is caught once, in main,
+// which exits with its code.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace dslaunch {
 
-// Throws TrainError kBadInput for input of the user that cannot be used.
+// Throws TrainError kBadInput, for user input that cannot be used.
 [[noreturn]] inline void RefuseInput(const std::string& problem) {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// Return errors caused by another rank. `detail` describes what this rank noticed.
+// Return errors for a failure or delay of another rank. `detail` describes what this rank noticed.
 inline TrainError PeerLost(const std::string& detail) {
   return {ExitCode::kUnavailable, std::string(kPeerLostText) +
                                       ", so this rank stops too; see the error of that rank (" +

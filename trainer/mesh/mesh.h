@@ -1,5 +1,5 @@
-// The ranks of a job as a grid of three axes: pipeline stages, replicas (data parallelism), and
-// parts of parameters (tensor parallelism). Pure.
+// Arranges the ranks of a job as a grid with three axes: pipeline stages, replicas (data
+// parallelism), and parts of parameters (tensor parallelism). Pure.
 #pragma once
 
 #include <optional>
@@ -7,16 +7,17 @@
 
 namespace dslaunch {
 
-// Which ranks have adjacent numbers:
-// - kPipeData: the ranks of one stage, as in DeepSpeed: (stage * data + replica) * tensor + part;
-// - kDataPipe: those of one replica, replica * pipeline + stage; without tensor parallelism.
+// Determines which ranks have adjacent numbers:
+// - kPipeData: the ranks of one stage, numbered (stage * data + replica) * tensor + part, as in
+//   DeepSpeed.
+// - kDataPipe: the ranks of one replica, numbered replica * pipeline + stage. Requires tensor = 1.
 enum class RankOrder { kPipeData, kDataPipe };
 
-const char* RankOrderName(RankOrder order);  // "pipe_data"
+const char* RankOrderName(RankOrder order);  // such as "pipe_data"
 
 enum class MeshAxis { kPipeline, kData, kTensor };
 
-// The coordinates of a rank.
+// The coordinates of a rank in the mesh.
 struct MeshPlace {
   int stage = 0;    // on the pipeline axis
   int replica = 0;  // on the data axis
@@ -25,23 +26,23 @@ struct MeshPlace {
 };
 
 struct Mesh {
-  int pipeline = 1;  // stages of the model
-  int data = 1;      // ranks that hold the same parameters and train on different samples
-  int tensor = 1;    // ranks that share each layer of a stage, and train on the same samples
+  int pipeline = 1;  // number of pipeline stages
+  int data = 1;      // number of ranks with the same parameters and different samples
+  int tensor = 1;    // number of ranks that share each layer and train on the same samples
   RankOrder order = RankOrder::kPipeData;
 
   int size() const { return pipeline * data * tensor; }
-  // Whether ranks hold different parts of the model.
+  // Returns whether ranks hold different parts of the model.
   bool cuts_model() const { return pipeline * tensor > 1; }
   MeshPlace PlaceOf(int rank) const;
   int RankOf(const MeshPlace& place) const;
-  // Returns the ranks whose coordinates differ from `place` on `axis` alone, including the rank at
-  // `place`, ascending by that coordinate.
+  // Returns the rank at `place` and all ranks whose coordinates differ from it on `axis` alone, in
+  // ascending order of that coordinate.
   std::vector<int> RanksAlong(MeshAxis axis, MeshPlace place) const;
 };
 
 // Returns the mesh of `ranks` ranks, or nullopt if pipeline * tensor does not divide `ranks`.
-// Preconditions: all are at least 1, and with kDataPipe `tensor` is 1.
+// Preconditions: all numbers are at least 1, and `tensor` is 1 with kDataPipe.
 std::optional<Mesh> MakeMesh(int ranks, int pipeline, int tensor = 1,
                              RankOrder order = RankOrder::kPipeData);
 

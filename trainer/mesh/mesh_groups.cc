@@ -33,7 +33,7 @@ void MeshGroups::SetCut(ModelCut cut) {
   tied_buffers_ = TiedGroups(cut_.tied_buffers, key_ + "tied/");
 }
 
-// One group for all that the same ranks share.
+// Returns one group for everything that the same ranks share.
 const ProcessGroup* MeshGroups::Group(const std::vector<int>& ranks, std::string name) {
   for (const int rank : ranks) name += std::to_string(rank) + ",";
   const auto found = groups_.find(name);

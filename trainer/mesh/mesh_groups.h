@@ -1,4 +1,4 @@
-// The process groups of a mesh, as one rank has them.
+// Creates the process groups of a mesh to which this rank belongs.
 #pragma once
 
 #include <map>
@@ -10,45 +10,48 @@
 
 namespace dslaunch {
 
-// A tied parameter or buffer and a group of one rank of each stage that holds it, in the order of
-// the stages. The copy on the group's rank 0 counts.
+// A tied parameter or buffer, and the group that keeps its copies equal. The group has one rank of
+// each stage that holds the tensor, in the order of the stages. The copy on rank 0 of the group
+// counts.
 struct TiedGroup {
   std::string name;
   const ProcessGroup* group = nullptr;
 };
 
-// Owns its groups but not `world`, which must outlive it.
+// Owns the process groups of one rank. `world` must outlive this object.
 class MeshGroups {
  public:
-  // Every rank of `world` is a replica of the whole model.
+  // Creates the groups of a mesh in which every rank of `world` is a replica of the whole model.
   explicit MeshGroups(const ProcessGroup& world);
-  // Collective: all ranks of `world` make the same calls. Precondition: the mesh has the size of
-  // `world`. `tensor`: the group of this rank's tensor axis if the caller has made it, which must
-  // then outlive this; else null.
+  // Collective: all ranks of `world` make the same calls. Precondition: the mesh has as many ranks
+  // as `world`. `tensor` is the group of this rank's tensor axis if the caller has already made it,
+  // and must then outlive this object; otherwise null.
   MeshGroups(const ProcessGroup& world, const Mesh& mesh, const ProcessGroup* tensor = nullptr);
-  // Also calls SetCut.
+  // Like the above without `tensor`, and then calls SetCut.
   MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut);
 
-  // Sets the cut of this rank's stage, at most once: a model is made with the tensor group, so its
-  // cut is known later than the mesh. Collective like the constructor.
+  // Sets the cut of this rank's stage. The constructor does not take it, because making the model
+  // requires the tensor group, and its cut is known only then. Call it at most once. Collective
+  // like the constructor.
   void SetCut(ModelCut cut);
 
   const Mesh& mesh() const { return mesh_; }
   const MeshPlace& place() const { return place_; }
   const ModelCut& cut() const { return cut_; }
-  // Returns the rank of `stage` whose other coordinates equal this rank's.
+  // Returns the rank in stage `stage` whose other coordinates equal those of this rank.
   int RankOfStage(int stage) const { return mesh_.RankOf({stage, place_.replica, place_.part}); }
   const ProcessGroup& world() const { return world_; }
-  // The replicas of this rank's parameters, by MeshPlace::replica; `world` if the mesh has no other
-  // axis.
+  // Returns the group of the replicas of this rank's parameters, in the order of
+  // MeshPlace::replica. It is `world` if the mesh has no other axis.
   const ProcessGroup& data() const { return *data_; }
-  // The ranks that divide this rank's layers, by MeshPlace::part; null without tensor parallelism.
+  // Returns the group of the ranks that share this rank's layers, in the order of MeshPlace::part;
+  // null without tensor parallelism.
   const ProcessGroup* tensor() const { return tensor_; }
-  // The groups of cut().tied and cut().tied_buffers, in their orders.
+  // Return the groups for cut().tied and cut().tied_buffers, in the same orders.
   const std::vector<TiedGroup>& tied() const { return tied_; }
   const std::vector<TiedGroup>& tied_buffers() const { return tied_buffers_; }
 
-  // Returns ModelCut::Counts of the tensor `name` on this rank.
+  // Returns ModelCut::Counts for the tensor `name` on this rank.
   bool Counts(const std::string& name) const { return cut_.Counts(name, place_); }
 
  private:
@@ -60,8 +63,8 @@ class MeshGroups {
   const Mesh mesh_;
   const MeshPlace place_;
   ModelCut cut_;
-  std::string key_;                             // begin of the names of groups
-  std::map<std::string, ProcessGroup> groups_;  // keys: names
+  std::string key_;                             // prefix of the groups' names
+  std::map<std::string, ProcessGroup> groups_;  // by name
   const ProcessGroup* tensor_;
   const ProcessGroup* data_;
   std::vector<TiedGroup> tied_, tied_buffers_;

@@ -1,4 +1,5 @@
-// How a model is cut over the pipeline and tensor axes of a mesh, as one stage sees it. Pure.
+// Describes how a model is cut over the pipeline and tensor axes of a mesh, from the view of one
+// stage. Pure.
 #pragma once
 
 #include <algorithm>
@@ -12,24 +13,23 @@
 
 namespace dslaunch {
 
-// A parameter or a buffer that layers of several stages read.
+// A parameter or buffer that layers of several stages use.
 struct TiedTensor {
-  std::string name;         // module path, the same on all these stages
-  std::vector<int> stages;  // ascending, all that hold it
+  std::string name;         // module path, equal on all these stages
+  std::vector<int> stages;  // all stages that hold it, ascending
 };
 
 struct ModelCut {
-  // Tensors that this stage shares with others, in orders that all stages agree on.
+  // The tensors that this stage shares with other stages, in an order on which all stages agree.
   std::vector<TiedTensor> tied = {};  // parameters
   std::vector<TiedTensor> tied_buffers = {};
-  // The parameters of this stage that are cut over the tensor axis, by name. All others are the
-  // same on every rank of that axis.
+  // The parameters of this stage that are cut over the tensor axis, by name. All other parameters
+  // are equal on every rank of that axis.
   std::map<std::string, ParameterCut> divided = {};
 
-  // Returns whether norms count and checkpoints hold the part that the rank at `place` has of this
-  // stage's parameter or buffer, as far as the pipeline and tensor axes decide it. Of a tied tensor
-  // the first stage's copy counts, of a whole tensor the copy of part 0, of a divided tensor every
-  // part except copies.
+  // Returns whether this stage's parameter or buffer `name` counts for norms and checkpoints on the
+  // rank at `place`, as far as the pipeline and tensor axes decide it. A tied tensor counts on its
+  // first stage, a whole tensor on part 0, and a divided tensor on every part except copies.
   bool Counts(const std::string& name, const MeshPlace& place) const {
     const auto cut = divided.find(name);
     if (cut == divided.end() ? place.part > 0 : cut->second.is_copy) return false;

@@ -46,7 +46,8 @@ std::vector<ShardBlock> BlocksOf(const Shard& shard) {
 
 void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
   if (a.elements() == 0) return;
-  if (a.offset == b.offset && a.row == b.row && a.pitch == b.pitch) {  // slices of one part
+  // Both are slices of one part.
+  if (a.offset == b.offset && a.row == b.row && a.pitch == b.pitch) {
     const int64_t from = std::max(a.start, b.start), to = std::min(a.stop, b.stop);
     if (from < to) f(from - a.start, from - b.start, to - from);
     return;
@@ -55,12 +56,12 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
   for (const ShardBlock& block : BlocksOf(b)) {
     for (int64_t i = 0; i < block.rows; ++i, in_b += block.row) {
       const int64_t begin = block.at + i * b.pitch, end = begin + block.row;
-      // The first row of `a` that the run touches and of which `a` has elements.
+      // Index of the first row that the run touches and of which `a` has elements.
       const int64_t first = std::max((begin - a.offset) / a.pitch, a.start / a.row);
       for (int64_t row = first; row * a.row < a.stop; ++row) {
         const int64_t row_begin = row * a.pitch + a.offset;
         if (row_begin >= end) break;
-        // From a position in the whole tensor to a position in `a`.
+        // Difference between a position in `a` and the same element's position in the whole tensor.
         const int64_t to_a = row * a.row - row_begin;
         const int64_t from = std::max(std::max(begin, row_begin) + to_a, a.start);
         const int64_t to = std::min(std::min(end, row_begin + a.row) + to_a, a.stop);
