@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a shared library to link against in place of a newer one: its symbols as they were at an older version.
+"""Makes a shared library to link against in place of a newer one. It has the symbols of an older version.
 
     make_stub.py LIBRARY OUTPUT PREFIX=VERSION... -- COMPILER [OPTION...]     as in GLIBC=2.28, GLIBCXX=3.4.25
 
-Of each symbol of LIBRARY the newest version that is not newer than its PREFIX's is in OUTPUT; symbols that came later, and
-versions with other prefixes, are not. OUTPUT has no code: a program linked to it runs with the real library. Names of one
-variable (environ, __environ) are names of one there too: where a program has a copy of it, as GCC makes them, the linker must
-see that it is a copy for each of its names.
+For each symbol of LIBRARY, OUTPUT has the newest version that is not newer than VERSION of its PREFIX. Newer
+symbols, and versions with other prefixes, are left out. OUTPUT has no code: a program linked to it runs with the
+real library. Names of the same variable (environ, __environ) are names of one variable in OUTPUT too. GCC may
+give a program a copy of the variable, and the linker must then know that the copy has each of these names.
 """
 
 import re
@@ -19,7 +19,8 @@ def numbers(version):
 
 
 def read_symbols(library, limits):
-    """{name: (version's numbers, version, kind, bytes, place, whether it is weak)}, and all versions by prefix."""
+    """Returns {name: (version as numbers, version, kind, bytes, place, whether it is weak)}, and all versions by
+    prefix."""
     listing = subprocess.run(["readelf", "--wide", "--dyn-syms", library], check=True, capture_output=True, text=True)
     symbols, versions = {}, {}
     for line in listing.stdout.splitlines():
@@ -38,7 +39,7 @@ def read_symbols(library, limits):
 
 def assembler(symbols):
     sections = {"FUNC": ".text", "IFUNC": ".text", "OBJECT": ".data", "TLS": '.section .tbss,"awT",@nobits'}
-    places = {}  # the names of each variable; functions have no other
+    places = {}  # the names of each variable; each function has one name
     for name, (_, _, kind, _, place, _) in sorted(symbols.items()):
         if kind in sections:
             places.setdefault(place if kind == "OBJECT" else name, []).append(name)

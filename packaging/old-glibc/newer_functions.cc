@@ -1,7 +1,8 @@
-// What dslaunch, its libraries or libstdc++ call of glibc newer than 2.28, in terms of glibc 2.28.
-// Linked into programs that are to run there (packaging/cmake/OldGlibc.cmake); hidden, so that no
-// shared library sees it. Where the node's glibc has the function and it cannot be had otherwise,
-// that one is called.
+// Implements functions of glibc newer than 2.28 that dslaunch, its libraries or libstdc++ call,
+// with functions of glibc 2.28. This file is linked into programs that must run with glibc 2.28
+// (packaging/cmake/OldGlibc.cmake). The functions are hidden, so that no shared library calls them.
+// Some call the function of the node's glibc if it exists, because glibc 2.28 cannot implement them
+// exactly.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -25,16 +26,16 @@ constexpr long kNanosecondsPerSecond = 1'000'000'000;
 #ifdef __x86_64__
 constexpr int kStatVersion = 1;
 #else
-constexpr int kStatVersion = 0;  // where struct stat is the kernel's
+constexpr int kStatVersion = 0;  // value for machines whose struct stat is the kernel's
 #endif
 
-// The node's own, or null.
+// Returns the function of the node's glibc; null if it does not exist.
 template <class Function>
 Function Find(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }
 
-// The time of the wall clock at which `clock` will show `time`.
+// Returns the time of the wall clock at which `clock` will show `time`.
 timespec OnWallClock(clockid_t clock, const timespec& time) {
   timespec now{}, wall{};
   clock_gettime(clock, &now);
@@ -92,8 +93,8 @@ void _init();
 int __real___libc_start_main(MainFunction, int, char**, InitFunction, void (*)(), void (*)(),
                              void*);
 
-// Constructors of the program: before glibc 2.34 programs ran their own, and crt1.o of later ones
-// does not.
+// Runs the constructors of the program. Before glibc 2.34, programs ran their own constructors, but
+// crt1.o of a newer glibc does not run them.
 static void RunConstructors(int argc, char** argv, char** environment) {
   for (InitFunction* each = __preinit_array_start; each != __preinit_array_end; ++each)
     (*each)(argc, argv, environment);
@@ -107,10 +108,11 @@ int __wrap___libc_start_main(MainFunction main, int argc, char** argv, InitFunct
   return __real___libc_start_main(main, argc, argv, RunConstructors, nullptr, unload, stack_end);
 }
 
-// 2.32. "May have more than one thread", which only costs time.
+// glibc 2.32. 0 means that the process may have more than one thread, which is always safe and only
+// costs time.
 char __libc_single_threaded = 0;
 
-// 2.33; functions of libc_nonshared.a before.
+// glibc 2.33. Before, these functions were in libc_nonshared.a.
 int __fxstat(int, int, struct stat*);
 int __xstat(int, const char*, struct stat*);
 int __lxstat(int, const char*, struct stat*);
@@ -122,10 +124,13 @@ int fstatat(int folder, const char* path, struct stat* status, int flags) {
   return __fxstatat(kStatVersion, folder, path, status, flags);
 }
 int fstat64(int fd, struct stat64* status) {
-  return __fxstat(kStatVersion, fd, reinterpret_cast<struct stat*>(status));  // the same on 64 bits
+  return __fxstat(kStatVersion, fd, reinterpret_cast<struct stat*>(status));  // both structs are
+                                                                              // equal on 64-bit
+                                                                              // machines
 }
 
-// 2.30. On older ones a step of the wall clock during the wait lengthens or shortens it.
+// glibc 2.30. With an older glibc, a step of the wall clock during the wait makes the wait longer
+// or shorter.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const timespec* time) {
   static const auto own = Find<decltype(&pthread_cond_clockwait)>("pthread_cond_clockwait");
@@ -148,18 +153,19 @@ int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* time) {
   return sem_timedwait(semaphore, &wall);
 }
 
-// 2.34.
+// glibc 2.34.
 int close_range(unsigned first, unsigned last, int flags) noexcept {
   constexpr long kCloseRange = 436;
   return static_cast<int>(syscall(kCloseRange, first, last, flags));
 }
-// Older ones run what pthread_atfork was given: gRPC's, which may wait for its threads.
+// glibc 2.34. fork() of an older glibc also runs the handlers of pthread_atfork. Those of gRPC may
+// wait for its threads.
 pid_t _Fork() noexcept {
   static const auto own = Find<decltype(&_Fork)>("_Fork");
   return own != nullptr ? own() : fork();
 }
 
-// 2.32.
+// glibc 2.32.
 const char* sigabbrev_np(int number) noexcept {
   static const auto own = Find<decltype(&sigabbrev_np)>("sigabbrev_np");
   if (own != nullptr) return own(number);
@@ -171,14 +177,14 @@ const char* sigabbrev_np(int number) noexcept {
                                                                                  : nullptr;
 }
 
-// 2.36, in c-ares. As there: without random numbers there is no going on.
+// glibc 2.36, used by c-ares. As in glibc, the process aborts if there are no random numbers.
 uint32_t arc4random() noexcept {
   uint32_t number = 0;
   if (getentropy(&number, sizeof number) != 0) abort();
   return number;
 }
 void arc4random_buf(void* buffer, size_t bytes) noexcept {
-  constexpr size_t kMaxBytes = 256;  // of one getentropy
+  constexpr size_t kMaxBytes = 256;  // limit of one call of getentropy
   for (auto* at = static_cast<char*>(buffer); bytes > 0;) {
     const size_t part = bytes < kMaxBytes ? bytes : kMaxBytes;
     if (getentropy(at, part) != 0) abort();
@@ -187,8 +193,8 @@ void arc4random_buf(void* buffer, size_t bytes) noexcept {
   }
 }
 
-// 2.38: what newer headers make of strtol and so on. It also reads "0b1" where the base is 0 or 2,
-// which nothing here relies on.
+// glibc 2.38, whose headers replace strtol and similar functions by these. The new functions also
+// accept "0b1" if the base is 0 or 2, which no code here needs.
 #define READS_A_NUMBER(Type, name)                                        \
   Type Before_##name(const char*, char**, int) noexcept __asm__(#name);   \
   Type __isoc23_##name(const char* text, char** end, int base) noexcept { \
@@ -208,7 +214,7 @@ int __isoc23_sscanf(const char* text, const char* format, ...) noexcept {
   return read;
 }
 
-// 2.35, in libgcc's unwinder, which does not look further where this fails.
+// glibc 2.35, used by the unwinder of libgcc. The unwinder stops searching if this function fails.
 int _dl_find_object(void* address, dl_find_object* found) noexcept {
   ObjectSearch search{reinterpret_cast<uintptr_t>(address), found};
   return dl_iterate_phdr(VisitObject, &search) == 1 ? 0 : -1;

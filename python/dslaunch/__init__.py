@@ -1,4 +1,4 @@
-"""What a Python program says to the dslaunch that started it, and hears from it. Outside of a job nothing here does anything.
+"""Connects a Python program to the dslaunch that started it. Outside of a job, these functions do nothing.
 
     import dslaunch
 
@@ -8,9 +8,9 @@
         reporter.step(step, total_steps=steps, loss=loss)
         if dslaunch.stop_requested():   # dslaunch stop, Ctrl-C, a time limit, a preempted node
             save()
-            dslaunch.exit_saved()       # exit code 85: start the job again to go on
+            dslaunch.exit_saved()       # exit code 85: start the job again to continue
 
-Standard library only. Functions are for the main thread; a Reporter is for one thread.
+Needs only the standard library. Call functions on the main thread, and use a Reporter on one thread.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ from .memory import MemoryCopy
 
 __all__ = ["EXIT_SAVED", "Job", "MemoryCopy", "Reporter", "current_job", "exit_saved", "stop_requested"]
 
-# The launcher takes a job whose ranks all end with this code for one that has saved its state and is to be started again.
+# The exit code of a rank that has saved its state and stopped. If all ranks of a job exit with it, the job is to be
+# started again.
 EXIT_SAVED = 85
 
-_MAX_LINE_BYTES = 4096  # the agent ignores longer status lines
+_MAX_LINE_BYTES = 4096  # limit of a status line; the agent ignores longer lines
 _MIN_INTERVAL_S = 0.1
 _THREADS_FINISH_S = 0.05
 
 
 @dataclass(frozen=True)
 class Job:
-    """This process's place in its job."""
+    """The place of this process in its job."""
 
     job_id: str
     attempt: int  # number of this start of all ranks, from 1
     rank: int
     world_size: int
     local_rank: int
-    rank_dir: pathlib.Path | None  # a private folder of this start of this rank; what is left there `dslaunch report` reads
+    # Private folder of this start of this rank, whose files `dslaunch report` reads; None if there is none.
+    rank_dir: pathlib.Path | None
 
 
 def current_job(environment: Mapping[str, str] = os.environ) -> Job | None:
-    """None: dslaunch has not started this process."""
+    """Returns the job of this process; None if dslaunch has not started this process."""
     if not environment.get("DSLAUNCH_JOB_ID"):
         return None
 
@@ -69,11 +71,11 @@ def current_job(environment: Mapping[str, str] = os.environ) -> Job | None:
 
 
 class Reporter:
-    """Progress for the launcher's progress line and for `dslaunch report`, and copies of the state in memory.
+    """Reports progress to the launcher and to `dslaunch report`, and makes copies of the state in memory.
 
     Reports never block and never fail.
 
-    Call step() on every rank: by its steps the launcher sees which rank hangs.
+    Call step() on every rank, because the launcher determines from the steps which rank hangs.
     """
 
     def __init__(self) -> None:
@@ -92,14 +94,15 @@ class Reporter:
         self._reached_step = self._copies.noted_step() if self._copies else None
 
     def ready(self) -> None:
-        """The program has set itself up: what follows is training."""
+        """Reports that the program is set up and begins to train."""
         self._tell({"event": "ready"})
 
     def step(self, step: int, *, total_steps: int = 0, loss: float | None = None, samples_per_s: float | None = None,
              tokens_per_s: float | None = None, **numbers: float) -> None:
-        """Optimizer steps done, from 1. Rates are over all ranks. Other `numbers`, as lr and grad_norm, are for the report.
+        """Reports the number of completed optimizer steps, from 1. Call this after each step.
 
-        At most ten a second are sent on, and the last of `total_steps`.
+        Rates are totals over all ranks. Other `numbers`, such as lr and grad_norm, are for the report. At most
+        ten reports per second are sent, and always the report of step `total_steps`.
         """
         if self._job is None:
             return
@@ -121,7 +124,9 @@ class Reporter:
 
     @contextlib.contextmanager
     def saving(self, step: int) -> Iterator[None]:
-        """Training waits in this block while a checkpoint of `step` is saved: for the goodput and the checkpoint's age.
+        """Reports that training waits in this block while a checkpoint of `step` is saved.
+
+        The report is used for the goodput and for the age of the checkpoint.
 
             with reporter.saving(step):
                 torch.save(...)
@@ -129,24 +134,28 @@ class Reporter:
         self._tell({"event": "save", "step": step})
         yield
         self._tell({"event": "saved", "step": step})
-        self._window_at = time.monotonic()  # the time of a checkpoint is none of a step
+        self._window_at = time.monotonic()  # the time of saving does not count as time of a step
 
     def evaluated(self, step: int, **results: float) -> None:
-        """The results of an evaluation, on one rank: accuracy=0.87. The newest are the `result` of dslaunch --json."""
+        """Reports the results of an evaluation, such as accuracy=0.87. Call it on one rank.
+
+        The newest results are the `result` of dslaunch --json.
+        """
         if self._job is None:
             return
         numbers = {name: _finite(value) for name, value in results.items()}
         self._tell({"event": "eval", "step": step, **numbers})
         self._keep({"step": step, "attempt": self._job.attempt, "eval": numbers})
-        self._window_at = time.monotonic()  # the time of an evaluation is none of a step
+        self._window_at = time.monotonic()  # the time of an evaluation does not count as time of a step
 
     def save_in_memory(self, step: int, state: Any) -> bool:
-        """Copies the state after `step` into memory of this node, which outlives this process. Call it on every rank.
+        """Copies the state after `step` into memory of this node, which outlives this process.
 
-        Needs dslaunch --memory_checkpoint K, which asks for a copy every K steps; at another step, and outside of a job, nothing is
-        done. `state` is bytes, or dicts, lists and tuples of numbers, texts, bytes, numpy arrays and torch tensors, as state_dict()
-        gives them; other types raise TypeError. The last two copies are kept, and no call waits for a disk. Returns whether a copy
-        was made: False too if the node has no memory for it, which is printed once.
+        Call this on every rank. Needs dslaunch --memory_checkpoint K, which requests a copy every K steps. At other
+        steps, and outside of a job, nothing is done. `state` is bytes, or dicts, lists and tuples of numbers, texts,
+        bytes, numpy arrays and torch tensors, such as a state_dict(); other types raise TypeError. The last two copies
+        are kept, and no call waits for a disk. Returns whether a copy was made. Also returns False if the node has too
+        little memory, which is printed once.
         """
         if self._copies is None or self._job is None or step % _memory_interval() != 0:
             return False
@@ -162,10 +171,12 @@ class Reporter:
         return True
 
     def load_from_memory(self, after_step: int = 0, timeout_s: float = 300) -> MemoryCopy | None:
-        """The newest state beyond `after_step` of which every rank holds a whole copy; None: there is none, so read the disk.
+        """Returns the newest state beyond `after_step` of which every rank has an intact copy, or None.
 
-        Collective: call it on every rank, before the first step. A copy of another number of ranks is not taken. In the first attempt
-        of a job it returns None at once. Raises RuntimeError if a rank does not call it within `timeout_s`, or is lost.
+        If the result is None, load a checkpoint from the disk instead. Collective: call it on every rank, before
+        the first step. A copy that was made with another number of ranks is not used. In the first attempt of a
+        job, returns None at once. Raises RuntimeError if a rank does not call this within `timeout_s`, or is
+        lost.
         """
         if self._job is None or self._job.attempt == 1 or not _memory_interval():
             return None
@@ -187,11 +198,11 @@ class Reporter:
         if self._status is None or len(data) > _MAX_LINE_BYTES:
             return
         try:
-            os.write(self._status, data)  # whole or not at all: it is shorter than PIPE_BUF
+            os.write(self._status, data)  # written as a whole or not at all, because the line is shorter than PIPE_BUF
         except BlockingIOError:
             pass
         except OSError:
-            self._status = None  # the agent is gone
+            self._status = None  # the agent has closed the pipe
 
     def _keep(self, line: dict[str, Any]) -> None:
         if self._metrics is None:
@@ -199,15 +210,15 @@ class Reporter:
         try:
             self._metrics.write(json.dumps(line) + "\n")
         except OSError:
-            self._metrics = None  # a full disk costs the report, not the training
+            self._metrics = None  # a full disk ends the report, but not the training
 
 
 def stop_requested() -> bool:
-    """Whether this process was sent SIGTERM or SIGINT, as `dslaunch stop`, Ctrl-C and --time_limit do.
+    """Returns whether this process received SIGTERM or SIGINT, which `dslaunch stop`, Ctrl-C and --time_limit send.
 
-    From the first call on these signals do not end the process, so save and leave soon: SIGKILL follows after --grace. Ranks
-    hear of it within milliseconds of each other, and not at the same step: let them agree before they leave a loop in which
-    they wait for each other (examples/python/train.py).
+    From the first call on, these signals do not end the process, so save and exit soon: SIGKILL follows after
+    --grace. The ranks receive the signal within milliseconds of each other, but not at the same step. So they
+    must agree before they leave a loop in which they wait for each other (examples/python/train.py).
     """
     if current_job() is None:
         return False
@@ -220,7 +231,7 @@ def stop_requested() -> bool:
 
 
 def exit_saved() -> NoReturn:
-    """Ends this process with the code of a job that is to be started again. All ranks end so."""
+    """Ends this process with EXIT_SAVED. All ranks of a job that is to be started again must call this."""
     sys.exit(EXIT_SAVED)
 
 
@@ -233,9 +244,9 @@ class _Stop:
         _Stop.requested = True
 
 
-# A thread of PyTorch's that still has a tensor of Python's to release (Gloo's, after the last collective) waits for the
-# interpreter's lock. Up to Python 3.13 such a thread is unwound once the interpreter ends, which C++ answers with SIGABRT.
-# So it gets the lock before.
+# A thread of PyTorch that must still release a Python tensor (a thread of Gloo after the last collective) waits for the
+# interpreter's lock. Up to Python 3.13, such a thread is unwound when the interpreter ends, and C++ then raises
+# SIGABRT. So the thread gets some time with the lock before the interpreter ends.
 def _let_threads_finish() -> None:
     if "torch.distributed" in sys.modules:
         time.sleep(_THREADS_FINISH_S)
@@ -251,7 +262,7 @@ def _finite(value: float) -> float | None:
 
 
 def _memory_interval() -> int:
-    """0: dslaunch was not given --memory_checkpoint."""
+    """Returns the number of steps between copies in memory; 0 without --memory_checkpoint."""
     try:
         return int(os.environ.get("DSLAUNCH_MEMORY_CHECKPOINT", "0"))
     except ValueError:
@@ -272,7 +283,7 @@ def _open_copies(job: Job) -> memory.Copies | None:
 
 
 def _open_status() -> int | None:
-    """The status pipe, opened anew so that it does not block here and stays as it is for others."""
+    """Opens the status pipe again. The new descriptor does not block, and other users of the pipe are not affected."""
     try:
         return os.open(f"/proc/self/fd/{int(os.environ['DSLAUNCH_STATUS_FD'])}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (KeyError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""`python -m dslaunch`: the program dslaunch of this package's installation, for the interpreter that runs this."""
+"""Implements `python -m dslaunch`: runs the program dslaunch of this package's installation with this interpreter."""
 
 import importlib.metadata
 import os
@@ -7,7 +7,7 @@ import sys
 
 
 def _find_program():
-    """The path of dslaunch: as pip installed it with this package, else by PATH; None where there is none."""
+    """Returns the path of dslaunch: the file that pip installed with this package, else the file in PATH, else None."""
     try:
         files = importlib.metadata.files("dslaunch") or []
     except importlib.metadata.PackageNotFoundError:
@@ -24,7 +24,7 @@ def main():
     if program is None:
         sys.exit("python -m dslaunch: the program dslaunch is neither installed with this package nor in PATH; "
                  "pip install dslaunch, or add its folder to PATH")
-    # torchrun starts its ranks with its own interpreter, too.
+    # Ranks use this interpreter, as those of torchrun do.
     os.environ.setdefault("PYTHON_EXEC", sys.executable)
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -1,10 +1,11 @@
-"""Starts a program in the environment that `accelerate launch --config_file` would give it. Used by --accelerate_config.
+"""Starts a program in the environment of `accelerate launch --config_file`, for dslaunch --accelerate_config.
 
     python3 -c SOURCE_OF_THIS_FILE PROGRAM ARGUMENT...
 
-Each rank of `dslaunch --accelerate_config FILE` runs this before PROGRAM, an absolute path. The front end sends the text and
-the path of FILE in two variables, which PROGRAM does not get. accelerate's own code reads the text; a rank's place in the
-job stays what dslaunch gave. This process then becomes PROGRAM. Standard library and accelerate only.
+Each rank of `dslaunch --accelerate_config FILE` runs this before PROGRAM, an absolute path. The front end sends
+the text and the path of FILE in two variables, which PROGRAM does not get. accelerate's own code interprets the
+text. The rank keeps the place in the job that dslaunch gave it. This process then becomes PROGRAM. Needs only the
+standard library and accelerate.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Mapping, NoReturn
 
 TEXT_VARIABLE = "DSLAUNCH_ACCELERATE_CONFIG"
 FILE_VARIABLE = "DSLAUNCH_ACCELERATE_CONFIG_FILE"
-EXIT_BAD_INPUT = 65  # as dslaunch's
+EXIT_BAD_INPUT = 65  # equal to dslaunch's exit code for bad input
 
 _PLACE = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "CROSS_", "MASTER_", "TORCHELASTIC_", "DSLAUNCH_")
 _NEEDED = ("launch_command_parser", "_validate_launch_command", "prepare_simple_launcher_cmd_env",
@@ -25,7 +26,7 @@ _NEEDED = ("launch_command_parser", "_validate_launch_command", "prepare_simple_
 
 
 class Refusal(Exception):
-    """The configuration cannot be obeyed; the text says why."""
+    """The configuration cannot be applied. The text is the reason."""
 
 
 def _launch_module() -> Any:
@@ -43,7 +44,7 @@ def _launch_module() -> Any:
 
 
 def _prepared(launch: Any, path: str, num_nodes: int, node_rank: int, num_ranks: int) -> Mapping[str, str]:
-    """The environment that the launcher of this node would give to its processes, with a place of its own invention."""
+    """Returns the environment that accelerate's launcher would give to processes of this node, for an invented place."""
     args = launch.launch_command_parser().parse_args([
         "--config_file", path, "--num_processes", str(num_ranks), "--num_machines", str(num_nodes),
         "--machine_rank", str(node_rank), "--main_process_ip", "127.0.0.1", "--main_process_port", "0", "program"])
@@ -59,16 +60,17 @@ def _prepared(launch: Any, path: str, num_nodes: int, node_rank: int, num_ranks:
     elif (args.use_fsdp or args.use_megatron_lm or args.multi_gpu) and not args.cpu:
         environment = launch.prepare_multi_gpu_env(args)
     else:
-        args.mpirun_hostfile = None  # dslaunch is in mpirun's place
+        args.mpirun_hostfile = None  # dslaunch replaces mpirun
         return launch.prepare_simple_launcher_cmd_env(args)[1]
     supports_p2p = getattr(launch, "check_cuda_p2p_ib_support", lambda: True)
     return environment if supports_p2p() else {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1", **environment}
 
 
 def changes(text: str, name: str, num_nodes: int, node_rank: int, num_ranks: int) -> dict[str, str]:
-    """What accelerate adds to this process's environment, or changes of it, for the configuration `text`.
+    """Returns the environment variables that accelerate adds or changes for the configuration `text`.
 
-    Without the variables of a rank's place. `name` is the file's: its ending says whether it is JSON. Raises Refusal.
+    Leaves out the variables of a rank's place. The ending of `name`, the file's name, determines whether the text
+    is JSON. Raises Refusal if accelerate cannot apply the configuration.
     """
     before = dict(os.environ)
     launch = _launch_module()
@@ -80,7 +82,7 @@ def changes(text: str, name: str, num_nodes: int, node_rank: int, num_ranks: int
             after = _prepared(launch, path, num_nodes, node_rank, num_ranks)
         except Refusal:
             raise
-        except (Exception, SystemExit) as error:  # argparse exits
+        except (Exception, SystemExit) as error:  # argparse raises SystemExit
             why = str(error).replace(path, name)
             raise Refusal(f"accelerate refuses it: {type(error).__name__}: {why}") from error
     return {key: value for key, value in after.items() if before.get(key) != value and not key.startswith(_PLACE)}
@@ -93,8 +95,9 @@ def _become(program: list[str], inherited: set[str]) -> NoReturn:
         try:
             os.set_inheritable(int(descriptor), False)
         except OSError:
-            pass  # that of the list itself
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and an ignored signal stays ignored
+            pass  # the descriptor by which the folder was listed is already closed
+    # Python ignores these signals, and the program would inherit an ignored signal.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execve(program[0], program, os.environ)
 
@@ -102,7 +105,7 @@ def _become(program: list[str], inherited: set[str]) -> NoReturn:
 def main(program: list[str]) -> NoReturn:
     inherited = set(os.listdir("/proc/self/fd"))
     if sys.path and sys.path[0] == "":
-        del sys.path[0]  # a file of the working directory must not stand in for accelerate
+        del sys.path[0]  # otherwise a file in the working directory could be imported instead of accelerate
     text, name = os.environ.pop(TEXT_VARIABLE), os.environ.pop(FILE_VARIABLE)
     try:
         os.environ.update(changes(text, name, int(os.environ["GROUP_WORLD_SIZE"]), int(os.environ["GROUP_RANK"]),

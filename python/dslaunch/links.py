@@ -1,6 +1,6 @@
-"""An exchange of small messages between the ranks of a job, over connections that the nodes' agents provide.
+"""Exchanges small messages between the ranks of a job, over connections that the agents of the nodes provide.
 
-The agent's protocol is proto/contract/rank_link.h. Every rank connects to rank 0, which answers all of them.
+proto/contract/rank_link.h defines the agent's protocol. Every rank connects to rank 0, which answers all of them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import struct
 import time
 from typing import Any, Callable
 
-# A message exchange: sends this rank's message to rank 0, whose `decide` gets those of all ranks; returns its result.
+# Sends this rank's message to rank 0, calls `decide` there with the messages of all ranks, and returns the result of
+# `decide` on every rank.
 Exchange = Callable[[Any, Callable[[list[Any]], Any]], Any]
 
-_HEAD = struct.Struct("<8IQ")  # magic, kind, from, to, node, bytes of the label and of the text, unused, attempt
+_HEAD = struct.Struct("<8IQ")  # magic, kind, from, to, node, sizes of label and text, unused, attempt
 _MAGIC = 0x314C5244
 _MESSAGE_BYTES = 1024
-_LABEL = b"memory"  # kMemoryLinkLabel
+_LABEL = b"memory"  # the value of kMemoryLinkLabel
 _HELLO, _WELCOME, _DIAL, _LINK, _FAILED = 1, 2, 3, 4, 5
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 1 << 20
 
 
 class LinkError(RuntimeError):
-    """A rank was lost, or did not take part in time."""
+    """A rank was lost, or did not take part before the deadline."""
 
 
 def _message(kind: int, rank: int, to: int = 0, attempt: int = 0) -> bytes:
@@ -33,7 +34,7 @@ def _message(kind: int, rank: int, to: int = 0, attempt: int = 0) -> bytes:
 
 
 class _Star:
-    """Connections between rank 0 and every other rank."""
+    """The connections between rank 0 and every other rank."""
 
     def __init__(self, path: str, rank: int, world_size: int, attempt: int, deadline: float) -> None:
         self._rank, self._deadline = rank, deadline
@@ -96,7 +97,7 @@ class _Star:
             self._send(self._peers[0], own)
             return self._receive(self._peers[0])
         others = {rank: self._receive(peer) for rank, peer in sorted(self._peers.items())}
-        # As the others' values, which were JSON.
+        # Own values are converted to JSON and back, so that they have the same types as the values of other ranks.
         result = json.loads(json.dumps(decide([json.loads(json.dumps(own)), *others.values()])))
         for peer in self._peers.values():
             self._send(peer, result)
@@ -108,7 +109,10 @@ class _Star:
 
 
 class RankExchange:
-    """Collective: all ranks of the job enter and leave it. `with RankExchange(...) as exchange: exchange(own, decide)`."""
+    """Opens the connections for an exchange: `with RankExchange(...) as exchange: exchange(own, decide)`.
+
+    Collective: all ranks of the job must enter and leave the block.
+    """
 
     def __init__(self, rank: int, world_size: int, attempt: int, timeout_s: float) -> None:
         self._path = os.environ.get("DSLAUNCH_RANK_SOCKET", "")

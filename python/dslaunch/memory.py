@@ -1,10 +1,9 @@
-"""Copies of a rank's state in the memory of its node, which dslaunch --memory_checkpoint provides.
+"""Stores copies of a rank's state in the memory of its node, which dslaunch --memory_checkpoint provides.
 
-Reporter.save_in_memory() and Reporter.load_from_memory() use this module. The format of a slot, and how ranks agree on a copy, are
-those of the C++ SDK: trainer/memory_checkpoint/slot_header.h and agreement.h. What a copy contains is this module's own: a header
-in JSON and the bytes of its arrays, so that reading it never runs code, as a pickle would.
-
-Standard library only; torch is used for tensors, and numpy for arrays.
+Reporter.save_in_memory() and Reporter.load_from_memory() use this module. The format of a slot, and the way in
+which ranks agree on a copy, are those of the C++ SDK: trainer/memory_checkpoint/slot_header.h and agreement.h.
+The contents of a copy have a format of this module: a header in JSON and the bytes of its arrays. Unlike a
+pickle, reading it never runs code. Needs only the standard library, torch for tensors, and numpy for arrays.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from . import links
 _SLOT_HEADER_BYTES = 4096
 _FIELDS = struct.Struct("<8sQqIIQQI")  # magic, attempt, step, rank, world size, layout, bytes, CRC-32 of the bytes
 _CRC = struct.Struct("<I")             # CRC-32 of the fields
-_NOTED = struct.Struct("<qq")          # the last step, and its complement
+_NOTED = struct.Struct("<qq")          # last completed step, and its complement
 _NOTED_OFFSET = 64
 _MAGIC = b"DSLCOPY1"
-_LAYOUT = 0xDB2C2124421858E8  # LayoutHash("dslaunch python 1"), of copies that this module writes
+_LAYOUT = 0xDB2C2124421858E8  # LayoutHash("dslaunch python 1"), the layout of copies that this module writes
 _ALIGNMENT = 64
 _JSON_BYTES = struct.Struct("<Q")
 _MAX_JSON_BYTES = 1 << 30
 
-_Id = tuple[int, int]  # step and attempt of a copy, which ranks do not mix
+_Id = tuple[int, int]  # step and attempt of a copy; ranks only combine copies of one attempt
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,21 @@ class MemoryCopy:
     """A state that Reporter.load_from_memory() has read."""
 
     step: int
-    state: Any  # as it was given to save_in_memory(); arrays, tensors and bytes are copies of their own
+    state: Any  # state with the types that save_in_memory() got; arrays, tensors and bytes are new objects
 
 
 @dataclass(frozen=True)
 class Place:
-    """The rank that makes and reads copies."""
+    """The place of the rank that makes and reads copies."""
 
     attempt: int
     rank: int
     world_size: int
-    ranks_here: int  # ranks that share the memory of this machine
+    ranks_here: int  # number of ranks that share the memory of this machine
 
 
 class _Slot:
-    """The memory of one copy: a header page, then the copy's bytes."""
+    """The memory of one copy: a header page, then the bytes of the copy."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -78,7 +77,7 @@ class _Slot:
         return memoryview(self._map) if self._map is not None else memoryview(b"")
 
     def header(self) -> tuple[Any, ...] | None:
-        """The fields after the magic bytes; None: the slot holds no copy, or a damaged one."""
+        """Returns the fields after the magic bytes; None if the slot has no copy or its header is damaged."""
         if self.size < _SLOT_HEADER_BYTES:
             return None
         view = self.view()
@@ -97,13 +96,13 @@ class _Slot:
 
 
 class Copies:
-    """A rank's two slots, written in turn, so that one copy is always whole."""
+    """The two slots of a rank. They are written alternately, so that one copy is always intact."""
 
     def __init__(self, fds: tuple[int, int], place: Place) -> None:
         self._slots = [_Slot(fd) for fd in fds]
         self._place = place
         self._next = 0  # slot of the next copy
-        self._largest = 0  # size for which there is room
+        self._largest = 0  # size of a copy for which the node is known to have room
         stored = self.stored()
         if stored:
             self.keep(stored[0])
@@ -118,12 +117,12 @@ class Copies:
         return (step, attempt), size, crc
 
     def stored(self) -> list[_Id]:
-        """The copies whose headers are whole, newest first."""
+        """Returns the copies whose headers are intact, newest first."""
         headers = [self._own_header(slot) for slot in self._slots]
         return sorted((header[0] for header in headers if header), reverse=True)
 
     def read(self, copy: _Id) -> memoryview | None:
-        """None: the copy is damaged."""
+        """Returns the bytes of a copy; None if the copy is damaged."""
         for slot in self._slots:
             header = self._own_header(slot)
             if header and header[0] == copy:
@@ -132,14 +131,14 @@ class Copies:
         return None
 
     def keep(self, copy: _Id) -> None:
-        """The next copy must not replace this one."""
+        """Sets the copy that the next copy must not replace."""
         for index, slot in enumerate(self._slots):
             header = self._own_header(slot)
             if header and header[0] == copy:
                 self._next = 1 - index
 
     def why_no_room(self, size: int) -> str:
-        """Empty: the node has memory for two copies of each of its ranks."""
+        """Returns why the node lacks memory for two copies of each of its ranks; an empty text if it does not."""
         if size <= self._largest:
             return ""
         ranks = self._place.ranks_here
@@ -172,12 +171,12 @@ class Copies:
 
 
 def _available_bytes() -> int:
-    """What the system, or the cgroup of this process, has left; 0: unknown."""
+    """Returns the bytes that the system, or the cgroup of this process, has available; 0 if unknown."""
     def number(path: pathlib.Path) -> int | None:
         try:
             return int(path.read_text())
         except (OSError, ValueError):
-            return None  # "max" is no limit
+            return None  # the text is "max" if there is no limit
 
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
@@ -198,7 +197,10 @@ def _available_bytes() -> int:
 # --- agreement ---
 
 def choose(offers: list[dict[str, Any]]) -> tuple[_Id | None, bool, str]:
-    """The newest copy that all ranks offer, whether all have verified it, and why there is none; see agreement.h."""
+    """Returns the newest copy that all ranks offer, whether all have verified it, and the reason if there is none.
+
+    See agreement.h.
+    """
     copies = [[tuple(copy) for copy in offer["copies"]] for offer in offers]
     common = set(copies[0]).intersection(*copies[1:])
     if common:
@@ -215,7 +217,10 @@ def choose(offers: list[dict[str, Any]]) -> tuple[_Id | None, bool, str]:
 
 
 def agree(copies: Copies | None, exchange: links.Exchange, after_step: int) -> tuple[_Id, memoryview] | str:
-    """Collective. The newest copy that all ranks hold whole, or why there is none. `copies` is None on a rank without."""
+    """Returns the newest copy that all ranks have intact, or the reason if there is none. Collective.
+
+    `copies` is None on a rank that cannot make copies.
+    """
     stored = [copy for copy in copies.stored() if copy[0] > after_step] if copies is not None else []
     verified: tuple[_Id, memoryview] | None = None
     while True:
@@ -224,7 +229,7 @@ def agree(copies: Copies | None, exchange: links.Exchange, after_step: int) -> t
         if newest is None:
             return why
         newest = (newest[0], newest[1])
-        assert copies is not None  # this rank offered it
+        assert copies is not None  # this rank has offered the copy
         if verified is None or verified[0] != newest:
             content = copies.read(newest)
             if content is not None:
@@ -251,7 +256,7 @@ def _is_array(value: Any) -> bool:
 
 
 class _Writer:
-    """Describes a state in JSON and collects what fills the copy's bytes."""
+    """Describes a state in JSON, and collects functions that fill the bytes of the copy."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -311,7 +316,7 @@ class _Writer:
 
 
 def write_state(copies: Copies, step: int, state: Any) -> str:
-    """Makes a copy. Returns why the node has no room for it, or an empty text."""
+    """Makes a copy. Returns why the node has no room for it; an empty text if the copy was made."""
     writer = _Writer()
     header = json.dumps(writer.describe(state, "state")).encode()
     start = -(-(_JSON_BYTES.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
@@ -330,7 +335,7 @@ def write_state(copies: Copies, step: int, state: Any) -> str:
 
 
 def read_state(content: memoryview) -> Any:
-    """Reads what write_state() wrote. Raises ValueError if it is something else."""
+    """Returns the state that write_state() wrote. Raises ValueError if the content is not valid."""
     if len(content) < _JSON_BYTES.size:
         raise ValueError("a copy in memory is too short")
     length = _JSON_BYTES.unpack_from(content)[0]

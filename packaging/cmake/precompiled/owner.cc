@@ -1,1 +1,2 @@
-// A precompiled header belongs to a target, and a target has a source.
+// This file is empty, because a precompiled header belongs to a target, and a target needs a source
+// file.

@@ -1,4 +1,4 @@
-// Precompiled for what sees gRPC and Asio: their headers alone cost 5 s.
+// Precompiled for files that include gRPC and Asio. These headers alone take 5 s to compile.
 #include <google/protobuf/generated_message_reflection.h>
 #include <google/protobuf/map_field.h>
 #include <google/protobuf/message.h>

@@ -1,4 +1,4 @@
-// Precompiled for what sees neither gRPC nor LibTorch.
+// Precompiled for files that include neither gRPC nor LibTorch.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

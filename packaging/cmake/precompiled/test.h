@@ -1,4 +1,4 @@
-// Precompiled for tests.
+// Precompiled for tests that include neither gRPC nor LibTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

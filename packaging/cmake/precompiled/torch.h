@@ -1,4 +1,5 @@
-// Precompiled for every file of the trainer that sees LibTorch: these headers alone cost 20 s.
+// Precompiled for every file of the trainer that includes LibTorch. These headers alone take 20 s
+// to compile.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,3 +1,3 @@
-// Precompiled for tests of the trainer.
+// Precompiled for tests of files that include LibTorch.
 #include "packaging/cmake/precompiled/test.h"
 #include "packaging/cmake/precompiled/torch.h"
