@@ -124,9 +124,8 @@ int fstatat(int folder, const char* path, struct stat* status, int flags) {
   return __fxstatat(kStatVersion, folder, path, status, flags);
 }
 int fstat64(int fd, struct stat64* status) {
-  return __fxstat(kStatVersion, fd, reinterpret_cast<struct stat*>(status));  // both structs are
-                                                                              // equal on 64-bit
-                                                                              // machines
+  // Both structs are equal on 64-bit machines.
+  return __fxstat(kStatVersion, fd, reinterpret_cast<struct stat*>(status));
 }
 
 // glibc 2.30. With an older glibc, a step of the wall clock during the wait makes the wait longer

@@ -15,8 +15,8 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;  // limit on a message; a longer one is a
-                                                            // protocol error
+// The maximum bytes of a message. A longer message is a protocol error.
+inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;
 inline constexpr size_t kMaxQueuedBytes =
     size_t{64} << 20;  // limit on the queue for a peer; the socket is closed beyond it
 

@@ -24,10 +24,10 @@ struct DeepSpeedFiles {
   std::string first_model() const { return partitioned() ? models.begin()->second : model; }
 };
 
-std::string DeepSpeedModelFile(int64_t rank);                 // name of a rank's model file at
-                                                              // stage 3
-std::string DeepSpeedOptimizerFile(int64_t rank, bool bf16);  // name of a rank's optimizer file at
-                                                              // stages 1 to 3
+// Returns the name of a rank's model file at stage 3.
+std::string DeepSpeedModelFile(int64_t rank);
+// Returns the name of a rank's optimizer file at stages 1 to 3.
+std::string DeepSpeedOptimizerFile(int64_t rank, bool bf16);
 
 // Sorts the names of a folder's files into their kinds, and ignores other names. Throws kBadInput,
 // naming `folder` and the file, for layouts that cannot be read: experts, and layer files of a

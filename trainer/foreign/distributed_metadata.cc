@@ -59,9 +59,8 @@ class MetadataParser {
   }
 
  private:
-  using Index = std::pair<std::string_view, std::vector<int64_t>>;  // key of a tensor or value, and
-                                                                    // the first element of the
-                                                                    // block
+  // The key of a tensor or value, and the first element of the block.
+  using Index = std::pair<std::string_view, std::vector<int64_t>>;
 
   [[noreturn]] void Fail(const std::string& problem) const {
     RefuseInput(source_ + ": " + problem);

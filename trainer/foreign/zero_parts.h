@@ -79,8 +79,8 @@ class ZeroParts {
                 Part* part) const;
 
   std::vector<NamedShape> parameters_;
-  std::map<std::string, std::map<std::string, Part>> parts_;  // keyed by parameter, then by the key
-                                                              // of FlatTensors
+  // The collected parts, keyed by parameter, then by the key of FlatTensors.
+  std::map<std::string, std::map<std::string, Part>> parts_;
 };
 
 // Returns the ranks below `count` that have no file.

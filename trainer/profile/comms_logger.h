@@ -17,8 +17,8 @@ struct CommsRow {
   int64_t calls = 0;
   double seconds = 0;
 };
-using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // keyed by operation and
-                                                                        // bytes
+// Rows keyed by operation and bytes of a message.
+using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;
 
 // Returns a table of counts, sizes, latencies and bandwidths (profile/communication.h). Pure.
 std::string CommsTable(const CommsRows& rows, int ranks);

@@ -79,8 +79,8 @@ WorkerEnv JobOfThisProcess() {
 // in the folder until it ends.
 void TakeFolder(CheckpointFolder& folder) {
   static Mutex mutex;
-  static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // keyed by the folder's real
-                                                                      // path
+  // The leases of this program, keyed by the folder's real path.
+  static std::map<std::string, std::shared_ptr<FolderLease>> leases;
   folder.Make();
   const std::string path = std::filesystem::canonical(folder.path());
   const MutexLock lock(mutex);

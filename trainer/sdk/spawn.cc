@@ -298,9 +298,8 @@ class Ranks {
 
   void Signal(int signal) const {
     for (const Process& process : alive_)
-      kill(process.pid, signal);  // safe, because these
-                                  // processes have not been
-                                  // reaped
+      // The pids are valid, because these processes have not been reaped.
+      kill(process.pid, signal);
   }
 
   // Reads all available reports. Ranks write before they end, so all reports of an ended rank are
