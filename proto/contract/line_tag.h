@@ -9,10 +9,10 @@ namespace dslaunch {
 
 // The format of tags. It follows torchrun's TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE if that is set.
 struct TagStyle {
-  std::string tag_template;   // empty: the default, "[node:rank] "
-  std::string role;           // value of ${role_name}
-  bool plain_stdout = false;  // true to omit tags on stdout if it is a pipe or a file, where stdout
-                              // is data (predict)
+  std::string tag_template;  // empty: the default, "[node:rank] "
+  std::string role;          // value of ${role_name}
+  // True to omit tags on stdout if stdout is a pipe or a file, where it is data (predict).
+  bool plain_stdout = false;
 };
 
 // Returns the tag of one rank. In a template, replaces ${role_name}, ${rank} and ${local_rank},

@@ -214,8 +214,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
       if (key == "step") {
         if (!ReadCount(value, status.step)) return std::nullopt;
         has_step = true;
-      } else if (key == "rank") {  // field of kLost; other kinds may have a user's field of this
-                                   // name
+      } else if (key == "rank") {  // kLost; other kinds may have a user's field "rank"
         if (!ReadCount(value, rank.emplace())) rank.reset();
       } else if (!ReadField(key, value, status)) {
         return std::nullopt;

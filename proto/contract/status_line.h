@@ -47,22 +47,20 @@ struct StatusLine {
   Event event = Event::kReady;
   // kReady: true if the other ranks continue when a signal ends this rank.
   bool loss_tolerated = false;
-  int64_t step = 0;         // number of completed optimizer steps; kSave and kSaved: the number in
-                            // the checkpoint
+  // Number of completed optimizer steps, for kSave and kSaved those in the checkpoint.
+  int64_t step = 0;
   int64_t total_steps = 0;  // 0 if unknown
   std::optional<double> loss = {};
   std::optional<double> samples_per_s = {};  // over all ranks
   std::optional<double> tokens_per_s = {};   // over all ranks
-  std::optional<double> compute_s = {};      // time of this rank's own work in the step, without
-                                             // waiting
+  std::optional<double> compute_s = {};      // time of the rank's own work in the step
   EvaluationResults results = {};            // kEval: the results
   uint32_t lost_rank = 0;                    // kLost: the lost rank
-  std::string exchange = {};                 // kWait: the exchange, without quotes, backslashes and
-                                             // control characters
+  // kWait: the exchange, without quotes, backslashes or controls.
+  std::string exchange = {};
   double waits_s = 0;                        // kWait: how long the rank has waited
   bool from_memory = false;                  // kRestored: true from memory, false from a disk
-  std::optional<int64_t> reached_step = {};  // kRestored: the last step that an earlier attempt
-                                             // completed, if known
+  std::optional<int64_t> reached_step = {};  // kRestored: last step of an earlier attempt
 
   StatusKind kind() const {
     return event == Event::kEval     ? StatusKind::kEvaluation

@@ -43,21 +43,15 @@ struct WorkerEnv {
   uint64_t attempt = 1;  // number of the start of all ranks, from 1
   int restart_count = 0;
   int max_restarts = 0;
-  bool agent_store = false;   // true if a TCPStore already listens at master_port (torchrun's
-                              // agent)
+  bool agent_store = false;   // true if torchrun's agent has a TCPStore at master_port
   int status_fd = -1;         // descriptor of the status pipe; -1 if there is none
-  int memory_checkpoint = 0;  // number of steps between two copies of the state in memory; 0: no
-                              // copies
+  int memory_checkpoint = 0;  // steps between two copies of the state in memory; 0: no copies
   std::optional<std::pair<int, int>> memory_fds;  // value of kMemoryFdsVariable, which is only read
-  int store_fd = -1;          // value of kStoreFdVariable, which is only read; -1: rank 0 listens
-                              // itself
+  int store_fd = -1;          // value of kStoreFdVariable, only read; -1: rank 0 listens itself
   std::string error_file;     // file for the error.json of torchelastic's @record
-  std::string rank_dir;       // folder for the files of dslaunch report (rank_files.h); empty if
-                              // there is none
-  std::string flight_prefix;  // path of Flight Recorder's pipe and dump, without the rank; empty if
-                              // there is none
-  std::string rank_socket;    // socket for connections to other ranks (rank_link.h); empty if no
-                              // agent provides any
+  std::string rank_dir;       // folder for the files of dslaunch report (rank_files.h); empty: none
+  std::string flight_prefix;  // path of Flight Recorder's files, without the rank; empty: none
+  std::string rank_socket;    // socket for connections to other ranks (rank_link.h); empty: none
   // Variables that select the devices that the rank sees. Empty: keep the inherited values.
   std::vector<std::pair<std::string, std::string>> visible_devices;
   // Value of the variables in `ifname_variables`; nullopt: keep the inherited values.
@@ -68,9 +62,10 @@ struct WorkerEnv {
   std::optional<int> role_world_size;  // number of ranks of the role; nullopt: `world_size`
   std::string run_id;                  // value of TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;
-  bool mpi_env = false;       // true to also set OMPI_COMM_WORLD_*, for programs that expect mpirun
-  bool omp_required = false;  // true if OMP_NUM_THREADS overrides an inherited value, because it
-                              // follows from the rank's cores
+  bool mpi_env = false;  // true to also set OMPI_COMM_WORLD_*, for programs that expect mpirun
+  // True if OMP_NUM_THREADS overrides an inherited value, because the number follows from the
+  // rank's cores.
+  bool omp_required = false;
 
   // Returns whether all nodes are one machine, because only then is rank 0's address a loopback
   // address.

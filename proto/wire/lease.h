@@ -68,8 +68,8 @@ class Lease {
   Time renewed_ DSL_GUARDED_BY(mutex_);
   Time looked_ DSL_GUARDED_BY(mutex_);
   Time catch_up_until_ DSL_GUARDED_BY(mutex_);
-  bool caught_up_ DSL_GUARDED_BY(mutex_) = false;  // true if kCatchUp was granted since the newest
-                                                   // renewal
+  // True if kCatchUp was granted since the newest renewal.
+  bool caught_up_ DSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace dslaunch

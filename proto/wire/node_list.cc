@@ -11,8 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kMostNumberDigits = 18;  // limit, so that the number fits into 64 bits after any
-                                            // count is added
+// The limit of digits that keeps a number below 2^64 after any count is added.
+constexpr uint32_t kMostNumberDigits = 18;
 constexpr uint64_t kEndOfNumbers = 1'000'000'000'000'000'000;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }

@@ -11,11 +11,11 @@
 
 namespace dslaunch {
 
-inline constexpr int kMaxStackFrames = 256;        // limit on the frames of a thread; the innermost
-                                                   // are kept
-inline constexpr int kMaxStackThreads = 512;       // limit on the threads of a process
-inline constexpr int kMaxStackProcesses = 64;      // limit on the processes of a rank
-inline constexpr size_t kMaxStackTextBytes = 256;  // limit on each text
+// The limit on the frames of a thread. The innermost frames are kept.
+inline constexpr int kMaxStackFrames = 256;
+inline constexpr int kMaxStackThreads = 512;             // limit on the threads of a process
+inline constexpr int kMaxStackProcesses = 64;            // limit on the processes of a rank
+inline constexpr size_t kMaxStackTextBytes = 256;        // limit on each text
 inline constexpr size_t kMaxRankStackBytes = 256 << 10;  // limit on the whole message of a rank
 
 // Cuts texts and lists to these limits. Drops frames and then threads from the end until the
@@ -23,10 +23,8 @@ inline constexpr size_t kMaxRankStackBytes = 256 << 10;  // limit on the whole m
 void CutRankStacks(pb::RankStacks& stacks);
 
 inline constexpr int kMaxFlightGroups = 64;
-inline constexpr int kMaxFlightOperations = 16;  // limit on the operations of a group; the oldest
-                                                 // are kept
-inline constexpr int kMaxFlightFrames = 16;      // limit on the frames of an operation; the
-                                                 // innermost are kept
+inline constexpr int kMaxFlightOperations = 16;  // limit per group; the oldest are kept
+inline constexpr int kMaxFlightFrames = 16;      // limit per operation; the innermost are kept
 
 // Cuts texts and lists to these limits. Drops outer frames and then the last groups until the
 // message has at most kMaxRankStackBytes. Sets `whole` to false if a group was dropped.

@@ -16,8 +16,8 @@ namespace dslaunch {
 
 struct ChatTokens {
   std::vector<int64_t> ids;
-  std::vector<int64_t> labels;  // label of each id: the id itself, or kNoTarget if it is not
-                                // learned
+  // The label of each id: the id itself, or kNoTarget if the id is not learned.
+  std::vector<int64_t> labels;
 };
 
 // Encodes lines of chat data. A line is one of

@@ -22,8 +22,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxLineBytes = 64 << 20;
-constexpr int64_t kPadding = 0;  // any token would do: padding has no target and no token follows
-                                 // it
+// Any token, because padding is not a target and no token follows it.
+constexpr int64_t kPadding = 0;
 
 struct ChatLine {
   uint64_t offset = 0;  // offset of the line in the file, in bytes
@@ -186,8 +186,7 @@ class ChatDataset : public Dataset {
   int64_t block_;
   bool packing_;
   bool marks_;
-  std::vector<std::vector<uint32_t>> samples_;  // indices of the lines in each sample; only with
-                                                // packing
+  std::vector<std::vector<uint32_t>> samples_;  // line indices of each packed sample
 };
 
 void AddToNotice(const ChatFile& file, const std::string& path, std::string& notice) {

@@ -15,11 +15,10 @@ struct CsvTable {
 
 // The columns to read. A column is given by its name in the first line, or by its index from 0.
 struct CsvColumns {
-  std::string label;                  // column of the label; empty: the last column
-  std::vector<std::string> features;  // feature columns, in the order of the model's inputs; empty:
-                                      // all columns except the label
-  std::vector<std::string> label_names;  // class names, from label 0 on; empty if the file has
-                                         // numbers
+  std::string label;  // column of the label; empty: the last column
+  // The feature columns, in the order of the model's inputs. Empty: all columns except the label.
+  std::vector<std::string> features;
+  std::vector<std::string> label_names;  // names of the classes; empty if labels are numbers
 };
 
 // Reads a table whose first line may name the columns. Every label must be one of the class names

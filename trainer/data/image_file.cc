@@ -25,8 +25,7 @@ constexpr int64_t kMaxPixels = int64_t{1} << 27;
 // declares more is refused.
 constexpr int64_t kMaxPixelsPerByte = 1032 * 8;
 constexpr int64_t kMaxJpegPixelsPerByte = 1024;
-constexpr int kMaxScans = 500;  // limit for progressive JPEGs, because each scan visits the whole
-                                // image
+constexpr int kMaxScans = 500;  // limit, because each scan visits the whole image
 constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr uint8_t kJpegMagic[] = {0xFF, 0xD8, 0xFF};
 

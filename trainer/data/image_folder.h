@@ -14,8 +14,9 @@ struct ImageFolder {
     int64_t label = 0;
   };
   std::vector<std::string> classes;  // name of each label's class
-  std::vector<Image> images;  // sorted by class, and in ImageFolder's order within a class; each
-                              // class has an image
+  // The images, sorted by class, and in ImageFolder's order within a class. Each class has an
+  // image.
+  std::vector<Image> images;
 };
 
 // Lists FOLDER/CLASS/**/*.{png,jpg,jpeg} without opening files. Classes are numbered in the order

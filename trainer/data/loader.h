@@ -19,12 +19,11 @@ class BatchLoader {
     DistributedSampler::Options sampler;
     int64_t batch_size = 0;         // number of samples
     int64_t batches_per_epoch = 0;  // micro-batches of an epoch; the last may be smaller
-    int64_t first_batch = 0;        // index of the first micro-batch to load, from the beginning of
-                                    // the first epoch
-    int64_t first_sample = 0;       // samples of the first epoch that all ranks together had read
-                                    // before
-    int64_t last_batch = 0;         // index after the last batch that is read ahead
-    int64_t prefetch = 0;  // number of batches kept ready; 0: Next() reads them, without a thread
+    int64_t first_batch = 0;        // first micro-batch to load, counted from the first epoch
+    // The number of samples of the first epoch that all ranks together had read before.
+    int64_t first_sample = 0;
+    int64_t last_batch = 0;  // index after the last batch that is read ahead
+    int64_t prefetch = 0;    // number of batches kept ready; 0: Next() reads them, without a thread
     // Device of the batches. For a GPU, batches are read into pinned memory, from which the current
     // stream copies them. Next() does not wait for the copy.
     c10::Device device = c10::kCPU;

@@ -11,8 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostShards = 10000;  // limit, because Linux maps at most 65530 ranges of memory
-                                       // in a process
+constexpr size_t kMostShards = 10000;  // limit; Linux maps at most 65530 ranges of a process
 constexpr char kDataEnding[] = ".bin";
 constexpr char kIndexEnding[] = ".idx";
 

@@ -326,8 +326,7 @@ void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memor
         ->second;
   };
   torch::jit::Stack stack;
-  std::vector<at::Tensor> tensors, foreseen;  // pairs of computed and recorded tensors, which must
-                                              // have the same layout
+  std::vector<at::Tensor> tensors, foreseen;  // pairs of tensors with the same layout
   for (const c10::IValue& argument : op.arguments) {
     stack.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {
       if (!deferred(tensor)) return tensor;

@@ -12,8 +12,8 @@ namespace dslaunch {
 // writes a part of the memory both reads and writes the value.
 struct DeferredStep {
   std::vector<size_t> reads, writes;  // indices of the values
-  bool draws = false;                 // true if the operation draws random numbers, so that its
-                                      // order matters
+  // True if the operation draws random numbers, so that its order matters.
+  bool draws = false;
 };
 
 struct ReplayPlan {

@@ -9,10 +9,9 @@
 namespace dslaunch {
 
 struct DeepSpeedFiles {
-  std::string model;                         // mp_rank_00_model_states.pt; empty if the file is
-                                             // missing
-  std::map<int64_t, std::string> models;     // file of each rank at stage 3
-  std::map<int64_t, std::string> optimizer;  // file of each rank at stages 1 to 3
+  std::string model;                              // mp_rank_00_model_states.pt; empty if missing
+  std::map<int64_t, std::string> models;          // file of each rank at stage 3
+  std::map<int64_t, std::string> optimizer;       // file of each rank at stages 1 to 3
   std::map<int64_t, std::string> bf16_optimizer;  // the same for files whose names begin with bf16_
   std::string
       tensor_parallel;  // file of a tensor-parallel rank other than 0; empty if there is none

@@ -19,8 +19,7 @@ struct NamedShape {
 
 struct DeepSpeedModel {
   std::vector<std::vector<NamedShape>> groups;  // trained parameters by group (param_shapes)
-  std::vector<NamedShape> frozen;               // frozen parameters, which stage 3 needs
-                                                // (frozen_param_shapes)
+  std::vector<NamedShape> frozen;               // frozen_param_shapes, which stage 3 needs
   int64_t stage = 0;                            // ZeRO stage in ds_config
   bool bf16 = false;                            // true if ds_config enables bf16
   int64_t world_size = 0;                       // number of data-parallel ranks; 0 if not known

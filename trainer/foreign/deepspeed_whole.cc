@@ -86,8 +86,8 @@ class Assignments {
 struct Numbered {
   std::optional<ArchiveField> weights;  // fp32 weights, if the model has 16-bit weights
   std::optional<ArchiveField> state;
-  uint64_t first = 0;  // index of the first element, if weights and state are a group's flat
-                       // tensors
+  // The index of the first element, if weights and state are a group's flat tensors.
+  uint64_t first = 0;
 };
 
 struct Group {

@@ -142,10 +142,10 @@ class Namer {
 
   const std::vector<DistributedKey>& keys_;
   const std::string& source_;
-  std::map<size_t, OptimizerKey> optimizer_;              // keyed by the index in keys_
-  std::map<std::string, std::vector<size_t>> by_prefix_;  // other tensors, by the names of their
-                                                          // outer dicts
-  std::set<std::string> weights_;                         // names of the weights
+  std::map<size_t, OptimizerKey> optimizer_;  // keyed by the index in keys_
+  // The other tensors, keyed by the names of their outer dicts.
+  std::map<std::string, std::vector<size_t>> by_prefix_;
+  std::set<std::string> weights_;  // names of the weights
   DistributedNames result_;
 };
 

@@ -11,8 +11,7 @@ namespace dslaunch {
 
 struct DistributedKey {
   std::string key;
-  size_t outer_bytes = 0;  // number of leading bytes of `key` that name the outer dicts, with their
-                           // dots
+  size_t outer_bytes = 0;  // size of the outer dicts' names in `key`, with their dots
   bool is_tensor = true;
 };
 

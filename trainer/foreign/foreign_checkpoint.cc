@@ -198,8 +198,8 @@ ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& opt
   if (!found->note.empty()) plan.notes.insert(plan.notes.begin(), found->note);
   if (options.prefix.empty()) {
     DropWrappers(&plan);
-  } else if (found->kind != ForeignKind::kDistributed) {  // the plan of kDistributed applies the
-                                                          // prefix itself
+  } else if (found->kind != ForeignKind::kDistributed) {
+    // PlanDistributed applies the prefix itself, so its names are not changed here.
     DropPrefix(options.prefix, &plan);
   }
   std::set<std::string> names;

@@ -51,8 +51,7 @@ struct ForeignCheckpoint {
 std::optional<ForeignKind> WhatIs(const std::string& path);
 
 struct ForeignOptions {
-  std::string key;  // kStateDict: key of the dict in the file, such as "state_dict"; empty: the
-                    // file's root is the dict
+  std::string key;  // kStateDict: key of the dict in the file ("state_dict"); empty: the root
   // Prefix that is removed from names. kDistributed: only keys with this prefix are weights. If
   // empty, the prefix is detected and noted.
   std::string prefix;

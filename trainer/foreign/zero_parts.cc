@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 60;  // limit on the elements of a group, so that
-                                                    // sums fit into int64_t
+// The limit on the elements of a group, so that sums fit into int64_t.
+constexpr int64_t kMaxElements = int64_t{1} << 60;
 
 int64_t Elements(const ArchivedTensor& tensor) { return NumElements(tensor.shape).value(); }
 

@@ -26,10 +26,8 @@ struct Fragment {
 // The parts of a group's parameters that one rank has.
 struct RankCut {
   std::vector<Fragment> fragments;  // parameters that have elements on this rank
-  int64_t used = 0;                 // number of elements of the flat tensor up to the end of the
-                                    // group's parameters
-  int64_t whole = 0;                // number of elements of the flat tensor, with the padding at
-                                    // its end
+  int64_t used = 0;                 // size of the flat tensor up to the group's end
+  int64_t whole = 0;                // size of the flat tensor with the group's padding
 };
 
 // Returns the cut of stages 1 and 2: the group's parameters, each followed by its padding, are

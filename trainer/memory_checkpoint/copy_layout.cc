@@ -9,8 +9,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint64_t kTensorUnit = 64;
-constexpr uint64_t kTextUnit = 16384;  // unit of the text's space, because numbers in the text grow
-                                       // during a run
+// The size of the text is rounded up to this unit, because numbers in the text grow during a run.
+constexpr uint64_t kTextUnit = 16384;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 

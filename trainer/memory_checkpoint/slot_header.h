@@ -32,8 +32,7 @@ struct SlotHeader {
   bool operator==(const SlotHeader&) const = default;
 };
 
-inline constexpr size_t kSlotHeaderBytes = 4096;  // one page, so that the copy begins at a page
-                                                  // boundary
+inline constexpr size_t kSlotHeaderBytes = 4096;  // one page, so that the copy is aligned
 inline constexpr size_t kSlotHeaderFields = 56;   // size of the header's fields
 // Offset in the header's page of the last completed step and of its complement, 8 bytes each. They
 // are only in the first slot of a rank, and not part of a copy.

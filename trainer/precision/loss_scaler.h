@@ -21,10 +21,10 @@ struct LossScalerState {
 
 struct LossScaleDecision {
   LossScalerState next;
-  bool skip_update = false;  // true if gradients are not finite, so parameters and schedule must
-                             // not change
-  bool give_up = false;      // true if, in addition, the scale cannot be lowered further
-  std::string reason;        // message about the change of the scale; empty without an overflow
+  // True if gradients are not finite, so that parameters and schedule must not change.
+  bool skip_update = false;
+  bool give_up = false;  // true if, in addition, the scale cannot be lowered further
+  std::string reason;    // message about the change of the scale; empty without an overflow
 };
 
 LossScalerState InitialLossScalerState(const LossScalerConfig& config);

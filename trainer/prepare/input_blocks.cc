@@ -32,8 +32,8 @@ size_t EndOfTextBlock(const std::string& text) {
   if (line != std::string::npos && line + 1 > half) return line + 1;
   size_t end = text.size();
   while (end > half && IsContinuation(text[end - 1])) --end;
-  return end > half ? end - 1 : text.size();  // excludes the last character, which may be
-                                              // incomplete
+  // The last character is excluded, because it may be incomplete.
+  return end > half ? end - 1 : text.size();
 }
 
 InputBlocks::InputBlocks(std::vector<std::string> files) : files_(std::move(files)) {

@@ -28,8 +28,7 @@ namespace {
 // The tokens of a block, divided into documents.
 struct Encoded {
   std::vector<int32_t> ids;
-  std::vector<size_t> ends;  // end of each document in `ids`; the tokens after the last end
-                             // continue in the next block
+  std::vector<size_t> ends;  // ends of documents in `ids`; later ids continue in the next block
   int64_t empty_documents = 0;
 };
 

@@ -8,8 +8,7 @@
 namespace dslaunch {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;  // files of text, each of which is a document, or files of JSON
-                                    // lines
+  std::vector<std::string> inputs;  // text files, each a document, or files of JSON lines
   std::string tokenizer;            // folder that contains tokenizer.json and tokenizer_config.json
   std::string output;               // PREFIX of the files PREFIX.bin and PREFIX.idx
   std::string key = "text";         // key of the text in each line of JSON

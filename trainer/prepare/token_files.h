@@ -42,8 +42,8 @@ class TokenFiles {
   std::string prefix_;
   bool short_;
   std::optional<NewFile> data_;
-  std::optional<NewFile> lengths_;  // number of tokens of each document as int32, until the index
-                                    // is written
+  // The number of tokens of each document as int32, until the index is written.
+  std::optional<NewFile> lengths_;
   std::string length_buffer_;
   int64_t documents_ = 0;
   int64_t tokens_ = 0;

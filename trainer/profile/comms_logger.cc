@@ -10,8 +10,7 @@
 namespace dslaunch {
 namespace {
 
-Mutex current_logger_mutex;  // needed because an exchange may end while the logger is being
-                             // destroyed
+Mutex current_logger_mutex;  // needed for exchanges that end while the logger is destroyed
 CommsLogger* current_logger DSL_GUARDED_BY(current_logger_mutex) = nullptr;
 
 struct Context : at::ObserverContext {

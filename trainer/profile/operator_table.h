@@ -17,8 +17,7 @@ struct RecordedEvent {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   bool async = false;
-  uint64_t correlation = 0;  // id by which kernels of a device refer to the event; 0 if no kernel
-                             // does
+  uint64_t correlation = 0;  // id for kernels of a device; 0 if none refers to it
 };
 
 // A kernel of a device. The event with the same correlation started it.
@@ -40,8 +39,8 @@ struct RecordedAllocation {
 struct OperatorRow {
   std::string name;
   int64_t calls = 0;
-  double self_s = 0;       // time without the operators that it called; 0 for asynchronous
-                           // operators
+  // Time without the operators that it called; 0 for asynchronous operators.
+  double self_s = 0;
   double total_s = 0;      // time, not counting calls nested in calls of the same operator twice
   int64_t self_bytes = 0;  // bytes allocated and not freed, without the operators that it called
   // Time of the kernels that the operator started itself, without those of the operators that it

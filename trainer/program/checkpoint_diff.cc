@@ -25,8 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kCompared = int64_t{1} << 20;  // number of elements compared at a time, in five
-                                                 // copies
+constexpr int64_t kCompared = int64_t{1} << 20;  // elements compared at a time, in five copies
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A group of tensors that a checkpoint may lack as a whole.
@@ -41,8 +40,7 @@ struct Difference {
   std::string name;
   const TensorRecord* a = nullptr;  // null if only the other checkpoint has the tensor
   const TensorRecord* b = nullptr;
-  std::optional<LargestDifference> values;  // nullopt if the values are not compared or are not
-                                            // numbers
+  std::optional<LargestDifference> values;  // nullopt if not compared, or not numbers
 };
 
 // One of the two checkpoints that are compared. Throws if it is incomplete.

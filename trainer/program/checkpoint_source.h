@@ -11,8 +11,8 @@ namespace dslaunch {
 // An opened checkpoint of dslaunch or of another program.
 struct CheckpointSource {
   std::string path;
-  Checkpoint checkpoint;                     // readable by StoredTensors, whichever program wrote
-                                             // it
+  // Can be read by StoredTensors, whichever program wrote it.
+  Checkpoint checkpoint;
   std::optional<ForeignCheckpoint> foreign;  // nullopt if dslaunch wrote the checkpoint
 };
 

@@ -257,9 +257,8 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
   std::string line = what.substr(0, what.find('\n'));
-  if (line.starts_with('['))
-    line.erase(0, line.find("] ") + 2);  // removes the library's file and
-                                         // line
+  // The library's file and line in brackets are removed.
+  if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);
   if (IsNotGathered(line)) RefuseInput(line);
   if (IsOutOfMemory(what)) {
     throw TrainError(

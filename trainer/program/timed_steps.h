@@ -15,8 +15,7 @@ namespace dslaunch {
 
 // The measured steps. `seconds` and `samples` have an entry for each step.
 struct TimedSteps {
-  std::vector<double> seconds;   // duration of the step on this rank, including waits for other
-                                 // ranks
+  std::vector<double> seconds;   // times on this rank, including waits for other ranks
   std::vector<int64_t> samples;  // samples of the step, over all ranks
   double last_loss = 0;          // loss of the last step, mean over the ranks
   int64_t skipped = 0;           // number of steps whose gradients overflowed

@@ -66,8 +66,8 @@ MatchedNames MatchNames(const std::vector<std::string>& model,
                         const WeightNames& names) {
   MatchedNames matched;
   std::set<std::string> dropped;
-  std::map<std::string, std::string> tensors;  // name in `checkpoint`, keyed by the name without
-                                               // wrappers
+  // The names in `checkpoint`, keyed by the names without wrappers.
+  std::map<std::string, std::string> tensors;
   for (const std::string& name : checkpoint) {
     if (!tensors.emplace(WithoutWrappers(name, dropped), name).second) {
       matched.extra.push_back(name);

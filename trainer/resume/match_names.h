@@ -10,16 +10,14 @@
 namespace dslaunch {
 
 struct MatchedNames {
-  std::map<std::string, std::string> in_checkpoint;  // name in the checkpoint, keyed by the model's
-                                                     // name
+  std::map<std::string, std::string> in_checkpoint;  // keyed by the model's names
   // Tensors that the checkpoint has twice and the model once. The key is the second name in the
   // checkpoint, the value is a key of WeightNames::copies.
   std::map<std::string, std::string> copies;
   std::vector<std::string> missing;  // sorted names that only the model has
   std::vector<std::string> extra;    // sorted names that only the checkpoint has
   std::string prefix;  // prefix that all names in the checkpoint have and the model's names lack
-  std::vector<std::string> wrappers;  // parts of names that wrappers of modules added, such as
-                                      // "_orig_mod"
+  std::vector<std::string> wrappers;  // parts added by wrappers of modules, such as "_orig_mod"
 };
 
 // Matches the names in `model` with those in `checkpoint`, both without optimizer state. From the

@@ -34,8 +34,8 @@ std::string Names(const std::vector<std::string>& names) {
 
 // Opens a checkpoint of dslaunch, the same on all ranks. Collective.
 ResumeSource OpenOwn(const std::string& path, const ProcessGroup& group) {
-  const fs::path folder = fs::path(path) / "";  // makes a path with and without a trailing slash
-                                                // equal
+  // A path with and without a trailing slash must be equal.
+  const fs::path folder = fs::path(path) / "";
   std::error_code error;
   const bool is_one = fs::exists(folder / kManifestFile, error);
   const fs::path parent = is_one ? folder.parent_path().parent_path() : folder.parent_path();

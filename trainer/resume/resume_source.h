@@ -17,8 +17,7 @@ namespace dslaunch {
 
 struct ResumeSource {
   Checkpoint checkpoint;
-  std::string program;                         // such as "DeepSpeed 0.19.8"; empty if dslaunch
-                                               // wrote the checkpoint
+  std::string program;                         // "DeepSpeed 0.19.8"; empty if dslaunch wrote it
   std::map<std::string, std::string> aliases;  // see ForeignCheckpoint::aliases
   std::vector<std::string> notes;              // see ForeignCheckpoint::notes
 

@@ -141,9 +141,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 // Ends in RunRank if Spawn has started this program again for this call. Returns if it is an
 // earlier call.
 void RunIfPlaced(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
-  if (call < place.call)
-    return;  // ranks of earlier calls ended successfully before this process
-             // was started
+  // Ranks of earlier calls ended successfully before this process was started.
+  if (call < place.call) return;
   unsetenv(kPlaceVariable);
   prctl(PR_SET_NAME, program_invocation_short_name);  // the name would be "exe" otherwise
   fcntl(place.report_fd, F_SETFD, FD_CLOEXEC);
@@ -198,8 +197,7 @@ class Ranks {
   // Returns the ranks in the order in which they end. As soon as one rank has failed, the others
   // are stopped.
   std::vector<RankEnd> Wait() {
-    int sent = 0;                                 // last signal that was sent to end the ranks; 0
-                                                  // if none was
+    int sent = 0;                                 // last signal that was sent; 0 if none
     Deadline deadline = Deadline::After(kGrace);  // valid once a signal was sent
     while (!alive_.empty()) {
       std::vector<pollfd> polls;
@@ -297,9 +295,8 @@ class Ranks {
   }
 
   void Signal(int signal) const {
-    for (const Process& process : alive_)
-      // The pids are valid, because these processes have not been reaped.
-      kill(process.pid, signal);
+    // The pids are valid, because these processes have not been reaped.
+    for (const Process& process : alive_) kill(process.pid, signal);
   }
 
   // Reads all available reports. Ranks write before they end, so all reports of an ended rank are

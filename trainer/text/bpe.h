@@ -14,15 +14,11 @@
 namespace dslaunch {
 
 struct BpeOptions {
-  bool bytes = false;          // if true, the smallest units of a word are bytes instead of
-                               // characters
-  std::optional<int32_t> unk;  // token of units that are not in the vocabulary; nullopt: such units
-                               // are dropped
+  bool bytes = false;          // smallest units are bytes instead of characters
+  std::optional<int32_t> unk;  // token of unknown units; nullopt: they are dropped
   bool fuse_unk = false;       // if true, a run of units without a token becomes one `unk`
-  bool byte_fallback = false;  // if true, a character without a token becomes the tokens of its
-                               // bytes
-  bool ignore_merges = false;  // if true, a word in the vocabulary becomes one token, without
-                               // merges
+  bool byte_fallback = false;  // unknown characters become tokens of their bytes
+  bool ignore_merges = false;  // a word in the vocabulary becomes one token
 };
 
 struct BpeMerge {
@@ -64,9 +60,9 @@ class Bpe {
 
   Vocabulary vocabulary_;
   BpeOptions options_;
-  std::vector<Slot> slots_;              // hash table of merges; the size is a power of two
-  std::array<int32_t, 256> unit_ids_{};  // tokens of single bytes, or of ASCII characters; -1 if
-                                         // missing
+  std::vector<Slot> slots_;  // hash table of merges; the size is a power of two
+  // Tokens of single bytes, or of ASCII characters; -1 if missing.
+  std::array<int32_t, 256> unit_ids_{};
   std::array<int32_t, 256> fallback_ids_{};
 };
 

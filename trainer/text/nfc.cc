@@ -140,8 +140,7 @@ void SortMarks(std::u32string& text) {
 // Composes each starter with the following marks and starters that are not blocked by others.
 void ComposeAll(std::u32string& text) {
   std::optional<size_t> starter;
-  int last_class = -1;  // combining class of the last character kept after the starter; -1 if there
-                        // is none
+  int last_class = -1;  // combining class of the last kept character; -1 if none
   size_t size = 0;
   for (const char32_t c : text) {
     const int combining_class = CombiningClass(c);

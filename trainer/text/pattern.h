@@ -47,8 +47,7 @@ class Pattern {
     kSplit,      // try to continue at `a`; if that fails, continue at `b`
     kJump,       // continue at `a`
     kNot,        // fail if the instructions up to kAccept match; else continue at `a`
-    kAtomic,     // match the instructions up to kAccept, without backtracking into them; continue
-                 // at `a`
+    kAtomic,     // match up to kAccept without backtracking into it; continue at `a`
     kAccept,
   };
   struct Instruction {
@@ -58,8 +57,7 @@ class Pattern {
     uint32_t b = 0;
     uint32_t least = 0;
     uint32_t most = 0;
-    std::array<uint64_t, 2> first{};  // kSplit: bits of the ASCII characters with which `a` can
-                                      // begin
+    std::array<uint64_t, 2> first{};  // kSplit: ASCII characters with which `a` can begin
   };
   struct Attempt;
 

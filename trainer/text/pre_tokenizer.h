@@ -22,8 +22,7 @@ enum class SplitBehavior : uint8_t {
 struct SplitStep {
   Search search;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // if true, text between matches is treated as a match, and matches as text
-                        // between
+  bool invert = false;  // true to swap matches and the text between them
 };
 struct DigitsStep {
   bool individual = false;  // if true, each digit is a word, else each run of digits

@@ -22,10 +22,8 @@ class Tokenizer {
 
   explicit Tokenizer(TokenizerParts parts);
 
-  int64_t vocab_size() const {
-    return static_cast<int64_t>(tokens_.size());
-  }  // one more than the
-     // largest id
+  // Returns one more than the largest id.
+  int64_t vocab_size() const { return static_cast<int64_t>(tokens_.size()); }
 
   // Returns the id of a token, which is written as in the file; nullopt if there is no such token.
   std::optional<int32_t> IdOf(const std::string& token) const;

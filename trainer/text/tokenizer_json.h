@@ -22,8 +22,7 @@ struct TokenizerParts {
   std::vector<AddedToken> added_tokens;
   std::vector<int32_t> before;  // tokens that TemplateProcessing puts before a text
   std::vector<int32_t> after;   // tokens that TemplateProcessing puts after a text
-  std::unordered_map<std::string, int32_t> ids;  // ids of all tokens, keyed by the token's text in
-                                                 // the file
+  std::unordered_map<std::string, int32_t> ids;  // keyed by the token's text in the file
   int64_t vocab_size = 0;                        // one more than the largest id
   std::vector<BpeMerge> merges;
   BpeOptions bpe;

@@ -22,8 +22,8 @@ enum UnicodeProperty : uint16_t {
   kPunctuation = 1 << 7,     // \p{P}
   kSymbol = 1 << 8,          // \p{S}
   kWhiteSpace = 1 << 9,      // \s
-  kDigit = 1 << 10,          // digit for the pre-tokenizer Digits, whose Unicode version is newer
-                             // than that of \p{N}
+  // A digit for the pre-tokenizer Digits, whose Unicode version is newer than that of \p{N}.
+  kDigit = 1 << 10,
   kLetter = kUpperLetter | kLowerLetter | kTitleLetter | kModifierLetter | kOtherLetter,
 };
 

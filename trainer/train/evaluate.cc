@@ -15,8 +15,8 @@ namespace dslaunch {
 namespace {
 
 constexpr int64_t kMostSamples = 500;
-constexpr int64_t kMostNumbers = int64_t{1} << 20;  // limit on the numbers in the inputs of a
-                                                    // forward pass
+// The limit on the numbers in the inputs of a forward pass.
+constexpr int64_t kMostNumbers = int64_t{1} << 20;
 EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
                             const at::Tensor& targets) {
   if (data.tokens_per_sample() > 0) return EvaluationSums::Kind::kTokens;

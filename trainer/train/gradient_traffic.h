@@ -10,8 +10,7 @@ namespace dslaunch {
 
 // The memory of a backward pass around the moment at which a parameter's gradient is complete.
 struct GradientArrival {
-  size_t parameter = 0;  // index of the parameter among the trained parameters, in the model's
-                         // order
+  size_t parameter = 0;  // index among the trained parameters, in the model's order
   int64_t peak = 0;  // bytes, maximum since the previous arrival or the start of the forward pass
   int64_t live = 0;  // bytes when the gradient is complete, including the gradient
   int64_t left = 0;  // bytes when the gradient is complete, without the gradient
@@ -19,10 +18,8 @@ struct GradientArrival {
 
 // A group of gradients that are sent together once all of them are complete.
 struct GradientUnit {
-  std::vector<size_t> parameters = {};  // indices of the parameters, as in
-                                        // GradientArrival::parameter
-  int64_t message = 0;  // bytes of the message, held from the first gradient until the message has
-                        // been received
+  std::vector<size_t> parameters = {};  // indices as in GradientArrival::parameter
+  int64_t message = 0;  // bytes from the first gradient until the message has been received
   int64_t others = 0;   // additional bytes, held from sending until the message has been received
 };
 

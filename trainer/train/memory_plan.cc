@@ -22,8 +22,8 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
       return 2;
     case Type::kOneBitLamb:
       return 3;
-    case Type::kZeroOneAdam:  // two moments, the sums of updates, and the weights from which the
-                              // sums start
+    // Two moments, the sums of updates, and the weights from which the sums start.
+    case Type::kZeroOneAdam:
       return 4;
     case Type::kLion:
     case Type::kAdagrad:

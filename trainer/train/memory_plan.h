@@ -74,8 +74,8 @@ struct MemoryPlan {
   int64_t buffers = 0;
   // Maximum bytes that the passes of all micro-batches in flight hold (PassMemory::peak).
   int64_t passes = 0;
-  int64_t passes_with_buckets = 0;  // maximum of passes and buckets together while gradients are
-                                    // sent
+  // The maximum of passes and buckets together while gradients are sent.
+  int64_t passes_with_buckets = 0;
   // Bytes needed during the optimizer's step, when no passes run: fp32 copies of 16-bit gradients.
   int64_t update = 0;
   // The offloaded part of the fields above: in main memory (only if ranks compute on GPUs) and in

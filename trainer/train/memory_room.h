@@ -11,8 +11,7 @@ namespace dslaunch {
 
 // The memory that one rank needs, and the memory that its node has.
 struct RankRoom {
-  int node = 0;          // index of the node (WorkerEnv::node_rank); 0 for all ranks if all nodes
-                         // are one machine
+  int node = 0;          // WorkerEnv::node_rank; 0 for all ranks if all nodes are one machine
   double needed = 0;     // bytes that the rank needs
   double available = 0;  // bytes that the node has for all its ranks; 0 if not known
 };

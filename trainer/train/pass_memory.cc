@@ -181,8 +181,8 @@ std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& pa
   const at::Tensor targets = shaped.MicroBatch(sample.targets);
   at::Tensor input = shaped.MicroBatch(sample.inputs);
   std::vector<std::vector<int64_t>> kept(stages);  // bytes that each chunk keeps, by stage
-  std::vector<int64_t> beyond(stages);             // by stage, the peak bytes of a pass beyond the
-                                                   // bytes that it keeps
+  // The peak bytes of a pass beyond the bytes that it keeps, by stage.
+  std::vector<int64_t> beyond(stages);
   for (size_t part = 0; part < parts.size(); ++part) {
     const size_t stage = part % stages;
     const ShapedModel::Count count(shaped);

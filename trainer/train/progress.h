@@ -24,8 +24,7 @@ struct StepInfo {
   bool skipped = false;
   std::string skip_reason = {};
   double compute_s = 0;
-  double seconds = 0;  // time from the start of the first operation to the end of the last on the
-                       // device
+  double seconds = 0;  // time on the device from the first operation to the last
   PhaseTimes times = {};
 };
 
@@ -41,8 +40,8 @@ class Progress {
     std::string rank_dir;  // folder for the metrics of every rank; empty if there is none
     int64_t attempt = 1;
     int64_t tokens_per_sample = 0;
-    bool loss_scale_adapts = false;  // if true, a skipped step may only mean that the loss scale is
-                                     // too large
+    // True if a skipped step may only mean that the loss scale is too large.
+    bool loss_scale_adapts = false;
   };
   // Throws kIo if the file of metrics_jsonl cannot be opened. If the file in rank_dir cannot be
   // opened, training continues with a warning, because the user did not request that file.
@@ -118,8 +117,8 @@ class Progress {
   Span window_;
   Span epoch_;
   std::optional<Divergence> diverged_;
-  std::optional<Divergence> bad_steps_;  // current series of bad steps; nullopt if the newest step
-                                         // was good
+  // The current series of bad steps; nullopt if the newest step was good.
+  std::optional<Divergence> bad_steps_;
   StepInfo last_;
   StatusLine status_line_;
   int64_t samples_ = 0;

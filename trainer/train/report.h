@@ -47,18 +47,15 @@ struct StepMetrics {
   double lr = 0;          // learning rate in this step
   double grad_norm = 0;   // L2 norm of the averaged gradient, before clipping
   double loss_scale = 1;  // loss scale in this step
-  bool skipped = false;   // true if the gradients were not finite, so that the weights did not
-                          // change
+  bool skipped = false;   // true if gradients were not finite, so weights did not change
   int64_t samples = 0;    // since the first step, over all ranks
   int64_t tokens = 0;     // tokens in `samples`; 0 if the data is not text
   int64_t steps = 1;      // number of steps over which the times are averaged
   double step_s = 0;
-  double compute_s = 0;  // time of this rank's work, without waiting for other ranks; 0 if not
-                         // known
+  double compute_s = 0;  // time of this rank's own work; 0 if not known
   double samples_per_s = 0;
   double tokens_per_s = 0;
-  std::optional<double> mfu = {};  // model FLOPs utilization, a fraction of the hardware's peak;
-                                   // nullopt if not known
+  std::optional<double> mfu = {};  // model FLOPs utilization, 0 to 1; nullopt if not known
   MemoryBytes memory = {};         // maximum over the ranks of each category
 };
 

@@ -23,12 +23,13 @@ struct Schedule {
   int64_t save_every = 0;      // steps between two checkpoints; 0: save only at the end
   int64_t eval_every = 0;      // steps between two evaluations; 0: evaluate only at the end
   int64_t first_step = 0;      // last step before this run
-  int64_t first_batch = 0;     // micro-batches before this run; a multiple of batches_per_epoch
-                               // ends its first epoch
-  int64_t first_sample = 0;    // samples of its first epoch that all ranks together had read before
-                               // this run
-  int64_t batch_samples = 0;   // samples of a full micro-batch over all ranks
-  int64_t left_out = 0;        // micro-batches at the end of the last epoch that do not fill a step
+  // The number of micro-batches before this run, such that each epoch ends at a multiple of
+  // batches_per_epoch.
+  int64_t first_batch = 0;
+  // The number of samples of the first epoch that all ranks together had read before this run.
+  int64_t first_sample = 0;
+  int64_t batch_samples = 0;  // samples of a full micro-batch over all ranks
+  int64_t left_out = 0;       // micro-batches at the end of the last epoch that do not fill a step
 
   int64_t EpochOf(int64_t step) const {
     return (BatchesAfter(step) + batches_per_epoch - 1) / batches_per_epoch;

@@ -25,10 +25,8 @@ class TrainLog {
     if (Prints(EngineLogLevel::kWarning)) PrintLine(line);
   }
 
-  bool prints_info() const {
-    return Prints(EngineLogLevel::kInfo);
-  }  // whether Info() prints on
-     // this rank
+  // Returns whether Info() prints on this rank.
+  bool prints_info() const { return Prints(EngineLogLevel::kInfo); }
 
  private:
   bool Prints(EngineLogLevel level) const { return rank_ == 0 && level_ <= level; }

@@ -33,8 +33,7 @@ class TrainingModel {
   // Returns this rank's part of the model. The parameters of its stage have their names in the
   // whole model.
   virtual const torch::nn::Module& module() const = 0;
-  virtual int64_t total_parameters() const = 0;  // number of elements of all parameters of the
-                                                 // whole model
+  virtual int64_t total_parameters() const = 0;  // number of elements in the whole model
   void SetTrain(bool on) { core().SetTrain(on); }
 
   // Returns the group of ranks among which the samples are divided. Ranks of one replica get the
@@ -49,8 +48,7 @@ class TrainingModel {
   struct Step {
     uint64_t seed = 0;  // seed of the run
     int64_t number = 0;
-    StepTimes* times = nullptr;  // sums to which the step's times are added, except the time of
-                                 // reading data
+    StepTimes* times = nullptr;  // sums to which the times are added, except data time
     // Factor of the sum of a micro-batch's losses over its targets. If nullopt, the mean over the
     // targets is used instead.
     std::optional<double> target_weight = {};

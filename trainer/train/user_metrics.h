@@ -36,8 +36,7 @@ class UserMetrics {
 
    private:
     const UserMetrics& metrics_;
-    std::vector<std::vector<double>> sums_;  // sums of each metric; a metric's sums are empty
-                                             // before the first addition
+    std::vector<std::vector<double>> sums_;  // sums of each metric; empty before the first Add()
     std::string failure_;                    // text from FailureOf; empty if no metric has failed
   };
 

@@ -21,8 +21,7 @@ struct Divergence {
   int64_t step = 0;  // first bad step
   int rank = 0;
   double loss = 0;    // loss in that step; if it is finite, the gradients were not finite
-  int64_t steps = 0;  // number of skipped steps in a row; 0 if the step was not skipped, so that
-                      // the weights are lost
+  int64_t steps = 0;  // skipped steps in a row; 0: not skipped, so the weights are lost
 };
 
 // One rank's report on the steps since the last exchange.

@@ -12,8 +12,7 @@ namespace dslaunch {
 
 struct AdapterRecord {
   LoraConfig lora;   // settings without init_weights
-  std::string base;  // absolute path of the file or folder with the base weights; "" if these were
-                     // drawn
+  std::string base;  // absolute path of the base weights; "" if they were drawn
   std::map<std::string, uint32_t> base_sums;  // CRC-32 of the bytes of each base tensor
 };
 

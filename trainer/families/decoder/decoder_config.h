@@ -66,8 +66,7 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   double attention_dropout = 0;
   bool tie_word_embeddings = false;
-  std::optional<int64_t> pad_token_id;  // token whose embedding is initialized to 0 and gets no
-                                        // gradient
+  std::optional<int64_t> pad_token_id;  // token whose embedding is 0 and gets no gradient
   RotaryConfig rotary;
   // for llama and qwen3
   bool attention_bias = false;

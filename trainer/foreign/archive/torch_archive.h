@@ -60,8 +60,8 @@ class TorchArchive {
   Storage StorageOf(PickleValue reference) const;
 
   InputFile file_;
-  std::map<std::string, Member, std::less<>> members_;  // keyed by name, without the leading name
-                                                        // of the archive
+  // The members, keyed by name without the leading name of the archive.
+  std::map<std::string, Member, std::less<>> members_;
   std::optional<Pickle> pickle_;
 };
 

@@ -91,9 +91,8 @@ void TorchArchiveWriter::Write(const void* data, size_t bytes) {
 }
 
 uint64_t TorchArchiveWriter::Finish() {
-  while (begun_ < tensor_bytes_.size())
-    BeginTensor();  // begins the remaining tensors, which have
-                    // no elements
+  // The remaining tensors have no elements.
+  while (begun_ < tensor_bytes_.size()) BeginTensor();
   return zip_.Finish();
 }
 

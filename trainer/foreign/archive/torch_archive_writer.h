@@ -21,8 +21,8 @@ class ArchivedObject : public PickleWriter {
   const std::vector<uint64_t>& tensor_bytes() const { return tensor_bytes_; }
 
  private:
-  std::vector<uint64_t> tensor_bytes_;  // size of each tensor, in the order of the calls of
-                                        // Tensor()
+  // The size of each tensor, in the order of the calls of Tensor().
+  std::vector<uint64_t> tensor_bytes_;
 };
 
 // Writes an archive at the end of `file`, which must outlive this object. Accepts tensors in blocks

@@ -8,14 +8,11 @@ namespace dslaunch::zip {
 inline constexpr uint64_t kHeaderBytes = 30;   // size of a member's header without the name
 inline constexpr uint64_t kEntryBytes = 46;    // size of a directory entry without the name
 inline constexpr uint64_t kEndBytes = 22;      // size of the last record without the comment
-inline constexpr uint64_t kEnd64Bytes = 56;    // zip64: size of the record before the last two
-                                               // records
-inline constexpr uint64_t kLocatorBytes = 20;  // zip64: size of the record that has the offset of
-                                               // kEnd64Mark's record
+inline constexpr uint64_t kEnd64Bytes = 56;    // zip64: size of the third-last record
+inline constexpr uint64_t kLocatorBytes = 20;  // zip64: size of the second-last record
 
 inline constexpr uint32_t kHeaderMark = 0x04034b50;
-inline constexpr uint32_t kSumMark = 0x08074b50;  // begins the record after a member, with its
-                                                  // checksum and size
+inline constexpr uint32_t kSumMark = 0x08074b50;  // begins the checksum and size after a member
 inline constexpr uint32_t kEntryMark = 0x02014b50;
 inline constexpr uint32_t kEndMark = 0x06054b50;
 inline constexpr uint32_t kEnd64Mark = 0x06064b50;

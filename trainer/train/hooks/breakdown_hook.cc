@@ -19,9 +19,8 @@ class BreakdownHook : public TrainHook {
     constexpr int64_t kEvery = 10;  // interval in steps if steps_per_print is 0
     const int64_t every = run.schedule.print_every > 0 ? run.schedule.print_every : kEvery;
     due_ |= step % every == 0;
-    if (!due_ || sum_.steps == 0)
-      return;  // without steps, results of the GPU have not been read
-               // yet
+    // Without steps, the results of the GPU have not been read yet.
+    if (!due_ || sum_.steps == 0) return;
     due_ = false;
     run.log.Result(BreakdownLine(step, sum_.times, sum_.compute_s, sum_.seconds, sum_.steps));
     sum_ = {};

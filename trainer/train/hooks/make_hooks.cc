@@ -26,9 +26,8 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   add(MakeEndReportHook());
   add(std::move(replica_check));
   const ParallelConfig& parallel = recipe.engine.parallel;
-  if (parallel.staleness && env.rank >= parallel.servers)
-    return hooks;  // a rank that is not a
-                   // server only trains
+  // A rank that is not a server only trains.
+  if (parallel.staleness && env.rank >= parallel.servers) return hooks;
   if (parallel.staleness) add(MakeMeetHook());
   add(MakeMemoryHook(recipe, env));
   add(MakeCheckpointHook(recipe));
