@@ -112,7 +112,7 @@ int __wrap___libc_start_main(MainFunction main, int argc, char** argv, InitFunct
 // costs time.
 char __libc_single_threaded = 0;
 
-// glibc 2.33. Before, these functions were in libc_nonshared.a.
+// Added in glibc 2.33. Before, these functions were in libc_nonshared.a.
 int __fxstat(int, int, struct stat*);
 int __xstat(int, const char*, struct stat*);
 int __lxstat(int, const char*, struct stat*);
@@ -128,8 +128,8 @@ int fstat64(int fd, struct stat64* status) {
   return __fxstat(kStatVersion, fd, reinterpret_cast<struct stat*>(status));
 }
 
-// glibc 2.30. With an older glibc, a step of the wall clock during the wait makes the wait longer
-// or shorter.
+// Added in glibc 2.30. With an older glibc, a step of the wall clock during the wait makes the wait
+// longer or shorter.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const timespec* time) {
   static const auto own = Find<decltype(&pthread_cond_clockwait)>("pthread_cond_clockwait");
@@ -152,19 +152,19 @@ int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* time) {
   return sem_timedwait(semaphore, &wall);
 }
 
-// glibc 2.34.
+// Added in glibc 2.34.
 int close_range(unsigned first, unsigned last, int flags) noexcept {
   constexpr long kCloseRange = 436;
   return static_cast<int>(syscall(kCloseRange, first, last, flags));
 }
-// glibc 2.34. fork() of an older glibc also runs the handlers of pthread_atfork. Those of gRPC may
-// wait for its threads.
+// Added in glibc 2.34. An older glibc has only fork(), which also runs the handlers of
+// pthread_atfork. The handlers of gRPC may wait for its threads.
 pid_t _Fork() noexcept {
   static const auto own = Find<decltype(&_Fork)>("_Fork");
   return own != nullptr ? own() : fork();
 }
 
-// glibc 2.32.
+// Added in glibc 2.32.
 const char* sigabbrev_np(int number) noexcept {
   static const auto own = Find<decltype(&sigabbrev_np)>("sigabbrev_np");
   if (own != nullptr) return own(number);
@@ -176,7 +176,8 @@ const char* sigabbrev_np(int number) noexcept {
                                                                                  : nullptr;
 }
 
-// glibc 2.36, used by c-ares. As in glibc, the process aborts if there are no random numbers.
+// Added in glibc 2.36, and used by c-ares. As in glibc, the process aborts if there are no random
+// numbers.
 uint32_t arc4random() noexcept {
   uint32_t number = 0;
   if (getentropy(&number, sizeof number) != 0) abort();
@@ -213,7 +214,8 @@ int __isoc23_sscanf(const char* text, const char* format, ...) noexcept {
   return read;
 }
 
-// glibc 2.35, used by the unwinder of libgcc. The unwinder stops searching if this function fails.
+// Added in glibc 2.35, and used by the unwinder of libgcc. The unwinder stops searching if this
+// function fails.
 int _dl_find_object(void* address, dl_find_object* found) noexcept {
   ObjectSearch search{reinterpret_cast<uintptr_t>(address), found};
   return dl_iterate_phdr(VisitObject, &search) == 1 ? 0 : -1;

@@ -102,7 +102,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
   if (!flight_prefix.empty()) {
     env.emplace_back("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", flight_prefix);
     env.emplace_back("TORCH_FR_DUMP_TEMP_FILE", flight_prefix);
-    // PyTorch before 2.9 uses this name of TORCH_FR_DUMP_TEMP_FILE.
+    // PyTorch before 2.9 reads this variable instead of TORCH_FR_DUMP_TEMP_FILE.
     env.emplace_back("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", flight_prefix);
   }
   if (socket_ifname) {

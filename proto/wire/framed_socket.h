@@ -30,7 +30,8 @@ class FramedSocket {
   // text for users.
   using OnClosed = std::function<void(const std::string& reason)>;
 
-  // `max_frame_bytes` limits the size of incoming messages.
+  // Reads messages from `fd` and passes them to `on_message`. `max_frame_bytes` limits the size of
+  // a message.
   FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed,
                size_t max_frame_bytes = kMaxFrameBytes);
   // Closes the socket. No callback runs afterwards.

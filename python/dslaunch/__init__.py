@@ -244,9 +244,9 @@ class _Stop:
         _Stop.requested = True
 
 
-# A thread of PyTorch that must still release a Python tensor (a thread of Gloo after the last collective) waits for the
-# interpreter's lock. Up to Python 3.13, such a thread is unwound when the interpreter ends, and C++ then raises
-# SIGABRT. So the thread gets some time with the lock before the interpreter ends.
+# Waits, so that threads of PyTorch can finish before the interpreter ends. Such a thread (of Gloo after the last
+# collective) must still release a Python tensor, and waits for the interpreter's lock. Up to Python 3.13, such a thread
+# is unwound when the interpreter ends, and C++ then raises SIGABRT.
 def _let_threads_finish() -> None:
     if "torch.distributed" in sys.modules:
         time.sleep(_THREADS_FINISH_S)

@@ -13,7 +13,7 @@ namespace dslaunch {
 
 struct MeasureOptions {
   std::vector<MeasuredExchange> exchanges;  // exchanges, in the order in which they are measured
-  // Numbers of ranks to measure, each at least 2. The first ranks of the group take part.
+  // The numbers of ranks to measure, each at least 2. The first ranks of the group are measured.
   std::vector<int> ranks;
   int64_t min_bytes = 1024;
   int64_t max_bytes = 64 << 20;

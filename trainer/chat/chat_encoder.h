@@ -29,9 +29,9 @@ struct ChatTokens {
 // Other keys are ignored. A token that has text of both a prompt and an answer is learned.
 class ChatEncoder {
  public:
-  // `tokenizer` is needed for texts, may be null otherwise, and must outlive this object.
-  // `vocab_size` is the model's. Throws TrainError kBadInput if the tokenizer lacks a token of the
-  // template, or joins it with the text after it.
+  // Encodes with `tokenizer`, which may be null if lines have no texts, and which must outlive this
+  // object. `vocab_size` is the model's. Throws TrainError kBadInput if the tokenizer lacks a token
+  // of the template, or joins it with the text after it.
   ChatEncoder(DataConfig::ChatTemplate chat_template, const Tokenizer* tokenizer,
               ChatTokenTexts texts, int64_t vocab_size);
 

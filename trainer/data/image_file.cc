@@ -95,7 +95,7 @@ class PngReader {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, &OnRead);
     png_set_user_limits(png_, kMaxSide, kMaxSide);
-    // Skip color profiles, texts and similar chunks, which need not be parsed.
+    // Color profiles, texts and similar chunks are skipped, because their contents are not needed.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_read_info(png_, info_);
     return true;
@@ -279,7 +279,7 @@ class Weights {
     }
   }
 
-  // begin() and end() return the range of input pixels that have weights.
+  // Return the range [begin, end) of input pixels that have weights.
   int64_t begin() const { return spans_.front().begin; }
   int64_t end() const { return spans_.back().begin + spans_.back().count; }
 

@@ -25,7 +25,7 @@ class ArchiveField {
   const std::string& key() const { return key_; }  // such as "optimizer_state_dict.zero_stage"
   const TorchArchive& archive() const { return *archive_; }
 
-  // IsDict() returns whether the value is a dict; IsSequence() whether it is a tuple or a list.
+  // Return whether the value is a dict, and whether it is a tuple or a list.
   bool IsDict() const { return value_.type() == PickleType::kDict; }
   bool IsSequence() const;
   // Returns the value of a key of a dict or of an object's state; nullopt if the key is missing or

@@ -124,7 +124,7 @@ class ZeroPlanner {
     const auto paddings = ItemsIfList(state.Find("param_alignment_paddings"));
     const auto mappings = ItemsIfList(state.Find("param_slice_mappings"));
     const ArchiveField base = state.At("base_optimizer_state");
-    // With elastic_checkpoint, base_optimizer_state is a list of the groups' states.
+    // With elastic_checkpoint, base_optimizer_state is a list with the state of each group.
     const auto listed = ItemsIfList(base);
     for (size_t i = 0; i < groups.size(); ++i) {
       std::optional<ArchiveField> of_group;

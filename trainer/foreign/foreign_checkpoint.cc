@@ -199,7 +199,7 @@ ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& opt
   if (options.prefix.empty()) {
     DropWrappers(&plan);
   } else if (found->kind != ForeignKind::kDistributed) {
-    // PlanDistributed applies the prefix itself, so its names are not changed here.
+    // The plan of kDistributed is not changed here, because PlanDistributed has applied the prefix.
     DropPrefix(options.prefix, &plan);
   }
   std::set<std::string> names;

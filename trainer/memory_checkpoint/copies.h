@@ -44,8 +44,8 @@ class Copies {
   std::span<std::byte> Begin(size_t bytes);
   void Commit(int64_t step);
 
-  // NoteStep() records a step in the first slot's page. noted_step() returns the step that is
-  // recorded there, by any owner; nullopt if there is none.
+  // Record a step in the first slot's page, and return the step that is recorded there, by any
+  // owner; nullopt if there is none.
   void NoteStep(int64_t step);
   std::optional<int64_t> noted_step() const;
 

@@ -18,7 +18,7 @@ namespace dslaunch {
 // microsecond per operator.
 class ForwardMeter {
  public:
-  // `module` must outlive the meter and must keep its parameters.
+  // Measures passes of `module`, which must outlive the meter and must keep its parameters.
   explicit ForwardMeter(const torch::nn::Module& module);
   ~ForwardMeter();
   ForwardMeter(const ForwardMeter&) = delete;

@@ -92,7 +92,7 @@ struct Loaded {
 };
 
 // Prepares a model with trained weights for evaluation or prediction and calls `work`. `data` may
-// be null. `say` prints a line about the weights, on rank 0.
+// be null. Rank 0 calls `say` with a line about the weights.
 void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, const Dataset* data,
                  const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
                  const std::function<void(const Loaded&)>& work) {

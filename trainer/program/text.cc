@@ -83,8 +83,8 @@ std::string TextCodec::TextOf(const std::vector<int64_t>& tokens, bool skip_spec
   return text;
 }
 
-// Decoded alone, the first token of a text may lose the space before it. So the continuation is
-// computed as the difference of two whole texts. It includes a character that begins before the
+// Computes the text as the difference of two whole texts, because the first token of a text that is
+// decoded alone may lose the space before it. The text includes a character that begins before the
 // first token.
 std::string TextCodec::TextAfter(const std::vector<int64_t>& tokens, size_t begin_token,
                                  bool skip_special) const {

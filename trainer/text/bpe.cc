@@ -68,8 +68,8 @@ uint64_t Bpe::MergeOf(int32_t left, int32_t right) const {
   return slots_[SlotOf(PairOf(left, right))].merge;
 }
 
-// Appends the tokens of the character's bytes if the vocabulary has all of them. Returns whether it
-// has.
+// Appends the tokens of the character's bytes and returns true if the vocabulary has all of them;
+// else returns false.
 bool Bpe::AddFallback(std::string_view character, std::vector<int32_t>& ids) const {
   const auto id_of = [&](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)]; };
   if (std::ranges::any_of(character, [&](char byte) { return id_of(byte) < 0; })) return false;

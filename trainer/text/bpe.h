@@ -32,9 +32,9 @@ class Bpe {
  public:
   using Vocabulary = std::unordered_map<std::string, int32_t>;
 
-  // `merges` are in the order of their ranks; of equal pairs, the last counts. With options.bytes
-  // the keys of the vocabulary are bytes, else UTF-8. Preconditions: ids are not negative, and
-  // every token of a merge is in the vocabulary.
+  // Makes an encoder. `merges` are in the order of their ranks; of equal pairs, the last counts.
+  // With options.bytes the keys of the vocabulary are bytes, else UTF-8. Preconditions: ids are not
+  // negative, and every token of a merge is in the vocabulary.
   Bpe(Vocabulary vocabulary, const std::vector<BpeMerge>& merges, const BpeOptions& options);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

@@ -42,7 +42,7 @@ Tokenizer::Tokenizer(TokenizerParts parts)
       raw_tokens_.Add(added.content, added);
       continue;
     }
-    // The tokenizers package also decodes such a token to its normalized form.
+    // The tokenizers package also decodes a normalized token to its normalized form.
     token.text = Normalize(parts_.normalizer, added.content);
     normalized_tokens_.Add(token.text, added);
   }

@@ -74,8 +74,8 @@ class EvaluationBatches {
   BatchLoader loader_;
 };
 
-// Returns the input of one sample. A replica without samples left runs it to take part in the other
-// replicas' forward pass if the pass is collective.
+// Returns the input of one sample. If the forward pass is collective, a replica without samples
+// left runs this input, because the other replicas need it in the pass.
 at::Tensor OneSample(const Dataset& data);
 
 // Returns the number of samples of a forward pass without gradients. This is more than a

@@ -92,8 +92,8 @@ GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int
   return sent;
 }
 
-// Plans the messages of `sent_units`. `units` contains those of them that are sent during the
-// backward pass; `filling` is the bytes of the others.
+// Plans the messages of `sent_units`. `units` contains the units that are sent during the backward
+// pass; `filling` is the bytes of all other units.
 void PlanBuckets(const std::vector<GradientUnit>& units,
                  const std::vector<GradientUnit>& sent_units, int64_t filling, bool overlap,
                  const PassMemory& passes, MemoryPlan& plan) {
@@ -108,7 +108,8 @@ void PlanBuckets(const std::vector<GradientUnit>& units,
   plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
 }
 
-// Replaces the bytes of all states in `plan` by those of a rank whose states are divided (ZeRO).
+// Replaces the bytes of all states in `plan` by the bytes of a rank whose states are divided
+// (ZeRO).
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                 const PassMemory& passes, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;

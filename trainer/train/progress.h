@@ -65,7 +65,8 @@ class Progress {
   int64_t window_steps() const { return window_.steps; }
   // Reports the exchange after the last step and begins a new window.
   void EndWindow(const AllWindows& all);
-  // These two call the functions of the same names of StatusPipe.
+  // Report that training waits while a checkpoint of `step` is saved: Saving() reports the start,
+  // Saved() the end.
   void Saving(int64_t step) { status_.Saving(step); }
   void Saved(int64_t step) { status_.Saved(step); }
   void WriteStatus() { status_.Step(status_line_); }  // call this once per step

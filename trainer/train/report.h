@@ -17,7 +17,8 @@ namespace dslaunch {
 // fail: with a closed pipe or a slow reader, lines are lost, and training is not delayed.
 class StatusPipe {
  public:
-  // `fd` is the descriptor of DSLAUNCH_STATUS_FD, or -1 if there is none. Takes ownership of it.
+  // Writes to the descriptor `fd`, the value of DSLAUNCH_STATUS_FD, and takes ownership of it. -1
+  // if there is no pipe.
   explicit StatusPipe(int fd);
   void Ready(bool loss_tolerated = false);
   void Lost(int rank);

@@ -37,7 +37,7 @@ bool StartsFromTag(const RunConfig& run) {
 // run.resume_from if the run starts from that.
 class RunCheckpoints {
  public:
-  // Collective. Throws the errors of Checkpointer and RunStart.
+  // Finds the checkpoints. Throws the errors of Checkpointer and RunStart. Collective.
   RunCheckpoints(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                  int64_t train_samples) {
     if (recipe.run.memory_checkpoint > 0) memory_.emplace(recipe, env);

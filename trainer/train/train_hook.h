@@ -27,13 +27,14 @@ class TrainHook {
   virtual void BeforeStep(TrainRun&, int64_t /*step*/) {}
   // Called when the step's work has been submitted to the device. On a CPU the work is complete.
   virtual void AfterSubmit(TrainRun&, int64_t /*step*/, const StepOutcome&) {}
-  // Called with the steps whose results are available. On a CPU that is this step. On a GPU, which
-  // may still be busy, `steps` is empty or has all steps since the last call that had results.
+  // Called with the steps whose results are available. On a CPU, that is this step. On a GPU, which
+  // may still be computing, the list is empty or has all steps since the last call that had
+  // results.
   virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
-  // Called before and after the ranks exchange their windows (window.h), which happens after some
-  // steps, the same on all ranks. BeforeExchange adds this rank's part; AfterExchange receives the
-  // combined result of the last `steps` steps.
+  // Called before and after the ranks exchange their windows (window.h). They do this after some
+  // steps, which are the same on all ranks. BeforeExchange adds this rank's part; AfterExchange
+  // receives the combined result of the last `steps` steps.
   virtual void BeforeExchange(TrainRun&, RankWindow& /*own*/) {}
   virtual void AfterExchange(TrainRun&, const AllWindows&, int64_t /*steps*/) {}
 

@@ -11,7 +11,8 @@ namespace dslaunch {
 // Prints lines on rank 0. Other ranks may make the same calls, which print nothing.
 class TrainLog {
  public:
-  // `level` is the log_level of the engine configuration.
+  // Prints only the lines of `level`, the log_level of the engine configuration, and more severe
+  // lines.
   TrainLog(int rank, EngineLogLevel level) : rank_(rank), level_(level) {}
 
   // Prints a result that the recipe requests, at any level.

@@ -42,7 +42,8 @@ int64_t Features(const ImageShape& image) {
 
 class Cnn : public Model {
  public:
-  // `input_shape` is {C, H, W}. Throws kBadInput for images smaller than 10 x 10.
+  // Makes a model for images of `input_shape`, {C, H, W}. Throws kBadInput for images smaller than
+  // 10 x 10.
   Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape);
   // Maps float [B, C, H, W] to [B, num_classes].
   at::Tensor forward(const at::Tensor& images) override;

@@ -18,7 +18,7 @@ namespace dslaunch::decoder {
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // `layer` is the index of the layer in the model; `positions` and `documents` are shared by the
+  // Makes layer `layer` of the model, counted from 0. `positions` and `documents` are shared by the
   // layers of the model. Heads are divided over `tensor`.
   AttentionImpl(const DecoderConfig& config, int64_t layer, std::shared_ptr<Positions> positions,
                 std::shared_ptr<Documents> documents, const TensorParallel& tensor);

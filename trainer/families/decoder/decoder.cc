@@ -130,7 +130,7 @@ std::vector<CachedLayer> LayersToCache(const DecoderConfig& config, const Tensor
 // order of parameters(). Norms and biases draw no random numbers.
 class Decoder : public LanguageModel, public CachingModel {
  public:
-  // `input_shape` is {T}, at most max_position_embeddings tokens.
+  // Makes a model for texts of `input_shape`, {T}, at most max_position_embeddings tokens.
   Decoder(const DecoderConfig& config, const std::vector<int64_t>& input_shape,
           const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),

@@ -43,8 +43,8 @@ struct DecoderConfig {
 
   int64_t kv_heads() const { return num_key_value_heads.value_or(num_attention_heads); }
   int64_t width_of_head() const { return head_dim.value_or(hidden_size / num_attention_heads); }
-  // qkv_bias() returns whether the projections to queries, keys and values have biases;
-  // output_bias() whether the projection back has one.
+  // Return whether the projections to queries, keys and values have biases, and whether the
+  // projection back has a bias.
   bool qkv_bias() const { return attention_bias || model_type == Type::kQwen2; }
   bool output_bias() const { return attention_bias; }
   bool norms_heads() const { return model_type == Type::kQwen3; }
@@ -74,7 +74,7 @@ struct DecoderConfig {
   bool mlp_bias = false;
   // for mistral, qwen2 and qwen3
   std::optional<int64_t> sliding_window;
-  // For qwen2 and qwen3, whose layers may have different windows.
+  // For qwen2 and qwen3: true if layers have windows. These may differ between layers.
   bool use_sliding_window = false;
   int64_t max_window_layers = 28;        // number of layers at the beginning that have no window
   std::vector<std::string> layer_types;  // type of each layer; if empty, max_window_layers applies

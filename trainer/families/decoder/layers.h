@@ -25,9 +25,9 @@ enum class Divided {
 // A linear layer with or without bias. Its weight is drawn from normal(0, initializer_range).
 class LinearImpl : public AdaptableLinear {
  public:
-  // `kv_heads` is the number of heads that form the outputs; 0 if the outputs may be cut anywhere.
-  // It is a multiple or a divisor of the number of ranks. If there are fewer heads than ranks,
-  // several ranks have the same head.
+  // Draws the weight. `kv_heads` is the number of heads that form the outputs; 0 if the outputs may
+  // be cut anywhere. It is a multiple or a divisor of the number of ranks. If there are fewer heads
+  // than ranks, several ranks have the same head.
   LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias, Divided divided,
              const TensorParallel& tensor, int64_t kv_heads = 0);
   // Maps [..., in] to [..., out]. The divided dimension has only this rank's part.
@@ -45,8 +45,8 @@ TORCH_MODULE(Linear);
 // A root mean square norm over the last dimension.
 class NormImpl : public torch::nn::Module {
  public:
-  // With `is_partial`, each rank of `tensor` normalizes other vectors, so the weight's gradient is
-  // summed over the ranks.
+  // Makes a norm over vectors of `width` elements. With `is_partial`, each rank of `tensor`
+  // normalizes other vectors, so the weight's gradient is summed over the ranks.
   NormImpl(const DecoderConfig& config, int64_t width, const TensorParallel& tensor,
            bool is_partial);
   at::Tensor forward(const at::Tensor& x);

@@ -17,7 +17,8 @@ namespace dslaunch {
 // nor buffers. Used by one thread at a time.
 class Positions {
  public:
-  // `*cache` is the cache of the current forward pass, or null if it has none.
+  // Makes empty tables. `*cache` is the cache of the current forward pass; null if the pass has no
+  // cache.
   Positions(const RotaryConfig& config, int64_t head_dim, std::shared_ptr<KeyValueCache*> cache)
       : config_(config), head_dim_(head_dim), cache_(std::move(cache)) {}
 

@@ -115,7 +115,8 @@ TORCH_MODULE(Projection);
 
 class AttentionImpl : public torch::nn::Module {
  public:
-  // `cache` and `documents` are shared by the layers of the model.
+  // Makes layer `layer` of the model, counted from 0. `cache` and `documents` are shared by the
+  // layers of the model.
   AttentionImpl(const Gpt2Config& config, const TensorParallel& tensor, int64_t layer,
                 std::shared_ptr<KeyValueCache*> cache, std::shared_ptr<Documents> documents)
       : tensor_(tensor),
@@ -267,7 +268,7 @@ TORCH_MODULE(Gpt2Transformer);
 // n_layer). Norms and biases draw no random numbers.
 class Gpt2 : public LanguageModel, public CachingModel {
  public:
-  // `input_shape` is {T}, at most n_positions tokens.
+  // Makes a model for texts of `input_shape`, {T}, at most n_positions tokens.
   Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape,
        const TensorParallel& tensor)
       : LanguageModel(config.vocab_size, tensor),

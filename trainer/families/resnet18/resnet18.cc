@@ -68,8 +68,8 @@ torch::nn::Sequential Stage(int64_t in, int64_t out, int64_t stride) {
 // draws again (Kaiming normal, fan out) in the order of modules().
 class Resnet18 : public Model {
  public:
-  // `input_shape` is {C, H, W}. If both sides have at most 64 pixels, the stem is the one for small
-  // images (resnet18_config.h).
+  // Makes a model for images of `input_shape`, {C, H, W}. If both sides have at most 64 pixels, the
+  // stem is the one for small images (resnet18_config.h).
   Resnet18(const Resnet18Config& config, const std::vector<int64_t>& input_shape);
   // Maps float [B, C, H, W] to [B, num_classes].
   at::Tensor forward(const at::Tensor& images) override;

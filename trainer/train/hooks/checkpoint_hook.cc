@@ -10,7 +10,7 @@ class CheckpointHook : public TrainHook {
   void AfterStep(TrainRun& run, int64_t step) override {
     if (!run.schedule.SavesAfter(step)) return;
     if (run.bad_steps == 0) return run.Save(step);
-    // A checkpoint of such a state could replace the last good ones in the folder.
+    // A checkpoint of a diverged state could replace the last good checkpoints in the folder.
     run.log.Warning(Format("no checkpoint after step %lld: the last %s made no update",
                            static_cast<long long>(step),
                            Count(static_cast<size_t>(run.bad_steps), "step").c_str()));
