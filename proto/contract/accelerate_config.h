@@ -6,8 +6,8 @@
 namespace dslaunch {
 
 inline constexpr char kAccelerateConfigVariable[] =
-    "DSLAUNCH_ACCELERATE_CONFIG";  // content of the configuration
+    "DSLAUNCH_ACCELERATE_CONFIG";  // contents of the configuration file
 inline constexpr char kAccelerateFileVariable[] =
-    "DSLAUNCH_ACCELERATE_CONFIG_FILE";  // path of the configuration
+    "DSLAUNCH_ACCELERATE_CONFIG_FILE";  // path of the configuration file
 
 }  // namespace dslaunch

@@ -34,7 +34,7 @@ class LineAssembler {
   void EndLine(std::string_view rest, bool by_newline, const Sink& sink);
   static std::string_view EmitFullLines(std::string_view line, const Sink& sink);
 
-  std::string partial_;  // at most kMaxDisplayLineBytes
+  std::string partial_;  // unfinished line, at most kMaxDisplayLineBytes
   // True if the last line was emitted before its end arrived, so that a following "
   // " belongs to it.
   bool end_shown_ = false;

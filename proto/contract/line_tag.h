@@ -9,7 +9,7 @@ namespace dslaunch {
 
 // The format of tags. It follows torchrun's TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE if that is set.
 struct TagStyle {
-  std::string tag_template;  // empty: the default, "[node:rank] "
+  std::string tag_template;  // template of the tag; empty: "[node:rank] "
   std::string role;          // value of ${role_name}
   // True to omit tags on stdout if stdout is a pipe or a file, where it is data (predict).
   bool plain_stdout = false;

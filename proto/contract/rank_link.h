@@ -42,7 +42,7 @@ struct RankLinkMessage {
     kVote = 6,    // agent to agent, not for a rank: a vote follows (proto/rendezvous.proto)
   };
   Kind kind = Kind::kHello;
-  uint32_t from = 0;  // rank of the job
+  uint32_t from = 0;  // rank number in the job
   uint32_t to = 0;
   uint32_t node = 0;  // index of the node in the hostfile
   uint64_t attempt = 0;

@@ -8,13 +8,13 @@
 namespace dslaunch {
 
 struct NodeSlots {
-  uint32_t node_index = 0;  // index in hostfile order
+  uint32_t node_index = 0;  // index of the node in hostfile order
   uint32_t slots = 0;       // number of ranks to start on the node
 };
 
 // The ranks first_rank .. first_rank + slots - 1, which are on one node.
 struct RankBlock {
-  uint32_t node_index = 0;  // index in hostfile order
+  uint32_t node_index = 0;  // index of the node in hostfile order
   uint32_t node_rank = 0;   // index of the node among the nodes with ranks
   uint32_t first_rank = 0;
   uint32_t slots = 0;

@@ -49,13 +49,13 @@ struct StatusLine {
   bool loss_tolerated = false;
   // Number of completed optimizer steps, for kSave and kSaved those in the checkpoint.
   int64_t step = 0;
-  int64_t total_steps = 0;  // 0 if unknown
+  int64_t total_steps = 0;  // number of steps of the run; 0 if unknown
   std::optional<double> loss = {};
-  std::optional<double> samples_per_s = {};  // over all ranks
-  std::optional<double> tokens_per_s = {};   // over all ranks
+  std::optional<double> samples_per_s = {};  // rate over all ranks
+  std::optional<double> tokens_per_s = {};   // rate over all ranks
   std::optional<double> compute_s = {};      // time of the rank's own work in the step
-  EvaluationResults results = {};            // kEval: the results
-  uint32_t lost_rank = 0;                    // kLost: the lost rank
+  EvaluationResults results = {};            // set only for kEval
+  uint32_t lost_rank = 0;                    // set only for kLost
   // kWait: the exchange, without quotes, backslashes or controls.
   std::string exchange = {};
   double waits_s = 0;                        // kWait: how long the rank has waited

@@ -28,7 +28,7 @@ class Lease {
   using Time = BootClock::time_point;
 
   struct Terms {
-    milliseconds length{0};  // 0: the lease never ends
+    milliseconds length{0};  // duration of the lease; 0: the lease never ends
     milliseconds look_every{500};
     // The maximum time by which a renewal extends the lease, counted from the newest answer of this
     // node that the front end had received when it sent the renewal.

@@ -180,7 +180,7 @@ void CheckVictims(Rules& rules, const google::protobuf::RepeatedField<uint32_t>&
 }
 
 void CheckGoodput(Rules& rules, const pb::NodeGoodput& goodput, const PeerLimits& limits) {
-  constexpr uint64_t kMostUs = 1'000'000'000'000'000;  // 31 years
+  constexpr uint64_t kMostUs = 1'000'000'000'000'000;  // 31 years in microseconds
   rules.AtMost("number of ranks", static_cast<uint64_t>(goodput.ranks_size()), limits.slots);
   for (const pb::RankGoodput& rank : goodput.ranks()) {
     rules.AtMost("number of times", static_cast<uint64_t>(rank.us_size()), kGoodputBuckets);

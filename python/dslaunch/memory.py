@@ -22,7 +22,7 @@ from . import links
 
 _SLOT_HEADER_BYTES = 4096
 _FIELDS = struct.Struct("<8sQqIIQQI")  # magic, attempt, step, rank, world size, layout, bytes, CRC-32 of the bytes
-_CRC = struct.Struct("<I")             # CRC-32 of the fields
+_CRC = struct.Struct("<I")             # CRC-32 of the header's fields
 _NOTED = struct.Struct("<qq")          # last completed step, and its complement
 _NOTED_OFFSET = 64
 _MAGIC = b"DSLCOPY1"

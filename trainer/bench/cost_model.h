@@ -17,7 +17,7 @@ enum class MeasuredExchange {
   kParameterServer,  // every rank sends its values to rank 0, which sends the sum back
 };
 
-const char* Name(MeasuredExchange exchange);  // such as "all_reduce"
+const char* Name(MeasuredExchange exchange);  // returns a name such as "all_reduce"
 const std::vector<MeasuredExchange>& AllExchanges();
 
 struct Measurement {
@@ -27,7 +27,7 @@ struct Measurement {
   double time_s = 0;   // duration of one exchange on the slowest rank
   int64_t errors = 0;  // number of wrong values on all ranks
 
-  double algorithm_bandwidth() const;  // bytes per second
+  double algorithm_bandwidth() const;  // `bytes` per second
   // Returns the traffic of the slowest link in bytes per second, as defined by nccl-tests
   // (doc/PERFORMANCE.md there): the algorithm bandwidth times 2(n-1)/n for an all-reduce, (n-1)/n
   // for a reduce-scatter, an all-gather and an all-to-all, and 1 for other exchanges.

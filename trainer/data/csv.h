@@ -8,8 +8,8 @@
 namespace dslaunch {
 
 struct CsvTable {
-  int64_t num_features = 0;     // at least 1
-  std::vector<float> features;  // row-major, {labels.size(), num_features}
+  int64_t num_features = 0;     // number of features, at least 1
+  std::vector<float> features;  // row-major matrix {labels.size(), num_features}
   std::vector<int64_t> labels;  // label of each row; at least one row
 };
 

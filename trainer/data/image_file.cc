@@ -313,7 +313,8 @@ Weights CentreOf(int64_t side, int64_t shorter, int64_t size) {
           : static_cast<int64_t>(static_cast<double>(size * side) / static_cast<double>(shorter));
   const int64_t half = (scaled - size) / 2;
   const bool odd = (scaled - size) % 2 != 0;
-  return {side, scaled, odd ? half + half % 2 : half, size};  // Python rounds halves to even
+  // Python rounds halves to even numbers.
+  return {side, scaled, odd ? half + half % 2 : half, size};
 }
 
 }  // namespace

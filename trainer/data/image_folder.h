@@ -13,7 +13,7 @@ struct ImageFolder {
     std::string file;
     int64_t label = 0;
   };
-  std::vector<std::string> classes;  // name of each label's class
+  std::vector<std::string> classes;  // names of the classes, indexed by label
   // The images, sorted by class, and in ImageFolder's order within a class. Each class has an
   // image.
   std::vector<Image> images;

@@ -17,7 +17,7 @@ struct DeferredStep {
 };
 
 struct ReplayPlan {
-  std::vector<bool> runs;  // whether each step must run
+  std::vector<bool> runs;  // true for each step that must run
   // For each value, the last executed step that uses it; nullopt if none does.
   std::vector<std::optional<size_t>> last_step;
 };

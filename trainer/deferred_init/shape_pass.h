@@ -23,7 +23,7 @@ class ShapePass {
   ShapePass(const ShapePass&) = delete;
   ShapePass& operator=(const ShapePass&) = delete;
 
-  int64_t live_bytes() const;  // current number of bytes
+  int64_t live_bytes() const;  // number of bytes that are in use now
   int64_t peak_bytes() const;  // maximum of live_bytes() since construction or the last ResetPeak()
   void ResetPeak();
 

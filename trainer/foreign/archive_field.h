@@ -22,7 +22,8 @@ class ArchiveField {
   explicit ArchiveField(const TorchArchive& archive) : archive_(&archive), value_(archive.root()) {}
 
   PickleValue value() const { return value_; }
-  const std::string& key() const { return key_; }  // such as "optimizer_state_dict.zero_stage"
+  // Returns the path of the value, such as "optimizer_state_dict.zero_stage".
+  const std::string& key() const { return key_; }
   const TorchArchive& archive() const { return *archive_; }
 
   // Return whether the value is a dict, and whether it is a tuple or a list.

@@ -9,7 +9,7 @@
 namespace dslaunch {
 
 struct DeepSpeedFiles {
-  std::string model;                              // mp_rank_00_model_states.pt; empty if missing
+  std::string model;  // mp_rank_00_model_states.pt; empty if the file is missing
   std::map<int64_t, std::string> models;          // file of each rank at stage 3
   std::map<int64_t, std::string> optimizer;       // file of each rank at stages 1 to 3
   std::map<int64_t, std::string> bf16_optimizer;  // the same for files whose names begin with bf16_

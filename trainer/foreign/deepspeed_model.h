@@ -18,7 +18,7 @@ struct NamedShape {
 };
 
 struct DeepSpeedModel {
-  std::vector<std::vector<NamedShape>> groups;  // trained parameters by group (param_shapes)
+  std::vector<std::vector<NamedShape>> groups;  // param_shapes: trained parameters of each group
   std::vector<NamedShape> frozen;               // frozen_param_shapes, which stage 3 needs
   int64_t stage = 0;                            // ZeRO stage in ds_config
   bool bf16 = false;                            // true if ds_config enables bf16

@@ -74,7 +74,7 @@ struct Part {
   std::string folder;
   std::string prefix;  // prefix of its files' names, such as "optimizer_0/"
   DistributedMetadata metadata;
-  std::vector<bool> exists;  // whether each of metadata.files exists
+  std::vector<bool> exists;  // true for each of metadata.files that exists
 
   TorchArchive Open(const ArchivePlace& place) const {
     return TorchArchive(folder + "/" + metadata.files[place.file], place.begin, place.bytes);

@@ -19,14 +19,14 @@ struct ArchivePlace {
 };
 
 struct DistributedTensor {
-  std::string key;  // such as "model.fc1.weight"
+  std::string key;  // name of the tensor, such as "model.fc1.weight"
   // Keys of the program's nested dicts: "model" and "fc1.weight" for {"model": {"fc1.weight":
   // ...}}. `key` is these keys joined by dots. Empty if they are not known.
   std::vector<std::string> path;
   std::string dtype;  // name in safetensors files
   std::vector<int64_t> shape;
-  std::vector<TensorBlock> blocks;   // the blocks that have elements
-  std::vector<ArchivePlace> places;  // archive of each block
+  std::vector<TensorBlock> blocks;   // blocks of the tensor that have elements
+  std::vector<ArchivePlace> places;  // archive of each of `blocks`
 };
 
 // An object other than a tensor, pickled in an archive.

@@ -29,7 +29,7 @@ class ForeignReader : public SliceReader {
   const InputFile& File(const std::string& path) const;
 
   std::map<std::string, BytesInFile> places_;
-  mutable std::list<InputFile> open_;  // most recently used file first
+  mutable std::list<InputFile> open_;  // open files, the most recently used one first
 };
 
 // Returns the checkpoint of a plan, with a reader of its files.

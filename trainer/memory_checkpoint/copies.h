@@ -16,7 +16,7 @@ namespace dslaunch {
 
 // The rank that makes and reads copies.
 struct CopyOwner {
-  uint64_t attempt = 1;  // number of this attempt
+  uint64_t attempt = 1;  // number of the current attempt
   uint32_t rank = 0;
   uint32_t world_size = 1;
   uint64_t layout = 0;

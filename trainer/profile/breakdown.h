@@ -9,7 +9,7 @@ namespace dslaunch {
 // The seconds that optimizer steps spent in each phase on one rank.
 struct PhaseTimes {
   double data = 0;      // waiting for the data loader
-  double forward = 0;   // including the loss
+  double forward = 0;   // forward pass, including the loss
   double backward = 0;  // including the part of the gradient exchange that the step waits for
   double update = 0;
   double batch = 0;  // in pipelines: everything except data, because passes interleave

@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kCastagnoli = 0x82f63b78;  // bit-reversed polynomial
+constexpr uint32_t kCastagnoli = 0x82f63b78;  // polynomial with reversed bits
 
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table = {};

@@ -20,11 +20,11 @@ struct ForwardOp {
 };
 
 struct ModuleRow {
-  std::string name;  // "" for the whole model
+  std::string name;  // name of the module; "" for the whole model
   std::string type;
   // The elements of the module's own parameters; in results also those of inner modules.
   int64_t parameters = 0;
-  int depth = 0;     // 0 for the whole model
+  int depth = 0;     // nesting depth; 0 for the whole model
   double flops = 0;  // floating-point operations, including inner modules
   double seconds = 0;
 };

@@ -11,7 +11,7 @@ namespace dslaunch {
 
 struct PrecisionResult {
   std::string precision;    // name of the dtype, such as "bf16"
-  double step_s = 0;        // median seconds of a step
+  double step_s = 0;        // median duration of a step
   double per_s = 0;         // samples or tokens per second, over all ranks
   double loss = 0;          // loss of the last step, over all ranks
   int64_t skipped = 0;      // steps skipped because their gradients overflowed

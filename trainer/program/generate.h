@@ -26,7 +26,7 @@ struct GenerateOptions {
 
 // The tokens that may come next, with their probabilities.
 struct NextTokens {
-  at::Tensor probabilities;  // fp32 [n]
+  at::Tensor probabilities;  // probabilities in fp32, [n]
   at::Tensor ids;            // int64 [n]; undefined if the tokens are 0, 1, ... n - 1
 };
 // Returns the possible next tokens for `logits`, fp32 [vocabulary]. Temperature is applied before

@@ -101,7 +101,8 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
   recipe.engine.parallel.staleness.reset();  // no rank makes steps, for which servers would wait
-  recipe.engine.tensor_parallel.sequence_parallel = false;  // prompts may have any length
+  // A prompt may have any length, so its tokens cannot be divided.
+  recipe.engine.tensor_parallel.sequence_parallel = false;
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   if (data != nullptr) CheckSameData(nullptr, data, group);
   std::optional<Checkpointer> checkpointer;

@@ -10,7 +10,8 @@
 namespace dslaunch {
 
 struct MatchedNames {
-  std::map<std::string, std::string> in_checkpoint;  // keyed by the model's names
+  // Names in the checkpoint, keyed by the model's names.
+  std::map<std::string, std::string> in_checkpoint;
   // Tensors that the checkpoint has twice and the model once. The key is the second name in the
   // checkpoint, the value is a key of WeightNames::copies.
   std::map<std::string, std::string> copies;

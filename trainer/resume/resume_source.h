@@ -18,8 +18,8 @@ namespace dslaunch {
 struct ResumeSource {
   Checkpoint checkpoint;
   std::string program;                         // "DeepSpeed 0.19.8"; empty if dslaunch wrote it
-  std::map<std::string, std::string> aliases;  // see ForeignCheckpoint::aliases
-  std::vector<std::string> notes;              // see ForeignCheckpoint::notes
+  std::map<std::string, std::string> aliases;  // value of ForeignCheckpoint::aliases
+  std::vector<std::string> notes;              // value of ForeignCheckpoint::notes
 
   bool is_foreign() const { return !program.empty(); }
   bool has_optimizer() const;  // returns whether the checkpoint has optimizer state

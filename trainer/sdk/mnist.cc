@@ -11,7 +11,7 @@ LabeledTensors ReadMnist(const std::string& folder, bool train) {
   DataConfig config;
   config.type = DataConfig::Type::kIdx;
   config.path = folder;
-  const DataSplits splits = OpenData(config, DataNeeds{.classes = 256});  // accepts any label
+  const DataSplits splits = OpenData(config, DataNeeds{.classes = 256});  // any label is accepted
   const Dataset& wanted = train ? *splits.train : *splits.test;
   std::vector<int64_t> all(static_cast<size_t>(wanted.size()));
   std::iota(all.begin(), all.end(), 0);

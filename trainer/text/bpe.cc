@@ -18,7 +18,7 @@ uint64_t PairOf(int32_t left, int32_t right) {
 }
 
 uint64_t Mix(uint64_t value) {
-  value *= 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+  value *= 0x9E3779B97F4A7C15u;  // 2^64 divided by the golden ratio
   return value ^ value >> 32;
 }
 

@@ -22,7 +22,7 @@ struct ReplaceDecode {
   std::string content;
 };
 struct StripDecode {
-  std::string content;  // a single character
+  std::string content;  // a single character, which is removed
   size_t start = 0;     // maximum number of characters removed at the start of each token
   size_t stop = 0;      // maximum number of characters removed at the end of each token
 };

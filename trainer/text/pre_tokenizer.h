@@ -41,7 +41,7 @@ using PreTokenizerStep = std::variant<SplitStep, DigitsStep, MetaspaceStep, Byte
 
 // A text and the words into which it is divided.
 struct Words {
-  std::string text;               // UTF-8 text
+  std::string text;               // text in UTF-8
   std::vector<TextRange> ranges;  // words in order, none of them empty
 };
 

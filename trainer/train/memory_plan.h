@@ -16,7 +16,7 @@ namespace dslaunch {
 // The sizes of a model, in elements unless noted otherwise.
 struct ModelSizes {
   int64_t trained = 0;             // elements of parameters that require a gradient
-  int64_t frozen = 0;              // elements of the other parameters
+  int64_t frozen = 0;              // elements of parameters that need no gradient
   int64_t buffers = 0;             // elements of floating point buffers
   int64_t batch_norm_trained = 0;  // elements of `trained` that belong to batch norms
   int64_t batch_norm_buffers = 0;
@@ -109,7 +109,7 @@ int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool ada
 // The ranks for which a plan is made, and the memory of their machines.
 struct PlanPlace {
   int64_t ranks = 1;           // ranks of the job
-  int64_t ranks_per_node = 0;  // 0 if not known
+  int64_t ranks_per_node = 0;  // number of ranks on each node; 0 if not known
   // Available bytes by kind of memory; 0 if not known. The ranks of a node share main memory.
   int64_t device_bytes = 0;  // memory of each rank's GPU; also 0 if ranks compute on the CPU
   int64_t node_bytes = 0;    // main memory of a node

@@ -33,7 +33,7 @@ struct StepInfo {
 class Progress {
  public:
   struct Options {
-    int rank = 0;  // only rank 0 writes metrics_jsonl
+    int rank = 0;  // rank of this process; only rank 0 writes metrics_jsonl
     TrainLog log = {0, EngineLogLevel::kInfo};
     int status_fd = -1;
     std::string metrics_jsonl;

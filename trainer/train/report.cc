@@ -16,7 +16,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kStatusInterval{100};
-constexpr double kNotableWait = 0.05;  // fraction of the training time
+constexpr double kNotableWait = 0.05;  // share of the training time
 constexpr double kNotableWaitS = 1;
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Schedule {
   int64_t print_every = 0;     // steps between two printed lines; 0: never print
   int64_t save_every = 0;      // steps between two checkpoints; 0: save only at the end
   int64_t eval_every = 0;      // steps between two evaluations; 0: evaluate only at the end
-  int64_t first_step = 0;      // last step before this run
+  int64_t first_step = 0;      // number of the last step before this run
   // The number of micro-batches before this run, such that each epoch ends at a multiple of
   // batches_per_epoch.
   int64_t first_batch = 0;

@@ -18,7 +18,7 @@ inline constexpr int64_t kMostBadSteps = 5;
 // The point at which training diverged: a loss that is NaN or infinite, or several steps in a row
 // without an update.
 struct Divergence {
-  int64_t step = 0;  // first bad step
+  int64_t step = 0;  // number of the first bad step
   int rank = 0;
   double loss = 0;    // loss in that step; if it is finite, the gradients were not finite
   int64_t steps = 0;  // skipped steps in a row; 0: not skipped, so the weights are lost
@@ -27,7 +27,7 @@ struct Divergence {
 // One rank's report on the steps since the last exchange.
 struct RankWindow {
   double loss = 0;     // sum of the losses of the steps
-  double seconds = 0;  // total duration of the steps
+  double seconds = 0;  // duration of all steps of the window
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // number of bad steps in a row, up to the newest step (kMostBadSteps)
   StopRequest stop = StopRequest::kNone;
@@ -46,7 +46,7 @@ struct AllWindows {
   double seconds = 0;  // duration of the steps on rank 0
   // Earliest divergence. If several ranks report it, the lowest rank with a non-finite loss.
   std::optional<Divergence> diverged;
-  int64_t bad_steps = 0;  // maximum over the ranks
+  int64_t bad_steps = 0;  // maximum of the ranks' bad_steps
   StopDecision stop;
   MemoryBytes memory;  // maximum over the ranks of each category
   double flops = 0;    // sum of the ranks' operations

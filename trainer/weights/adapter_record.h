@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 struct AdapterRecord {
-  LoraConfig lora;   // settings without init_weights
+  LoraConfig lora;   // settings of the adapters, without init_weights
   std::string base;  // absolute path of the base weights; "" if they were drawn
   std::map<std::string, uint32_t> base_sums;  // CRC-32 of the bytes of each base tensor
 };

@@ -27,7 +27,8 @@ struct RotaryConfig {
   // These have an effect for kYarn.
   double beta_fast = 32;
   double beta_slow = 1;
-  std::optional<double> attention_factor;  // nullopt: 0.1 ln(factor) + 1
+  // Factor of cosines and sines; nullopt: 0.1 ln(factor) + 1.
+  std::optional<double> attention_factor;
 };
 
 struct DecoderConfig {

@@ -37,8 +37,8 @@ class LinearImpl : public AdaptableLinear {
   LinearImpl(const DecoderConfig& config, int64_t in, int64_t out, bool bias,
              const LinearDivision& division);
 
-  at::Tensor weight_;  // [out, in]
-  at::Tensor bias_;    // [out]; undefined without bias
+  at::Tensor weight_;  // weight of shape [out, in]
+  at::Tensor bias_;    // bias of shape [out]; undefined without bias
 };
 TORCH_MODULE(Linear);
 
