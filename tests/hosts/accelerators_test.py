@@ -1,7 +1,8 @@
-"""Jobs on machines with accelerators of each vendor (tests/support/machines/fake_machine.py), alone and in Slurm's allocations.
+"""Tests jobs on machines with accelerators of each vendor (tests/support/machines/fake_machine.py), alone and in
+Slurm's allocations.
 
-    tests/hosts/accelerators_test.py            the tests
-    tests/hosts/accelerators_test.py --write    writes the table of docs/launching.md
+  tests/hosts/accelerators_test.py            runs the tests
+  tests/hosts/accelerators_test.py --write    also writes the table of docs/launching.md
 """
 
 import ast
@@ -25,14 +26,14 @@ BEGIN, END = "<!-- accelerators_test.py -->\n", "<!-- end -->\n"
 ALL_VARIABLES = sorted({name for names in VARIABLES.values() for name in names} |
                        {"ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"})
 SHOW = bash('{ env; grep Cpus_allowed_list /proc/self/status; } > "$1/rank.$RANK"')
-# The variables that batch systems and users set on the machine of the tests must not reach the jobs.
+# Variables that batch systems and users set on the machine of the tests. They must not reach the jobs.
 HIDDEN = re.compile(r"_VISIBLE_|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL|SLURM_|FLUX_")
 
 TOOLS = {"rocm": "rocm-smi", "xpu": "xpu-smi", "npu": "npu-smi", "hpu": "hl-smi", "mlu": "cnmon"}
-# Rows of the table in docs.
+# Rows of the table in docs/launching.md.
 CASES = ("all four", "`--include localhost:0,2`", "`--include localhost:0,7`", "variable set to `1,9,2`",
          "container with the last two", "`--numa_binding node` of 1 and 2", "Slurm gives the last two")
-table = {}  # cells of the table in docs, by (case, kind)
+table = {}  # cells of the table in docs/launching.md, by (case, kind)
 
 
 class MachineCase(LauncherCase):
@@ -40,7 +41,7 @@ class MachineCase(LauncherCase):
         return FakeMachine(kind, self.folder / f"{kind}{len(list(self.folder.iterdir()))}", **options)
 
     def run_on(self, machine, *arguments, env=None):
-        """Runs dslaunch on the machine; returns (exit code, Job, the variables of each rank)."""
+        """Runs dslaunch on the machine; returns (exit code, Job, variables of each rank)."""
         for path in self.folder.glob("rank.*"):
             path.unlink()
         popen = self.popen
@@ -59,7 +60,8 @@ class MachineCase(LauncherCase):
         return {name: value for name, value in super().base_environment().items() if not HIDDEN.search(name)}
 
     def assert_devices(self, kind, ranks, count, value, env=None):
-        """Checks the number of ranks, and that each sees `value` by its kind's variables and nothing by others."""
+        """Checks the number of ranks, and that each rank has `value` in the variables of its kind and no value in
+        other kinds' variables."""
         self.assertEqual(count, len(ranks))
         expected = {**(env or {}), **dict.fromkeys(VARIABLES[kind], value)}
         for rank in ranks:
@@ -148,7 +150,7 @@ class Machines(MachineCase):
                           f"nodes {nodes[0]}, {nodes[1]}" if nodes[0] != nodes[1] else f"node {nodes[0]}")
 
     def test_refuses_numa_binding_of_unknown_nodes(self):
-        """Of Ascend and Cambricon the kernel shows the nodes, but not which device is on which."""
+        """For Ascend and Cambricon the kernel shows the NUMA nodes, but not which device is on which node."""
         for kind in ("npu", "mlu"):
             with self.subTest(kind):
                 machine = self.machine(kind)
@@ -221,7 +223,7 @@ class Machines(MachineCase):
                     self.popen = popen
 
     def test_flux_gives_devices(self):
-        """Flux's plugins set CUDA_VISIBLE_DEVICES, or on AMD's machines ROCR_VISIBLE_DEVICES too."""
+        """Flux's plugins set CUDA_VISIBLE_DEVICES, and on AMD's machines ROCR_VISIBLE_DEVICES too."""
         for kind, variables, value in (("cuda", ["CUDA_VISIBLE_DEVICES"], "2,3"),
                                        ("rocm", ["ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"], "0,1")):
             with self.subTest(kind):
@@ -243,7 +245,7 @@ class Machines(MachineCase):
         if folder is None:
             self.skipTest("DeepSpeed is not in .deps")
         for kind in KINDS:
-            name = "cuda" if kind == "rocm" else kind  # DeepSpeed on ROCm is its CUDA accelerator
+            name = "cuda" if kind == "rocm" else kind  # DeepSpeed on ROCm uses its CUDA accelerator
             path = folder / f"{name}_accelerator.py"
             if not path.exists():
                 continue
@@ -251,16 +253,17 @@ class Machines(MachineCase):
                           if isinstance(node, ast.FunctionDef) and node.name == "visible_devices_envs")
             theirs = ast.literal_eval(next(node.value for node in ast.walk(method) if isinstance(node, ast.Return)))
             with self.subTest(kind):
-                if kind == "hpu":  # theirs has no effect on Gaudi, as a comment there admits
+                if kind == "hpu":  # DeepSpeed's variable has no effect on Gaudi, as a comment in DeepSpeed states
                     self.assertEqual(["CUDA_VISIBLE_DEVICES"], theirs)
                 else:
                     self.assertLessEqual(set(theirs), set(VARIABLES[kind]))
 
 
 class Allocations(SlurmCase, MachineCase):
-    """Slurm gives the last two of four devices of a node; dslaunch runs in a step with one task there."""
+    """Tests allocations in which Slurm gives the last two of a node's four devices. dslaunch runs in a step with one
+    task."""
 
-    # Nodes and the variables that gres.conf makes Slurm set there.
+    # Nodes, and the flag in gres.conf that selects the variables that Slurm sets on each node.
     FLAGS = {"n1": "nvidia_gpu_env", "n2": "amd_gpu_env", "n3": "intel_gpu_env", "n4": ""}
     NODES = {"cuda": ["n1", "n4"], "rocm": ["n2", "n4"], "xpu": ["n3", "n4"], "npu": ["n4"], "hpu": ["n4"], "mlu": ["n4"]}
     cluster_options = {"gpus": 4, "gres_flags": FLAGS}
@@ -272,7 +275,7 @@ class Allocations(SlurmCase, MachineCase):
         assert done.returncode == 0, done.stderr
 
     def setUp(self):
-        super(SlurmCase, self).setUp()  # because SlurmCase ends all jobs after each test
+        super(SlurmCase, self).setUp()  # skips SlurmCase.setUp, which would end all jobs after each test
 
     def popen(self, argv, env, cwd, **options):
         if self.node is None:
@@ -295,7 +298,7 @@ class Allocations(SlurmCase, MachineCase):
                     self.assertEqual(2, len(ranks), job.output)
                     rank = ranks[0]
                     self.assertEqual("2,3", rank["SLURM_STEP_GPUS"])
-                    # Numbers of HIP count what ROCR_VISIBLE_DEVICES shows, which Slurm has set.
+                    # HIP's numbers count the devices that ROCR_VISIBLE_DEVICES shows, and Slurm has set that variable.
                     value = "0,1" if kind == "rocm" else "2,3"
                     self.assertEqual(dict.fromkeys(VARIABLES[kind], value), {name: rank[name] for name in VARIABLES[kind]})
                     if kind == "rocm":
@@ -316,7 +319,7 @@ class Allocations(SlurmCase, MachineCase):
 
 
 class OverSsh(HostsCase):
-    """Two nodes with devices, reached over SSH."""
+    """Tests two nodes with devices, reached over SSH."""
 
     def make(self, *kinds):
         """Starts hosts whose nodes are machines of these kinds."""
@@ -357,7 +360,8 @@ def markdown():
 
 
 class Table(LauncherCase):
-    """Runs last: its name follows those of the classes above, and unittest sorts them."""
+    """Checks or writes the table. Must run last: unittest sorts classes by name, so its name follows those of the
+    classes above."""
 
     def test_page_has_table(self):
         text = PAGE.read_text()

@@ -1,4 +1,4 @@
-"""Copying the agent to nodes that lack it: slow networks, shared homes, leftovers, other folders."""
+"""Tests copying the agent to nodes that lack it: slow networks, shared homes, leftovers, other folders."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from hosts_case import HostsCase, main  # noqa: E402
 from launcher_case import DSLAUNCH  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
-COPY_LIMIT_BYTES = 10_000_000  # one copy on the wire; the agent itself has 18 MB
+COPY_LIMIT_BYTES = 10_000_000  # limit for one copy on the network; the agent itself has 18 MB
 TOOLS = "sh uname mkdir id find chmod cat wc sha256sum sync ln mv rm rmdir ls sleep"
 
 
@@ -19,8 +19,8 @@ class CopyCase(HostsCase):
         return self.run_job("--hostfile", self.hosts.hostfile(slots=1), *options, "/bin/true", timeout_s=timeout_s)
 
     def slow(self, rate):
-        """Limits the rate at which the front end sends, without dropping packets, because the reset of a killed
-        program's connection is sent only once."""
+        """Limits the rate at which the front end sends. Drops no packets, because the reset of a killed program's
+        connection is sent only once."""
         done = self.front.run(["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb", "limit", "16mb"])
         self.assertEqual(0, done.returncode, done.stderr)
 
@@ -28,7 +28,7 @@ class CopyCase(HostsCase):
         return int(self.front.run(["cat", "/sys/class/net/eth0/statistics/tx_bytes"]).stdout)
 
     def cache(self, node):
-        """Returns the paths of all files and folders in the node's cache, relative to it."""
+        """Returns the relative paths of all files and folders in the node's cache."""
         return node.run(["find", f"{node.home}/.cache/dslaunch", "-mindepth", "1", "-printf", "%P\\n"]).stdout.split()
 
 
@@ -118,7 +118,7 @@ class OtherNodes(CopyCase):
         self.assertEqual([], self.cache(node))
         found = node.run(["find", folder, "-name", "agent-*"]).stdout.splitlines()
         self.assertEqual(1, len(found), found)
-        # Later commands find the agent there.
+        # Later commands find the agent in that folder.
         said = self.front.run([DSLAUNCH, "attach", "last"])
         self.assertEqual(0, said.returncode, said.stderr)
 

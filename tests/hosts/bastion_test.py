@@ -1,4 +1,5 @@
-"""Nodes behind other hosts (ProxyJump), and nodes that never answer: failures are named within the time limit."""
+"""Tests nodes behind other hosts (ProxyJump) and nodes that never answer. Failures must name the host within the
+time limit."""
 
 import sys
 
@@ -8,7 +9,8 @@ from ssh_case import NO_PERMISSION, RANKS, UNAVAILABLE, SshCase  # noqa: E402
 
 
 class SixteenBehindABastion(SshCase):
-    # With one home, the agent is copied once. sshd drops half of the logins while 4 are pending, and all while 10 are.
+    # With one home, the agent is copied only once. sshd drops half of the logins while 4 are pending, and all logins
+    # while 10 are pending.
     host_options = {"count": 16, "shared_home": True, "bastion": {"MaxStartups": "4:50:10"}}
 
     def test_all_nodes_log_in_despite_max_startups(self):
@@ -46,7 +48,7 @@ class Hops(SshCase):
         code, job, _ = self.job_on(["node3-far"])
         self.assert_code(0, code, job)
         self.assertEqual(1, self.ranks_started())
-        # In the reverse order, no hop reaches the next.
+        # In the reverse order, no hop can connect to the next.
         self.configure("Host node2\n  ProxyJump none\nHost node3\n  ProxyJump node2,bastion\n")
         self.refused(UNAVAILABLE, ["node3"], "--connect_timeout", "4", says=["node3", "node2"])
 
@@ -97,7 +99,7 @@ class SilentHosts(SshCase):
     def test_reports_silent_hosts_in_time_and_tries_others(self):
         self.be_silent(self.node3, range(2201, 2213))
         silent = [f"node3:{port}" for port in range(2201, 2213)]
-        # If a silent host kept its turn, these two would not get theirs.
+        # Silent hosts must not use up all turns, because otherwise node1 and node2 would get none.
         job, seconds = self.refused(UNAVAILABLE, [*silent, "node1", "node2"], "--connect_timeout", "4",
                                     says=[r"node3:2201.*\(12 nodes\).*SSH handshake in time"])
         self.assertLess(seconds, 4 + 3)

@@ -1,4 +1,4 @@
-"""Hosts under full CPU load for much longer than a node may be silent: none is declared lost."""
+"""Tests hosts under full CPU load for much longer than a node may be silent. No node may be declared lost."""
 
 import os
 import sys

@@ -1,7 +1,8 @@
-"""Every launcher passes the same cases, or gives the reason why it cannot.
+"""Runs the same cases with every launcher. A launcher must pass each case or give the reason why it cannot.
 
-    tests/hosts/conformance_test.py            the cases that no other test has, with all launchers
-    tests/hosts/conformance_test.py --table    all cases, with 100 MB in and out; prints the table of docs/launchers.md
+  tests/hosts/conformance_test.py            runs the cases that no other test has
+  tests/hosts/conformance_test.py --table    runs all cases, with 100 MB in and out; prints the table of
+docs/launchers.md
 """
 
 import contextlib
@@ -25,12 +26,12 @@ from test_hosts import why_not as why_no_hosts  # noqa: E402
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 FULL = "--table" in sys.argv or os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 MEGABYTES = 100 if FULL else 8
-# The other cases are also in the tests of each launcher.
+# The other cases are also in the tests of each launcher, so they run only with --table.
 QUICK = ("test_passes_large_stdin", "test_shows_large_output", "test_shell_output_is_ignored", "test_lost_daemon_leaves_no_process")
 
 
 class Conformance:
-    """The cases. A subclass is one launcher (`way`): it starts jobs and injects faults."""
+    """Defines the cases. A subclass is one launcher (`way`): it starts jobs and injects faults."""
 
     way = ""
     failure_codes = (69,)
@@ -51,7 +52,7 @@ class Conformance:
         raise NotImplementedError
 
     def cut(self):
-        """Cuts the second node off the network."""
+        """Disconnects the second node from the network."""
         raise NotImplementedError
 
     def break_daemon(self):
@@ -233,7 +234,7 @@ class SystemSsh(LibSsh):
 
 
 class Relay(LibSsh):
-    """Four nodes with one slot each, because RelayFanout does not use one relay for all nodes."""
+    """Runs the cases with four nodes of one slot each, because RelayFanout does not use one relay for all nodes."""
     way = "relay"
     host_options = {"nodes_log_in": True, "count": 4}
 
@@ -261,7 +262,7 @@ class Pdsh(OpenMpi):
 
 
 class Pbs(OnHosts, HostsCase):
-    """By tests/support/batch_programs/pbsdsh in place of Torque's."""
+    """Runs the cases with tests/support/batch_programs/pbsdsh in place of Torque's pbsdsh."""
     way = "pbs"
     list_variable = "PBS_NODEFILE"
 
@@ -285,7 +286,7 @@ class Pbs(OnHosts, HostsCase):
 
 
 class Lsf(Pbs):
-    """By tests/support/batch_programs/blaunch in place of LSF's."""
+    """Runs the cases with tests/support/batch_programs/blaunch in place of LSF's blaunch."""
     way = "lsf"
     list_variable = "LSB_DJOB_HOSTFILE"
 
@@ -330,7 +331,7 @@ class Slurm(Conformance, SlurmCase):
     def break_daemon(self):
         for step in self.leftovers():
             if step.comm == "srun":
-                with contextlib.suppress(ProcessLookupError):  # one step may end with another
+                with contextlib.suppress(ProcessLookupError):  # a step may have ended together with another step
                     os.kill(step.pid, signal.SIGKILL)
 
     def doctor(self):

@@ -1,4 +1,4 @@
-"""--copy and --copy_dir: programs and folders for nodes that do not have them, over real SSH."""
+"""Tests --copy and --copy_dir, which copy programs and folders to nodes that do not have them, over real SSH."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
-PROJECT = "/mnt/project"  # on a disk that only the front end has
+PROJECT = "/mnt/project"  # on a disk that is mounted only on the front end
 BIG_BYTES = 30_000_000
 PROGRAM = """#!/bin/sh
 echo "$(hostname) has $(cat data/in.txt) in $(pwd)"
@@ -62,7 +62,7 @@ class Programs(CopyCase):
         self.assert_prints(job, "copying 2 files", "node1 has one in /.*/copies/[0-9a-f]{64}", "node2 has one in")
         for node in self.hosts.nodes:
             self.assertEqual("755 a.out\n644 data/in.txt\n", self.on_node(node, "cd */ && stat -c '%a %n' a.out data/in.txt"))
-        self.write("data/in.txt", "two")  # a changed file is copied again, and the old copy stays
+        self.write("data/in.txt", "two")  # a changed file is copied again, and the old copy is kept
         code, job = self.job("--copy", "a.out", "--copy", "data/in.txt", "./a.out")
         self.assert_code(0, code, job)
         self.assert_prints(job, "node1 has two", "node2 has two")
@@ -120,7 +120,7 @@ class Networks(CopyCase):
     def test_resumes_interrupted_copy(self):
         self.copy_hosts(count=1)
         node, = self.hosts.nodes
-        self.assert_code(0, *self.job("--chdir", "/", "true"))  # copies the agent first
+        self.assert_code(0, *self.job("--chdir", "/", "true"))  # copies the agent first, so that it is not copied later
         digest = self.write_big()
         slow = ["dev", "eth0", "root", "tbf", "rate", "16mbit", "burst", "64kb", "latency", "200ms"]
         self.assertEqual(0, self.front.run(["tc", "qdisc", "add", *slow]).returncode)

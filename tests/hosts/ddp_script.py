@@ -1,4 +1,4 @@
-"""A user's training script for torchrun: plain torch.distributed, without dslaunch."""
+"""A user's training script for torchrun that uses plain torch.distributed, without dslaunch."""
 
 import os
 import socket
@@ -43,4 +43,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # because PyTorch's threads sometimes abort at interpreter exit
+    os._exit(0)  # skips interpreter exit, during which PyTorch's threads sometimes abort

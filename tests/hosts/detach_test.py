@@ -1,4 +1,5 @@
-"""Detached jobs on two test hosts: they outlive their front end, are reached again over SSH, and leave nothing."""
+"""Tests detached jobs on two test hosts: they outlive their front end, can be reached again over SSH, and leave no
+process or file."""
 
 import json
 import os
@@ -16,7 +17,7 @@ COUNT = """touch "$1/up.$RANK"; echo "host $(hostname)"
 
 class DetachCase(HostsCase):
     def detach(self, script, *options):
-        """Starts a detached job of four ranks with the test's folder as $1; returns its id."""
+        """Starts a detached job of four ranks with the test's folder as $1; returns the job's id."""
         for path in [*self.folder.glob("up.*"), *self.folder.glob("go")]:
             path.unlink()
         code, job = self.run_job(self.two_by_two(), "--detach", *options, bash(script), "-", str(self.folder))

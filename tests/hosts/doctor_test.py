@@ -1,5 +1,5 @@
-"""`dslaunch doctor` names a node's problem, the step or check that found it, and a hint, and leaves no file or
-process."""
+"""Tests that `dslaunch doctor` reports a node's problem, the step or check that found it, and a hint, and that it
+leaves no file or process."""
 
 import json
 import shutil
@@ -24,12 +24,13 @@ class Doctor(HostsCase):
         return self.hosts.nodes[1]
 
     def bashrc(self, text):
-        """Sets the text that node2's login shell runs first."""
+        """Sets the text that node2's login shell runs first, until the end of the test."""
         self.node2.write_file(".bashrc", text)
         self.addCleanup(self.node2.write_file, ".bashrc", "")
 
     def files(self):
-        """Returns the files that doctor must not add to: in homes, without the agent, and in the working directory."""
+        """Returns the files to which doctor must add none: in homes except the agent's folder, and in the working
+        directory."""
         found = [str(path) for path in self.folder.rglob("*") if not path.name.startswith("dslaunch.")]
         for node in self.hosts.nodes:
             found += node.run(["find", node.home, "-path", "*/.cache", "-prune", "-o", "-print"]).stdout.split("\n")
@@ -45,7 +46,7 @@ class Doctor(HostsCase):
         return code, job
 
     def finds(self, level, check, *says, arguments=(), hostfile=None):
-        """Checks that node2 has this one finding, in text and in JSON, and that node1 has none."""
+        """Checks that node2 has exactly this finding, in text and in JSON, and that node1 has none."""
         expected = UNAVAILABLE if level == "fail" else 0
         code, job = self.doctor(*arguments, hostfile=hostfile)
         self.assert_code(expected, code, job)
@@ -66,7 +67,7 @@ class Doctor(HostsCase):
         return report
 
     def test_healthy_nodes_pass(self):
-        for _ in range(2):  # first run copies the agent, second does not
+        for _ in range(2):  # the first run copies the agent, the second does not
             code, job = self.doctor()
             self.assert_code(0, code, job)
             self.assertEqual(5, len(job.stdout.splitlines()), job.stdout)
@@ -114,7 +115,7 @@ class Doctor(HostsCase):
         self.finds("fail", "login", "authorized_keys", "done before: resolve, connect, handshake, host key\n")
 
     def cover_cache(self, options):
-        """Mounts a tmpfs on node2 over the folder that gets the agent."""
+        """Mounts a tmpfs on node2 over the folder to which the agent is copied."""
         cache = f"{self.node2.home}/.cache"
         done = self.node2.run(["sh", "-c", f"mkdir -p {cache} && mount -t tmpfs -o {options} tmpfs {cache}"])
         self.assertEqual(0, done.returncode, done.stderr)
@@ -141,7 +142,7 @@ class Doctor(HostsCase):
                    "firewall")
 
     def test_warns_of_wrong_clock(self):
-        # dslaunch uses the agent that is in its own folder.
+        # dslaunch uses the agent in its own folder, so both programs are copied to one folder.
         for program in BUILD / "bin/dslaunch", BUILD / "tests/wrong_clock/dslaunch-agent":
             shutil.copy(program, self.folder)
         popen = self.popen

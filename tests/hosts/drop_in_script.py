@@ -45,4 +45,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # because PyTorch's threads sometimes abort at interpreter exit
+    os._exit(0)  # skips interpreter exit, during which PyTorch's threads sometimes abort

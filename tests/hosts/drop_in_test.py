@@ -1,5 +1,5 @@
-"""Command lines of deepspeed and torchrun with only the command word changed, on two test hosts: a PyTorch script
-trains, and each rank gets the variables that these tools promise."""
+"""Tests command lines of deepspeed and torchrun in which only the command word is changed, on two test hosts. A
+PyTorch script must train, and each rank must get the variables that these tools document."""
 
 import base64
 import json
@@ -12,13 +12,13 @@ from hosts_case import ORACLE_PYTHON, HostsCase, main  # noqa: E402
 from launcher_case import DSLAUNCH, ROOT  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).with_name("drop_in_script.py")
-# The user's shell has activated the virtual environment with PyTorch, which all nodes have.
+# The user's shell has activated the virtual environment with PyTorch, which exists on all nodes.
 VENV = {"VIRTUAL_ENV": str(ORACLE_PYTHON.parents[1])}
 
 
 def place(rank, local_rank, node, world, local_size, nodes):
-    """Returns the variables that deepspeed and torchrun give to a rank at this position (DeepSpeed's own LOCAL_RANK is
-    permuted where nodes differ)."""
+    """Returns the variables that deepspeed and torchrun give to a rank at this position. (DeepSpeed's own LOCAL_RANK
+    is permuted if nodes differ.)"""
     both = {"RANK": rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world}
     deepspeed = {"LOCAL_SIZE": local_size, "CROSS_RANK": node, "CROSS_SIZE": nodes}
     torchrun = {"LOCAL_WORLD_SIZE": local_size, "GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes, "ROLE_RANK": rank,
@@ -98,7 +98,7 @@ class DeepSpeedStyle(DropIn):
 
 
 class TorchrunStyle(DropIn):
-    """One command on each node, without SSH."""
+    """Tests one command on each node, without SSH."""
 
     def test_two_commands_form_one_job(self):
         commands = []
@@ -123,14 +123,15 @@ class AgainstTheTools(HostsCase):
     REPORT = ("import json, os, sys\n"
               "json.dump({'env': dict(os.environ), 'argv': sys.argv[1:]},\n"
               "          open(os.environ['FOLDER'] + '/rank.' + os.environ['RANK'], 'w'))\n")
-    # Variables that each tool sets in its own way (the job's id, the port, the host of the store, the number of
-    # threads), and variables that the tools, as PyTorch programs, set for themselves.
+    # Variables that are not compared: each tool sets them in its own way (the job's id, the port, the host of the
+    # store, the number of threads), or the tools set them for themselves as PyTorch programs.
     OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS",
            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR",
            "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
     def environment_from(self, argv, ranks):
-        """Returns what a launcher gives to each rank beyond the launcher's own environment."""
+        """Returns, for each rank, its arguments and the variables that a launcher adds to the launcher's own
+        environment."""
         script = self.folder / "report.py"
         script.write_text(self.REPORT)
         own = {**VENV, "FOLDER": str(self.folder), "PATH": f"{ORACLE_PYTHON.parent}:/usr/bin:/bin"}
@@ -168,7 +169,7 @@ class AgainstTheTools(HostsCase):
         ours = self.environment_from([DSLAUNCH, "--num_gpus", "2"], range(2))
         self.assertIn("CROSS_SIZE", theirs[0]["env"])
         for report in theirs.values():
-            report["env"].pop("CUDA_VISIBLE_DEVICES")  # set on hosts without GPUs too
+            report["env"].pop("CUDA_VISIBLE_DEVICES")  # set even on hosts without GPUs
         self.assert_covers(theirs, ours)
 
 

@@ -1,4 +1,4 @@
-"""Jobs that lose a node and continue: with fewer nodes, with a spare, and from the last checkpoint."""
+"""Tests jobs that lose a node and continue with fewer nodes, with a spare, and from the last checkpoint."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from test_hosts import wait_until  # noqa: E402
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--restart_delay_s", "0.1"]
 STEPS = 400
 SAVE_EVERY = 20
-BATCH = 240  # divisible by three ranks and by two
+BATCH = 240  # divisible by the numbers of ranks, three and two
 
 
 class ElasticCase(HostsCase):
@@ -25,7 +25,7 @@ class ElasticCase(HostsCase):
 
 
 class Programs(ElasticCase):
-    """Programs without support for restarts."""
+    """Tests programs without support for restarts."""
 
     SCRIPT = """touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT"
                 if [ $RANK = 1 ] && [ $DSLAUNCH_ATTEMPT -le $2 ]; then sleep 0.2; exit 9; fi
@@ -76,7 +76,7 @@ class Programs(ElasticCase):
         self.assert_nothing_left(5)
 
     def test_survives_power_cut_of_deciding_node(self):
-        # Other nodes cannot know that its ranks have ended before its lease expires.
+        # The other nodes cannot detect that node 1's ranks have ended before its lease expires.
         self.lose_the_first_node(lambda node: node.power_cut(), "--lease_s", "3")
 
     def test_survives_kill_of_deciding_agent(self):
@@ -87,7 +87,7 @@ class Programs(ElasticCase):
 
 
 class Training(ElasticCase):
-    """Fashion-MNIST with checkpoints; the power of node 3, which has a rank, is cut in the middle."""
+    """Trains on Fashion-MNIST with checkpoints. The power of node 3, which has a rank, is cut in the middle."""
 
     def train(self, hosts, hostfile, *options):
         self.metrics = self.folder / "metrics.jsonl"
@@ -103,8 +103,8 @@ class Training(ElasticCase):
         return [record for record in (json.loads(line) for line in lines if line.endswith("\n")) if "loss" in record]
 
     def check(self, job, lost):
-        """Cuts the power of `lost` after some checkpoints; checks that one restart resumes and that no step is
-        missing."""
+        """Cuts the power of `lost` after some checkpoints. Checks that one restart resumes the training and that no
+        step is missing."""
         wait_until(lambda: len(self.records()) > 2.5 * SAVE_EVERY or not job.running(), 120, "steps")
         before = len(self.records())
         lost.power_cut()
@@ -120,8 +120,8 @@ class Training(ElasticCase):
         self.assertEqual(1, len(jumps), f"one restart, but attempts begin at {jumps}")
         resumed_at, reached = steps[jumps[0]], steps[jumps[0] - 1]
         self.assertGreaterEqual(jumps[0], before)
-        # Training resumes from the last complete checkpoint: the newest, or the one before if the cut interrupted the
-        # saving.
+        # Training resumes from the last complete checkpoint. That is the newest, or the previous one if the cut
+        # interrupted the save.
         self.assertEqual(1, resumed_at % SAVE_EVERY)
         self.assertLessEqual(reached - resumed_at, 2 * SAVE_EVERY)
         self.assertLess(resumed_at, reached + 2)

@@ -1,6 +1,6 @@
-"""Rows of the kill matrix in which the rendezvous may move: a job of three nodes loses one, and the two others
-continue. If the lost node hosted the rendezvous, the nodes of a detached job elect another host, and the front end of
-an attached job chooses one. The new attempt begins when no process of the old one runs."""
+"""Runs the rows of the kill matrix in which the rendezvous may move: a job of three nodes loses one node, and the
+other two continue. If the lost node hosted the rendezvous, the nodes of a detached job elect another host, and the
+front end of an attached job chooses one. The new attempt must begin only when no process of the old attempt runs."""
 
 import dataclasses
 import json
@@ -19,14 +19,14 @@ from test_hosts import STATE, TestHosts, wait_until  # noqa: E402
 
 DEAD_S = 2
 GRACE_S = 1
-# Time for the leases of a lost rendezvous to expire (rendezvous/majority.h), and for the election and the start.
+# Limit for the leases of a lost rendezvous to expire (rendezvous/majority.h), the election and the start.
 ELECTED_WITHIN_S = 2 * DEAD_S + 3 + 0.5 + 0.33 + GRACE_S + 5 + 20
 # Options of a job that continues with two of its three nodes.
 TIMES = ["--max_restarts", "2", "--nnodes", "2:3", "--restart_delay_s", "0.1", "--grace", str(GRACE_S),
          "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
 OPTIONS = ["--detach", *TIMES]
-ATTACHED_OPTIONS = ["--lease_s", "4", *TIMES]  # an unreachable host is waited for this long
-# Reports its attempt and its host, then waits for the file `go`.
+ATTACHED_OPTIONS = ["--lease_s", "4", *TIMES]  # --lease_s is how long an unreachable host is awaited
+# Creates a file with its attempt and its host, then waits for the file `go`.
 SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do echo up; sleep 0.1; done"""
 START_S = 30
@@ -34,7 +34,7 @@ END_S = 60
 
 
 def send(number, *kinds):
-    """Returns a fault that sends a signal to a node's supervisor, its agent, or both."""
+    """Returns a fault that sends the signal `number` to a node's supervisor, its agent, or both."""
     def act(node, _):
         supervisors, agents = supervisors_and_agents(node.processes())
         for process in [*("supervisor" in kinds) * supervisors, *("agent" in kinds) * agents]:
@@ -51,7 +51,7 @@ FAULTS = {
     "network cut, in": lambda node, _: node.cut_one_way("in"),
     "network cut, out": lambda node, _: node.cut_one_way("out"),
     "network cut, both": lambda node, _: node.link_down(),
-    # The front end still reaches the node.
+    # These faults leave the front end connected to the node.
     "firewall between nodes, in": lambda node, others: node.cut_one_way("in", others),
     "firewall between nodes, out": lambda node, others: node.cut_one_way("out", others),
 }
@@ -72,8 +72,8 @@ class Row:
     user: str
     is_attached: bool = False
     code: int | None = None
-    again_s: float | None = None  # from the fault until all ranks of the next attempt run
-    empty_s: float | None = None  # from the request to end until no process is left on any node
+    again_s: float | None = None  # seconds from the fault until all ranks of the next attempt run
+    empty_s: float | None = None  # seconds from the request to end until no process is left on any node
     problems: list = dataclasses.field(default_factory=list)
     output: str = ""
 
@@ -99,7 +99,7 @@ class RowRun:
         return done.stdout
 
     def start(self):
-        """Starts the job; returns a function that waits for its end and returns the exit code."""
+        """Starts the job. Returns a function that waits for the job's end and returns its exit code."""
         argv = ["--hostfile", self.hosts.hostfile(slots=2), *(ATTACHED_OPTIONS if self.row.is_attached else OPTIONS),
                 "--log_dir", str(self.folder / "logs"), "bash", "-c", SCRIPT, "-", str(self.folder)]
         if not self.row.is_attached:
@@ -157,13 +157,13 @@ class RowRun:
         return entry if entry["state"] == "ended" else None
 
     def left(self):
-        """Returns the processes that are left, except the sshd of a node that is cut off from its front end: it waits
-        for its client."""
+        """Returns the processes that are left. Excludes the sshd of a node that is cut off from its front end,
+        because it waits for its client."""
         return [f"{node.name}: {process}" for node in self.living() for process in node.processes()
                 if not (self.row.is_attached and node.name == self.row.where and process.name.startswith("sshd"))]
 
 
 def run_row(fault, where, user, is_attached=False):
-    """Runs a row on fresh test hosts."""
+    """Runs a row on fresh test hosts and returns the result."""
     with TestHosts(3, user=user, binds={f"{STATE}/bin": BUILD / "bin"}, agent=BUILD / "bin" / "dslaunch-agent") as hosts:
         return RowRun(Row(fault, where, user, is_attached), hosts).run()

@@ -1,7 +1,7 @@
-"""Jobs on nodes that are reached by --exec_command: nsenter in place of kubectl exec or docker exec.
+"""Tests jobs on nodes that are reached by --exec_command, with nsenter in place of kubectl exec or docker exec.
 
-dslaunch runs outside of the test hosts' namespaces, so that nothing but the command's stdin and stdout leads to a node,
-as with containers.
+dslaunch runs outside of the test hosts' namespaces. So, as with containers, it is connected to a node only by the
+command's stdin and stdout.
 """
 
 import json
@@ -15,7 +15,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import OutsideCase, main  # noqa: E402
 from launcher_case import LauncherCase, bash  # noqa: E402
 
-# All test hosts share the machine's /tmp, so ranks create their ready files there.
+# All test hosts share the machine's /tmp, so ranks create their ready files in a folder there.
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 
 
@@ -40,7 +40,7 @@ class ExecCommand(OutsideCase):
 
     def test_index_is_number_of_node_in_job(self):
         self.hostfile.write_text("left_out slots=1\nfirst slots=1\nsecond slots=1\n")
-        by_number = self.folder / "by-number"  # like flux exec -r N
+        by_number = self.folder / "by-number"  # takes a node's number, as flux exec -r N does
         by_number.write_text(f'#!/bin/sh\nnumber=$1; shift\nexec {self.enter} "node$((number + 1))" "$@"\n')
         by_number.chmod(0o755)
         code, job = self.run_job("--hostfile", self.hostfile, "--exclude", "left_out", "--exec_command", f"{by_number} {{index}}",

@@ -1,4 +1,5 @@
-"""Failures on two test hosts: the right exit code and summary in time, and nothing left on any host."""
+"""Tests failures on two test hosts: exit code and summary must be right and in time, and no process may be left on
+any host."""
 
 import os
 import signal
@@ -13,13 +14,14 @@ from test_hosts import wait_until  # noqa: E402
 HEEDS_TERM = """trap 'touch "$1/term.$RANK"; exit 0' TERM INT; touch "$1/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$1/up.$RANK"; while :; do sleep 0.05; done"""
-# Starts a child in its own session, which no signal to a process group reaches.
+# Starts a child in its own session, which signals to the process group do not reach.
 WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
 
 
 class FaultCase(HostsCase):
     def start_ranks(self, script, *options):
-        """Runs `script` in all ranks, with the test's folder as $1, and waits until all are up."""
+        """Runs `script` in all ranks, with the test's folder as $1, and waits until all ranks are up. Returns the
+        Job."""
         for path in self.folder.glob("up.*"):
             path.unlink()
         job = self.start(self.two_by_two(), *options, bash(script), "-", str(self.folder))
@@ -118,7 +120,7 @@ class Interrupted(FaultCase):
 
 
 class SuddenDeath(FaultCase):
-    """SIGKILL for each of dslaunch's own processes."""
+    """Tests SIGKILL for each of dslaunch's own processes."""
 
     def test_kill_of_front_end_stops_ranks(self):
         job = self.start_ranks(WITH_GRANDCHILD)
@@ -147,7 +149,7 @@ class SuddenDeath(FaultCase):
         self.assert_nothing_left(5, since=begin)
 
     def test_kill_of_agent_on_node1_loses_node(self):
-        self.kill_on(0, "agent")  # the rendezvous dies with the agent
+        self.kill_on(0, "agent")  # the rendezvous runs in this agent, so it dies too
 
     def test_kill_of_agent_on_node2_loses_node(self):
         self.kill_on(1, "agent")
@@ -168,7 +170,7 @@ class SuddenDeath(FaultCase):
         self.assert_nothing_left(5)
 
     def test_killed_sshd_loses_node_if_not_replaced(self):
-        """The session's sshd dies and is not replaced, so the node reads end of file without a goodbye."""
+        """The session's sshd is killed and not replaced, so the node reads end of file without a goodbye."""
         node = self.fresh_hosts(**self.host_options).nodes[1]
         job = self.start_ranks(HEEDS_TERM, "--ssh_command", "ssh")
         node.stop_sshd()
@@ -197,13 +199,15 @@ class SuddenDeathForAUser(SuddenDeath):
 
 
 class LostHost(FaultCase):
-    """Hosts that fall silent: no end of file arrives anywhere, so only missing heartbeats (6 s) reveal it."""
+    """Tests hosts that become silent. No end of file arrives anywhere, so only missing heartbeats (6 s) show the
+    loss."""
 
     def has_no_ranks(self, node):
         return not [process for process in node.processes() if process.environ.get("RANK")]
 
     def check(self, lost, others):
-        """Checks, from when `lost` falls silent, that the ranks of `others` end soon and the job in bounded time."""
+        """Checks, from the moment when `lost` becomes silent, that the ranks of `others` end soon and that the job
+        ends in time."""
         silent_at = time.time()
         for node in others:
             wait_until(lambda node=node: self.has_no_ranks(node), 12, f"{node.name} without ranks")
@@ -227,13 +231,13 @@ class LostHost(FaultCase):
         self.assert_nothing_left(5)
 
     def test_pulled_cable_ends_ranks_of_both_nodes(self):
-        # Node 2 still runs but receives nothing, so it must notice the loss by itself.
+        # Node 2 still runs but receives no messages, so it must detect the loss by itself.
         node1, node2 = self.fresh_hosts().nodes
         self.start_ranks(HEEDS_TERM, "--grace", "1")
         node2.link_down()
         self.check(node2, [node1, node2])
         self.assertEqual([], list(map(str, node1.processes())))
-        # Its supervisor and agent wait for the front end for a limited time.
+        # Node 2's supervisor and agent wait for the front end for a limited time.
         wait_until(lambda: not [process for process in node2.processes() if "supervisor" in process.argv],
                    45, "node2 without supervisor and agent")
 

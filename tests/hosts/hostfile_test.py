@@ -1,4 +1,4 @@
-"""Hostfiles: jobs on their nodes and slots, with their environment; `dslaunch hostfile write` and `check`."""
+"""Tests hostfiles: jobs on their nodes and slots, with their environment, and `dslaunch hostfile write` and `check`."""
 
 import json
 import os
@@ -62,7 +62,7 @@ class Jobs(HostsCase):
         self.assert_code(0, code, job)
         self.assert_prints(job, "0 on front", "1 on front")
         code, job = self.run_job(hosts, "--force_multi", "--connect_timeout", "5", "true")
-        self.assert_code(UNAVAILABLE, code, job)  # the front has no sshd
+        self.assert_code(UNAVAILABLE, code, job)  # because the front host has no sshd
 
     def test_dry_run_opens_no_connection(self):
         hosts = self.hostfile(

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The kill matrix: faults x phases x nodes, on test hosts with real sshds.
+"""Runs the kill matrix: faults x phases x nodes, on test hosts with real sshds.
 
-  sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--only SUBSTRING] [--pairwise] [--repeat N]
-                                          [--roots FRONT,NODE1,NODE2] [--markdown FILE]
-  sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: time until an end and a stop are known
+sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--only SUBSTRING] [--pairwise] [--repeat N]
+                    [--roots FRONT,NODE1,NODE2] [--markdown FILE]
+sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: time until an end and a stop are known
 
-Each cell is a job of 2 nodes x 2 ranks, in which each rank has a grandchild in its own session. The cell states what
-dslaunch must do, and why (EXPECTED below). The test observes the exit code, how long each node took to know (its ranks
-got SIGTERM, or were gone), how long until no process was left on any host (from their process tables), and the cause
-that was named. The user is root, with a cgroup for each host (then the grandchildren have emptied their environment),
-or an ordinary user without one. Without --defaults the job runs with a grace of 1 s, and nodes are lost after 2 s of
-silence. Some faults are also injected on hosts that are set up in another way (SETUPS), in training whose ranks divide
+Each cell is a job of 2 nodes x 2 ranks, in which each rank has a grandchild in its own session. The cell defines the
+required result, with a reason (EXPECTED below). The test measures the exit code, the time until each node knew (its
+ranks got SIGTERM, or had ended), the time until no process was left on any host (by their process tables), and the
+cause that was reported. The user is root, with a cgroup for each host (then the grandchildren have emptied their
+environment), or an ordinary user without one. Without --defaults, the job runs with a grace of 1 s, and nodes are lost
+after 2 s of silence. Some faults are also injected on hosts with another setup (SETUPS), in training whose ranks divide
 the layers of a model and keep copies in memory (TRAINING), and in elastic jobs of three nodes (election_rows.py).
 """
 
@@ -44,12 +44,12 @@ COMMAND = "sudo python3 tests/hosts/kill_matrix.py --markdown docs/kill-matrix.m
 PHASES = ("starting", "running", "finishing", "teardown")
 NODES = ("node1", "node2", "all")  # node1 hosts the rendezvous
 ATTEMPTS = 3
-START_S = 30     # until a job is in the cell's phase
+START_S = 30  # limit until a job is in the cell's phase
 POLL_S = 0.02
-KNOWN_S = 3      # until an end is known everywhere; the goal is 1 s, which --latency measures: here the machine is busy
-STOP_S = 1       # how long the front end is stopped, if it is continued before its lease expires
-FROZEN_S = 8     # how long a disk is frozen
-EXEC_S = 4       # how long a slow execve takes
+KNOWN_S = 3  # limit until an end is known everywhere, on a busy machine; the goal is 1 s, measured by --latency
+STOP_S = 1  # how long the front end is stopped, if it continues before its lease expires
+FROZEN_S = 8  # how long the disk is frozen
+EXEC_S = 4  # how long a slow execve takes
 CUT_S = {"front end cut, 3 s": 3, "front end cut, 12 s": 12, "front end cut, 50 s": 50}
 LEASE_OF_CUTS_S = 60
 LONG = ("front end cut, 12 s", "front end cut, 50 s")
@@ -57,7 +57,7 @@ LONG = ("front end cut, 12 s", "front end cut, 50 s")
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """The job's times, in seconds."""
+    """Times of the job, in seconds, and the options that set them."""
     grace: float
     dead: float
     lease: float
@@ -66,7 +66,7 @@ class Times:
 
 FAST = Times(1, 2, 3, ("--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--lease_s", "3"))
 DEFAULTS = Times(10, 6, 60, ())
-TEARDOWN_S = 5  # beyond the grace
+TEARDOWN_S = 5  # limit of the teardown, beyond the grace
 
 
 # --- what is expected ----------------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ TEARDOWN_S = 5  # beyond the grace
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    code: int | None   # None: dslaunch itself is killed
+    code: int | None  # exit code; None if dslaunch itself is killed
     cause: str | None  # text required in dslaunch's last block, {node}: the faulty node; None: no requirement
-    known_s: str       # until every node knows: "at once", "dead", "lease", or "never" if the fault ends nothing
+    known_s: str  # time until every node knows: "at once", "dead", "lease", or "never" if the fault ends nothing
     why: str
 
 
@@ -121,7 +121,7 @@ EXPECTED = {
                   dataclasses.replace(GOES_ON, why="all ranks start at the same time, and a slow execve is waited for")),
 }
 LOG_DISK = ("frozen log disk", "full log disk")
-# {fault while the ranks write copies of their states into memory: processes that are killed}
+# Faults while the ranks write copies of their states into memory: {fault: processes that are killed}.
 COPYING = {f"{' and '.join(kinds)}, copying": kinds for kinds in
            (("rank",), ("agent",), ("supervisor",), ("supervisor", "agent"), ("front end",))}
 MEMORY_NAME = "dslaunch-memory-checkpoint"
@@ -130,7 +130,8 @@ for name in COPYING:
     _, places, expected = EXPECTED[name.removesuffix(", copying")]
     EXPECTED[name] = (("running",), places, expected)
 
-# {fault while dslaunch train runs, with two ranks of each node in a tensor group: (processes that are killed, places)}
+# Faults while dslaunch train runs, with two ranks of each node in a tensor group: {fault: (processes that are killed,
+# places)}.
 TRAINING = {"rank, training": (("rank",), NODES), "agent, training": (("agent",), ("node1",)),
             "supervisor, training": (("supervisor",), ("node2",)),
             "supervisor and agent, training": (("supervisor", "agent"), ("all",)),
@@ -145,7 +146,7 @@ RECIPE = {
 for name, (_, places) in TRAINING.items():
     EXPECTED[name] = (("running",), places, EXPECTED[name.removesuffix(", training")][2])
 
-# {hosts that are set up in another way: options of TestHosts}
+# Hosts with another setup: {name: options of TestHosts}.
 SETUPS = {
     "MaxSessions 1": {"sshd_options": {"MaxSessions": "1"}},
     "certificates only": {"sshd_options": {"TrustedUserCAKeys": f"{STATE}/user_ca.pub", "AuthorizedKeysFile": "none"}},
@@ -160,7 +161,7 @@ class Cell:
     phase: str
     where: str
     expected: Expected
-    setup: str = ""  # setup of the hosts; empty: the default setup
+    setup: str = ""  # setup of the hosts; empty for the default
 
     @property
     def nodes(self):
@@ -177,8 +178,8 @@ def all_cells():
 
 
 def pairwise(cells):
-    """Returns fewer cells, in which each pair of fault and phase, fault and place, phase and place still occurs,
-    without long ones."""
+    """Returns a selection of cells in which each pair of fault and phase, fault and place, and phase and place still
+    occurs. Excludes long cells."""
     cells = [cell for cell in cells if cell.fault not in LONG]
     def pairs(cell):
         return {(cell.fault, cell.phase), (cell.fault, cell.where), (cell.phase, cell.where), (cell.setup, cell.fault)}
@@ -191,18 +192,18 @@ def pairwise(cells):
 
 
 def after_s(cell):
-    """Returns how much longer than without the fault the job may take. TCP may retransmit only after as long as the cut
-    was."""
+    """Returns the seconds that the job may take longer because of the fault. After a cut, TCP may retransmit only
+    once the cut's length has passed again."""
     longer_s = {"cable out, short": 5, "frozen log disk": FROZEN_S, "slow exec": EXEC_S + 2, "ssh reset": 5}
     return longer_s.get(cell.fault, 2 * CUT_S.get(cell.fault, 0))
 
 
 def known_within_s(cell, times):
-    """Returns the time within which every node must know."""
-    one_way = 3 if "network cut" in cell.fault else 0  # a node that still sends must notice that it receives nothing
+    """Returns the seconds within which every node must know."""
+    one_way = 3 if "network cut" in cell.fault else 0  # seconds to detect that nothing is received
     dead, lease = times.dead + one_way + 2, times.lease + 3
     if cell.expected is SILENT and cell.where == "all":
-        dead = max(dead, lease)  # the front end receives nothing: it may be the one that is cut off
+        dead = max(dead, lease)  # because the front end receives nothing, it may itself be the host that is cut off
     return {"at once": KNOWN_S, "dead": dead, "lease": lease, "never": 0}[cell.expected.known_s]
 
 
@@ -211,18 +212,18 @@ def known_within_s(cell, times):
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A process of a host."""
+    """A process on a host, as it was observed."""
     host: str
     pid: int
     kind: str  # supervisor, agent, watchdog, rank, grandchild, front end, other
-    rank: int  # -1: none
+    rank: int  # -1 if the process is not a rank
     text: str
 
 
 def scan(hosts, spaces=None):
     """Returns all processes of all hosts, except the hosts' own first processes, sshds and sessions. A caller that
-    scans repeatedly keeps `spaces`, {pid: its namespace, which never changes}."""
-    # A host without its first process has no other, and its namespace number may have been reused by another host.
+    scans repeatedly passes the same `spaces`, {pid: its namespace}, as a cache."""
+    # A host whose first process has ended has no other processes, and its namespace number may have been reused.
     namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]
                   if os.path.exists(f"/proc/{host.init_pid}")}
     found = {}
@@ -253,7 +254,7 @@ def kind_of(process, found):
         _, parent = found.get(process.ppid, (None, None))
         return ("agent" if parent and is_agent_binary(parent) else "supervisor"), -1
     if f"{STATE}/matrix/{WORKER.name}" in process.argv:
-        # Between its fork and exec, the grandchild is such a process too, with another parent.
+        # Between its fork and exec, the grandchild looks like a rank but has another parent.
         _, parent = found.get(process.ppid, (None, None))
         if parent and is_agent_binary(parent):
             return "rank", int(process.environ.get("RANK", -1))
@@ -261,14 +262,14 @@ def kind_of(process, found):
 
 
 class Watch(threading.Thread):
-    """Watches the processes of all hosts from start() until stop()."""
+    """Records the processes of all hosts from start() until stop()."""
 
     def __init__(self, hosts):
         super().__init__(daemon=True)
         self._hosts = hosts
         self._stopped = threading.Event()
-        self.now = []      # items: Seen
-        self.gone_at = {}  # {Seen: when it was first missing}
+        self.now = []  # processes of the last scan, as Seen
+        self.gone_at = {}  # {Seen: time at which it was first missing}
 
     def run(self):
         spaces = {}
@@ -291,7 +292,7 @@ class Watch(threading.Thread):
 
 
 class Missed(Exception):
-    """The job was not in the cell's phase when the fault was injected, so the run is no evidence about dslaunch."""
+    """The job was not in the cell's phase when the fault was injected, so the run shows nothing about dslaunch."""
 
 
 @dataclasses.dataclass
@@ -300,18 +301,18 @@ class Result:
     user: str
     code: int | None = None
     exit_s: float | None = None
-    known_s: dict = dataclasses.field(default_factory=dict)  # {node: seconds}; without nodes that have no living rank
+    known_s: dict = dataclasses.field(default_factory=dict)  # {node: seconds}, without nodes that have no living rank
     empty_s: float | None = None
     cause: str = ""
-    left: list = dataclasses.field(default_factory=list)     # items: str
-    up: int = 0                                              # ranks that were up at the time of the fault
+    left: list = dataclasses.field(default_factory=list)  # descriptions of processes that were left, as str
+    up: int = 0  # number of ranks that were up at the time of the fault
     problems: list = dataclasses.field(default_factory=list)
     output: str = ""
 
 
 class HostPool:
-    """Hosts for jobs that run one after the other. Makes new hosts after a fault that breaks them, and for another
-    setup."""
+    """Provides hosts for jobs that run one after the other. Makes new hosts after a fault that breaks them, and for
+    another setup."""
 
     def __init__(self, user, roots=None):
         self._user = user
@@ -334,7 +335,7 @@ class HostPool:
                                     agent=BUILD / "bin" / "dslaunch-agent", **SETUPS.get(setup, {})).__enter__()
             if setup == "certificates only":
                 give_certificate(self._hosts)
-            # A fault must not be blamed for what such hosts cannot do anyway.
+            # Checks that these hosts can run a job at all, so that their failure is not attributed to a fault.
             done = self._hosts.front.run([f"{STATE}/bin/dslaunch", "--hostfile", self._hosts.hostfile(2), "true"])
             if done.returncode != 0:
                 raise RuntimeError(f"the test hosts cannot run a job:\n{done.stderr}")
@@ -352,7 +353,7 @@ class HostPool:
 
 
 def give_certificate(hosts):
-    """Gives the front end's key a certificate of an authority that the nodes' sshds trust; the key alone is refused."""
+    """Gives the front end's key a certificate of an authority that the nodes' sshds trust. The key alone is refused."""
     front, authority = hosts.front, f"{STATE}/user_ca"
     key = f"{front.home}/.ssh/id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", front.outside_path(authority)], check=True)
@@ -372,7 +373,7 @@ class CellRun:
         self.result = Result(cell, user)
         self.watch = Watch(hosts)
         self.node = {node.name: node for node in hosts.nodes}
-        self.acts = {  # {fault: the function that injects it}
+        self.acts = {  # {fault: function that injects it}
             "rank": lambda: self.kill("rank"), "grandchild": lambda: self.kill("grandchild"),
             "agent": lambda: self.kill("agent"), "supervisor": lambda: self.kill("supervisor"),
             "supervisor and agent": lambda: self.kill("supervisor", "agent"), "front end": lambda: self.kill("front end"),
@@ -391,7 +392,7 @@ class CellRun:
                 lambda node: node.reset_connections(f"dst {self.node['node1'].address}")),
             "frozen log disk": self.freeze_disk,
             "full log disk": lambda: self.disk.fill(),
-            "slow exec": lambda: None,  # it is slow from the start
+            "slow exec": lambda: None,  # execve is slow from the start of the job
             **{fault: lambda kinds=kinds: self.kill(*kinds) for fault, kinds in COPYING.items()},
             **{fault: lambda kinds=kinds: self.kill(*kinds) for fault, (kinds, _) in TRAINING.items()},
         }
@@ -445,7 +446,7 @@ class CellRun:
                        self.folder)
 
     def extra_arguments(self):
-        """Returns further arguments of the worker."""
+        """Returns additional arguments of the worker."""
         if self.cell.fault in TRAINING:
             return []
         extra = []
@@ -471,8 +472,8 @@ class CellRun:
         return self.wait(lambda: len(self.watch.of("rank")) == left, START_S, f"all but {left} ranks have ended")
 
     def is_starting(self):
-        """Whether every node has its agent and, if the fault needs it, its first rank. A node that is to fall silent is
-        logged in to, because a login has its own limit, --connect_timeout."""
+        """Returns whether every node has its agent and, if the fault needs it, its first rank. A node that will
+        become silent must be logged in to, because a login has its own limit, --connect_timeout."""
         if self.cell.fault in ("rank", "grandchild", "stop rank"):
             kind = "grandchild" if self.cell.fault == "grandchild" else "rank"
             return all(self.watch.of(kind, node) for node in self.cell.nodes)
@@ -494,7 +495,7 @@ class CellRun:
     # --- The fault.
 
     def kill(self, *kinds, number=signal.SIGKILL):
-        """Signals one process of each kind on each node of the cell; the front end on its own host."""
+        """Sends a signal to one process of each kind on each node of the cell, or to the front end on its own host."""
         self.targets = []
         for host in self.cell.nodes or ("front",):
             for kind in kinds:
@@ -519,13 +520,14 @@ class CellRun:
     def cut(self, act):
         self.each_node(act)
         late = [host for host in self.cell.nodes if not self.watch.of("agent", host)]
-        if late and self.cell.phase == "teardown":  # the teardown takes the grace, and the cut may take as long
+        if late and self.cell.phase == "teardown":  # teardown and cut may take equally long, so the node may have ended
             raise Missed(f"{' and '.join(late)} had just ended")
 
     def unplug(self, node):
         node.link_down()
         try:
-            time.sleep(self.times.dead / 4)  # TCP retransmits after as long as the cut was; later on busy cores
+            # TCP retransmits only once the cut's length has passed again, and later on busy cores.
+            time.sleep(self.times.dead / 4)
         finally:
             node.link_up()
 
@@ -544,7 +546,7 @@ class CellRun:
             self.disk.thaw()
 
     def after_the_fault(self):
-        """Reverts the fault where needed, and lets a job that continues come to its end."""
+        """Reverts the fault if needed, and lets a job that continues finish."""
         if self.cell.fault == "stop rank":
             self.wait(lambda: self.job.output.count("was stopped by SIGSTOP") >= len(self.targets), KNOWN_S,
                       "the stopped ranks are reported")
@@ -562,7 +564,7 @@ class CellRun:
     def continue_targets(self):
         for target in self.targets:
             os.kill(target.pid, signal.SIGCONT)
-        self.job.process.send_signal(signal.SIGCONT)  # nsenter stops when its child does
+        self.job.process.send_signal(signal.SIGCONT)  # needed because nsenter stops itself when its child stops
 
     # --- The judgement.
 
@@ -602,18 +604,18 @@ class CellRun:
             self.measure_known(known_s)
 
     def is_exempt(self, seen):
-        """Whether it is a stopped front end, which stays until it is continued."""
+        """Returns whether `seen` is a stopped front end, which cannot end before it is continued."""
         return seen.kind == "front end" and self.cell.fault == "stop front end"
 
     def left(self):
         return [seen for seen in self.watch.now if not self.is_exempt(seen)]
 
     def judge_goodput(self):
-        """Whatever dies, the time of every rank is accounted for."""
+        """Checks that the time of every rank is accounted for, whichever process died."""
         last = self.job.stdout.splitlines()[-1:]
         goodput = json.loads(last[0])["goodput"] if last and last[0].startswith("{") else None
         if goodput is None:
-            return  # it was killed, or no rank was started
+            return  # dslaunch was killed, or no rank was started
         whole, counted = goodput["wall_s"] * goodput["ranks"], sum(goodput["seconds"].values())
         if goodput["ranks"] != 4 or abs(whole - counted) > 0.01 * whole:
             self.result.problems.append(f"{counted:.1f} s of {whole:.1f} s are in the goodput")
@@ -629,7 +631,8 @@ class CellRun:
             self.result.problems.append(f"the cause does not name {pattern}")
 
     def measure_known(self, limit_s):
-        """Records when each node knew: when the first of its ranks got SIGTERM or, if none did, was gone."""
+        """Records when each node knew: when its first rank got SIGTERM or, if no rank did, when its first rank had
+        ended."""
         killed = {target.pid for target in getattr(self, "targets", [])}
         for name in self.node:
             if self.cell.fault == "power cut" and name in self.cell.nodes:
@@ -650,7 +653,7 @@ class CellRun:
                 self.result.problems.append(f"{name} took {seconds:.1f} s to know, not {limit_s:.1f}")
 
     def end(self):
-        """Kills all that is left, whatever dslaunch did."""
+        """Kills all processes that are left, whatever dslaunch did."""
         if self.slow_exec:
             self.slow_exec.close()
         for seen in scan(self.hosts):
@@ -670,17 +673,17 @@ def holders_of_memory(hosts):
         try:
             names = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         if any(MEMORY_NAME in name for name in names):
             holders.add(pid)
     return holders
 
 
 def cause_of(stderr):
-    """Returns dslaunch's last line about how the job ended."""
+    """Returns dslaunch's last line about the end of the job; "" if there is none."""
     lines = [line.removeprefix("dslaunch: ") for line in stderr.splitlines() if line.startswith("dslaunch: ")]
     if lines and lines[-1].startswith("nothing was started"):
-        lines.pop()  # each node that failed has its own line before
+        lines.pop()  # each node that failed has its own earlier line
     return lines[-1] if lines else ""
 
 
@@ -688,7 +691,7 @@ BREAKS_HOSTS = ("power cut", "network cut")
 
 
 def run_cell(cell, pool, user, times):
-    """Returns the cell's result. Tries again if the phase was missed."""
+    """Runs a cell and returns its result. Tries again if the phase was missed."""
     for _ in range(ATTEMPTS):
         try:
             hosts = pool.get(cell.setup, with_disk=cell.fault in LOG_DISK)
@@ -701,7 +704,7 @@ def run_cell(cell, pool, user, times):
 
 
 def run_cells(cells, user, times, sets, report, roots=None):
-    """Runs the cells on `sets` groups of hosts side by side. Returns the results in the order of the cells."""
+    """Runs the cells on `sets` groups of hosts in parallel. Returns the results in the order of the cells."""
     todo, results, lock = queue.Queue(), {}, threading.Lock()
     for number, cell in enumerate(cells):
         todo.put((number, cell))
@@ -806,7 +809,7 @@ def print_result(result):
 
 
 def latencies(user, repeat):
-    """Returns {event: seconds of each of `repeat` runs} on idle hosts."""
+    """Returns {event: seconds in each of `repeat` runs}, measured on idle hosts."""
     found = {"an end is known on its own node": [], "an end is known everywhere": [], "a stop is reported": []}
     pool = HostPool(user)
     try:

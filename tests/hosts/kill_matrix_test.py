@@ -1,5 +1,6 @@
-"""The kill matrix with short times, each cell once: an ordinary user runs a part in which each pair of fault, phase and
-place still occurs, and root runs the other cells. With DSLAUNCH_TEST_FULL=1 both run every cell, also the long ones.
+"""Runs each cell of the kill matrix once, with short times. An ordinary user runs a part in which each pair of fault,
+phase and place still occurs, and root runs the other cells. With DSLAUNCH_TEST_FULL=1, both users run every cell,
+including the long ones.
 
 `--pairwise` runs only such a part, for both users.
 """
@@ -19,7 +20,7 @@ HOST_GROUPS = 3
 
 class KillMatrix(unittest.TestCase):
     def check(self, user, has_pairs):
-        """Runs the part of the cells that has each pair if `has_pairs`, else the others."""
+        """Runs the pairwise part of the cells if `has_pairs`, else the other cells."""
         cells = kill_matrix.all_cells()
         if not FULL:
             part = kill_matrix.pairwise(cells)

@@ -1,6 +1,6 @@
-"""Detached jobs on three test hosts: a majority of the nodes continues without the node that hosts the rendezvous, or
-without any other; the minority ends its ranks, and never do two parts continue. DSLAUNCH_TEST_FULL=1 runs each fault on
-both kinds of nodes."""
+"""Tests detached jobs on three test hosts. A majority of the nodes must continue without the node that hosts the
+rendezvous, or without any other node. The minority must end its ranks, and two parts must never both continue. With
+DSLAUNCH_TEST_FULL=1, each fault is injected on both kinds of nodes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 
 class MajorityCase(HostsCase):
     def detach(self, *options):
-        """Starts a detached job of three nodes with two ranks each, which may restart; returns its id."""
+        """Starts a detached job of three nodes with two ranks each, which may restart; returns the job's id."""
         self.fresh_hosts(**{"count": 3, **self.host_options})
         code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=2), *OPTIONS, *options,
                                  "--log_dir", self.folder / "logs", bash(SCRIPT), "-", str(self.folder))
@@ -36,7 +36,8 @@ class MajorityCase(HostsCase):
         return {process.environ.get("DSLAUNCH_ATTEMPT") for process in self.ranks(node)}
 
     def wait_for_attempt(self, number, nodes):
-        """Waits until the attempt's ranks are up, on `nodes` alone; checks that two attempts never run at a time."""
+        """Waits until the attempt's ranks are up, only on `nodes`. Checks that two attempts never run at the same
+        time."""
         def is_up():
             seen = [self.attempts(node) for node in self.hosts.nodes if os.path.exists(f"/proc/{node.init_pid}")]
             self.assertLessEqual(len(set().union(*seen)), 1, seen)
@@ -115,9 +116,9 @@ class Majority(MajorityCase):
 
 
 class OneOfThree(unittest.TestCase):
-    """Whatever happens to one node, the two others continue without it, and the job ends with 0."""
+    """Tests each fault of one node. The other two nodes must continue without it, and the job must end with 0."""
 
-    # (fault, where, is attached)
+    # (fault, where, is_attached)
     FEW = {("agent", "node1", False), ("network cut, out", "node1", False), ("network cut, in", "node1", False),
            ("stop agent", "node3", False), ("network cut, in", "node1", True), ("firewall between nodes, in", "node1", True),
            ("firewall between nodes, out", "node1", True)}

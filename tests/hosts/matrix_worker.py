@@ -1,12 +1,12 @@
 """The program that the kill matrix's ranks run. Arguments: FOLDER (on the disk that all hosts share) and MODE.
 
 Each rank starts a grandchild in its own session, writes FOLDER/up.RANK, and then waits:
-  wait      for FOLDER/go, and ends with 0
-  half      for FOLDER/half only, in ranks with an even number
-  teardown  every rank for FOLDER/half only; the grandchildren ignore SIGTERM, so the teardown takes the whole grace
-On SIGTERM it writes the time into FOLDER/term.RANK and ends. `wipe` as another argument empties the grandchild's
-environment, so that only a cgroup or its parents show which job it belongs to; with `lines` the rank writes lines all
-the time, and ignores a full disk; with `copies` it writes into both files of DSLAUNCH_MEMORY_FDS all the time.
+wait      for FOLDER/go, and exits with 0
+half      for FOLDER/half only, in ranks with an even number
+teardown  for FOLDER/half only, in all ranks; the grandchildren ignore SIGTERM, so the teardown takes the whole grace
+On SIGTERM a rank writes the time into FOLDER/term.RANK and exits. More arguments: `wipe` empties the grandchild's
+environment, so that only a cgroup or its parents show its job. With `lines` the rank writes lines all the time, and
+ignores a full disk. With `copies` it writes into both files of DSLAUNCH_MEMORY_FDS all the time.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def start_grandchild():
         if os.fork() == 0:
             os.execve("/bin/sleep", ["matrix-grandchild", "600"], {} if "wipe" in more else dict(os.environ))
         os.close(started)
-        os.read(ready, 1)  # waits for end of file: until the exec the process could be taken for a rank
+        os.read(ready, 1)  # waits for end of file at the exec, before which the process looks like a rank
         os._exit(0)
     os.close(started)
     os.read(ready, 1)

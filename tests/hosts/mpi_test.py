@@ -1,4 +1,4 @@
-"""MPI programs on two test hosts: one world, as under mpirun, with every launcher."""
+"""Tests MPI programs on two test hosts: they must form one world, as under mpirun, with every launcher."""
 
 import contextlib
 import os
@@ -77,7 +77,8 @@ class OneWorldHere(MpiCase):
             self.assert_code(0, code, job)
             self.assert_one_world(job, 3 if nodes == 1 else 4, nodes)
             self.assertNotIn("MPI", job.stderr)
-        # Each rank has its own TMPDIR, because two Open MPI programs that make their session folder at once may fail.
+        # Each rank gets its own TMPDIR, because two Open MPI programs that make their session folder at the same time
+        # may fail.
         code, job = self.run_job("--num_gpus", "2", "--mpi", "none", "--show", "all",
                                  bash('mkdir "$1/$RANK"; TMPDIR="$1/$RANK" exec "$0"'), self.program, self.folder)
         self.assert_code(0, code, job)
@@ -250,7 +251,7 @@ class OneWorldOnHosts(MpiCase):
         code, job = self.run_job(self.two_by_two(), self.program, "exit")
         self.assert_code(1, code, job)
         self.assert_prints(job, r"rank 1 \(node1, local rank 1\)", "ended with 0 without MPI_Finalize")
-        # Ranks of one node that never use MPI, and end before and after the other node's ranks do.
+        # The ranks of one node never use MPI, and end before and after the ranks of the other node.
         for seconds in (0, 3):
             code, job = self.run_job(self.two_by_two(), bash('[ $LOCAL_WORLD_SIZE = 2 ] && [ $GROUP_RANK = 1 ] && sleep $1 && exit 0; exec "$0"'), self.program, seconds)
             self.assert_code(1, code, job)
@@ -287,9 +288,9 @@ class OnHosts(OneWorldOnHosts, HostsCase):
 class MpichOnHosts(OneWorldOnHosts, HostsCase):
     compiler = MPICH_CC
     launchers = ("ssh", "pdsh")
-    # The test hosts are one machine, so UCX takes a process of the other host for a local one unless it is limited to
-    # TCP. With that limit, MPI_Finalize of Debian's MPICH 4.0 sometimes never returns, also under mpiexec, so the
-    # program exits without it.
+    # The test hosts are one machine, so UCX treats a process on the other host as local unless it is limited to TCP.
+    # With that limit, MPI_Finalize of Debian's MPICH 4.0 sometimes never returns, also under mpiexec, so the program
+    # exits without it.
     options = ("--env", "UCX_TLS=tcp,self", "--env", "UCX_NET_DEVICES=eth0")
     mpirun = (MPICH_RUN, "-launcher", "ssh", "-hosts", "node1:2,node2:2", "-np", "4",
               "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth0")

@@ -1,4 +1,4 @@
-"""Logins beyond keys and known hosts: certificates, host-based logins, Kerberos, sshd's limits, notices."""
+"""Tests logins beyond keys and known hosts: certificates, host-based logins, Kerberos, sshd's limits, and notices."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ class OddLogin(SshCase):
         self.assertEqual(0, done.returncode, done.stderr)
 
     def check(self, *says, jobs=2):
-        """Runs jobs, the first of which copies the agent; returns the last one."""
+        """Runs `jobs` jobs, the first of which copies the agent; returns the last Job."""
         for _ in range(jobs):
             code, job, _ = self.job_on(["node1", "node2"])
             self.assert_code(0, code, job)
@@ -77,7 +77,7 @@ class UserCertificate(OddLogin):
         job = self.check(r"reached by the system's ssh, because ssh_config has a CertificateFile", "--ssh_command ssh")
         self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
         self.run_on_front("rm", elsewhere)
-        self.run_on_front("cp", f"{self.front.home}/{KEY}.pub", elsewhere)  # not a certificate
+        self.run_on_front("cp", f"{self.front.home}/{KEY}.pub", elsewhere)  # a public key in place of the certificate
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused", "the system's ssh was tried too"])
 
 
@@ -95,20 +95,20 @@ class HostCertificate(OddLogin):
         public = self.front.read_file(ca + ".pub").strip()
         self.hosts.set_known_hosts([f"@cert-authority node* {public}"])
         self.check("because known_hosts trusts a @cert-authority")
-        # A different authority is not trusted.
+        # An authority with another key must not be trusted.
         self.hosts.set_known_hosts([f"@cert-authority node* {self.hosts.other_key_line('x').split(' ', 1)[1]}"])
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["verification failed"])
 
 
 class HostBased(OddLogin):
-    """The nodes trust the front host's key, with which ssh-keysign signs for the client."""
+    """Tests nodes that trust the front host's key, with which ssh-keysign signs for the client."""
 
     host_options = {"sshd_options": {"HostbasedAuthentication": "yes", "HostbasedUsesNameFromPacketOnly": "yes",
                                      "IgnoreRhosts": "no", "AuthorizedKeysFile": "none"}}
 
     def setUp(self):
         super().setUp()
-        folder = f"{STATE}/front_ssh"  # the front's /etc/ssh
+        folder = f"{STATE}/front_ssh"  # mounted over the front's /etc/ssh
         self.run_on_front("mkdir", folder)
         self.run_on_front("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/ssh_host_ed25519_key")
         self.run_on_front("sh", "-c", f"echo EnableSSHKeysign yes > {folder}/ssh_config")
@@ -151,7 +151,7 @@ KERBEROS_CONFIG = f"""
 
 
 class Kerberos(OddLogin):
-    """The realm TEST, whose key distribution centre runs on the front host."""
+    """Tests Kerberos logins in the realm TEST, whose key distribution centre runs on the front host."""
 
     host_options = {"sshd_options": {"GSSAPIAuthentication": "yes", "PubkeyAuthentication": "no"}}
 

@@ -1,7 +1,7 @@
-"""Compares 1-bit Adam (Tang et al., 2021) with Adam on two hosts with a slow link: the bytes each sends, the time of a
-step, and the loss of each step. The times are printed, not checked; tests/paper/tables makes a table of them.
+"""Compares 1-bit Adam (Tang et al., 2021) with Adam on two hosts with a slow link: the bytes that each sends, the time
+of a step, and the loss of each step. The times are printed, not checked; tests/paper/tables makes a table of them.
 
-Prints a line of JSON for each optimizer and rate. DSLAUNCH_TEST_FULL=1: more steps, and a faster link too."""
+Prints a line of JSON for each optimizer and rate. DSLAUNCH_TEST_FULL=1 runs more steps, and a faster link too."""
 
 import json
 import os
@@ -13,15 +13,15 @@ from hosts_case import ROOT, HostsCase, main  # noqa: E402
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 RATES = ("100mbit", "1gbit") if FULL else ("100mbit",)
-STEPS, WARM_UP = (400, 100) if FULL else (120, 40)  # in the warm-up 1-bit Adam sends as much as Adam
+STEPS, WARM_UP = (400, 100) if FULL else (120, 40)  # during the warm-up, 1-bit Adam sends as much as Adam
 # A weight without gradients in the warm-up gets a variance near 0, and compressed momentum then makes its steps far too
 # large. So the model has no ReLUs, which may be dead, and no inputs that are always 0.
 BLOCK = 64
 MODEL = {"type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 4, "n_positions": BLOCK, "vocab_size": 256,
          "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-PARAMS = {"lr": 0.001, "betas": [0.9, 0.95]}  # a variance that is accurate after so short a warm-up
+PARAMS = {"lr": 0.001, "betas": [0.9, 0.95]}  # betas that give an accurate variance after so short a warm-up
 TEXT = sorted((ROOT / "docs").glob("*.md"))
-LOSS_WITHIN = 0.1  # limit for the loss of the last tenth of the steps relative to Adam's loss
+LOSS_WITHIN = 0.1  # limit for the loss of the last tenth of the steps, relative to Adam's loss
 OPTIMIZERS = {"Adam": {}, "OneBitAdam": {"freeze_step": WARM_UP}}
 
 
@@ -60,7 +60,7 @@ class OneBitAdamTest(HostsCase):
         for rate in RATES:
             self.limit(rate)
             adam, one_bit = (self.train(optimizer, rate) for optimizer in OPTIMIZERS)
-            # After the warm-up, 1-bit Adam sends 1 bit instead of 32, and a scale.
+            # After the warm-up, 1-bit Adam sends 1 bit instead of 32 bits per element, and a scale.
             expected = WARM_UP / STEPS + (1 - WARM_UP / STEPS) / 32
             self.assertAlmostEqual(one_bit["sent"] / adam["sent"], expected, delta=0.1 * expected)
             self.assertLess(abs(one_bit["losses"][STEPS] - adam["losses"][STEPS]), LOSS_WITHIN * adam["losses"][STEPS])

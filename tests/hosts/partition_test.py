@@ -1,4 +1,4 @@
-"""Network partitions: both sides end cleanly, and a fenced node cannot act when the network heals."""
+"""Tests network partitions: both sides must end cleanly, and a fenced node must not act when the network heals."""
 
 import os
 import re
@@ -13,10 +13,10 @@ from test_hosts import wait_until  # noqa: E402
 
 DEAD_S = 2
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
-# Reports its attempt and its host, then waits for the file `go`.
+# Creates a file with its attempt and its host, then waits for the file `go`.
 SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do sleep 0.05; done"""
-# Like SCRIPT, but writes numbered lines all the time.
+# Works like SCRIPT, but also writes numbered lines all the time.
 LINES = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"; i=0
            until [ -e "$1/go" ]; do i=$((i + 1)); echo "line $i"; sleep 0.01; done; echo "last line $i" """
 
@@ -36,7 +36,7 @@ class PartitionCase(HostsCase):
 
 
 class Partition(PartitionCase):
-    """The default policy: the job ends."""
+    """Tests the default policy, by which the job ends."""
 
     def test_partition_ends_ranks_on_both_nodes(self):
         hosts = self.fresh_hosts(**self.host_options)
@@ -53,7 +53,7 @@ class Partition(PartitionCase):
 
 
 class CableIsOut(PartitionCase):
-    """The cable is out for less time than a node may be silent, with the default times."""
+    """Tests disconnections that are shorter than the silence that makes a node lost, with the default times."""
 
     def check_nothing_is_lost(self, number):
         hosts = self.fresh_hosts()
@@ -82,7 +82,7 @@ class PartitionForAUser(Partition):
 
 
 class FrontEndIsCutOff(PartitionCase):
-    """Only the front end is silent: the nodes hold its lease."""
+    """Tests jobs in which only the front end is silent, so that the nodes depend on its lease."""
 
     def test_cut_shorter_than_lease_loses_nothing(self):
         hosts = self.fresh_hosts()
@@ -110,13 +110,13 @@ class FrontEndIsCutOff(PartitionCase):
 
 
 class Resets(PartitionCase):
-    """One TCP connection is reset: it is made again, or one node is lost."""
+    """Tests the reset of one TCP connection: the connection is made again, or one node is lost."""
 
     def logged_by(self, node):
         return "".join(path.read_text() for path in self.folder.glob(f"logs/**/{node.name}/agent.log"))
 
     def check_lines(self, job, ranks):
-        """Checks that each rank's lines are shown once, in order."""
+        """Checks that each rank's lines are shown once and in order."""
         for rank in ranks:
             numbers = re.findall(rf"^\[\w+:{rank}\] line (\d+)$", job.stdout, re.M)
             last = re.search(rf"^\[\w+:{rank}\] last line (\d+)$", job.stdout, re.M)
@@ -176,7 +176,7 @@ class Resets(PartitionCase):
         job.signal(signal.SIGKILL)
         killed_at = time.time()
         self.wait(job, 10)
-        # The ranks end on SIGTERM.
+        # The ranks exit on SIGTERM.
         self.assert_nothing_left(2.5, since=killed_at)
 
     def test_remakes_rendezvous_connection_of_node(self):
@@ -190,7 +190,7 @@ class Resets(PartitionCase):
         self.assert_code(0, self.wait(job, 60), job)
         self.assertNotIn("lost", job.output)
         logs = "".join(path.read_text() for path in self.folder.glob("logs/**/node1/agent.log"))
-        # A busy machine may delay heartbeats and so cause one more.
+        # A busy machine may delay heartbeats and so cause one more reconnection.
         self.assertLessEqual(3, logs.count("node 2 is connected to the rendezvous again"), logs)
         self.assert_nothing_left(10)
 
@@ -206,17 +206,18 @@ class Resets(PartitionCase):
 
 
 class Healed(PartitionCase):
-    """Node 3 of 3 is cut off until it is declared lost, and is then reconnected."""
+    """Tests node 3 of 3, which is cut off until it is declared lost, and is then connected again."""
 
     def check(self, cut, heal, *options):
         hosts = self.fresh_hosts(count=3)
         node1, node2, node3 = hosts.nodes
         job = self.start_on(hosts, "--nnodes", "2:3", "--restart_delay_s", "0.1", *options)
         cut(node3)
-        # The others continue without it.
+        # The other two nodes continue without node 3.
         self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
         heal(node3)
-        # No process of the first attempt is left on any host, and node 3 joins the second only if it is asked to.
+        # No process of the first attempt may be left on any host. Node 3 joins the second attempt only if it is
+        # requested.
         wait_until(lambda: not any("1" in self.attempts(node) for node in hosts.nodes), 10, "the first attempt is over")
         self.assertIn("node3 was lost", job.output)
         return job, hosts
@@ -234,7 +235,7 @@ class Healed(PartitionCase):
             self.assertEqual(set(), self.attempts(hosts.nodes[2]))
             time.sleep(0.3)
         self.finish(job)
-        # Node 3 was told that it is lost, and its messages since then were ignored.
+        # Node 3 was notified that it is lost, and its messages since then were ignored.
         logs = "".join(path.read_text() for path in self.folder.glob("logs/**/node3/*.log"))
         self.assertRegex(logs, r"no longer part of the job|no heartbeat", "the agent's log on node 3")
 

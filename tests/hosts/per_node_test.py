@@ -1,4 +1,4 @@
-"""One command on each of two test hosts, as with torchrun and `deepspeed --no_ssh`: no sshd is needed."""
+"""Tests one command on each of two test hosts, as with torchrun and `deepspeed --no_ssh`. No sshd is needed."""
 
 import pathlib
 import re
@@ -33,7 +33,7 @@ class PerNodeCase(HostsCase):
         return job
 
     def on_all(self, *arguments, trust=None):
-        """Runs the same command on every host, with {rank} replaced by its node rank."""
+        """Runs the same command on every host, with {rank} replaced by the host's node rank; returns the Jobs."""
         return [self.on(node, *[[str(word).replace("{rank}", str(rank)) for word in
                                  (words if isinstance(words, list) else [words])] for words in arguments], trust=trust)
                 for rank, node in enumerate(self.hosts.nodes)]
@@ -59,7 +59,7 @@ class PerNodeCase(HostsCase):
 
 class TwoHosts(PerNodeCase):
     def test_torchrun_with_node_ranks_forms_one_job(self):
-        # On node1 itself, its name resolves to 127.0.1.1, which node2 cannot use.
+        # On node1 itself, the name node1 resolves to 127.0.1.1, which node2 cannot use.
         self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE)), ("10.66.0.1", "fd66::1"))
 
     def test_missing_token_starts_no_program(self):
@@ -85,7 +85,7 @@ class TwoHosts(PerNodeCase):
         jobs = [self.on(node, ["--hostfile", f"{node.home}/hosts", "--no_ssh", "--node_rank", rank, "--master_addr",
                                "node1", "--master_port", "29600", "--show", "all"], bash(PLACE))
                 for rank, node in enumerate(self.hosts.nodes)]
-        self.assert_two_by_two(jobs, ("node1",))  # from --master_addr
+        self.assert_two_by_two(jobs, ("node1",))  # the value of --master_addr
 
     def test_ipv6_endpoint_forms_one_job(self):
         self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE), endpoint="[fd66::1]:29500"),

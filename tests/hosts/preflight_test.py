@@ -1,5 +1,6 @@
-"""`dslaunch doctor --bench` and --preflight on eight test hosts: a node with a slow network, processor or disk, or with a
-wrong clock, is named with its figure; healthy nodes never are. A spare takes the place of an unfit node."""
+"""Tests `dslaunch doctor --bench` and --preflight on eight test hosts. A node with a slow network, processor or
+disk, or with a wrong clock, must be named with its figure; healthy nodes must never be named. A spare must replace
+an unfit node."""
 
 import contextlib
 import json
@@ -18,7 +19,7 @@ from small_disk import SmallDisk  # noqa: E402
 UNAVAILABLE = 69
 NODES = 8
 BAD = 4  # index of the node that a test makes slow
-LEAST_DIFFERENCE_OF_SHARES = 0.1  # that counts, see cli/preflight/judgement.cc
+LEAST_DIFFERENCE_OF_SHARES = 0.1  # smallest difference that counts, see cli/preflight/judgement.cc
 HEALTHY_RUNS = 100 if os.environ.get("DSLAUNCH_TEST_FULL") else 2
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
@@ -31,7 +32,8 @@ class Preflight(HostsCase):
         return self.hosts.nodes[BAD]
 
     def bench(self, *arguments, code=0, timeout_s=90):
-        """Runs doctor --bench; returns its findings as (node, check, level, seen), without those that are fine."""
+        """Runs doctor --bench. Returns the report and its findings as (node, check, level, seen), without findings
+        that are ok."""
         found, job = self.run_job("doctor", "-H", self.hosts.hostfile(slots=1), "--bench", "--json", *arguments,
                                   timeout_s=timeout_s)
         self.assert_code(code, found, job)
@@ -41,8 +43,8 @@ class Preflight(HostsCase):
                         for finding in report["findings"] if finding["level"] != "ok"]
 
     def names_bad_node(self, checks, *arguments, level="warn", says="", least_share=0):
-        """Checks that only the bad node is named, and for one of these checks. Skips if nothing is found while other
-        programs leave the nodes, which share this machine, less than `least_share` of a processor each."""
+        """Checks that only the bad node is named, for one of these checks. Skips the test if nothing is found while
+        other programs leave the nodes, which share this machine, less than `least_share` of a processor each."""
         report, findings = self.bench(*arguments, code=0 if level == "warn" else UNAVAILABLE)
         figures = {node["node"]: node["figures"] for node in report["nodes"]}
         if not findings:
@@ -58,7 +60,8 @@ class Preflight(HostsCase):
             self.skipTest(f"other programs leave each node {share:.0%} of a processor")
 
     def in_cgroup(self, controller, **files):
-        """Puts the bad node's processes, also the later ones, into a cgroup with these settings."""
+        """Puts the bad node's current and later processes into a cgroup with these settings. Skips the test without
+        cgroup v1."""
         folder = CGROUPS / controller / f"dslaunch-test-preflight-{os.getpid()}"
         if not (CGROUPS / controller / "cgroup.procs").exists():
             self.skipTest(f"this machine has no cgroup v1 of {controller}")
@@ -102,7 +105,7 @@ class Preflight(HostsCase):
     def test_names_node_with_slow_disk(self):
         with contextlib.closing(SmallDisk()) as disk:
             device = os.stat(disk.path).st_dev
-            # Hosts were started before the disk was mounted, so it is mounted in the bad one too.
+            # The hosts were started before the disk was mounted, so the disk is mounted in the bad node too.
             source = next(line.split()[0] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
                           if line.split()[1] == str(disk.path))
             logs = self.folder / "logs"
@@ -129,7 +132,7 @@ class Preflight(HostsCase):
                             says="exit code 3: fan is broken")
 
     def health_check(self):
-        """Makes the bad node sick; returns a command that notices."""
+        """Makes the bad node unhealthy. Returns a command that detects this."""
         self.bad.write_file("sick", "")
         self.addCleanup(self.bad.outside_path("sick").unlink)
         check = self.folder / "check"
@@ -153,7 +156,8 @@ class Preflight(HostsCase):
         self.assert_nothing_left(1)
 
     def test_spare_replaces_node_that_becomes_unfit(self):
-        """node5 becomes sick during the first attempt, in which its rank fails; the second runs on the spare."""
+        """Makes node5 unhealthy during the first attempt, in which its rank fails. The second attempt must run on
+        the spare."""
         check = self.health_check()
         self.bad.outside_path("sick").unlink()
         program = (f'if [ "$RANK" = {BAD} ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then touch ~/sick; exit 7; fi; '

@@ -1,5 +1,5 @@
-"""Nine test hosts behind three relays: dslaunch holds three connections, and behaves as with nine, also when one
-breaks."""
+"""Tests nine test hosts behind three relays. dslaunch must hold three connections and behave as with nine, even when
+a connection breaks."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ class RelayCase(HostsCase):
         return job
 
     def relays(self):
-        """Returns {node: its relay's process}."""
+        """Returns {node: process of the relay that runs on it}."""
         return {node: process for node in self.hosts.nodes for process in node.processes()
                 if process.comm == "dslaunch-relay"}
 
@@ -39,14 +39,14 @@ class RelayCase(HostsCase):
         return self.hosts.nodes[first:first + self.fanout]
 
     def ranks_that_live(self):
-        """Returns the numbers of the ranks that run. A rank may have several processes: bash forks before it runs
-        `sleep`."""
+        """Returns the numbers of the ranks that run. A rank may have several processes, because bash forks before it
+        runs `sleep`."""
         found = (process.environ.get("RANK") for node in self.hosts.nodes for process in node.processes())
         return {int(rank) for rank in found if rank}
 
 
 def links_of(pid):
-    """Returns the local addresses of the process's host's connections to any sshd."""
+    """Returns the local addresses of connections to any sshd, from the host of the process `pid`."""
     rows = [line.split() for family in ("tcp", "tcp6")
             for line in pathlib.Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]]
     return [row[2] for row in rows if row[3] == "01" and row[2].endswith(":0016")]
@@ -117,7 +117,7 @@ class Relays(RelayCase):
 
 
 class BadHosts(RelayCase):
-    """One node of a group fails, and no other is blamed."""
+    """Tests a group in which one node fails. No other node may be blamed."""
 
     def assert_blamed(self, node, pattern, code):
         found, job = self.run_job(self.by_relays("--connect_timeout", "12"), "true")
@@ -164,8 +164,8 @@ class BadHosts(RelayCase):
 
 class RelayLossCase(RelayCase):
     def relay_of(self, index):
-        """Returns the relay that reaches the others of the node's group. (A node that logged in too late is a relay for
-        itself alone.)"""
+        """Returns (node, process) of the relay that connects the node's group. A node that logged in too late is a
+        relay for itself alone, so the relay with most children is chosen."""
         found = [(node, process) for node, process in self.relays().items()
                  if node in self.group_of(self.hosts.nodes[index])]
         return max(found, key=lambda one: len(children_of(one[1].pid)))
@@ -177,7 +177,7 @@ class RelayLossCase(RelayCase):
 
 
 class BrokenConnections(RelayLossCase):
-    """One broken connection loses nothing, just as without relays."""
+    """Tests one broken connection. As without relays, nothing may be lost."""
 
     def check_nothing_is_lost(self, broken, ranks=NODES):
         job = self.start_waiting(ranks=ranks)
@@ -219,7 +219,7 @@ class BrokenConnections(RelayLossCase):
 
 
 class LossOfARelay(RelayLossCase):
-    """Nodes of a lost relay that cannot be reached again in time are lost."""
+    """Tests the loss of a relay whose nodes cannot be reached again in time, so that they are lost."""
     RESTARTS = ("--max_restarts", "2", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
     RESUMED_WITHIN_S = 4
 
@@ -237,7 +237,7 @@ class LossOfARelay(RelayLossCase):
         return relay
 
     def leftovers(self):
-        # An sshd waits for a client that has lost its power; no other process may be left.
+        # The sshd of a client that has lost its power still waits for it. No other process may be left.
         return [process for process in super().leftovers() if process.comm != "sshd"]
 
     def test_loss_of_relay_ends_job(self):
@@ -260,7 +260,8 @@ class LossOfARelay(RelayLossCase):
     def test_job_restarts_with_another_rendezvous_host(self):
         job = self.start_waiting(*self.RESTARTS)
         node = self.lose_relay(0)
-        # Well before its lease expires. The lost rendezvous may have begun attempts, so any attempt number is accepted.
+        # This must happen well before the lease expires. The lost rendezvous may have begun attempts, so any attempt
+        # number is accepted.
         self.wait_for_files(job, "up.*", 2 * NODES, timeout_s=40)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
@@ -288,8 +289,8 @@ class LossOfARelay(RelayLossCase):
         node.power_cut()
         hosts.nodes.remove(node)
         lost_at = time.time()
-        # If the relay is not on node1, the others of its group are not missed at once, and an attempt may begin on
-        # them.
+        # If the relay is not on node1, the loss of its group's other nodes is not detected at once, and an attempt may
+        # still begin on them.
         gone = ", ".join(node.name for node in group)
         wait_until(lambda: f"get ranks; without {gone}" in job.output, 90, f"an attempt without {gone}")
         (self.folder / "go").touch()

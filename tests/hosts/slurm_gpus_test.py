@@ -1,4 +1,4 @@
-"""GPUs of Slurm's allocations, however they were asked for, and heterogeneous allocations."""
+"""Tests GPUs of Slurm's allocations, requested in every way, and heterogeneous allocations."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ from launcher_case import DSLAUNCH, MARK, bash, main  # noqa: E402
 from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not  # noqa: E402
 
-# Arguments of salloc, sbatch and srun, and the GPUs that each node gets with them.
+# Arguments of salloc, sbatch and srun, and the number of GPUs that each node gets with them.
 FORMS = {"--gres": (["-N2", "--gres=gpu:4"], [4, 4]),
          "--gpus": (["-N2", "--gpus=8"], [4, 4]),
          "--gpus-per-node": (["-N2", "--gpus-per-node=4"], [4, 4]),
@@ -24,14 +24,14 @@ class Gpus(SlurmCase):
     cluster_options = {"gpus": 4}
 
     def run_in(self, options, *command):
-        """Runs a command that gets an allocation by itself; returns its output."""
+        """Runs a command in the allocation that `options` request; returns its output."""
         done = subprocess.run([*map(str, options), *map(str, command)], env={**self.base_environment(), MARK: self.mark},
                               cwd=self.folder, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def nodes_of(self, output):
-        """Returns (ranks, GPUs that Slurm gave) of each node, sorted."""
+        """Returns (number of ranks, number of GPUs that Slurm gave) of each node, sorted."""
         nodes = {}
         for rank, node, gpus in re.findall(r"rank (\d+) of \d+ on (n\d) has GPUs ([\d,]*);", output):
             nodes.setdefault((node, gpus), set()).add(rank)
@@ -53,8 +53,8 @@ class Gpus(SlurmCase):
                 self.assertEqual([(count, count) for count in gpus], self.nodes_of(job.output), job.output)
 
     def test_srun_task_becomes_node_with_its_gpus(self):
-        """Each task is a node of the job, with one rank: nodes count NVIDIA GPUs by themselves, and Slurm's here are
-        fake."""
+        """Each task is a node of the job, with one rank, because nodes count NVIDIA GPUs themselves, and Slurm's
+        GPUs are fake."""
         for name, (options, gpus) in FORMS.items():
             with self.subTest(name):
                 command = [DSLAUNCH, "--show", "all", *RANK]
@@ -74,7 +74,7 @@ class Gpus(SlurmCase):
                 self.assertEqual(1 if name == "one node" else 3, len(nodes), output)
 
     def test_logs_work_while_job_runs(self):
-        """An inspector runs in its own step, beside the agents' step."""
+        """An inspector must run in its own step, beside the agents' step."""
         for name in ("--gpus", "heterogeneous"):
             with self.subTest(name):
                 job = self.batch_script([DSLAUNCH, *bash('echo "rank $RANK"; touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'),

@@ -1,4 +1,5 @@
-"""Events that Slurm causes in a running job: a time limit with requeue and resume, and a node whose slurmd dies."""
+"""Tests events that Slurm causes in a running job: a time limit with requeue and resume, and a node whose slurmd is
+killed."""
 
 import json
 import pathlib
@@ -14,7 +15,7 @@ from test_hosts import wait_until  # noqa: E402
 
 
 def documented_script():
-    """Returns the batch script of docs/launching.md."""
+    """Returns the batch script in docs/launching.md."""
     section = (ROOT / "docs" / "launching.md").read_text().partition("\n## Slurm\n")[2].partition("\n## ")[0]
     return re.search(r"```bash\n(#!/bin/bash\n.*?)```", section, re.S)[1]
 
@@ -29,7 +30,7 @@ def replaced(text, *pairs):
 class Requeue(SlurmCase):
     def slow_recipe(self):
         """Writes a recipe whose ranks mostly wait for their data; returns its path."""
-        path = self.folder / "recipe.yaml"  # JSON is YAML
+        path = self.folder / "recipe.yaml"  # contains JSON, which is also YAML
         path.write_text(json.dumps(
             {"model": {"type": "mlp", "hidden_size": 16, "num_classes": 4},
              "data": {"type": "plugin", "plugin": str(BUILD / "tests" / "libdslaunch-mistaken-data.so"), "name": "mistaken",
@@ -52,9 +53,9 @@ class Requeue(SlurmCase):
         self.assert_nothing_left(within_s=10)
         last = max(int(re.search(r"\d+", path.name)[0]) for path in pathlib.Path(self.folder / "run").glob("*step*"))
         steps.write_text(f"{last + 5}\n")
-        # Slurm holds a job that it has requeued for two minutes. It distinguishes the starts of a job by the second: in
-        # the second of the requeue, slurmd would take the next start's credential for the revoked one and end the job
-        # with 1.
+        # Slurm would hold the requeued job for two minutes, so the start time is set. It is 3 s in the future, because
+        # Slurm distinguishes the starts of a job by the second: in the second of the requeue, slurmd would mistake the
+        # next start's credential for the revoked one and end the job with 1.
         self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now+3", "TimeLimit=10").returncode)
         end = self.cluster.wait_for_end(job.number, 90)
         self.assertEqual(("COMPLETED", 0), end, job.output + self.cluster.words_on(job.number))

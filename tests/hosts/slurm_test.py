@@ -1,4 +1,5 @@
-"""Jobs in allocations of a real Slurm with four nodes on this machine: --launcher slurm, which is the default there."""
+"""Tests jobs in allocations of a real Slurm with four nodes on this machine, with --launcher slurm, which is the
+default in an allocation."""
 
 import contextlib
 import os
@@ -23,7 +24,7 @@ GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do s
 
 
 def tcp_links(pid):
-    """Returns the number of a process's TCP connections."""
+    """Returns the number of TCP connections of process `pid`."""
     own = sockets_of(pid)
     return sum(inode in own for _, inode in tcp_sockets(pid, "01"))
 
@@ -163,7 +164,7 @@ class Slurm(SlurmCase):
         number = self.cluster.run("squeue", "--noheader", "--state=RUNNING", "--format=%i").stdout.strip()
         self.assertEqual(0, self.cluster.run("scancel", number).returncode)
         self.wait(job)
-        # Slurm reports less if the step has ended on its first node before the signal arrives there.
+        # Slurm reports less if the step has ended on its first node before the signal arrives at that node.
         self.assert_prints(job, r"Slurm ended the job: STEP \d+\.0 ON n\d CANCELLED AT|"
                                 r"Slurm sent SIGTERM to the job's step on n\d; scontrol show job says why", "exit code 143")
         self.assertNotIn("was lost", job.output)
@@ -171,7 +172,7 @@ class Slurm(SlurmCase):
     def test_time_limit_lets_ranks_save_and_is_quoted(self):
         job = self.batch("--show", "all", *bash(SAVING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
-        # Slurm looks for jobs that are over their limit every 30 s.
+        # Slurm checks only every 30 s for jobs that are over their limit.
         self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "EndTime=now").returncode)
         wait_until(lambda: self.cluster.state_of(job.number)[0] != "RUNNING", 60, "Slurm ends the job", poll_s=0.2)
         self.assert_cancelled(job, "STEP", " DUE TO TIME LIMIT")
@@ -179,7 +180,7 @@ class Slurm(SlurmCase):
 
     def test_warning_signals_of_slurm_reach_ranks(self):
         script = """trap 'touch "$1/warned.$RANK"; exit 0' USR1; touch "$1/up.$RANK"; while :; do sleep 0.1; done"""
-        for options in ([], ["--batch"]):  # to the steps, as sbatch --signal=USR1; to the script, as --signal=B:USR1
+        for options in ([], ["--batch"]):  # to the steps (--signal=USR1); to the script (--signal=B:USR1)
             with self.subTest(options=options):
                 for path in self.folder.glob("*.[0-3]"):
                     path.unlink()
@@ -289,9 +290,9 @@ class AnAllocationOfItsOwn(SlurmCase):
         wait_until(lambda: not self.cluster.run("squeue", "--noheader").stdout, 20, "Slurm has its nodes back")
 
     def wait_for_salloc(self, job):
-        """Returns salloc's exit code. If the allocation is revoked just as dslaunch ends, one thread of salloc reaps
-        dslaunch and another waits for it forever (Slurm 22.05 to 26.05: salloc.c, _job_complete_handler). Then salloc
-        is killed."""
+        """Returns salloc's exit code. If the allocation is revoked just when dslaunch ends, one thread of salloc
+        reaps dslaunch and another thread waits for it forever (Slurm 22.05 to 26.05: salloc.c,
+        _job_complete_handler). Then salloc is killed."""
         try:
             return job.wait(20)
         except subprocess.TimeoutExpired:
@@ -304,8 +305,8 @@ class AnAllocationOfItsOwn(SlurmCase):
         job = self.start("--launcher", "slurm", "--slurm_args", "-N2", "--grace", "3", bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 2)
         front = [process for process in self.leftovers() if process.comm == "dslaunch"]
-        for pid in [job.pid, *(process.pid for process in front)]:  # Ctrl-C at a terminal signals the whole process group
-            with contextlib.suppress(ProcessLookupError):  # a child before its exec, which ends by itself
+        for pid in [job.pid, *(process.pid for process in front)]:  # Ctrl-C signals the whole process group
+            with contextlib.suppress(ProcessLookupError):  # a child before its exec ends by itself
                 os.kill(pid, signal.SIGINT)
         self.assertNotEqual(0, self.wait_for_salloc(job), job.output)
         self.assert_nothing_left(within_s=10)

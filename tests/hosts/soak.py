@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A soak: jobs on four test hosts, one after the other, with random faults while restarts are allowed.
+"""Runs a soak test: jobs on four test hosts, one after the other, with random faults while restarts are allowed.
 
-  sudo python3 tests/hosts/soak.py [--minutes M | --hours H] [--seed N] [--user root|tester]
+sudo python3 tests/hosts/soak.py [--minutes M | --hours H] [--seed N] [--user root|tester]
 
-Each job has a rank on each node and continues with two nodes or more. After its faults everything that was cut is
+Each job has a rank on each node and continues with two or more nodes. After its faults, everything that was cut is
 healed, and the ranks may end. In every case:
 
-  an exit code of 0 means that all ranks of the last attempt succeeded
-  any other code has a cause that names what was broken, and does not occur if nothing was lost
-  no rank has two owners for longer than the loss of a node takes
-  no process is left on any host
+an exit code of 0 means that all ranks of the last attempt succeeded
+any other code has a cause that names a broken part, and does not occur if nothing was lost
+no rank has two owners for longer than the loss of a node takes
+no process is left on any host
 """
 
 import argparse
@@ -37,7 +37,7 @@ NODES = 4
 DEAD_S, LEASE_S, GRACE_S = 2, 12, 1
 OPTIONS = ["--nnodes", f"2:{NODES}", "--max_restarts", "20", "--restart_delay_s", "0.1", "--grace", str(GRACE_S),
            "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S), "--lease_s", str(LEASE_S)]
-OWNED_S = DEAD_S + GRACE_S + 5  # how long an owner of a rank may outlive the loss of its node
+OWNED_S = DEAD_S + GRACE_S + 5  # longest time in seconds by which an owner of a rank may outlive the loss of its node
 UP_S = 30
 END_S = 90
 EMPTY_S = LEASE_S + GRACE_S + 30
@@ -46,12 +46,12 @@ EMPTY_S = LEASE_S + GRACE_S + 30
 @dataclasses.dataclass
 class Fault:
     what: str
-    names: tuple = ()       # one of them is in the cause of a job that ends by the fault; empty: it ends no job
+    names: tuple = ()  # one of these is in the cause of a job that the fault ends; empty if the fault ends no job
     breaks_host: bool = False
 
 
 class Wrong(Exception):
-    """A violated condition."""
+    """A condition of the soak was violated."""
 
 
 class SoakJob:
@@ -60,8 +60,8 @@ class SoakJob:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-soak-"))
         self.folder.chmod(0o777)
         self.faults, self.healers = [], []
-        self.signals = set()      # sent to dslaunch
-        self.cut_one_way = set()  # names of nodes; each once, because healing reverts all cuts of a node
+        self.signals = set()  # numbers of the signals sent to dslaunch
+        self.cut_one_way = set()  # names of nodes; a node is cut only once, because healing reverts all its cuts
         self.began = time.time()
         argv = [f"{STATE}/bin/dslaunch", "--hostfile", hosts.hostfile(1), *OPTIONS, "--log_dir", f"{STATE}/disk/logs",
                 "/usr/bin/python3", "-I", "-S", f"{STATE}/soak/{WORKER.name}", str(self.folder), str(OWNED_S)]
@@ -77,7 +77,7 @@ class SoakJob:
         return self.dice.choice([node for node in self.hosts.nodes if self.has_power(node)])
 
     def later(self, seconds, heal):
-        """Heals after `seconds`, or earlier at the end of the faults."""
+        """Calls `heal` after `seconds`, or earlier when the faults end."""
         done = threading.Event()
 
         lock = threading.Lock()
@@ -126,7 +126,7 @@ class SoakJob:
             return Fault(f"{node.name} was cut one way already")
         self.cut_one_way.add(node.name)
         node.cut_one_way(direction)
-        self.later(seconds, lambda: self.has_power(node) and node.heal())  # the node may have lost power since
+        self.later(seconds, lambda: self.has_power(node) and node.heal())  # it may have lost its power since
         return Fault(f"{node.name} cut, {direction}, for {seconds:.1f} s", (node.name,))
 
     def cut_front_end(self):
@@ -146,7 +146,8 @@ class SoakJob:
         return Fault(f"rendezvous reset on {node.name}", self.while_starting(node.name))
 
     def while_starting(self, name):
-        """Returns `name` before the first attempt, which has nothing to continue from yet."""
+        """Returns (name,) before the first attempt runs, because the job cannot continue from anything yet; ()
+        afterwards."""
         return () if list(self.folder.glob("up.*")) else (name,)
 
     def freeze_disk(self):
@@ -169,7 +170,7 @@ class SoakJob:
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(1)
         os.kill(process.pid, signal.SIGCONT)
-        self.job.process.send_signal(signal.SIGCONT)  # nsenter stops when its child does
+        self.job.process.send_signal(signal.SIGCONT)  # needed because nsenter stops itself when its child stops
         return Fault("front end stopped for 1 s")
 
     def power_cut(self):
@@ -194,7 +195,7 @@ class SoakJob:
     def interrupt(self):
         return self.signal_front_end(signal.SIGINT)
 
-    # RARE faults end the job or need new hosts.
+    # The RARE faults end the job or make new hosts necessary.
     COMMON = (kill_rank, kill_agent, stop_agent, kill_supervisor, cut_node, cut_node_one_way, cut_front_end, reset_ssh,
               reset_rendezvous, freeze_disk, fill_disk, pause_front_end)
     RARE = (power_cut, kill_front_end, interrupt)
@@ -287,7 +288,8 @@ class SoakJob:
 
 
 def soak(seconds, seed, user, report=print):
-    """Returns the number of jobs that ran; raises Wrong with all that is known about the first failure."""
+    """Runs jobs for `seconds`. Returns the number of jobs that ran; raises Wrong with all details of the first
+    failure."""
     dice = random.Random(seed)
     end = time.time() + seconds
     jobs, hosts, disk = 0, None, SmallDisk()

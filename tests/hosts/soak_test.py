@@ -1,4 +1,4 @@
-"""Ten minutes of the soak, in ./run-tests --full; python3 tests/hosts/soak.py --hours 2 takes longer."""
+"""Runs the soak for ten minutes, in ./run-tests --full. python3 tests/hosts/soak.py --hours 2 runs it longer."""
 
 import os
 import random

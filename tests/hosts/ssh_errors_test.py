@@ -1,5 +1,5 @@
-"""Nodes that cannot be used: a short message names the node, the exit code is the documented one, and no program
-starts."""
+"""Tests nodes that cannot be used: a short message must name the node, the exit code must be the documented one, and
+no program may start."""
 
 import sys
 

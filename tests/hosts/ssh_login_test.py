@@ -1,4 +1,4 @@
-"""How dslaunch logs in: ssh_config, the ssh-agent's keys, questions at a terminal, another ssh program."""
+"""Tests how dslaunch logs in: ssh_config, the ssh-agent's keys, questions at a terminal, and another ssh program."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ KEY = ".ssh/id_ed25519"
 
 
 class AtATerminal:
-    """dslaunch on the front host with its own terminal, and the text that the terminal showed."""
+    """dslaunch on the front host with its own terminal, and the text that the terminal has received."""
 
     def __init__(self, case, *arguments):
         self.case = case
@@ -33,7 +33,7 @@ class AtATerminal:
         env = case.front.environment({MARK: case.mark, "TERM": "xterm"})
         argv = case.front.command(["setsid", "--ctty", "--wait", DSLAUNCH, *arguments])
         self.process = subprocess.Popen(argv, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
-        self._theirs = theirs  # kept open: its settings are read at the end
+        self._theirs = theirs  # kept open, because its settings are read at the end
         case.addCleanup(os.close, ours)
         case.addCleanup(os.close, theirs)
         case.addCleanup(self.process.kill)
@@ -90,7 +90,7 @@ class Keys(SshCase):
         return code, job
 
     def hide_key(self, *suffixes):
-        """Moves the front's key for this test; returns the new path."""
+        """Moves the front's key away for this test; returns the new path."""
         hidden = self.front.outside_path(".ssh/hidden_key")
         for suffix in ("", *suffixes):
             path = self.front.outside_path(KEY + suffix)
@@ -120,7 +120,7 @@ class Keys(SshCase):
         code, job = self.job_with_agent()
         self.assert_code(NO_PERMISSION, code, job)
         self.assert_prints(job, "wrong-0 .agent.", "IdentitiesOnly")
-        # The public key selects one of the ssh-agent's keys.
+        # The public key selects one of the keys in the ssh-agent.
         self.front.write_file(".ssh/chosen.pub", self.in_front(["ssh-keygen", "-y", "-f", key]).stdout)
         for more in ("", "  IdentitiesOnly yes\n"):
             self.configure("Host node*\n  IdentityFile ~/.ssh/chosen.pub\n" + more)
@@ -173,7 +173,7 @@ class Passwords(SshCase):
         self.assert_prints(job, r"node1, node2 \(2 nodes\)", "offers password", "no terminal", "ssh-copy-id")
 
     def test_asks_for_password_once_per_node_without_echo(self):
-        # The time that the user takes for the answers does not count as the nodes' time.
+        # The time that the user takes to answer must not count as the nodes' time.
         terminal = AtATerminal(self, *self.options(), "--connect_timeout", "3", *RANKS, str(self.folder))
         for number in (1, 2):
             terminal.wait_for(f"(password: (.|\n)*){{{number}}}")
@@ -213,7 +213,7 @@ class OtherPrograms(SshCase):
     def test_ssh_port_applies_unless_hostfile_sets_one(self):
         for more in ((), ("--ssh_command", "ssh -o BatchMode=yes")):
             self.refused(UNAVAILABLE, ["node1", "node2"], "--ssh_port", "2299", *more, says=["node1", "node2", "2299"])
-        # A node's port in the hostfile has precedence.
+        # A node's port in the hostfile takes precedence.
         path = self.hosts.hostfile(text="hosts:\n- {name: node1, slots: 1, port: 22}\n- {name: node2, slots: 1, port: 22}\n")
         code, job = self.run_job("--hostfile", path, "--ssh_port", "2299", *RANKS, str(self.folder))
         self.assert_code(0, code, job)

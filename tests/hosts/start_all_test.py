@@ -1,4 +1,5 @@
-"""Jobs that a real mpirun or pdsh starts on two test hosts. One process of it starts the agents, which call back."""
+"""Tests jobs that a real mpirun or pdsh starts on two test hosts. One process of the launcher starts the agents,
+which call back."""
 
 import os
 import re
@@ -12,12 +13,12 @@ from hosts_case import HostsCase, main  # noqa: E402
 from launcher_case import bash  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
-# The test hosts share the machine's /tmp, where ranks create files when they run.
+# The test hosts share the machine's /tmp, where ranks create files to report that they run.
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 
 
 class StartAll:
-    """What both launchers promise."""
+    """Tests the properties that both launchers must have."""
 
     program = launcher = ""
 
@@ -186,14 +187,14 @@ class Pdsh(StartAll, HostsCase):
 
     def test_reports_agent_killed_early_at_once(self):
         node2 = self.hosts.nodes[1]
-        code, job = self.run_job(self.job(), "true")  # installs the agent
+        code, job = self.run_job(self.job(), "true")  # installs the agent, so that the next job finds it
         self.assert_code(0, code, job)
         node2.forbid_connecting()
         self.addCleanup(node2.heal)
         job = self.start(self.job("--connect_timeout", "60"), "true")
         caller, = wait_until(lambda: [process for process in node2.processes() if process.comm == "dslaunch-call"], 20)
         os.kill(caller.pid, signal.SIGKILL)
-        # On a busy machine the supervisor may not have written its hello line yet.
+        # On a busy machine, the supervisor may not have written its hello line yet.
         self.assert_fails_at_once(job, time.monotonic(), r"node2.* by pdsh\): (the agent was started, but it ended before it "
                                  "connected|.*node2: the supervisor cannot start: write the hello line: Broken pipe)")
 

@@ -1,5 +1,5 @@
-"""A training on two hosts while strangers try every listening socket: from a third host, and as other users of the
-two."""
+"""Trains on two hosts while foreign processes probe every listening socket: from a third host, and as other users of
+the two hosts."""
 
 import json
 import os
@@ -16,19 +16,19 @@ from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 OTHER_USER = 65534
-STEPS = 1000  # long enough for strangers to try most of their inputs, on a busy machine too
+STEPS = 1000  # enough steps for the strangers to try most of their inputs, even on a busy machine
 SSH_PORT = 22
-LONG_OPEN_S = 3  # a stranger has tried all ports several times by then
+LONG_OPEN_S = 3  # by then a stranger has tried all ports several times
 
 
 def listening(host):
-    """Returns {(port, inode)} of the TCP sockets that listen in a host's network."""
+    """Returns {(port, inode)} of the listening TCP sockets in a host's network."""
     return tcp_sockets(host.init_pid, "0A")
 
 
 def listening_locally(host):
-    """Returns {(path, inode)} of Unix sockets that accept connections in a host's network, "@" before abstract
-    names."""
+    """Returns {(path, inode)} of the Unix sockets in a host's network that accept connections. Abstract names begin
+    with "@"."""
     found = set()
     for line in pathlib.Path(f"/proc/{host.init_pid}/net/unix").read_text().splitlines()[1:]:
         fields = line.split()
@@ -38,7 +38,7 @@ def listening_locally(host):
 
 
 def owner(host, inode):
-    """Returns the name of the host's process that has the socket; None if it has ended."""
+    """Returns the name of the host's process that has the socket open; None if the process has ended."""
     for process in host.processes():
         try:
             if inode in sockets_of(process.pid):
@@ -49,17 +49,17 @@ def owner(host, inode):
 
 
 class Watch(threading.Thread):
-    """Finds listening sockets while a job runs, and sends them, with what clients were recorded to send there, to the
-    strangers."""
+    """Finds listening sockets while a job runs. Sends them to the strangers, together with data that clients were
+    recorded to send to these sockets."""
 
     def __init__(self, nodes, strangers, recordings):
         super().__init__(daemon=True)
         self.nodes, self.strangers, self.recordings = nodes, strangers, recordings
         self.owners = {}  # {(node name, port): process name}
         self.local_owners = {}  # {(node name, path of a Unix socket): process name}
-        self.sent = {}  # {(node name, port): (inode, number of recordings)} that was sent to the strangers
-        self.first_sent_s = {}  # {(node name, port): time}
-        self.open_s = {}  # {(node name, port): how long it stayed open since then}
+        self.sent = {}  # {(node name, port): (inode, number of recordings)} as last sent to the strangers
+        self.first_sent_s = {}  # {(node name, port): time of the first sending}
+        self.open_s = {}  # {(node name, port): seconds for which it stayed open since then}
         self.over = threading.Event()
 
     def run(self):
@@ -103,7 +103,7 @@ class Strangers(HostsCase):
     host_options = {"count": 3, "agent": AGENT}
 
     def train(self, folder):
-        """Trains on node1 and node2; returns (exit code, job, losses by step)."""
+        """Trains on node1 and node2; returns (exit code, Job, losses by step)."""
         metrics = self.folder / folder / "metrics.jsonl"
         metrics.parent.mkdir()
         code, job = self.run_job("--hostfile", self.hosts.hostfile(text="node1 slots=2\nnode2 slots=2\n"),
@@ -130,7 +130,7 @@ class Strangers(HostsCase):
         self.assertEqual(STEPS, max(undisturbed))
 
         node1, node2, third = self.hosts.nodes
-        # In a folder that another user may read.
+        # The script is copied to a folder that another user can read.
         (self.folder / "stranger.py").write_text((SUPPORT / "stranger.py").read_text())
         os.chmod(self.folder / "stranger.py", 0o644)
         recordings, sniffers = {}, []
@@ -157,18 +157,18 @@ class Strangers(HostsCase):
 
         self.assert_code(0, code, job)
         self.assertEqual(undisturbed, losses)
-        # Only agents listen, and strangers have reached each port that was open long enough.
+        # Only agents may listen, and strangers must have connected to each port that was open long enough.
         self.assertTrue(all(name.startswith(("dslaunch-agent", "agent-")) for name in watch.owners.values()), watch.owners)
         for node in (node1, node2):
             self.assertTrue(any(name == node.name for name, _ in watch.owners), watch.owners)
         long_open = {port for (_, port), seconds in watch.open_s.items() if seconds > LONG_OPEN_S}
         self.assertTrue(long_open, watch.open_s)
-        # (The port that a node would give to rank 0's store accepts only the first few connections.)
+        # The port that a node would give to rank 0's store accepts only the first few connections.
         reached = {port["port"] for report in reports for port in report if port["connected"]}
         self.assertEqual(set(), long_open - reached, reports)
         for report in reports:
             self.assertGreater(sum(port["connected"] for port in report), 50, reports)
-        # Each node has a Unix socket for its ranks, which other users cannot connect to.
+        # Each node has a Unix socket for its ranks, to which other users must not be able to connect.
         for node in (node1, node2):
             self.assertTrue(any(name == node.name and "ranks" in path for name, path in watch.local_owners),
                             watch.local_owners)

@@ -1,9 +1,9 @@
-"""Checks the bytes that each node sends in a training step, from the kernel's counters of its network interface: in an
-all-reduce every rank sends 2 (N - 1) / N times the gradients; a parameter server sends N - 1 times, which is linear in
-N, and each of its workers once. Several ranks on a node send no more than one.
+"""Checks the bytes that each node sends in a training step, from the kernel's counters of its network interface. In an
+all-reduce, every rank sends 2 (N - 1) / N times the gradients. A parameter server sends them N - 1 times, which is
+linear in N, and each of its workers once. Several ranks on a node send no more than one rank.
 
-Received bytes are those that others send; veth's own counter of them lacks a part (Linux 6.18). DSLAUNCH_TEST_FULL=1
-adds 8 nodes."""
+Received bytes are not checked, because veth's own counter of them is incomplete (Linux 6.18). DSLAUNCH_TEST_FULL=1 adds
+8 nodes."""
 
 import json
 import os
@@ -18,7 +18,7 @@ WITHIN = 0.03
 STEPS = (2, 12)  # steps of two runs, whose difference is the cost of 10 steps
 WIDTH = 512
 PARAMETERS = 784 * WIDTH + WIDTH + WIDTH * 10 + 10
-GRADIENT_BYTES = 4 * PARAMETERS  # fp32, as are the parameters
+GRADIENT_BYTES = 4 * PARAMETERS  # both gradients and parameters are fp32
 
 
 class TrafficTest(HostsCase):
@@ -44,7 +44,7 @@ class TrafficTest(HostsCase):
         return [host.sent_bytes() - sent for host, sent in zip(hosts, before)]
 
     def sent_per_step(self, engine, nodes, ranks_each=1):
-        """Returns what each node sends in a step, in units of the gradients' size."""
+        """Returns the bytes that each node sends in a step, in units of the gradients' size."""
         short, long = (self.run_steps(engine, nodes, steps, ranks_each) for steps in STEPS)
         scale = (STEPS[1] - STEPS[0]) * GRADIENT_BYTES
         return [(more - less) / scale for less, more in zip(short, long)]
@@ -57,22 +57,22 @@ class TrafficTest(HostsCase):
                 self.assertAlmostEqual(sent, expected, delta=WITHIN * expected)
 
     def assert_sent(self, what, engine, expected, ranks_each):
-        """Checks what each node sends, whatever its number of ranks."""
+        """Checks the bytes that each node sends, for any number of ranks per node."""
         sent = self.sent_per_step(engine, len(expected), ranks_each)
         print(f"{what}, {len(expected)} nodes of {ranks_each} ranks: sent {sent} (expected {expected})")
         for one, should in zip(sent, expected):
             self.assertAlmostEqual(one, should, delta=WITHIN * should)
 
     def test_ranks_of_a_node_send_one_sum(self):
-        """The sum goes to the next node, and the result returns the same way."""
+        """The sum is sent to the next node, and the result returns in the same way."""
         self.assert_sent("all-reduce", {"parallel": {"mode": "all_reduce"}}, [1, 1], 3)
         self.assert_sent("all-reduce", {"parallel": {"mode": "all_reduce"}}, [1, 2, 2, 1], 2)
 
     def test_zero_gathers_once_per_node(self):
-        """Each node sends its half of the parameters; the first one also its whole sum, and the second one the first
-        one's half."""
-        # Stage 3 gathers before the forward pass only, because in the backward pass the first layer's weights are not
-        # needed for any gradient.
+        """Each node sends its half of the parameters. In addition, the first node sends its whole sum, and the
+        second node sends the first node's half."""
+        # Stage 3 gathers only before the forward pass, because in the backward pass no gradient needs the first layer's
+        # weights.
         for stage in (1, 2, 3):
             self.assert_sent(f"ZeRO {stage}", {"zero_optimization": {"stage": stage}}, [1.5, 1], 3)
 

@@ -1,4 +1,4 @@
-"""Training on two test hosts: the embedded trainer, and a Python torch.distributed script that runs unchanged."""
+"""Tests training on two test hosts with the embedded trainer, and with an unchanged Python torch.distributed script."""
 
 import json
 import pathlib
@@ -28,7 +28,8 @@ class Embedded(HostsCase):
 
 
     def test_losses_equal_those_of_one_host(self):
-        """They are equal to the last bit, though sums go from host to host and 16-bit gradients are sent in fp32."""
+        """The losses must be equal to the last bit, although sums pass from host to host and 16-bit gradients are
+        sent in fp32."""
         path = self.folder / "recipe.json"
         for stage, bf16 in ((0, False), (0, True), (1, True), (2, False), (3, True)):
             path.write_text(json.dumps({

@@ -1,4 +1,4 @@
-"""Jobs on two test hosts over SSH: where ranks run, and what is passed to them."""
+"""Tests jobs on two test hosts over SSH: where ranks run, and what is passed to them."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class TwoHosts(HostsCase):
                           ("node2", "2", "2", "0", "node2"), ("node2", "3", "3", "1", "node2")],
                          sorted((row[:5] for row in found), key=lambda row: row[1]), job.output)
         addresses = {row[5] for row in found}
-        # On node1 itself, its name resolves to 127.0.1.1, which node2 cannot use.
+        # On node1 itself, the name node1 resolves to 127.0.1.1, which node2 cannot use.
         self.assertIn(addresses.pop(), ("10.66.0.1", "fd66::1"))
         self.assertFalse(addresses, "all ranks must be told the same address")
         self.assertEqual({str(self.folder)}, {row[6] for row in found})
@@ -50,7 +50,8 @@ class TwoHosts(HostsCase):
         self.assert_prints(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
 
     def test_this_machine_needs_no_sshd(self):
-        """dslaunch runs on a host without sshd. Whichever node hosts the rendezvous, the other reaches it."""
+        """dslaunch runs on a host without sshd. Whichever node hosts the rendezvous, the other node must be able to
+        connect to it."""
         here = self.front.name
         self.assertNotIn("sshd", {process.comm for process in self.front.processes()})
         for order in ((here, "node1"), ("node1", here)):
@@ -123,7 +124,7 @@ class NodesOwnVariables(HostsCase):
 
 
 class UsersEnvironment(HostsCase):
-    """The user's shell beyond options: variables, a Python environment."""
+    """Tests the parts of the user's shell that are passed without options: variables and a Python environment."""
 
     def test_passes_framework_variables_and_names_others(self):
         token = "hf_abcDEFghiJKLmnoPQRstuVWX"
@@ -204,7 +205,7 @@ class ByteForByte(HostsCase):
         for _ in range(3):
             arguments = awkward_strings(chance, 20)
             values = awkward_strings(chance, 20)
-            # An enclosing pair of quotes is removed from values there.
+            # An enclosing pair of quotes would be removed from the values in this file, so the values have none.
             in_file = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                        for value in awkward_strings(chance, 20)]
             exported = awkward_strings(chance, 5)
@@ -229,7 +230,7 @@ class AgentUpload(HostsCase):
         return node.run(["find", node.home, "-type", "f", "-size", "+1M", "-perm", "-u+x"]).stdout.split()
 
     def test_copies_agent_once_to_node_without_it(self):
-        # A start changes the file's time; a copy would have another inode number and birth time.
+        # A start changes the access time of the file. A copy would have another inode number and birth time.
         for node in self.hosts.nodes:
             self.assertEqual([], self.cached_agents(node))
         code, job = self.run_job(self.two_by_two(), "true")
@@ -252,7 +253,7 @@ class SharedHome(HostsCase):
     host_options = {"shared_home": True}
 
     def test_nodes_with_shared_home_run_ranks(self):
-        for _ in range(2):  # first both copy the agent at once, then both have it
+        for _ in range(2):  # in the first run both nodes copy the agent at once; in the second both have it
             code, job = self.run_job(self.two_by_two(), "--show", "all", bash('echo "$RANK on $(hostname)"'))
             self.assert_code(0, code, job)
             for rank, node in enumerate(["node1", "node1", "node2", "node2"]):
@@ -264,8 +265,8 @@ class NoisyLogin(HostsCase):
     host_options = {"bashrc": "echo 'Welcome to this node!'\necho 'quota exceeded' >&2\nseq 2000\n"}
 
     def test_ignores_output_of_bashrc(self):
-        for _ in range(2):  # first run copies the agent, second does not
-            # Not bash -c, because it reads .bashrc itself if SSH_CLIENT is set.
+        for _ in range(2):  # the first run copies the agent, the second does not
+            # bash -c is not used, because it reads .bashrc itself if SSH_CLIENT is set.
             code, job = self.run_job(self.two_by_two(), "--show", "all", "sh", "-c", 'echo "rank $RANK is fine"')
             self.assert_code(0, code, job)
             for rank in range(4):
@@ -298,7 +299,7 @@ class ManyHosts(HostsCase):
         self.assert_nothing_left()
 
     def test_max_startups_does_not_make_node_unavailable(self):
-        # sshd's MaxStartups refuses some of many logins at once; dslaunch must not take the node for dead.
+        # sshd's MaxStartups refuses some of many simultaneous logins. dslaunch must not treat the node as unreachable.
         names = [f"alias{i}" for i in range(14)]
         config = "".join(f"Host {name}\n  HostName node1\n  HostKeyAlias node1\n" for name in names)
         self.front.write_file(".ssh/config", config)

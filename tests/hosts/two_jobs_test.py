@@ -1,4 +1,4 @@
-"""Two jobs of one user on the same hosts: the end of one does not affect the other."""
+"""Tests two jobs of one user on the same hosts: the end of one job must not affect the other."""
 
 import re
 import signal
@@ -23,7 +23,8 @@ class TwoJobs(HostsCase):
         return [int(number) for number in re.findall(rf"\bstays {rank} (\d+)\.", job.stdout)]
 
     def check(self, end_other):
-        """`end_other(job)` ends the second job; the first job's output must have no gap, and it must succeed."""
+        """Ends the second job by `end_other(job)`. The first job's output must have no gap, and the job must
+        succeed."""
         stays = self.start_counting("stays")
         other = self.start_counting("goes")
         end_other(other)

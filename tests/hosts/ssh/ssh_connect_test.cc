@@ -1,4 +1,5 @@
-// Connects to a node through a real sshd: successes, and the messages of all kinds of failures.
+// Tests connections to a node through a real sshd: successes, and the messages of all kinds of
+// failures.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -57,7 +58,7 @@ class SshConnectTest : public SshdTest {
     return transport.Connect(target, Deadline::After(limit));
   }
 
-  // Returns the error of a connection that must fail.
+  // Returns the error of a connection that must fail; fails the test if it succeeds.
   Error Failure(milliseconds limit = kPlenty) { return Failure(Target(), limit); }
   Error Failure(const NodeTarget& target, milliseconds limit = kPlenty) {
     Result<std::unique_ptr<NodeLink>> link = Connect(target, limit);
@@ -277,7 +278,7 @@ TEST_F(SshConnectTest, UsesKeysOfSshAgent) {
 TEST_F(SshConnectTest, TimesOutIfSshAgentDoesNotAnswer) {
   StartSshd();
   const std::string path = (folder_ / "agent.sock").string();
-  // Never closed, because the thread that waits for it ends only with this process.
+  // Never closed, because the thread that waits for this socket ends only with the process.
   const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -345,7 +346,8 @@ TEST_F(SshConnectTest, ConnectsThroughProxyCommand) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("ProxyCommand"), HasSubstr("no way through")));
 }
 
-// Each line is put first, since the first value counts, with its expected effect.
+// Each case puts a line first, because ssh_config uses the first value of an option, and states the
+// expected effect.
 TEST_F(SshConnectTest, FollowsSshConfig) {
   StartSshd();
   const std::string dir = folder_.string();
@@ -358,7 +360,7 @@ TEST_F(SshConnectTest, FollowsSshConfig) {
   const std::string port = std::to_string(port_);
   const struct {
     std::string line;
-    std::string refusal;  // empty: the connection succeeds
+    std::string refusal;  // if empty, the connection succeeds
   } cases[] = {
       {"HostName no-such-host.invalid", "cannot resolve the host name 'no-such-host.invalid'"},
       {"Port " + std::to_string(FreePort()), "refused"},
@@ -427,7 +429,7 @@ TEST_F(SshConnectTest, AcceptsNewHostKeyIfSshConfigAllows) {
   EXPECT_THAT(Failure().message, HasSubstr("CHANGED"));
 }
 
-// All hops are the same sshd, which still makes them a chain.
+// All hops are the same sshd, but they still form a chain.
 TEST_F(SshConnectTest, ConnectsThroughHopsAndNamesFailingHop) {
   StartSshd();
   const std::string direct = ReadFile(folder_ / "ssh_config");
@@ -464,7 +466,7 @@ TEST_F(SshConnectTest, UsesAnotherSshProgram) {
   options.command = {"/usr/bin/ssh", "-F", config};
   SshTransport transport(FakeAgent(), options);
   const auto connect = [&] { return transport.Connect(Target(), Deadline::After(kPlenty)); };
-  for (int round = 0; round < 2; ++round) {  // the first one copies the agent
+  for (int round = 0; round < 2; ++round) {  // the first round copies the agent
     Result<std::unique_ptr<NodeLink>> link = connect();
     ASSERT_TRUE(link.ok()) << link.error().message;
     UniqueFd stream = (*link)->TakeFd();

@@ -1,5 +1,5 @@
-// The pump over a real sshd: every byte arrives, memory and processor time stay small, and it
-// always ends.
+// Tests the pump over a real sshd: every byte arrives, memory and processor time stay small, and
+// the pump always ends.
 #include <gmock/gmock.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -62,7 +62,8 @@ bool SendPattern(int fd, size_t total) {
   return true;
 }
 
-// Returns how many bytes arrived as they were sent, up to end of file or the first wrong byte.
+// Returns the number of bytes that arrived as they were sent, up to end of file or the first wrong
+// byte. After `stall_at` bytes it pauses for `stall` and measures the CPU time meanwhile.
 size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_while_stalled_s) {
   Pattern pattern;
   std::vector<char> got(70'000), wanted(got.size());
@@ -85,7 +86,8 @@ size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_whi
   }
 }
 
-// Sanitizers keep freed memory and use memory of their own, so the growth is not checked with them.
+// Sanitizers keep freed memory and use memory of their own, so memory growth is not checked with
+// them.
 #ifdef DSLAUNCH_SANITIZED
 constexpr int64_t kGrowthCountsUpTo = 0;
 #else
@@ -156,7 +158,8 @@ TEST_F(SshPumpTest, MemoryStaysSmallWithSlowReader) {
   EXPECT_LT(GrowthKib(resident_before), 20'000);
 }
 
-// Larger writes would make each packet expensive for sshd, which copies all that it holds.
+// Writes are limited, because each packet would be expensive for sshd, which copies everything that
+// it holds.
 TEST_F(SshPumpTest, LimitsWritesToCommandThatReadsNothing) {
   StartSshd();
   const std::string bytes(SshStream::kMostWritten, 'x');
@@ -176,8 +179,8 @@ TEST_F(SshPumpTest, LimitsWritesToCommandThatReadsNothing) {
   EXPECT_EQ(later, bytes.size()) << "there are sshds that tell late what is taken";
 }
 
-// A login frees much memory that malloc keeps for the thread until it ends. While the agent is
-// copied, hundreds of nodes may wait.
+// A login frees much memory, which malloc keeps for the thread until the thread ends. While the
+// agent is copied, hundreds of nodes may wait.
 TEST_F(SshPumpTest, LoginThreadEndsBeforeCommandStarts) {
   StartSshd();
   std::thread::id starts;
@@ -189,12 +192,12 @@ TEST_F(SshPumpTest, LoginThreadEndsBeforeCommandStarts) {
   EXPECT_EQ(starts, std::this_thread::get_id());
 }
 
-#ifndef DSLAUNCH_SANITIZED  // sanitizers keep the stacks of ended threads
+#ifndef DSLAUNCH_SANITIZED  // because sanitizers keep the stacks of ended threads
 TEST_F(SshPumpTest, LinksKeepNoThreadStacks) {
   StartSshd();
   std::vector<std::unique_ptr<SshLink>> links;
   for (int i = 0; i < 5; ++i) links.push_back(Run("cat"));
-  // The C library itself caches 40 MB of stacks.
+  // The measurement starts after some links, because the C library itself caches 40 MB of stacks.
   const int64_t mapped_before = OwnMemoryKib("VmSize");
   constexpr int kMore = 15;
   for (int i = 0; i < kMore; ++i) links.push_back(Run("cat"));
@@ -227,7 +230,8 @@ TEST_F(SshPumpTest, PassesEndOfFileInEachDirectionSeparately) {
   ASSERT_NE(link, nullptr);
   const UniqueFd stream = link->TakeFd();
   std::array<char, 16> bytes{};
-  ASSERT_EQ(::recv(stream.get(), bytes.data(), bytes.size(), MSG_WAITALL), 3);  // up to end of file
+  // recv() returns at end of file.
+  ASSERT_EQ(::recv(stream.get(), bytes.data(), bytes.size(), MSG_WAITALL), 3);
   EXPECT_STREQ(bytes.data(), "out");
   EXPECT_FALSE(link->End().has_value());
   ASSERT_EQ(::send(stream.get(), "in", 2, MSG_NOSIGNAL), 2);
@@ -285,7 +289,7 @@ TEST_F(SshPumpTest, DestructionClosesStreamAtOnce) {
   char byte = 0;
   EXPECT_EQ(::recv(stream.get(), &byte, 1, 0), 0);
   ::kill(std::stoi(ReadFile(pid_file)),
-         SIGKILL);  // sshd leaves it running: a supervisor ends on end of file, but sleep does not
+         SIGKILL);  // sshd leaves it running; a supervisor ends at end of file, but sleep does not
 }
 
 TEST_F(SshPumpTest, LostConnectionEndsStream) {

@@ -33,7 +33,7 @@ pid_t Start(const std::vector<std::string>& argv) {
   spec.argv = argv;
   spec.env = CurrentEnvironment();
   spec.stderr_fd = 2;
-  spec.parent_death_signal = SIGTERM;  // a test that crashes leaves no sshd
+  spec.parent_death_signal = SIGTERM;  // so that a crashed test leaves no sshd
   return Spawn(spec).pid;
 }
 
@@ -56,8 +56,8 @@ void WriteFile(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// Returns a port outside the kernel's range for connections, so that no other process takes it
-// before sshd listens there.
+// Chooses a port outside the kernel's range for connections, so that no other process takes the
+// port before sshd listens there.
 int FreePort() {
   std::random_device random;
   for (int tries = 0; tries < 100; ++tries) {
@@ -71,7 +71,8 @@ int FreePort() {
 }
 
 void SshdTest::SetUp() {
-  std::signal(SIGPIPE, SIG_IGN);  // like dslaunch's main, because a test may end while bytes arrive
+  // Ignored as in dslaunch's main, because a test may end while bytes arrive.
+  std::signal(SIGPIPE, SIG_IGN);
   std::string name = (std::filesystem::temp_directory_path() / "dslaunch-sshd-XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
   folder_ = name;
@@ -87,7 +88,7 @@ void SshdTest::SetUp() {
 void SshdTest::TearDown() {
   StopSshd();
   if (HasFailure()) GTEST_LOG_(INFO) << "sshd said: " << ReadFile(folder_ / "sshd.log");
-  // sshd's children may still write to its log.
+  // sshd's children may still write to its log, so the removal is repeated.
   std::error_code busy;
   for (int i = 0; i < 50 && std::filesystem::exists(folder_); ++i) {
     std::filesystem::remove_all(folder_, busy);

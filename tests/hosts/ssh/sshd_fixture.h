@@ -1,4 +1,4 @@
-// A real sshd on the loopback interface with its own keys, configuration and home folder.
+// Runs a real sshd on the loopback interface with its own keys, configuration and home folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,19 +19,21 @@ int RunProgram(const std::vector<std::string>& argv);
 
 void WriteFile(const std::filesystem::path& path, const std::string& text);
 
-// Each test gets a fresh folder, and so a fresh home on the "node", and its own sshd. Outside the
-// folder only /run/sshd is touched, which sshd requires if it runs as root.
+// Base of tests with an sshd. Each test gets its own sshd and a fresh folder, which contains the
+// home on the "node". Outside the folder only /run/sshd is touched, which sshd requires if it runs
+// as root.
 class SshdTest : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
 
-  // Starts sshd with these lines added to its configuration, and NAME=VALUE words added to the
-  // environment of the programs that it runs. The client knows its host key.
+  // Starts sshd with the lines `extra_config` added to its configuration, and the NAME=VALUE words
+  // `environment` added to the environment of the programs that it runs. The client gets its host
+  // key.
   void StartSshd(const std::string& extra_config = "", const std::string& environment = "");
   void StopSshd();
 
-  // The client's target: by alias through ssh_config.
+  // Returns the client's target, an alias that ssh_config resolves.
   NodeTarget Target() const { return {"node1", "node1-alias", 0, ""}; }
   SshOptions Options() const { return {(folder_ / "ssh_config").string()}; }
 
@@ -45,7 +47,7 @@ class SshdTest : public testing::Test {
   pid_t sshd_pid_ = -1;
 };
 
-// Returns a TCP port of the loopback interface on which nothing listens at the moment.
+// Returns a TCP port of the loopback interface on which no process listens at the moment.
 int FreePort();
 
 }  // namespace dslaunch
