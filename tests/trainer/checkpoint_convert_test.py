@@ -1,5 +1,5 @@
-"""dslaunch-train checkpoint convert, diff, ls and verify on checkpoints of other programs. What each layout means is
-tested against the programs themselves elsewhere; here a folder of ZeRO stage 3 stands for all."""
+"""Tests `dslaunch-train checkpoint` convert, diff, ls and verify on checkpoints of other programs. Other tests
+compare each layout with the programs themselves; here a folder of ZeRO stage 3 stands for all layouts."""
 
 import json
 import os
@@ -31,7 +31,7 @@ transformers.logging.disable_progress_bar()
 class ConvertTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """Makes a folder as Trainer saves with DeepSpeed: files of the model, and a folder of ZeRO's in it."""
+        """Makes a folder as Trainer saves it with DeepSpeed: files of the model, and in it a folder of ZeRO."""
         cls.made = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.made)
         torch.manual_seed(3)
@@ -70,7 +70,7 @@ class ConvertTest(unittest.TestCase):
         return done
 
     def faulty(self, at, kind, *words):
-        """Runs the tool with a fault at one of its changes to self.folder."""
+        """Runs the tool with the fault `kind` at the change number `at` to self.folder."""
         return subprocess.run([TRAIN, "checkpoint", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=60, env={**os.environ, "LD_PRELOAD": FAULTS, "FILE_FAULTS_FOLDER": os.path.realpath(self.folder),
                                                "FILE_FAULTS_TRACE": os.path.join(self.folder, "..", os.path.basename(self.folder) + ".trace"),
@@ -80,7 +80,7 @@ class ConvertTest(unittest.TestCase):
         """Returns the changes that the tool makes to self.folder, in order."""
         trace = os.path.join(self.folder, "..", os.path.basename(self.folder) + ".trace")
         self.addCleanup(lambda: os.path.exists(trace) and os.unlink(trace))
-        open(trace, "w").close()  # it has the changes of earlier runs
+        open(trace, "w").close()  # discards the changes of earlier runs
         done = self.faulty(0, "before", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(trace) as file:
@@ -248,7 +248,7 @@ class ConvertTest(unittest.TestCase):
         self.tool("diff", self.source, os.path.join(saves, "step_000005"))
 
     def test_kill_leaves_no_half_written_file(self):
-        """Kills at every change with --full, else at some."""
+        """Kills the tool at every change with DSLAUNCH_TEST_FULL=1, otherwise at every fifth."""
         out = self.path("out")
         words = ("convert", self.source, out)
         changes = self.changes(*words)

@@ -1,9 +1,9 @@
-"""Wherever a save is killed or the disk fails, the next run resumes from the newest complete checkpoint.
+"""Tests that the next run resumes from the newest complete checkpoint, wherever a save is killed or the disk fails.
+
 Each case runs a training whose changes below one folder are counted by tests/support/file_faults.cc, which injects a
-fault
-at one call. The test then examines the folder with an independent reader, and lets a second run continue. By default
-each
-kind of call gets some of the faults, chosen by a seed; DSLAUNCH_TEST_FULL=1 tries every call with every fault."""
+fault at one call. The test then examines the folder with an independent reader, and lets a second run continue. By
+default each kind of call gets some of the faults, chosen by a seed; DSLAUNCH_TEST_FULL=1 tries every call with every
+fault."""
 
 import collections
 import concurrent.futures
@@ -36,7 +36,7 @@ def flip_bit(file, bit):
 
 
 def damage(checkpoint):
-    """Describes the damage of a checkpoint's files; "" if there is none. Shares no code with the trainer."""
+    """Returns the name of a damaged file of a checkpoint; "" if no file is damaged. Shares no code with the trainer."""
     try:
         with open(os.path.join(checkpoint, "manifest.json"), "rb") as file:
             first, rest = file.read().split(b"\n", 1)
@@ -62,8 +62,8 @@ def is_published(path):
 
 
 class PowerCut:
-    """Replays a trace of calls and tracks what a power cut may lose: content since the file's last fsync, and names
-    since the last fsync of their folder."""
+    """Replays a trace of calls and tracks what a power cut may lose: a file's content since its last fsync, and
+    names since the last fsync of their folder."""
 
     def __init__(self):
         self.contents, self.names = set(), set()
@@ -72,7 +72,8 @@ class PowerCut:
         return {path for path in self.names if is_published(path)}
 
     def follow(self, call):
-        """Returns a violation: something relies on data, or does without it, while that data may still be lost."""
+        """Replays one call. Returns a violation, or None: an entry is published, renamed or removed while data on
+        which this relies may still be lost."""
         name, path, to = call["call"], call["path"], call["to"]
         if call["result"] < 0:
             return None
@@ -108,7 +109,7 @@ class PowerCut:
 
 
 def power_cut(calls):
-    """Describes how a power cut could break a promise; "" if it could not."""
+    """Returns how a power cut could break a guarantee; "" if it could not."""
     power = PowerCut()
     for call in calls:
         problem = power.follow(call)
@@ -119,11 +120,11 @@ def power_cut(calls):
 
 
 class Crash(unittest.TestCase):
-    """One way to save. Subclasses define the state of the folder before."""
+    """Tests one way to save. Subclasses define the state of the folder before the run with the fault."""
 
     world, faulty_rank, run_keys = 1, 0, {}
-    thorough = True  # try both a kill and a failing disk at each kind of call
-    most_cases = 100  # sample size of the other cases
+    thorough = True  # whether to try both a kill and a failing disk at each kind of call
+    most_cases = 100  # number of other cases that are sampled
 
     @classmethod
     def setUpClass(cls):
@@ -144,7 +145,7 @@ class Crash(unittest.TestCase):
         return place
 
     def train(self, place, steps, faults=None):
-        """Runs with place/saves/checkpoints as the folder. Returns the ranks and the losses by step."""
+        """Runs a training with place/saves/checkpoints as the folder. Returns the ranks, and the losses by step."""
         metrics = os.path.join(place, "metrics.jsonl")
         if os.path.exists(metrics):
             os.remove(metrics)
@@ -190,7 +191,7 @@ class Crash(unittest.TestCase):
     def chosen(self, calls):
         """Returns pairs of the number of a call of the faulty rank and a kind of fault."""
         own = [call for call in calls if call["rank"] == self.faulty_rank]
-        if self.world > 1:  # before the ranks are connected, only a launcher detects a lost rank
+        if self.world > 1:  # before the ranks are connected, only a launcher can detect a lost rank
             own = [call for call in own if "/checkpoints/" in call["path"]]
         kinds = {}
         for call in own:
@@ -222,7 +223,7 @@ class Crash(unittest.TestCase):
         self.assertFalse(problems, "\n".join(problems))
 
     def test_power_cut_loses_no_complete_checkpoint(self):
-        """A kill loses no written data; the order of the calls shows what a power cut loses."""
+        """A kill loses no written data, so the order of the calls is checked for what a power cut would lose."""
         place = self.new_place()
         self.prepare(place)
         self.train(place, STEPS, faults=())
@@ -288,7 +289,7 @@ class Crash(unittest.TestCase):
         self.assertEqual({name for name in names if name.startswith("step_")}, set(saved[-KEEP:]))
 
     def check_end(self, ranks, place, kind):
-        """Every rank reports its cause: the faulty rank's disk, or the loss of that rank."""
+        """Checks that every rank reports its cause: the failure of the faulty rank's disk, or the loss of that rank."""
         failure = r"^dslaunch-train: rank %%d: (the checkpoint \S+ is (not saved|saved, but[^:]*): )?(rank %d: )?%s/saves\S*: cannot be \w+: %s\n$" % (
             self.faulty_rank, place, REASON.get(kind))
         for number, rank in enumerate(ranks):
@@ -309,11 +310,12 @@ class Crash(unittest.TestCase):
 
 
 class FreshFolderTest(Crash):
-    """Saves 1 to 4 in a new folder; the third save is the first that removes an old checkpoint."""
+    """Saves 1 to 4 checkpoints in a new folder. The third save is the first one that removes an old checkpoint."""
 
 
 class ReplacingTest(Crash):
-    """The newest checkpoint is damaged: it is skipped, and its tag is saved again. A killed save has left files."""
+    """Starts with a folder whose newest checkpoint is damaged, so it is skipped and its tag is saved again. A killed
+    save has left files."""
 
     thorough, most_cases = False, 14
 
@@ -331,19 +333,19 @@ class ReplacingTest(Crash):
 
 
 class SecondOfTwoRanksTest(Crash):
-    """The other rank writes only its part."""
+    """Injects faults into rank 1, which writes only its part."""
 
     world, faulty_rank, most_cases = 2, 1, 8
 
 
 class FirstOfTwoRanksTest(Crash):
-    """Rank 0 assembles the checkpoint."""
+    """Injects faults into rank 0, which assembles the checkpoint."""
 
     world, thorough, most_cases = 2, False, 8
 
 
 class BackgroundTest(Crash):
-    """A thread saves while the steps continue."""
+    """Saves in a thread while the steps continue."""
 
     world, thorough, most_cases, run_keys = 2, False, 8, {"async_save": True}
 

@@ -1,4 +1,5 @@
-"""A stopped and resumed run computes the same as an uninterrupted one, and no kill leaves an invalid checkpoint."""
+"""Tests that a stopped and resumed run computes the same as an uninterrupted run, and that no kill leaves an invalid
+checkpoint."""
 
 import contextlib
 import json
@@ -31,7 +32,7 @@ OPTIMIZERS = {
     "lamb": {"type": "Lamb", "params": {"weight_decay": 0.01}},
     "lion": {"type": "Lion", "params": {"lr": 1e-4}},
 }
-# Every schedule still changes after 10 steps, so restarting it would give other rates.
+# Every schedule still changes after 10 steps, so a schedule that restarts would give other rates.
 SCHEDULES = {
     "adam": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-3, "cycle_first_step_size": 12}},
     "momentum": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 12, "total_num_steps": 20}},
@@ -45,7 +46,7 @@ TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "U8": t
 
 
 def read_safetensors(file):
-    """An independent reader of the format."""
+    """Reads a safetensors file, independently of the trainer. Returns its tensors by name."""
     with open(file, "rb") as stream:
         content = stream.read()
     size, = struct.unpack("<Q", content[:8])
@@ -129,7 +130,7 @@ class CheckpointTest(unittest.TestCase):
         self.check_resume(4, 2, 1e-5)
 
     def test_resumes_on_more_ranks_within_accumulation(self):
-        # 13 1/3 micro-batches: the first epoch ends within the fifth step.
+        # An epoch has 13 1/3 micro-batches, so the first epoch ends within the fifth step.
         micro = samples_of("train") // 40 * 3
         engine = {"train_batch_size": 3 * micro, "gradient_accumulation_steps": 3}
         _, whole = self.good(self.recipe(8, engine=engine), 1)
@@ -138,7 +139,7 @@ class CheckpointTest(unittest.TestCase):
         self.assert_same(whole[4:], rest, 1e-5)
 
     def sources(self):
-        """Returns a model and 60 samples of each type of data."""
+        """Returns a model and 60 samples for each type of data."""
         write_idx_part(self.folder, {"train": 60, "t10k": 8})
         text, csv = os.path.join(self.folder, "text.bin"), os.path.join(self.folder, "numbers.csv")
         write_text(text, 60 * 16 + 1)
@@ -159,7 +160,8 @@ class CheckpointTest(unittest.TestCase):
         }
 
     def test_reads_samples_once_with_other_batch_or_ranks(self):
-        # The weights do not change, so the sum of an epoch's losses does not depend on which rank reads a sample.
+        # The learning rate leaves the weights unchanged, so the sum of an epoch's losses does not depend on which rank
+        # reads a sample.
         def losses(world, batch, before, **length):
             engine = {"train_batch_size": batch, "optimizer": {"type": "SGD", "params": {"lr": 1e-30}}}
             wanted = dict(self.saving(0, engine=engine), model=model, data=dict(data, shuffle=shuffle))
@@ -403,7 +405,7 @@ class CheckpointTest(unittest.TestCase):
         self.assertEqual(len([name for name in os.listdir(self.dir) if name.startswith("step_")]), 5)
 
     def test_only_one_of_several_jobs_gets_the_folder(self):
-        """Starts the same command four times at once: one job trains, and the others name it."""
+        """Starts the same command four times at once. One job must train, and the others must name it."""
         with contextlib.ExitStack() as stack:
             jobs = [stack.enter_context(Job(self.saving(1_000_000, save_every=5), 2)) for _ in range(4)]
             ended = lambda: [job for job in jobs if all(process.poll() is not None for process in job.processes)]
@@ -424,12 +426,12 @@ class CheckpointTest(unittest.TestCase):
         self.assertTrue(self.released())
 
     def released(self):
-        """Returns whether the last job that had the folder has released it."""
+        """Returns whether the last job that owned the folder has released it."""
         with open(self.path("lease.json")) as file:
             return json.load(file)["released"]
 
     def test_takes_over_folder_of_killed_job(self):
-        """Its rank 0 may have been killed during a save."""
+        """Rank 0 of the killed job may have been killed during a save."""
         with Job(self.saving(1_000_000, save_every=1), 2) as job:
             job.wait_for(lambda: self.latest_step() >= 3, 60, "some saves are done")
             for process in job.processes:
@@ -448,7 +450,8 @@ class CheckpointTest(unittest.TestCase):
         self.assertTrue(self.released())
 
     def test_suspended_job_loses_folder_to_later_job(self):
-        """Suspended as by `scontrol suspend`. The next attempt, which need not wait, stands for a job that has waited.
+        """The job is suspended as by `scontrol suspend`. The next attempt of the same job stands for a job that has
+        waited, because it need not wait.
         """
         env = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "1"} for rank in range(2)}
         newer = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "2"} for rank in range(2)}
@@ -486,7 +489,8 @@ class CheckpointTest(unittest.TestCase):
                 self.assertEqual([rank.code for rank in new.finish(60)], [PREEMPTED, PREEMPTED])
 
     def test_resumes_after_kill_during_save(self):
-        """At any moment of the kill, the next run resumes from the newest complete checkpoint, and no step is lost."""
+        """Kills at any moment of a save. The next run must resume from the newest complete checkpoint, and no step
+        may be lost."""
         seed = random.randrange(1 << 32)
         print("seed", seed)
         choose = random.Random(seed)
@@ -529,7 +533,7 @@ class ComputeTimeTest(unittest.TestCase):
                 self.assertLess(line["compute_s"], 5)
 
     def test_compute_time_excludes_waiting_for_slow_rank(self):
-        """A stopped rank makes the other one wait in the backward pass, which must not count as its compute time."""
+        """A stopped rank makes the other rank wait in the backward pass. That wait must not count as compute time."""
         with Job(recipe(run={"steps": 10_000_000, "seed": 1}), 2) as job:
             job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
             for _ in range(10):

@@ -1,4 +1,4 @@
-"""dslaunch-train checkpoint ls, verify and export, which `dslaunch checkpoint` runs."""
+"""Tests `dslaunch-train checkpoint` ls, verify and export, which `dslaunch checkpoint` runs."""
 
 import json
 import os
@@ -118,7 +118,7 @@ class CheckpointToolTest(unittest.TestCase):
         self.assertIn("holds no checkpoint", self.tool("verify", self.folder, code=BAD_INPUT).stderr)
 
     def forge(self, tag, change):
-        """Replaces the content of a manifest, with a correct checksum."""
+        """Changes the content of a manifest and gives it a correct checksum."""
         with open(self.path(tag, "manifest.json"), "rb") as file:
             manifest = json.loads(file.read())
         del manifest["crc32"]

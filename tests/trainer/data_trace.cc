@@ -1,11 +1,11 @@
-// Prints the data of data sets and samplers. Answers each line of the standard input with one line:
+// Prints the data of data sets and samplers. Answers each line of standard input with one line:
 //   indices NUM_SAMPLES WORLD_SIZE RANK SHUFFLE SEED DROP_LAST EPOCH
-//     the sampler's indices
+//     prints the sampler's indices
 //   batches TYPE PATH BLOCK_SIZE WORLD_SIZE RANK SHUFFLE SEED BATCH_SIZE FIRST COUNT PREFETCH
-//     COUNT micro-batches from FIRST on, of tokens or text: sample by sample, inputs then targets
+//     prints COUNT micro-batches of tokens or text from FIRST on, by sample, inputs then targets
 //   chat PATH VAL_PATH TEMPLATE TOKENIZER BLOCK_SIZE PACKING DOCUMENTS
-//     all samples of chat data, inputs then targets, of VAL_PATH unless it is "-"; the template is
-//     a number
+//     prints all samples of chat data, inputs then targets; of VAL_PATH unless it is "-". TEMPLATE
+//     is a number.
 #include <ATen/ATen.h>
 
 #include <iostream>

@@ -1,4 +1,5 @@
-"""The decoder computes the same logits and gradients as transformers, and both read each other's folders."""
+"""Tests that the decoder computes the same logits and gradients as transformers, and that both read each other's
+folders."""
 
 import json
 import os
@@ -19,7 +20,7 @@ from table import all_cells, pairwise_cells
 LENGTH, VOCABULARY = 16, 61
 TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(5))
 TARGETS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(6))
-# Each scaling changes pairs of a head of 8: their wavelengths are 6 to 6283 positions.
+# Each scaling changes some pairs of a head of 8, whose wavelengths are 6 to 6283 positions.
 ROPES = {
     "default": {"rope_type": "default", "rope_theta": 10000.0},
     "linear": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
@@ -66,7 +67,7 @@ def config_of(kind, rope="default", bias=False, tied=False, head_dim=None, kv_he
 def make(config):
     torch.manual_seed(9)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    with torch.no_grad():  # initial values hide swapped norms and biases
+    with torch.no_grad():  # because with the initial values, swapped norms and biases would not be detected
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return model
@@ -81,7 +82,7 @@ def trace_folder(folder, config=None, **more):
 
 class DecoderTest(unittest.TestCase):
     def check(self, folder, model, config=None):
-        """Compares logits and every element of every gradient."""
+        """Compares the logits, and every element of every gradient."""
         grads = os.path.join(folder, "gradients")
         answer = trace_folder(folder, config, gradients=grads)
         self.assertNotIn("error", answer)
@@ -153,7 +154,8 @@ class DecoderTest(unittest.TestCase):
                 self.assertEqual(trace_folder(folder)["logits"], answer["logits"])
 
     def test_training_exports_same_bytes(self):
-        """A step with learning rate 0 leaves the weights as they were. An export has the fp32 weights of the optimizer."""
+        """A step with learning rate 0 leaves the weights unchanged. An export contains the fp32 weights of the
+        optimizer."""
         sharded = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 10}}
         staged = {"pipeline": {"stages": 2}, "zero_optimization": {"stage": 1}}
         for kind, dtype, layout, ranks in (("llama", torch.bfloat16, sharded, 2), ("qwen3", torch.float32, staged, 2),

@@ -1,9 +1,10 @@
 """Compares plans of DeepSpeed's checkpoints with DeepSpeed's own converters.
 
 DeepSpeed trains a small model for three steps and saves, at each ZeRO stage, on 1 to 4 ranks, in each dtype and with
-each feature that changes the layout. Every tensor must have the bytes of zero_to_fp32 and ds_to_universal; frozen
-parameters, which zero_to_fp32 loses at stage 1, and stage 0, which it does not read, are compared with the ranks'
-memory. DSLAUNCH_TEST_FULL=1 runs all combinations, with every DeepSpeed that packaging/fetch-deepspeed has made."""
+each feature that changes the layout. Every tensor must have the same bytes as the output of zero_to_fp32 and
+ds_to_universal. Frozen parameters, which zero_to_fp32 loses at stage 1, and stage 0, which it does not read, are
+compared with the ranks' memory. DSLAUNCH_TEST_FULL=1 runs all combinations, with every DeepSpeed that
+packaging/fetch-deepspeed has made."""
 
 import glob
 import json
@@ -26,13 +27,13 @@ OTHERS = [pathlib.Path(python) for python in sorted(glob.glob(str(ROOT / ".deps"
 MISSING = f"{PYTHON} does not exist; packaging/fetch-deepspeed makes it"
 
 STEPS = 3
-TWINS = {"elastic_checkpoint", "round_robin_gradients"}  # change the layout, not the training
+TWINS = {"elastic_checkpoint", "round_robin_gradients"}  # features that change the layout but not the training
 FEATURES = {"tied", "frozen", "groups", "sub_groups", "alignment", "offload"}
 DTYPE_NAMES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
 def possible(cell):
-    """Returns the cell without features that its stage does not have."""
+    """Returns the cell without features that do not exist at its stage."""
     unknown = set()
     if cell["stage"] != 3:
         unknown.add("sub_groups")
@@ -60,9 +61,9 @@ def matrix():
 
 
 def special():
-    """Cases for what few checkpoints have."""
+    """Returns cases for layouts that few checkpoints have."""
     return [
-        # BF16_Optimizer: no zero_stage in its files.
+        # BF16_Optimizer, whose files have no zero_stage.
         {"stage": 1, "world": 3, "dtype": "bf16", "from_ranks": True, "accumulate": "fp32", "groups": True, "frozen": True},
         {"stage": 2, "world": 2, "dtype": "bf16", "groups": True},
         {"stage": 2, "world": 2, "dtype": "bf16", "groups": True, "round_robin_gradients": True},
@@ -80,7 +81,7 @@ def special():
 
 
 def write(python, cases):
-    """Lets DeepSpeed write the cases' folders."""
+    """Makes DeepSpeed write the folders of the cases."""
     run = subprocess.run([python, HERE / "foreign" / "write_deepspeed.py"], input="\n".join(map(json.dumps, cases)), text=True,
                          capture_output=True, timeout=7200)
     if run.returncode != 0:
@@ -88,7 +89,7 @@ def write(python, cases):
 
 
 def plans(paths):
-    """Returns what dslaunch-foreign-plans prints of each path."""
+    """Returns the JSON that dslaunch-foreign-plans prints for each path."""
     run = subprocess.run([PLANS], input="".join(f"{path}\n" for path in paths), text=True, capture_output=True,
                          timeout=300)
     if run.returncode != 0:
@@ -97,7 +98,7 @@ def plans(paths):
 
 
 def expected_tensors(folder):
-    """Returns {name: [dtype, shape, CRC-32]} of expected.safetensors."""
+    """Returns {name: [dtype, shape, CRC-32]} of the tensors in expected.safetensors."""
     tensors = {}
     with open(os.path.join(folder, "expected.safetensors"), "rb") as file:
         content = file.read()
@@ -129,12 +130,12 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         cls.temporary.cleanup()
 
     def results(self):
-        """Returns, for each case, what was planned and what is expected besides tensors."""
+        """Returns, for each case, the case, its plan, and the expected facts other than tensors."""
         return [(case, self.plans[case["folder"]],
                  json.loads(pathlib.Path(case["folder"], "expected.json").read_text())) for case in self.cases]
 
     def some(self, **wanted):
-        """Returns the first case that has what is wanted."""
+        """Returns the first case that has the values `wanted`."""
         return next(case for case in self.cases 
                     if all(case.get(key) == value for key, value in wanted.items() if key != "folder"))
 
@@ -144,7 +145,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
             with self.subTest(**case):
                 self.assertNotIn("refused", plan, plan.get("refused"))
                 expected = expected_tensors(case["folder"])
-                if not TWINS.isdisjoint(case):  # the converters read the weights only
+                if not TWINS.isdisjoint(case):  # the converters read only the weights
                     twin = self.some(**{**case, **dict.fromkeys(TWINS)})
                     expected = {**expected_tensors(twin["folder"]), **expected}
                 self.assertEqual(expected, plan["tensors"])
@@ -162,7 +163,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
     def test_position_equals_engines(self):
         for case, plan, expected in self.results():
             batch = 2 * case["world"]
-            elastic = case.get("elastic_checkpoint")  # saves no param_groups
+            elastic = case.get("elastic_checkpoint")  # checkpoints with elastic_checkpoint have no param_groups
             wanted = {"program": "DeepSpeed " + expected["version"], "tag": f"global_step{STEPS}", "step": STEPS,
                       "samples_seen": STEPS * batch, "train_batch_size": batch, "skipped_steps": 0,
                       "micro_steps": STEPS, "scheduled_updates": expected["scheduled"],

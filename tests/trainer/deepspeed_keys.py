@@ -1,5 +1,7 @@
 """Prints the configuration keys that the installed DeepSpeed reads, found by calling its own readers: its version, and
-{section: {key: default}}, where "" is the top level. tests/unit/trainer/config/deepspeed_keys.json is this output:
+{section: {key: default}}, where "" is the top level.
+
+tests/unit/trainer/config/deepspeed_keys.json is this output:
 .deps/deepspeed/bin/python3 tests/trainer/deepspeed_keys.py > tests/unit/trainer/config/deepspeed_keys.json"""
 
 import contextlib
@@ -9,7 +11,7 @@ import sys
 # Sections that DeepSpeed reads only if they exist.
 SECTIONS = ("activation_checkpointing", "checkpoint", "checkpoint.parallel_write", "data_types", "flops_profiler", "pipeline",
             "timers", "torch_autocast", "zero_optimization")
-# Sections that are classes with fields.
+# Classes of DeepSpeed whose fields are the keys of a section.
 MODELS = {"CSV": "csv_monitor", "Comet": "comet", "CommsLogger": "comms_logger", "Compile": "compile",
           "DeepSpeedBF16": "bf16", "DeepSpeedFP16": "fp16", "DeepSpeedZero": "zero_optimization", "HybridEngine": "hybrid_engine",
           "DeepSpeedZeroOffloadOptimizer": "zero_optimization.offload_optimizer",
@@ -19,7 +21,7 @@ MODELS = {"CSV": "csv_monitor", "Comet": "comet", "CommsLogger": "comms_logger",
 
 
 class Asked(dict):
-    """Records in found[path] each key that is requested, with the default that the reader passes."""
+    """A dict that records in found[path] each requested key, with the default that the reader passes."""
 
     def __init__(self, path, found, items=()):
         super().__init__(items)
@@ -38,11 +40,11 @@ class Asked(dict):
         return super().__contains__(key)
 
     def keys(self):
-        return self  # supports `key in keys()`
+        return self  # makes `key in keys()` call the overridden __contains__
 
 
 def plain(value):
-    """Returns a default as JSON; null if it cannot be represented."""
+    """Returns a default as JSON; None if JSON cannot represent it."""
     try:
         return json.loads(json.dumps(getattr(value, "value", value)))
     except TypeError:
@@ -80,6 +82,6 @@ def read():
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
+    with contextlib.redirect_stdout(sys.stderr):  # because DeepSpeed logs to stdout
         answer = read()
     print(json.dumps(answer, indent=1))

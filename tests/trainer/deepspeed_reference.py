@@ -6,7 +6,7 @@ import torch
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB as computed by DeepSpeed's kernel, with state in double precision."""
+    """Computes LAMB as DeepSpeed's kernel does, with state in double precision."""
 
     def __init__(self, params, lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-8, eps_inside_sqrt=False,
                  weight_decay=0, max_coeff=10, min_coeff=0.01):
@@ -50,7 +50,7 @@ class Lion(torch.optim.Optimizer):
 
 
 class PlainAdam(torch.optim.Optimizer):
-    """AdamW without bias correction, which PyTorch lacks."""
+    """Computes AdamW without bias correction, which PyTorch lacks."""
 
     def __init__(self, params, lr, betas, eps, weight_decay):
         super().__init__(params, dict(lr=lr))
@@ -67,7 +67,7 @@ class PlainAdam(torch.optim.Optimizer):
                 p.copy_(p.double() - group["lr"] * (state["m"] / (state["v"].sqrt() + eps) + decay * p.double()))
 
 
-# DeepSpeed's schedules from their formulas; t is last_batch_iteration, -1 before the first step().
+# DeepSpeed's schedules by their formulas. t is last_batch_iteration, which is -1 before the first step().
 
 def warm(t, steps, kind):
     steps = max(2, steps)
@@ -109,7 +109,7 @@ def warmup_cosine_lr(t, base, total_num_steps, warmup_min_ratio=0.0, warmup_num_
 def one_cycle(t, cycle_min_lr, cycle_max_lr, cycle_first_step_size=2000, cycle_second_step_size=None,
               cycle_first_stair_count=0, cycle_second_stair_count=None, decay_step_size=0, decay_lr_rate=0,
               cycle_min_mom=0.8, cycle_max_mom=0.9, decay_mom_rate=0):
-    """Returns learning rate and momentum."""
+    """Returns the learning rate and the momentum."""
     if t < 0:
         return cycle_min_lr, cycle_min_mom
     first = cycle_first_step_size
@@ -141,7 +141,7 @@ SCHEDULES = {"WarmupLR": warmup_lr, "WarmupDecayLR": warmup_decay_lr, "WarmupCos
 
 
 class LossScaler:
-    """The dynamic loss scaler of DeepSpeed's ZeRO stages."""
+    """Implements the dynamic loss scaler of DeepSpeed's ZeRO stages."""
 
     def __init__(self, initial_scale_power=16, loss_scale_window=1000, hysteresis=2, consecutive_hysteresis=False,
                  min_loss_scale=1, raise_error_at_min_scale=True):
@@ -151,7 +151,7 @@ class LossScaler:
         self.iteration, self.last_overflow, self.hysteresis = 0, -1, hysteresis
 
     def update(self, overflow):
-        """Advances by one try of an update. Returns whether DeepSpeed raises."""
+        """Advances by one attempted update. Returns whether DeepSpeed raises an error."""
         raised = False
         if overflow:
             if self.full == 1 or self.hysteresis == 1:
@@ -173,7 +173,7 @@ class LossScaler:
 
 
 def scaler_trace(config, overflows):
-    """Returns the scale, and whether it raised, after each try."""
+    """Returns, for each attempted update, the scale after it and whether DeepSpeed raised an error."""
     config = dict(config)
     dynamic, static_scale = config.pop("dynamic"), config.pop("static_scale")
     if not dynamic:

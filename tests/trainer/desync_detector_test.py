@@ -1,5 +1,5 @@
-"""At ZeRO stage 3 ranks need each other in every pass: if they diverge, each reports it and exits, and none waits
-forever."""
+"""Tests that ranks that diverge report it and exit. At ZeRO stage 3, ranks need each other in every pass, so
+otherwise they would wait forever."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ class DesyncDetectorTest(unittest.TestCase):
         wanted = recipe(data={"path": self.folder}, run={"steps": 2, "seed": 7}, engine={
             "train_batch_size": 24, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0, **zero}})
         wanted["model"] = {"type": "plugin", "path": MISTAKEN_MODEL, "params": params}
-        return run(wanted, world, timeout_s=60)  # far shorter than Gloo's time-out
+        return run(wanted, world, timeout_s=60)  # far shorter than Gloo's timeout
 
     def check_all_say(self, ranks, *words):
         for number, rank in enumerate(ranks):

@@ -1,5 +1,5 @@
-"""The evaluations printed by a run equal those of --eval_only on the checkpoints of the same steps, in every mode in
-which the ranks' weights or buffers differ, after every step of a period."""
+"""Tests that the evaluations printed by a run equal those of --eval_only on the checkpoints of the same steps.
+Covers every mode in which the ranks' weights or buffers differ, after every step of a period."""
 
 import csv
 import glob
@@ -12,7 +12,7 @@ import unittest
 
 from spawn import Job, recipe, run
 
-STEPS = 5  # the longest period is 3 steps
+STEPS = 5  # more than the longest period, which is 3 steps
 APART = {"broadcast_buffers": False}
 STALE = {"mode": "parameter_server", "servers": 2, "staleness": 1}
 
@@ -73,13 +73,13 @@ class EvaluationTest(unittest.TestCase):
         return wanted
 
     def evaluations(self, file):
-        """Returns every digit of the printed results, by step."""
+        """Returns the results in the metrics file, with all digits, by step."""
         with open(file) as lines:
             records = [json.loads(line) for line in lines]
         return {record["step"]: record["eval"] for record in records if "eval" in record}
 
     def printed(self, out):
-        """Returns the results by step."""
+        """Returns the printed results, by step."""
         found = re.findall(r"^(?:step (\d+): )?test (.*)$", out, re.M)
         return {int(step or STEPS): text for step, text in found}
 
@@ -88,7 +88,8 @@ class EvaluationTest(unittest.TestCase):
             metrics = os.path.join(folder, "metrics.jsonl")
             for each in (trained := run(self.whole(engine, folder, eval_every=1, metrics_jsonl=metrics), ranks)):
                 self.assertEqual((each.code, each.err), (0, ""))
-            # Every digit is equal if as many ranks divide the samples; with stale servers, the servers divide them.
+            # Every digit is equal if the same number of ranks divides the samples. With stale servers, only the servers
+            # divide them.
             stale = engine.get("parallel", {}).get("staleness") is not None
             evaluators = engine["parallel"]["servers"] if stale else ranks
             shown, written = self.printed(trained[0].out), self.evaluations(metrics)
@@ -104,7 +105,7 @@ class EvaluationTest(unittest.TestCase):
                 self.assertEqual(self.evaluations(again), {step: written[step]}, "step %d" % step)
 
     def test_evaluation_does_not_change_training(self):
-        """Each rank gets its own weights and buffers back."""
+        """After an evaluation, each rank must get its own weights and buffers back."""
         for mode in ("LocalSGD, own buffers, 3 ranks", "DiLoCo with masters, own buffers", "0/1 Adam, own buffers",
                      "pipeline of two replicas, own buffers"):
             engine, ranks = MODES[mode]
@@ -119,7 +120,7 @@ class EvaluationTest(unittest.TestCase):
             self.assertEqual(losses[0], losses[1], mode)
 
     def test_all_outputs_have_same_numbers(self):
-        """The outputs read by monitors, the job's status (ps, top, --json) and its report."""
+        """Compares the outputs that monitors read, the job's status (ps, top, --json) and the report."""
         engine = {**MODES["LocalSGD"][0], "csv_monitor": {"enabled": True, "output_path": self.dir, "job_name": "it"}}
         place = {"DSLAUNCH_RANK_DIR": self.dir}
         metrics = os.path.join(self.dir, "run.jsonl")

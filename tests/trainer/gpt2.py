@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Conv1D(nn.Module):
-    """A linear layer with its weight as [inputs, outputs]."""
+    """A linear layer whose weight has the shape [inputs, outputs]."""
 
     def __init__(self, inputs, outputs, std):
         super().__init__()
@@ -57,7 +57,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """`config` has Hugging Face's keys. Dropout is not supported and must be 0."""
+    """The model. `config` has Hugging Face's keys. Dropout is not supported and must be 0."""
 
     def __init__(self, config):
         super().__init__()
@@ -72,7 +72,7 @@ class Gpt2(nn.Module):
             nn.init.normal_(self.transformer[name].weight, std=0.02)
 
     def forward(self, tokens):
-        """int64 [batch, time] -> logits [batch, time, vocabulary]"""
+        """Maps tokens, int64 [batch, time], to logits [batch, time, vocabulary]."""
         body = self.transformer
         positions = body["wpe"].weight[:tokens.shape[1]]
         x = body["wte"](tokens) + positions

@@ -1,4 +1,5 @@
 """Creates inputs of tests: a part of Fashion-MNIST, and a text.
+
 python3 inputs.py FOLDER     creates the part named by $TEST_DATA"""
 
 import gzip
@@ -10,23 +11,23 @@ import sys
 
 from spawn import DATA
 
-PART = {"train": 6000, "t10k": 1000}  # a tenth
+PART = {"train": 6000, "t10k": 1000}  # a tenth of the samples
 
 
 def open_idx(folder, name):
-    """Returns a file of Fashion-MNIST, compressed or not."""
+    """Opens a file of Fashion-MNIST, compressed or not."""
     path = os.path.join(folder, name)
     return open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz")
 
 
 def samples_of(split, folder=DATA):
-    """Returns the number of samples."""
+    """Returns the number of samples of the split in `folder`."""
     with open_idx(folder, split + "-labels-idx1-ubyte") as file:
         return struct.unpack(">4xI", file.read(8))[0]
 
 
 def write_idx_part(folder, samples):
-    """Writes the first samples of Fashion-MNIST: {"train": number, "t10k": number}."""
+    """Writes the first samples of Fashion-MNIST into `folder`. `samples`: {"train": number, "t10k": number}."""
     for split, count in samples.items():
         for kind, dims in (("images-idx3", 3), ("labels-idx1", 1)):
             name = "%s-%s-ubyte" % (split, kind)
@@ -39,7 +40,7 @@ def write_idx_part(folder, samples):
 
 
 def write_text(file, size):
-    """Writes sentences of invented words, the same each time."""
+    """Writes sentences of invented words; the text is the same each time."""
     dice = random.Random(1)
     words = ["".join(dice.choices("aeioubdfgklmnprstz", k=dice.randint(2, 8))) for _ in range(200)]
     text = ""

@@ -1,6 +1,6 @@
-// A plugin for tests/multiproc/plugin_test.py, tests/hosts/slurm_requeue_test.py and
+// Plugin for tests/multiproc/plugin_test.py, tests/hosts/slurm_requeue_test.py and
 // staleness_test.py: data sets and metrics that make the mistakes named in their params. Labels are
-// the index modulo 4, and the inputs encode them.
+// the index modulo 4, and the inputs encode the labels.
 #include <ATen/ATen.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace {
 
 int Rank() { return std::atoi(std::getenv("RANK")); }
 
-// Without a rank in the params, the mistake is made on all ranks.
+// Returns whether this rank makes the mistake. Without a rank in the params, all ranks make it.
 template <class Input>
 bool IsHere(const Input& input) {
   const auto rank = input.numbers.find("rank");
@@ -76,7 +76,7 @@ class Mistaken : public dslaunch::Dataset {
 
 std::shared_ptr<dslaunch::Dataset> Null(const dslaunch::DatasetInput&) { return nullptr; }
 
-// The fraction of correct answers, like the accuracy that dslaunch itself computes.
+// Computes the fraction of correct answers, like the accuracy that dslaunch itself computes.
 class Right : public dslaunch::Metric {
  public:
   explicit Right(const dslaunch::MetricInput& input)

@@ -1,4 +1,4 @@
-// A plugin for mistakes_test.py and desync_detector_test.py: a linear classifier that makes the
+// Plugin for mistakes_test.py and desync_detector_test.py: a linear classifier that makes the
 // mistakes named in its params.
 #include <torch/nn/modules/linear.h>
 
@@ -25,12 +25,12 @@ class Mistaken : public dslaunch::Model {
     sleep_step_ = StepOnThisRank(input, "sleep_step", "sleep_rank");
   }
 
-  // Each micro-batch is a step here.
+  // Counts each micro-batch as a step.
   at::Tensor forward(const at::Tensor& images) override {
     if (is_training()) ++step_;
     if (is_training() && step_ == drift_step_) {
       const at::NoGradGuard no_grad;
-      used_->weight[3][100].add_(1e-6);  // on this rank only
+      used_->weight[3][100].add_(1e-6);  // only on this rank
     }
     if (is_training() && step_ == sleep_step_) {
       std::this_thread::sleep_for(std::chrono::seconds(12));
@@ -43,7 +43,8 @@ class Mistaken : public dslaunch::Model {
   }
 
  private:
-  // Returns 0, which is not a step, if either is missing or this is another rank.
+  // Returns the step of the mistake; 0, which is not a step, if either parameter is missing or
+  // another rank makes the mistake.
   static double StepOnThisRank(const dslaunch::PluginInput& input, const std::string& step,
                                const std::string& rank) {
     const auto at_step = input.numbers.find(step), on_rank = input.numbers.find(rank);

@@ -1,5 +1,5 @@
-"""Mistakes that only several ranks together can make, or that appear only while training: each ends with one clear
-line."""
+"""Tests mistakes that only several ranks together can make, or that appear only while training. Each must end with
+one clear line."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class MistakesTest(unittest.TestCase):
             self.assertEqual((rank.code, rank.err), (0, ""))
 
     def test_reports_parameter_without_gradient(self):
-        # With and without the engine's own accumulators, because other code then sums gradients.
+        # Tests with and without the engine's own accumulators, because different code then sums the gradients.
         for engine in ({}, {"bf16": {"enabled": True}, "gradient_accumulation_steps": 2}):
             for world in (1, 2):
                 with self.subTest(engine=engine, world=world):

@@ -1,4 +1,4 @@
-// Creates one model at a time, for the comparison with Python: reads JSON objects, one a line, and
+// Creates one model at a time, for comparison with Python. Reads JSON objects, one per line, and
 // answers each with a JSON object on one line.
 //
 //   {"model": {"type": ..., sizes} | "config": config.json, "input_shape": [...], "seed": N,
@@ -6,17 +6,17 @@
 //    values?, "documents": whether negative tokens, -1 - ID, begin documents?,
 //    "tokens": [[...], ...] | "batch": N, "targets": [...]}
 //
-// Without tokens the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
+// Without tokens, the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
 //
 //   {"section": of a recipe, "state": {name: shape}, "sums": {name: sum of squares}, "logits":
 //   [...] in evaluation mode,
 //    "loss": of a forward pass in training mode, "gradients": {name: sum of squares},
 //    "logits_after": like "logits", after the pass has updated the batch norms' averages}
 //
-// or {"error": the message for a user}. With "parts": N, optionally "sequence_parallel" and
-// "recompute", N threads have a part of the model each, and the answer is
+// or {"error": the message for a user}. With "parts": N, and optionally "sequence_parallel" and
+// "recompute", each of N threads has a part of the model, and the answer is
 //
-//   {"logits": the whole ones, "loss", "problems": differences between ranks' tensors}
+//   {"logits": of the whole model, "loss", "problems": differences between ranks' tensors}
 #include <ATen/ATen.h>
 
 #include <iostream>
@@ -56,13 +56,13 @@ double SumOfSquares(const at::Tensor& tensor) {
   return tensor.detach().to(at::kDouble).square().sum().item<double>();
 }
 
-// Returns a recipe's section "model".
+// Returns the section "model" of a recipe, from the request.
 std::string SectionOf(const json& asked) {
   if (asked.contains("model")) return asked["model"].dump();
   return SectionOfConfigJson(asked.at("config").dump(), "config.json");
 }
 
-// Runs the passes of one of several ranks.
+// Runs the passes of one of several ranks and returns the rank's answer.
 json TrainPart(Model& part, const json& asked) {
   const at::Tensor inputs = ToTensor(asked["tokens"]);
   json answer;
@@ -83,7 +83,8 @@ json TrainPart(Model& part, const json& asked) {
   return answer;
 }
 
-// The weights are loaded by the whole model.
+// Answers a request with "parts". The weights are loaded by the whole model and copied to the
+// parts.
 json AnswerInParts(const json& asked) {
   const int parts = asked["parts"];
   const int64_t tokens = asked.at("input_shape").at(0);

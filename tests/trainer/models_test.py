@@ -1,4 +1,5 @@
-"""The models compute the same as those of PyTorch and transformers, and both read their weight files."""
+"""Tests that the models compute the same as those of PyTorch and transformers, and that both read each other's
+weight files."""
 
 import json
 import math
@@ -43,7 +44,7 @@ def make_gpt2(**changes):
     sizes = {key: value for key, value in GPT2.items() if key != "type"}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         **{**sizes, **changes}, bos_token_id=None, eos_token_id=None))
-    # Changes the initial values, with which swapped biases and norms could go unnoticed.
+    # The initial values are changed, because with them swapped biases and norms would not be detected.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -101,7 +102,7 @@ class ModelTest(unittest.TestCase):
             what, got, expected))
 
     def check(self, answer, model, inputs, targets):
-        """Checks that the model holds the same weights and computes the same logits, loss and gradients."""
+        """Checks that the model has the same weights and computes the same logits, loss and gradients."""
         self.assertNotIn("error", answer)
         expected = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
         self.assertEqual(answer["state"], {name: list(tensor.shape) for name, tensor in expected.items()})
@@ -117,7 +118,7 @@ class ModelTest(unittest.TestCase):
             with torch.no_grad():
                 wanted = logits(inputs).flatten()
             difference = (torch.tensor(got) - wanted).abs().max().item()
-            self.assertLess(difference, 1e-5)  # another gelu or layer_norm_epsilon gives 2e-4
+            self.assertLess(difference, 1e-5)  # another gelu or layer_norm_epsilon would give 2e-4
 
         check_logits(answer["logits"])
         model.train()
@@ -171,7 +172,7 @@ class ModelTest(unittest.TestCase):
                 self.check(trace_gpt2(changes, weights=folder), model, TOKENS, TARGETS)
 
     def test_loads_gpt2_in_other_layouts(self):
-        """Layouts of the base model, of the files of the first release, and in 16 bits."""
+        """Tests the layouts of the base model and of the files of the first release, and 16-bit weights."""
         model = make_gpt2()
         plain = {name: tensor.clone() for name, tensor in model.transformer.state_dict().items()}
         old = {**plain, "lm_head.weight": plain["wte.weight"].clone()}
@@ -239,7 +240,7 @@ class ModelTest(unittest.TestCase):
             self.assertIn("lm_head.weight differs from the embedding", trace_gpt2(weights=folder)["error"])
 
     def test_dropout_is_off_in_evaluation_and_repeats(self):
-        """Training has another loss with dropout, which repeats with the same seed."""
+        """With dropout, training must have another loss, which repeats with the same seed."""
         dropout = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}
         plain, dropped, again = trace_gpt2(), trace_gpt2(dropout), trace_gpt2(dropout)
         self.assertEqual(plain["logits"], dropped["logits"])

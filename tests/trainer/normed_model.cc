@@ -1,5 +1,5 @@
-// A plugin for evaluation_test.py: a classifier with running statistics of a norm that two layers
-// share, so that two stages of a pipeline have it.
+// Plugin for evaluation_test.py: a classifier with running statistics of a norm that two layers
+// share, so that two stages of a pipeline have the norm.
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 

@@ -1,5 +1,5 @@
-"""Optimizers, learning rate schedules and the loss scaler, number by number: compared with PyTorch where it has them,
-otherwise with deepspeed_reference.py."""
+"""Compares optimizers, learning rate schedules and the loss scaler number by number: with PyTorch if it implements
+them, otherwise with deepspeed_reference.py."""
 
 import json
 import os
@@ -60,8 +60,8 @@ OPTIMIZERS = [
 
 
 def train(make, schedule=None, groups=None):
-    """Returns the parameters after 50 updates. groups: arguments of a separate group for the biases (one-dimensional
-    tensors)."""
+    """Returns the parameters after 50 updates. `groups`: arguments of a separate group for the biases
+    (one-dimensional tensors)."""
     torch.manual_seed(11)
     parameters = [torch.randn(7, 5), torch.randn(5), torch.zeros(4)]
     for parameter in parameters:

@@ -1,7 +1,8 @@
-// Runs one part of the optimizers at a time, for the comparison with PyTorch: reads JSON objects,
-// one a line, and answers each with a JSON array on one line.
+// Runs one part of the optimizers at a time, for comparison with PyTorch. Reads JSON objects, one
+// per line, and answers each with a JSON array on one line.
 //
-//   {"optimizer": SECTION, "scheduler": SECTION?, "lr": N}      [learning rate, betas[0]?] of the
+//   {"optimizer": SECTION, "scheduler": SECTION?, "lr": N}      [learning rate, betas[0]?] of
+// the
 //                                                               first N updates
 //   {"optimizer": SECTION, "scheduler": SECTION?, "steps": N}   the final values of the parameters
 //   {"scaler": {...}, "overflows": [0, 1, ...]}                 [scale, gave up] after each try
@@ -30,7 +31,8 @@ json Rates(const OptimizerConfig& optimizer, const LrSchedule& schedule, int64_t
   return rates;
 }
 
-// Draws parameters and gradients as optim_test.py does.
+// Returns the parameters after `steps` updates. Draws parameters and gradients as optim_test.py
+// does.
 json Train(const OptimizerConfig& config, const LrSchedule& schedule, int64_t steps) {
   at::manual_seed(11);
   std::vector<NamedTensor> parameters = {

@@ -1,4 +1,5 @@
-"""The same training in plain PyTorch; every rank is a process, over gloo.
+"""Runs the same training in plain PyTorch; every rank is a process, over gloo.
+
 In fp32 it uses DistributedDataParallel. With a 16-bit model, gradients accumulate in fp32 over the micro-batches and
 are exchanged in the model's dtype, and torch.optim updates fp32 weights that are copied to the model."""
 
@@ -72,14 +73,15 @@ def read_images(folder, prefix):
 
 
 def read_text(file, block):
-    """Tokens are bytes; blocks do not overlap, and each token's target is the next token."""
+    """Returns the data set of a text. Tokens are bytes; blocks do not overlap, and each token's target is the next
+    token."""
     tokens = torch.from_numpy(numpy.fromfile(file, numpy.uint8)).long()
     size = (len(tokens) - 1) // block * block
     return TensorDataset(tokens[:size].view(-1, block), tokens[1:size + 1].view(-1, block))
 
 
 class Data:
-    """Reads the data named by recipes, each once."""
+    """Reads the data that recipes name, each only once."""
 
     def __init__(self):
         self.read = {}
@@ -96,9 +98,12 @@ class Data:
 
 
 def make_optimizer(config, parameters, dtype):
-    """Follows DeepSpeed: Adam is AdamW unless adam_w_mode is false, and has no weight decay by default.
+    """Makes the optimizer as DeepSpeed does: Adam is AdamW unless adam_w_mode is false, and has no weight decay by
+    default.
+
     PyTorch's Adam and its fused kernel, which the trainer uses, differ in the last bit of fp32. Weights that are
-    rounded to 16 bit may then differ in their last bit, so for such models the oracle uses the fused kernel too."""
+    rounded to
+    16 bit may then differ in their last bit, so for such models the oracle uses the fused kernel too."""
     params = dict(config.get("params", {}))
     if dtype != torch.float32 and config["type"] in ("Adam", "AdamW"):
         params["fused"] = True
@@ -134,7 +139,7 @@ def make_scaler(engine):
 
 
 class FullPrecision:
-    """fp32: DistributedDataParallel averages."""
+    """Trains in fp32; DistributedDataParallel averages the gradients."""
 
     def __init__(self, model):
         self.wrapped = DistributedDataParallel(model)
@@ -156,7 +161,8 @@ class FullPrecision:
 
 
 class HalfPrecision:
-    """16 bit, with gradients and weights in fp32 beside the model's.
+    """Trains in 16 bit, with gradients and weights in fp32 beside the model's.
+
     Gradients of one micro-batch are exchanged in 16 bit, summed in fp32 and rounded once. Gradients of several
     micro-batches, which were accumulated in fp32, are not rounded."""
 
@@ -196,8 +202,8 @@ class HalfPrecision:
 
 
 def train(rank, world, recipe, data):
-    """Returns rank 0's {loss (global), grad_norm, lr, loss_scale, skipped} of each step and, for images, the number of
-    correct test predictions."""
+    """Trains on one rank. Returns rank 0's {loss (global), grad_norm, lr, loss_scale, skipped} of each step and, for
+    images, the number of correct test predictions."""
     run, engine = recipe["run"], recipe["engine"]
     accumulation = engine.get("gradient_accumulation_steps", 1)
     micro = engine["train_batch_size"] // accumulation // world
@@ -263,10 +269,10 @@ def _rank_main(rank, world, port, recipes, queue):
 
 
 def run(recipes, world):
-    """Trains all recipes in sequence in one set of processes."""
+    """Trains all recipes in sequence in one set of processes, and returns rank 0's results of each."""
     holder, port = held_port()
-    # Forks from a process that has only imported PyTorch, because an import takes 2 s of a core. An optimizer's first
-    # step imports torch._dynamo.
+    # The ranks are forked from a process that has only imported PyTorch, because an import takes 2 s of a core. An
+    # optimizer's first step imports torch._dynamo, so it is preloaded too.
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["numpy", "torch", "torch.distributed", "torch._dynamo", "safetensors.torch"])
     queue = context.Queue()

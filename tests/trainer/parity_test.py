@@ -1,4 +1,5 @@
-"""dslaunch-train computes the same as PyTorch: same initial weights, same data order, same losses and gradients."""
+"""Tests that dslaunch-train computes the same as PyTorch: same initial weights, same data order, same losses and
+gradients."""
 
 import json
 import os
@@ -21,7 +22,7 @@ ADAM = {"type": "Adam", "params": {"lr": 0.002, "betas": [0.9, 0.98], "weight_de
 PLAIN_ADAM = {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01, "adam_w_mode": False}}
 NO_CLIPPING = {"gradient_clipping": 0}
 
-# The factors of the table. Every cell has 20 steps.
+# The factors of the table. Every cell runs 20 steps.
 FACTORS = {
     "model": ("mlp", "cnn", "gpt2"),
     "precision": ("fp32", "bf16", "fp16"),
@@ -39,10 +40,10 @@ OPTIMIZERS = {
                       "gradient_clipping": 1.0},
     "sgd_not_clipped": {"optimizer": {"type": "SGD", "params": {"lr": 0.02, "momentum": 0.9}}, "gradient_clipping": 0},
 }
-# Largest relative deviation of any step.
-# MKL's kernels round differently if data is aligned differently, and the engine's weights are in flat buffers: of two
-# runs that differ by 1e-8, Adam and Adagrad make 1e-6 in 20 steps. STRICT makes results independent of alignment.
-# oneDNN's convolutions for AVX-512 have the same problem: 5e-6 in 20 steps of the cnn on 4 ranks.
+# Largest relative deviation of any step. MKL's kernels round differently if data is aligned differently, and the
+# engine's weights are in flat buffers: from two runs that differ by 1e-8, Adam and Adagrad make 1e-6 in 20 steps.
+# STRICT makes results independent of alignment. oneDNN's convolutions for AVX-512 have the same problem: 5e-6 in 20
+# steps of the cnn on 4 ranks.
 os.environ["MKL_CBWR"] = "AVX2,STRICT"
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 LOSS_WITHIN = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 2e-4}
@@ -50,9 +51,9 @@ GRAD_NORM_WITHIN = {"fp32": 1e-6, "bf16": 5e-3, "fp16": 1e-3}
 
 GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 32, "vocab_size": 256,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-GLOBAL_BATCH = {"mlp": 64, "cnn": 32, "gpt2": 16}  # micro-batches of at least one sample in every cell
+GLOBAL_BATCH = {"mlp": 64, "cnn": 32, "gpt2": 16}  # gives micro-batches of at least one sample in every cell
 
-# Settings that the table lacks.
+# Settings that the table does not contain.
 SETTINGS = [
     recipe("mlp", ADAM, NO_CLIPPING),
     recipe("mlp", PLAIN_ADAM, NO_CLIPPING),
@@ -74,7 +75,7 @@ def name_of(cell):
 
 
 def deviation(metrics, steps, key):
-    """Returns the largest relative deviation and its step. Skipped steps have no meaningful gradient."""
+    """Returns the largest relative deviation and its step. Skipped steps have no meaningful gradient norm."""
     return max((abs(metric[key] - step[key]) / abs(step[key]), metric["step"])
                for metric, step in zip(metrics, steps, strict=True) if key == "loss" or not step["skipped"])
 
@@ -110,7 +111,7 @@ class ParityTest(InputsCase):
         return recipe(cell["model"], engine=engine, data={"path": self.folder})
 
     def check_cells(self, cells):
-        """Checks all cells with one number of ranks."""
+        """Checks all cells, which have the same number of ranks."""
         recipes = [self.recipe_of(cell) for cell in cells]
         for (steps, _), wanted, cell in zip(oracle.run(recipes, cells[0]["ranks"]), recipes, cells, strict=True):
             with self.subTest(cell=name_of(cell)):
@@ -124,7 +125,7 @@ class ParityTest(InputsCase):
                 self.assertEqual(traces(metrics), traces(steps))
 
     def test_oracle_gpt2_matches_hugging_face(self):
-        from transformers import GPT2Config, GPT2LMHeadModel  # takes seconds
+        from transformers import GPT2Config, GPT2LMHeadModel  # inside the function, because the import takes seconds
         config = {key: value for key, value in GPT2.items() if key != "type"}
         theirs = GPT2LMHeadModel(GPT2Config(**config, bos_token_id=None, eos_token_id=None))
         ours, tokens = Gpt2(GPT2), torch.arange(64).view(2, 32)
@@ -154,7 +155,7 @@ class ParityTest(InputsCase):
                 for metric, step in zip(metrics, steps, strict=True):
                     self.assertLess(abs(metric["lr"] - step["lr"]), 1e-9, metric)
                 got = int(re.search(r"test accuracy .*\((\d+) of %d\)" % samples_of("t10k"), ranks[0].out)[1])
-                # Samples at the decision boundary may round to the other side.
+                # Samples at the decision boundary may be classified differently because of rounding.
                 self.assertLessEqual(abs(got - correct), samples_of("t10k") // 1000)
 
     def test_grouping_of_ranks_does_not_change_losses(self):
@@ -166,7 +167,7 @@ class ParityTest(InputsCase):
                 self.assertLess(abs(a["loss"] - b["loss"]) / a["loss"], 1e-5, model)
 
     def test_prints_progress_and_accuracy(self):
-        # Three ranks do not divide the 10000 test samples, but each sample must count once.
+        # Three ranks do not divide the 10000 test samples evenly, but each sample must count once.
         ranks = run(recipe(run={"epochs": 1, "seed": 1, "eval_every": 100},
                            engine={"train_batch_size": 240, "steps_per_print": 100}, data={"path": WHOLE_DATA}), 3)
         self.assertEqual([rank.code for rank in ranks], [0, 0, 0])
@@ -186,7 +187,7 @@ class ParityTest(InputsCase):
             told = [line["step"] for line in status if line["event"] == "eval"]
             self.assertEqual(told, [100, 200, 250] if rank is ranks[0] else [])
 
-# Verbatim from DeepSpeed's tutorials.
+# Copied verbatim from DeepSpeed's tutorials.
 TUTORIALS = {
     "fp32": '{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}}}',
     "fp16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"fp16":{"enabled":true,"loss_scale":0,'
@@ -194,8 +195,8 @@ TUTORIALS = {
     "bf16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"bf16":{"enabled":true}}',
     "zero": '{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}},"zero_optimization":{"stage":2}}',
 }
-# The initial fp16 scale is so high that the first steps overflow, and the windows so short that it grows until some
-# overflow again.
+# The initial fp16 scale is so high that the first steps overflow, and the windows are so short that the scale grows
+# until later steps overflow again.
 SCALERS = [
     {"initial_scale_power": 24, "loss_scale_window": 3},
     {"initial_scale_power": 22, "loss_scale_window": 2, "hysteresis": 1},
@@ -212,7 +213,7 @@ class DeepSpeedTest(InputsCase):
                 with self.subTest(ranks=ranks, config=text):
                     _, metrics = run_with_metrics(wanted, ranks)
                     self.assertLess(deviation(metrics, steps, "loss")[0], LOSS_WITHIN[precision])
-                    # ZeRO sums in another order than the oracle, which is visible in fp32 after 20 steps.
+                    # ZeRO sums in another order than the oracle, which has an effect in fp32 after 20 steps.
                     within = 2 * GRAD_NORM_WITHIN["fp32"] if name == "zero" else GRAD_NORM_WITHIN[precision]
                     self.assertLess(deviation(metrics, steps, "grad_norm")[0], within)
                     self.assertEqual(traces(metrics), traces(steps))
@@ -225,13 +226,14 @@ class DeepSpeedTest(InputsCase):
         for (steps, _), wanted, scaler in zip(oracle.run(recipes, 2), recipes, SCALERS, strict=True):
             with self.subTest(scaler=scaler):
                 scales, skipped = [step["loss_scale"] for step in steps], [step["skipped"] for step in steps]
-                # Otherwise the test would show nothing.
+                # Otherwise the test would prove nothing.
                 self.assertLess(min(scales), scales[0])
                 self.assertGreater(max(scales[scales.index(min(scales)):]), min(scales))
                 self.assertIn(True, skipped[skipped.index(False):])
                 _, metrics = run_with_metrics(wanted, 2)
                 self.assertEqual(traces(metrics), traces(steps))
-                # Three times the table's steps: within fp16's own rounding, which is 2.5e-4 with AVX2's kernels.
+                # With three times the table's steps, the deviation is still within fp16's own rounding, which is 2.5e-4
+                # with AVX2's kernels.
                 self.assertLess(deviation(metrics, steps, "loss")[0], 2 ** -11)
                 self.assertLess(deviation(metrics, steps, "grad_norm")[0], GRAD_NORM_WITHIN["fp16"])
 

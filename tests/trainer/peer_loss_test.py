@@ -1,5 +1,5 @@
-"""When a rank dies, the others exit within seconds, and each reports in one line that it is not the cause. A stalled
-rank is declared lost after run.collective_timeout_s."""
+"""Tests that, when a rank dies, the other ranks exit within seconds, and each reports in one line that it is not the
+cause. A stalled rank must be declared lost after run.collective_timeout_s."""
 
 import signal
 import time
@@ -32,13 +32,13 @@ class PeerLossTest(unittest.TestCase):
         self.check_killed(3)
 
     def test_waits_collective_timeout_for_stalled_rank(self):
-        for local_world in (2, 1):  # shared memory, and Gloo
+        for local_world in (2, 1):  # 2 uses shared memory, 1 uses Gloo
             with Job(recipe(run={"steps": 10_000_000, "seed": 1, "collective_timeout_s": 2}), 2, local_world) as job:
                 job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
                 job.processes[1].send_signal(signal.SIGSTOP)
                 job.wait_for(lambda: job.processes[0].poll() is not None, 60, "rank 0 has given up")
                 self.assertEqual(job.processes[0].returncode, TIMED_OUT, job.read(0, 1))
-                # Collectives on a device do not report which rank it is.
+                # Collectives on a device do not report which rank did not answer.
                 late = "another rank did not answer in time" if DEVICE == "cuda" else "rank 1"
                 notice = "NCCL exchanges between nodes .*\n" if DEVICE == "cuda" and local_world == 1 else ""
                 self.assertRegex(job.read(0, 1), r"^%sdslaunch-train: rank 0: .*%s.*\n$" % (notice, late))

@@ -1,4 +1,4 @@
-"""A pipeline computes the same as one process, with any stages, schedule, replicas and ZeRO stage."""
+"""Tests that a pipeline computes the same as one process, with any stages, schedule, replicas and ZeRO stage."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from table import all_cells, pairwise_cells
 from zero_test import SMALL
 
 BAD_INPUT = 65
-# Eight layers: the embedding, six blocks, and the head with the preceding norm.
+# The model has eight layers: the embedding, six blocks, and the head with the preceding norm.
 GPT2 = {"type": "gpt2", "n_layer": 6, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 256,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 SAMPLES = 16  # per step
@@ -32,7 +32,8 @@ FACTORS = {
     "replicas": (1, 2),
     "optimizer": ("adamw_clipped", "sgd_not_clipped"),
 }
-# Eight layers too. The window of the second half of the layers, or of all, is shorter than a sample.
+# The decoders have eight layers too. The window of the second half of the layers, or of all layers, is shorter than a
+# sample.
 DECODER = {"type": "decoder", "vocab_size": 256, "hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 6,
            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
 DECODERS = {
@@ -82,7 +83,7 @@ class PipelineCase(unittest.TestCase):
         return run_with_metrics(self.recipe(engine, **keys), ranks)[1]
 
     def reference(self, engine, **keys):
-        """Returns the metrics of one process without a pipeline."""
+        """Returns the metrics of one process without a pipeline. The results are cached."""
         key = json.dumps([engine, keys])
         if key not in self.alone:
             self.alone[key] = self.metrics(engine, **keys)
@@ -106,7 +107,7 @@ class ParityTest(PipelineCase):
         cells = all_cells(FACTORS) if full else pairwise_cells(FACTORS)
         print("%d cells%s" % (len(cells), "" if full else ", every pair; DSLAUNCH_TEST_FULL=1 runs all"), flush=True)
         for cell in cells:
-            if cell["stages"] == 1:  # uses the pipeline engine too
+            if cell["stages"] == 1:  # one stage uses the pipeline engine too
                 keys = {"activation_checkpoint_interval": 2}
             else:
                 keys = {}
@@ -114,14 +115,14 @@ class ParityTest(PipelineCase):
                 print(" ".join(map(str, cell.values())), end=": ", flush=True)
                 engine = {**OPTIMIZERS[cell["optimizer"]],
                           **pipeline(cell["stages"], cell["schedule"], cell["micro_batches"], cell["zero"], **keys)}
-                # Sums over micro-batches in the same order.
+                # The reference sums over micro-batches in the same order.
                 alone = {**OPTIMIZERS[cell["optimizer"]], "gradient_accumulation_steps": cell["micro_batches"]}
                 self.assert_same(
                     self.metrics(engine, cell["stages"] * cell["replicas"], init_weights=self.weights),
                     self.reference(alone, init_weights=self.weights))
 
     def test_decoders_match_one_process(self):
-        """Two replicas, except of four stages, and 20 steps."""
+        """Runs 20 steps with two replicas, or with one if there are four stages."""
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         for cell in (all_cells if full else pairwise_cells)(DECODER_FACTORS):
             stages, model, recomputes = cell["stages"], DECODERS[cell["model"]], cell["recomputes"]
@@ -206,7 +207,7 @@ class DropoutTest(PipelineCase):
                 {"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 3, **SMALL}}, 2):
             with self.subTest(engine=engine):
                 self.assert_same(self.metrics(engine, ranks, model=model), whole)
-        # Started by one process and continued by two stages, and the other way round.
+        # The run is started by one process and continued by two stages, and the other way round.
         alone, stages = ({"gradient_accumulation_steps": 4}, 1), (pipeline(2), 2)
         steps = self.reference(alone[0], model=model)
         for first, second in (alone, stages), (stages, alone):
@@ -237,7 +238,7 @@ class CheckpointTest(PipelineCase):
             self.metrics(engine(layout), layout[0] * layout[1], steps=5, checkpoint_dir=saved[layout])
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         for i, first in enumerate(LAYOUTS):
-            # Each layout is saved and loaded twice.
+            # Without DSLAUNCH_TEST_FULL, each layout is saved and loaded twice.
             for second in LAYOUTS if full else (LAYOUTS[i - 1], LAYOUTS[i - 3]):
                 with self.subTest(saved=first, loaded=second):
                     copy = saved[first] + "-copy"

@@ -1,4 +1,4 @@
-"""The files that a run writes about itself: metrics and a profile of each rank, and the output of the engine
+"""Tests the files that a run writes about itself: metrics and a profile of each rank, and the output of the engine
 configuration's monitors. Values are compared with each other and with PyTorch's own counts."""
 
 import csv
@@ -24,7 +24,7 @@ CATEGORIES = ["parameters", "gradients", "buckets", "optimizer", "buffers", "act
 
 
 def masked_crc32c(data):
-    """CRC-32C from its definition (RFC 3720), bit by bit."""
+    """Computes the masked CRC-32C from its definition (RFC 3720), bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -83,7 +83,7 @@ def tensorboard_scalars(file):
 
 
 def forward_flops(samples):
-    """Counts operations with PyTorch."""
+    """Returns the floating-point operations of a forward pass, counted by PyTorch."""
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         Gpt2(GPT2)(torch.zeros(samples, BLOCK, dtype=torch.long))
@@ -101,7 +101,7 @@ class ProfileTest(unittest.TestCase):
         return os.path.join(self.folder, *names)
 
     def run_gpt2(self, world=2, run=None, engine=None, code=0, model=GPT2):
-        """Returns rank 0's output; each rank has its own folder."""
+        """Runs a training and returns rank 0's output. Each rank has its own folder."""
         wanted = recipe(run=dict({"steps": 6, "seed": 1}, **(run or {})),
                         engine=dict({"train_batch_size": BATCH}, **(engine or {})))
         wanted.update(model=model, data={"type": "text", "path": self.file("text"), "block_size": BLOCK})
@@ -158,7 +158,8 @@ class ProfileTest(unittest.TestCase):
                 self.assertIn(name, names)
             totals = [row["total_s"] for row in profile["operators"]]
             self.assertEqual(totals, sorted(totals, reverse=True))
-        # Four layers with four products each, forward and for the gradients of their inputs, in three steps.
+        # In three steps there are four layers with four products each, in the forward pass and for the gradients of
+        # their inputs.
         linear = next(row for row in self.profile(0)["operators"] if row["name"] == "mkldnn::_linear_pointwise")
         self.assertEqual(linear["calls"], 3 * 4 * 4 * 2)
 
@@ -174,7 +175,7 @@ class ProfileTest(unittest.TestCase):
                                        delta=0.05 * memory["allocated"], msg=(engine, memory))
 
     def test_profile_from_first_step_has_no_memory(self):
-        """The profiler replaces the counting of allocations, so a profile that begins at once has no sum."""
+        """The profiler replaces the counter of allocations, so a profile that begins at the first step has no sum."""
         out = self.run_gpt2(run={"profile": {"wait": 0, "warmup": 0, "active": 2}, "steps": 4})
         self.assertNotIn("memory", self.profile(0))
         self.assertNotIn("allocated", out)
@@ -185,7 +186,7 @@ class ProfileTest(unittest.TestCase):
             trace = self.trace(rank)
             self.assertEqual(trace["distributedInfo"], {"backend": "shm", "rank": rank, "world_size": 2})
             self.assertGreater(len(trace["traceEvents"]), 100)
-            # The requirements of Perfetto's importer for JSON events.
+            # These are the requirements of Perfetto's importer for JSON events.
             for event in trace["traceEvents"]:
                 self.assertIsInstance(event["name"], str)
                 self.assertIn(event["ph"], "BEXisfMCtPNOD")
@@ -266,7 +267,7 @@ class ProfileTest(unittest.TestCase):
             text = stream.read()
         self.assertIn("operations of step 2 on rank 0 of 2", text)
         self.assertIn("%.2f GFLOP (" % (forward_flops(BATCH // 2) / 1e9), text)
-        # c_fc: 256 x 1024 for each token. Attention: two products of 64 x 64 x 64 for each head.
+        # c_fc multiplies by 256 x 1024 for each token. Attention has two products of 64 x 64 x 64 for each head.
         tokens = BATCH // 2 * BLOCK
         row = next(line for line in text.splitlines() if line.strip().startswith("c_fc"))
         self.assertIn("%.2f MFLOP" % (2 * tokens * 256 * 1024 / 1e6), row)

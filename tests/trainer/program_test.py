@@ -1,4 +1,5 @@
-"""What dslaunch-train does besides training steps: it evaluates, predicts, plans memory, and stops early on request."""
+"""Tests the functions of dslaunch-train other than training steps: it evaluates, predicts, plans memory, and stops
+early on request."""
 
 import json
 import math
@@ -70,12 +71,12 @@ class EvaluateTest(ProgramCase):
         correct, loss = re.search(ACCURACY, trained).groups()
         before = sorted(os.listdir(self.path("c")))
         for world in (1, 3):
-            # Seed, batch size and optimizer differ from the training, because only the weights count.
+            # Seed, batch size and optimizer differ from the training, because only the weights matter.
             out = self.good(recipe(run={"mode": "evaluate", "seed": 8, "checkpoint_dir": self.path("c")},
                                    engine={"train_batch_size": 300}, optimizer={"type": "AdamW"}), world)
             self.assertRegex(out, "^weights from %s\n%s\n$" % (re.escape(self.path("c", "step_000060")), ACCURACY))
             again, loss_again = re.search(ACCURACY, out).groups()
-            self.assertLessEqual(abs(int(again) - int(correct)), 2)  # samples at the decision boundary
+            self.assertLessEqual(abs(int(again) - int(correct)), 2)  # tolerance for samples at the decision boundary
             self.assertLess(abs(float(loss_again) - float(loss)), 2e-4)
         self.assertEqual(sorted(os.listdir(self.path("c"))), before)
         weights = self.path("c", "step_000060", "model.safetensors")
@@ -121,7 +122,8 @@ class EvaluateTest(ProgramCase):
         for line in lines:
             self.assertLess(abs(math.exp(float(line[2])) - float(line[1])), 0.01 * float(line[1]))
             self.assertGreater(int(line[3]), 1000)
-        # Without shuffling the number of ranks changes nothing, and 3 ranks do not divide the samples evenly.
+        # Without shuffling, the number of ranks must not change the results, although 3 ranks do not divide the samples
+        # evenly.
         self.assertEqual(len({re.search(r"\((\d+) tokens\)", line)[1] for line in out.splitlines() if "tokens)" in line}), 1)
 
     def test_reports_missing_evaluation_data(self):
@@ -132,8 +134,8 @@ class EvaluateTest(ProgramCase):
 
 class PredictTest(ProgramCase):
     def answers(self, wanted, world=1, *said):
-        """Runs to success and returns rank 0's stdout, which contains only the answers. Checks that stderr has `said`
-        after the line about the weights."""
+        """Runs to success and returns rank 0's stdout, which contains only the answers. Checks that stderr contains
+        `said` after the line about the weights."""
         ranks = run(wanted, world)
         self.assertEqual([(rank.code, rank.out, rank.err) for rank in ranks[1:]], [(0, "", "")] * (world - 1))
         self.assertEqual(ranks[0].code, 0, ranks[0].err)
@@ -191,14 +193,14 @@ class PredictTest(ProgramCase):
 
 
 class DivergenceTest(ProgramCase):
-    """A run that no longer learns exits with 65, reports it, and keeps its good checkpoints."""
+    """Tests that a run that no longer learns exits with 65, reports the divergence, and keeps its good checkpoints."""
 
     def diverges(self, engine, optimizer, *words, steps=60, world=2):
         wanted = recipe(optimizer=optimizer, engine={"train_batch_size": 240, **engine},
                         run={"steps": steps, "seed": 7, "save_every": 1, "checkpoint_dir": self.path("c"),
                              "metrics_jsonl": self.path("metrics.jsonl")})
         self.refused(wanted, "try a lower learning rate", *words, world=world)
-        return self.metrics()  # except the step that ended the run
+        return self.metrics()  # without the step that ended the run
 
     def test_bf16_run_ends_when_it_diverges(self):
         steps = self.diverges({"bf16": {"enabled": True}, "gradient_clipping": 0}, {"type": "SGD", "params": {"lr": 1e36}},
@@ -227,7 +229,7 @@ class PreemptionTest(ProgramCase):
     def saving(self, steps, text=False, **keys):
         keys = {"steps": steps, "seed": 7, "checkpoint_dir": self.path("c"), "metrics_jsonl": self.path("metrics.jsonl"), **keys}
         if text:
-            # With dropout, whose random numbers must continue too.
+            # The text model uses dropout, whose random numbers must continue too.
             return self.text_recipe(keys, engine={"gradient_accumulation_steps": 2})
         return recipe(optimizer={"type": "Adam", "params": {"lr": 0.001}}, engine={"train_batch_size": 240}, run=keys)
 
@@ -239,7 +241,7 @@ class PreemptionTest(ProgramCase):
             return 0
 
     def check_stopped(self, ranks, reason):
-        """Returns the step after which all ranks stopped."""
+        """Checks that all ranks stopped for `reason`. Returns the step after which they stopped."""
         steps = set()
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.code, PREEMPTED, rank.err)
@@ -276,11 +278,11 @@ class PreemptionTest(ProgramCase):
         self.check_sigterm([1], 2, r"^SIGTERM \(rank 1\)$", text=True)
 
     def test_stops_when_all_ranks_get_sigterm(self):
-        # Three ranks may sum in another order.
+        # The tolerance is needed because three ranks may sum in another order.
         self.check_sigterm([0, 1, 2], 3, r"^SIGTERM \(rank [012]\)$", text=False, tolerance=1e-4)
 
     def test_stops_soon_without_metrics(self):
-        """Without metrics the ranks exchange nothing after most steps."""
+        """Without metrics, the ranks exchange nothing after most steps."""
         wanted = self.saving(100_000_000)
         del wanted["run"]["metrics_jsonl"]
         with Job(wanted, 2) as job:
@@ -321,8 +323,8 @@ class PreemptionTest(ProgramCase):
 
 class TrainingTest(ProgramCase):
     def test_weighs_each_token_equally(self):
-        """11 samples per rank in micro-batches of 2, 3 per step: the second step's last micro-batch has only one
-        sample. Its tokens must have the same weight as in a single micro-batch."""
+        """Each rank has 11 samples in micro-batches of 2, 3 per step, so the second step's last micro-batch has only
+        one sample. Its tokens must have the same weight as in a single micro-batch."""
         for world in (1, 2):
             text = random.Random(5).randbytes(11 * world * 16 + 1)
 
@@ -341,7 +343,8 @@ class TrainingTest(ProgramCase):
             self.assertGreater(abs(whole[1]["grad_norm"] - means[1]["grad_norm"]), 1e-4 * whole[1]["grad_norm"])
 
     def test_weighs_each_sample_equally(self):
-        """The same with the rows of a table: a rank's 11 samples in micro-batches of 2, or one micro-batch per step."""
+        """Each rank has 11 rows of a table, in micro-batches of 2 or in one micro-batch per step. Each row must have
+        the same weight."""
         for world in (1, 2):
             draw = random.Random(6)
             with open(self.path("rows.csv"), "w") as file:
@@ -413,7 +416,7 @@ class TrainingTest(ProgramCase):
                 self.assertEqual(len(rows), 5, out)
                 self.assertRegex(out, r"(?m)^  activations +[1-9]\d*\.\d KiB$")
                 for name, predicted, actual in rows:
-                    if name == "buckets" and "zero_optimization" in engine:  # an upper bound
+                    if name == "buckets" and "zero_optimization" in engine:  # the plan is only an upper bound
                         self.assertLessEqual(float(actual.split()[0]), float(predicted.split()[0]), out)
                     else:
                         self.assertEqual(predicted, actual, (name, out))

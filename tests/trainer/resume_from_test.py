@@ -1,5 +1,5 @@
-"""`dslaunch train --resume_from`: DeepSpeed trains GPT-2 and saves, and dslaunch-train continues on other ranks and
-stages with DeepSpeed's own next steps."""
+"""Tests `dslaunch train --resume_from`. DeepSpeed trains GPT-2 and saves; dslaunch-train continues on other ranks
+and stages, with the same next steps as DeepSpeed's own."""
 
 import json
 import os
@@ -25,19 +25,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 DEEPSPEED = pathlib.Path(os.environ.get("DSLAUNCH_DEEPSPEED_PYTHON",
                                         HERE.parents[1] / ".deps" / "deepspeed" / "bin" / "python3"))
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
-# Results do not depend on how data is aligned.
+# Makes results independent of how data is aligned.
 os.environ["MKL_CBWR"] = "AVX2,STRICT"
 
 SAVED, STEPS, BATCH = 3, 6, 16
 GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 32, "vocab_size": 256,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-SAMPLES = 80  # so that the run enters its second epoch after it was resumed
+SAMPLES = 80  # few enough that the run enters its second epoch after it was resumed
 
 FACTORS = {
-    "saved": (1, 2, 4),           # DeepSpeed's ranks
-    "stage": (0, 1, 2, 3),        # DeepSpeed's
+    "saved": (1, 2, 4),           # number of DeepSpeed's ranks
+    "stage": (0, 1, 2, 3),        # DeepSpeed's ZeRO stage
     "precision": ("fp32", "fp16"),
-    "ranks": (1, 2, 4),           # dslaunch's
+    "ranks": (1, 2, 4),           # number of dslaunch's ranks
     "ours": (0, 1, 2, 3, "pipeline"),
 }
 PRECISIONS = {
@@ -54,8 +54,9 @@ SMALL = {"reduce_bucket_size": 3000}
 
 
 def continues_alike(cell):
-    """Whether DeepSpeed's next steps are to be dslaunch's. Its stage 0 in fp16 (FP16_UnfusedOptimizer) makes other steps
-    from the same weights than its ZeRO stages, which dslaunch follows, so there only the first loss is compared."""
+    """Returns whether DeepSpeed's next steps should equal dslaunch's. DeepSpeed's stage 0 in fp16
+    (FP16_UnfusedOptimizer) makes other steps from the same weights than its ZeRO stages, which dslaunch follows, so
+    only the first loss is compared."""
     return (cell["stage"], cell["precision"]) != (0, "fp16")
 
 
@@ -93,7 +94,7 @@ class ResumeFromTest(unittest.TestCase):
 
     @classmethod
     def train_deepspeed(cls, cells):
-        """Lets DeepSpeed train once for each way in which `cells` were saved."""
+        """Makes DeepSpeed train once for each way in which `cells` were saved."""
         cases = {}
         for cell in cells:
             key = cell["saved"], cell["stage"], cell["precision"]
@@ -144,18 +145,18 @@ class ResumeFromTest(unittest.TestCase):
                 self.assertRegex(ranks[0].out, r"(?m)^resuming after step 3 from %s/global_step3 \(DeepSpeed 0\.19\.8" % folder)
                 self.assertIn("the data continues after 48 samples of epoch 1", ranks[0].out)
 
-    # One cell of DeepSpeed for the tests below: two ranks at stage 2 in fp32.
+    # The tests below use one checkpoint of DeepSpeed: of two ranks at stage 2 in fp32.
     CELL = {"saved": 2, "stage": 2, "precision": "fp32", "ranks": 2, "ours": 1}
 
     def resumed(self, world=2, engine=(), model=(), **keys):
-        """Runs from CELL's folder, or from the `resume_from` given."""
+        """Runs from CELL's folder, or from the given `resume_from`."""
         keys.setdefault("resume_from", self.theirs(self.CELL))
         recipe = self.recipe({**self.engine_of(self.CELL), **dict(engine)}, **keys)
         recipe["model"] = {**GPT2, **dict(model)}
         return run(recipe, world)
 
     def refused(self, *parts, **keys):
-        """Checks that every rank ends with 65 and with one line that contains `parts`."""
+        """Checks that every rank exits with 65 and prints one line that contains `parts`."""
         assert_refused(self, self.resumed(**keys), 65, *parts)
 
     def copied(self, name):
@@ -264,7 +265,7 @@ class ResumeFromTest(unittest.TestCase):
             wanted = json.load(file)[5]
         self.assertEqual([step["step"] for step in steps], [6])
         self.assertLess(abs(steps[0]["loss"] - wanted["loss"]) / wanted["loss"], LOSS_WITHIN["fp32"])
-        # Another run starts from that one's checkpoints.
+        # Another run starts from the resumed run's checkpoints.
         for source, step in ((own, 6), (os.path.join(own, "step_000005"), 5)):
             ranks = self.resumed(world=1, resume_from=source, steps=7)
             self.assertEqual(ranks[0].code, 0, ranks[0].err)

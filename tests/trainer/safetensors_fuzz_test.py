@@ -1,5 +1,4 @@
-"""Compares the trainer's reader of safetensors files with the format's own library, on valid files and on modified
-ones."""
+"""Compares the trainer's reader of safetensors files with the format's own library, on valid and on modified files."""
 
 import json
 import os
@@ -21,7 +20,7 @@ OURS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "
         "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}
 THEIRS = {"F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "C64": 8}  # and some types smaller than a byte
 
-# The cases that trainer/checkpoint/safetensors.h rejects although the format's own library accepts them.
+# Cases that trainer/checkpoint/safetensors.h rejects although the format's own library accepts them.
 STRICTER = {
     "header cap": r"declares a header of \d+ bytes; at most 16777216 are read",
     "space before the header": r"its header is not a JSON object",
@@ -56,7 +55,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
         self.random = random.Random(self.seed)
 
     def ours(self, contents):
-        """Returns the trainer's results: (refusal, tensors)."""
+        """Returns the trainer's result for each file: (refusal, tensors)."""
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for number, content in enumerate(contents):
@@ -73,8 +72,8 @@ class SafetensorsFuzzTest(unittest.TestCase):
         return [(one.get("refused", ""), one.get("tensors")) for one in said]
 
     def compare(self, contents):
-        """Returns how many files both accept, how many both reject, and how often only the trainer rejects for each
-        reason."""
+        """Returns how many files both readers accept, how many both reject, and how often only the trainer rejects
+        for each reason."""
         accepted, refused, stricter = 0, 0, {}
         for content, (refusal, tensors) in zip(contents, self.ours(contents)):
             other_refusal, other_tensors = theirs(content)
@@ -92,7 +91,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
         return accepted, refused, stricter
 
     def valid(self):
-        """Returns a valid file's header and data."""
+        """Returns the header and the data of a valid file."""
         dice, header, data = self.random, {}, b""
         if dice.random() < 0.4:
             header["__metadata__"] = {"format": "pt", "\u00fc": "\u2603\n"[:dice.randrange(3)]}
@@ -118,7 +117,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
             contents.append(file_of(text + b" " * self.random.randrange(20), data))
         arrays = {"f": numpy.arange(6, dtype=numpy.float32).reshape(2, 3), "none": numpy.zeros((0, 4)), "one": numpy.array(7)}
         contents += [safetensors.numpy.save(arrays), safetensors.numpy.save({}), safetensors.numpy.save(arrays, {"k": "v"})]
-        # Headers of every length up to 1500, including those whose length looks like the start of a pickle.
+        # Headers of every length up to 1500, including lengths that look like the start of a pickle.
         contents += [file_of(b"{" + b" " * length + b"}") for length in range(1500)]
         self.assertEqual(self.compare(contents), (len(contents), 0, {}))
 
@@ -131,10 +130,10 @@ class SafetensorsFuzzTest(unittest.TestCase):
             for _ in range(1 + dice.randrange(3)):
                 content[dice.randrange(len(content))] = dice.choice((dice.randrange(256), 0, 255))
             return bytes(content)
-        if kind == 1:  # changes its length
+        if kind == 1:  # changes the length of the file
             content = file_of(encoded(header), data)
             return content[:dice.randrange(len(content))] if dice.random() < 0.7 else content + b"\0" * dice.randrange(1, 9)
-        if kind in (2, 3):  # changes values of the header
+        if kind in (2, 3):  # changes values in the header
             for _ in range(1 + dice.randrange(2)):
                 self.change_value(header)
             return file_of(encoded(header), data)
@@ -144,7 +143,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
             words = [b"/**/", b"//\n", b"null", b"{}", b"[]", b"\0", b"\xff", b"\\ud800", b",", b"}", b"\"", b" ", b"\n", b"\x0b",
                      b"\xef\xbb\xbf", b"1e3", b"-0", b"0x1", b"1.0", b"18446744073709551616", b"[" * 200 + b"]" * 200]
             return file_of(text[:at] + dice.choice(words) + text[at + dice.randrange(3):], data)
-        # Duplicates keys: a whole entry, or one of its keys.
+        # Duplicates a whole entry, or one key of an entry.
         if dice.random() < 0.5 and header:
             name = dice.choice(list(header))
             entry = encoded({name: header[name]})[1:-1]

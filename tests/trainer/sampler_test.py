@@ -1,4 +1,4 @@
-"""The samples that a rank gets, and their tokens, compared with PyTorch and NumPy."""
+"""Compares the samples that a rank gets, and their tokens, with PyTorch and NumPy."""
 
 import itertools
 import os
@@ -38,7 +38,7 @@ class SamplerTest(unittest.TestCase):
 
 
 def write_megatron(prefix, sequences, dtype, code):
-    """Writes the layout of megatron.core.datasets.indexed_dataset; two sequences make a document."""
+    """Writes the layout of megatron.core.datasets.indexed_dataset. Two sequences make a document."""
     np.concatenate(sequences).astype(dtype).tofile(prefix + ".bin")
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     pointers = (np.cumsum(lengths) - lengths).astype(np.int64) * np.dtype(dtype).itemsize

@@ -1,4 +1,4 @@
-"""Starts the ranks of a job as an agent does: one process each, with its place given by environment variables."""
+"""Starts the ranks of a job as an agent does: one process each, with its position in environment variables."""
 
 import json
 import os
@@ -12,15 +12,15 @@ import start_once  # noqa: E402
 from free_ports import held_port  # noqa: E402
 
 WHOLE_DATA = "/usr/share/datasets/fashion-mnist"
-# Data of recipes: only a part, because decompressing the whole would dominate a short run.
+# Data of recipes. By default only a part is used, because decompressing the whole would dominate a short run.
 DATA = os.environ.get("TEST_DATA", WHOLE_DATA)
 TRAIN = os.environ["DSLAUNCH_TRAIN"]
-UNAVAILABLE = 69  # exit code of a rank that lost another
-DEVICE = os.environ.get("TEST_DEVICE")  # device of recipes that do not set one
+UNAVAILABLE = 69  # exit code of a rank that lost another rank
+DEVICE = os.environ.get("TEST_DEVICE")  # device of recipes that do not set a device
 
 
 class Rank:
-    """How one rank ended: its exit code (negative for a signal), its output, and the lines of its status pipe."""
+    """Result of one rank: its exit code (negative for a signal), its output, and the lines of its status pipe."""
 
     def __init__(self, code, out, err, status):
         self.code, self.out, self.err, self.status = code, out, err, status
@@ -40,7 +40,7 @@ def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
 
 
 def device_of(text):
-    """Returns run.device of a recipe, which may be any value."""
+    """Returns run.device of a recipe, which may have any value; None if it is missing."""
     try:
         return json.loads(text)["run"].get("device")
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -48,7 +48,7 @@ def device_of(text):
 
 
 def on_test_device(recipe_json):
-    """Returns the recipe, with DEVICE unless it sets its own."""
+    """Returns the recipe, with DEVICE unless it sets a device itself."""
     if DEVICE is None or not isinstance(recipe_json, dict) or not isinstance(recipe_json.get("run"), dict):
         return recipe_json
     return {**recipe_json, "run": {"device": DEVICE, **recipe_json["run"]}}
@@ -67,7 +67,7 @@ def environment(rank, world, local_world, port):
 
 
 class Job:
-    """Started ranks. Use it as a context manager: remaining ranks are killed at its end."""
+    """The started ranks of a job. A context manager that kills remaining ranks at its end."""
 
     def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None, env_of_rank=None, fds_of_rank=None):
         self.holder, port = held_port()
@@ -76,7 +76,7 @@ class Job:
             text = json.dumps(on_test_device((recipe_of_rank or {}).get(rank, recipe_json)))
             env = environment(rank, world, local_world or world, port)
             if device_of(text) != "cuda":
-                env["CUDA_VISIBLE_DEVICES"] = ""  # compared results are computed on the CPU
+                env["CUDA_VISIBLE_DEVICES"] = ""  # because compared results are computed on the CPU
             env.update((env_of_rank or {}).get(rank, {}))
             out, err, status = (tempfile.TemporaryFile("w+") for _ in range(3))
             self.files.append((out, err, status))
@@ -99,7 +99,7 @@ class Job:
         self.holder.close()
 
     def read(self, rank, stream):
-        """Returns the output of `rank` so far; stream 0 is stdout, 1 stderr, 2 the status pipe."""
+        """Returns the output of `rank` so far. `stream`: 0 for stdout, 1 for stderr, 2 for the status pipe."""
         file = self.files[rank][stream]
         return os.pread(file.fileno(), 1 << 24, 0).decode()
 
@@ -112,7 +112,7 @@ class Job:
             time.sleep(0.01)
 
     def finish(self, timeout_s=120):
-        """Waits for every rank and returns how each ended."""
+        """Waits for every rank and returns the Rank of each."""
         self.wait_for(lambda: all(p.poll() is not None for p in self.processes), timeout_s, "all ranks ended")
         return [Rank(p.returncode, self.read(r, 0), self.read(r, 1), self.read(r, 2))
                 for r, p in enumerate(self.processes)]
@@ -124,7 +124,7 @@ def run(recipe_json, world=1, local_world=None, timeout_s=120):
 
 
 def assert_refused(case, ranks, code, *words):
-    """Asserts that every rank ended with `code` and printed one line, which contains `words`."""
+    """Asserts that every rank exited with `code` and printed one line, which contains `words`."""
     for rank in ranks:
         case.assertEqual(rank.code, code, rank.err)
         case.assertEqual(rank.err.count("\n"), 1, rank.err)
@@ -133,7 +133,7 @@ def assert_refused(case, ranks, code, *words):
 
 
 def assert_killed_and_lost(case, ranks, victim):
-    """Asserts that `victim` was killed and that all other ranks name the loss."""
+    """Asserts that `victim` was killed and that all other ranks report the loss."""
     for number, rank in enumerate(ranks):
         if number == victim:
             case.assertEqual(rank.code, -signal.SIGKILL)
@@ -143,12 +143,12 @@ def assert_killed_and_lost(case, ranks, victim):
 
 
 def steps_of(lines):
-    """Returns the steps among the lines of a metrics.jsonl, which also has evaluations."""
+    """Returns the steps among the lines of a metrics.jsonl, without its evaluations."""
     return [record for record in map(json.loads, lines) if "eval" not in record]
 
 
 def run_with_metrics(recipe_json, world, local_world=None):
-    """Runs to success and returns (ranks, the metrics of every step)."""
+    """Runs to success and returns (ranks, metrics of every step)."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "metrics.jsonl")
         whole = dict(recipe_json, run=dict(recipe_json["run"], metrics_jsonl=file))

@@ -1,5 +1,5 @@
-"""A parameter server that updates as gradients arrive: ranks are ahead by at most `staleness` steps, training
-converges, losing a worker does not end the run, and losing a server does."""
+"""Tests a parameter server that updates as gradients arrive. Ranks must be ahead by at most `staleness` steps,
+training must converge, losing a worker must not end the run, and losing a server must end it."""
 
 import glob
 import math
@@ -27,7 +27,7 @@ class StalenessTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
     def start(self, staleness, world=4, servers=2, shared_memory=True, engine=None, data=None, **run):
-        """A job whose ranks write a record of each step into their own folders."""
+        """Starts a job whose ranks write a record of each step into their own folders."""
         folders = {}
         for rank in range(world):
             folder = os.path.join(self.dir, "rank_%d" % rank)
@@ -41,11 +41,12 @@ class StalenessTest(unittest.TestCase):
         return Job(recipe(engine=engine, run=run, data=data), world, env_of_rank=folders)
 
     def bounded(self, shared_memory):
-        """Over Gloo, a rank whose peer is killed during a message waits until its time-out."""
+        """Returns a short timeout for Gloo, because a rank whose peer is killed during a message waits until the
+        timeout."""
         return {} if shared_memory else {"collective_timeout_s": 15}
 
     def steps(self, rank):
-        """Returns the records of the rank."""
+        """Returns the records of the rank; empty if it has written none."""
         try:
             with open(os.path.join(self.dir, "rank_%d" % rank, "metrics.jsonl")) as file:
                 return steps_of([line for line in file if line.endswith("\n")])
@@ -57,7 +58,7 @@ class StalenessTest(unittest.TestCase):
         return steps[-1]["step"] if steps else 0
 
     def where_they_stand(self):
-        """Returns the last step of each rank, once no rank has completed one for two seconds."""
+        """Returns the last step of each rank, once no rank has completed a step for two seconds."""
         for _ in range(20):
             before = [self.last(rank) for rank in range(4)]
             time.sleep(2)
@@ -89,12 +90,13 @@ class StalenessTest(unittest.TestCase):
 
     def test_no_rank_exceeds_the_staleness(self):
         for staleness in (0, 3):
-            for stopped in (3, 1):  # a worker, and a server, which also trains
+            for stopped in (3, 1):  # 3 is a worker; 1 is a server, which also trains
                 with self.subTest(staleness=staleness, stopped=stopped), self.start(staleness, steps=10_000_000) as job:
                     job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
                     job.processes[stopped].send_signal(signal.SIGSTOP)
                     ahead = self.where_they_stand()
-                    # It may have completed a step that it has not recorded. A stopped server answers no rank.
+                    # The stopped rank may have completed a step that it has not recorded. A stopped server answers no
+                    # rank.
                     most = ahead[stopped] + staleness + 2
                     self.assertLessEqual(max(ahead), most)
                     if stopped == 3:
@@ -105,7 +107,7 @@ class StalenessTest(unittest.TestCase):
                 shutil.rmtree(self.dir)
 
     def test_training_continues_without_lost_worker(self):
-        for shared_memory in (True, False):  # False: Gloo
+        for shared_memory in (True, False):  # False uses Gloo
             with self.subTest(shared_memory=shared_memory), \
                     self.start(1, shared_memory=shared_memory, steps=300, checkpoint_dir=os.path.join(self.dir, "saved"),
                                save_every=100, eval_every=150, **self.bounded(shared_memory)) as job:
@@ -125,7 +127,8 @@ class StalenessTest(unittest.TestCase):
             shutil.rmtree(self.dir)
 
     def test_declares_stalled_worker_lost(self):
-        """The ranks that wait for it are not lost: they wait for the next step, or (eval_every) for the evaluation."""
+        """Ranks that wait for the stalled worker must not be declared lost. They wait for the next step or, with
+        eval_every, for the evaluation."""
         for shared_memory in (True, False):
             for run in {"steps": 200}, {"steps": 40, "eval_every": 1}:
                 with self.subTest(shared_memory=shared_memory, run=run), \
@@ -152,7 +155,7 @@ class StalenessTest(unittest.TestCase):
             shutil.rmtree(self.dir)
 
     def test_does_not_report_workers_of_lost_server(self):
-        """Rank 0 waits for its data when the others exit."""
+        """Rank 0 is waiting for its data when the other ranks exit."""
         slow = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
                 "params": {"rank": 0, "fetch_ms": 1000}}
         for shared_memory in (True, False):
@@ -170,7 +173,7 @@ class StalenessTest(unittest.TestCase):
             shutil.rmtree(self.dir)
 
     def test_failed_worker_is_not_reported_lost(self):
-        """Its own message gives the cause; an agent would end the others."""
+        """The failed worker's own message gives the cause. With an agent, the other ranks would be ended."""
         torn = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
                 "params": {"rank": 3, "throws_at": 5}}
         with self.start(2, engine={"train_batch_size": 16}, data=torn, steps=300) as job:
@@ -190,7 +193,7 @@ class StalenessTest(unittest.TestCase):
         at, = glob.glob(saved + "/step_*")
         step = int(at[-6:])
         first = self.steps(0)[0]["loss"]
-        # It also resumes in another mode.
+        # The checkpoint can also be resumed in another mode.
         for engine, steps in (stale(2), step + 20), ({"zero_optimization": {"stage": 2}}, step + 30):
             whole = recipe(engine=engine, run={"steps": steps, "seed": 3, "checkpoint_dir": saved, "save_every": 10})
             _, metrics = run_with_metrics(whole, 4)
@@ -207,7 +210,7 @@ class StalenessTest(unittest.TestCase):
                     self.assertIn("with engine.parallel.staleness ranks make their steps apart", rank.err)
 
     def test_saves_at_last_step_without_deadlock(self):
-        """The last step saves too, so the servers meet twice; the outcome depends on which server is faster."""
+        """The last step saves too, so the servers synchronize twice. The outcome depends on which server is faster."""
         for round in range(5):
             run = {"steps": 2, "seed": round, "checkpoint_dir": os.path.join(self.dir, str(round)), "save_every": 1}
             run_with_metrics(recipe(engine=stale(0, 3), run=run), 4)
@@ -223,7 +226,7 @@ class StalenessTest(unittest.TestCase):
 
 
 class ModelsTest(unittest.TestCase):
-    """Every kind of built-in model, with gradients of its own kinds of layers."""
+    """Tests every kind of built-in model, because each has gradients of different kinds of layers."""
 
     GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
 

@@ -1,4 +1,4 @@
-"""Tables of cells: every combination of some factors, or a few of them."""
+"""Makes tables of cells: every combination of some factors, or a selection of them."""
 
 import itertools
 
@@ -8,7 +8,7 @@ def all_cells(factors):
 
 
 def pairwise_cells(factors):
-    """Returns a few cells that contain every pair of values of different factors. Returns the same ones each time."""
+    """Returns a few cells that contain every pair of values of different factors. The result is always the same."""
     def pairs(cell):
         return set(itertools.combinations(sorted(cell.items()), 2))
 

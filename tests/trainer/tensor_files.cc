@@ -1,4 +1,4 @@
-// Reads the safetensors files whose paths are on standard input, one a line, and prints a line of
+// Reads the safetensors files whose paths are on standard input, one per line. Prints a line of
 // JSON for each: {"tensors": {name: [dtype, shape, CRC-32 of its bytes]}}, or {"refused": reason}.
 #include <iostream>
 #include <nlohmann/json.hpp>

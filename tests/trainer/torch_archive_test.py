@@ -1,5 +1,5 @@
-"""Compares the trainer's reader of pickles and of torch.save's archives with Python's pickle and torch.load, and has
-torch.load read what the trainer's writer writes."""
+"""Compares the trainer's reader of pickles and of torch.save's archives with Python's pickle and torch.load. Also
+reads the output of the trainer's writer with torch.load."""
 
 import collections
 import json
@@ -33,7 +33,7 @@ class Words(list):
 
 
 def shown(value):
-    """Returns the form in which torch_archives.cc prints a value."""
+    """Returns a value in the form in which torch_archives.cc prints it."""
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
@@ -65,7 +65,7 @@ def shown(value):
 
 
 def sorted_sets(value):
-    """Sorts the items of sets, whose order differs between runs of Python."""
+    """Returns the value with the items of sets sorted, because their order differs between runs of Python."""
     if isinstance(value, dict):
         return {key: sorted(item) if key == "set" else sorted_sets(item) for key, item in value.items()}
     return [sorted_sets(item) for item in value] if isinstance(value, list) else value
@@ -106,7 +106,7 @@ class TorchArchiveTest(unittest.TestCase):
         values = [self.random_value() for _ in range(400)] + [{"key%d" % i: i for i in range(5000)}]
         lines, expected = [], []
         for number, value in enumerate(values):
-            # Protocol 2 writes bytes, and protocol 3 sets, as calls of functions.
+            # Protocol 2 writes bytes, and protocol 3 writes sets, as calls of functions.
             is_old = not any(word in pickle.dumps(value, 2) for word in (b"_codecs", b"builtin"))
             protocol = self.random.choice((2, 3, 4, 5) if is_old else (4, 5))
             bytes_of = pickle.dumps(value, protocol)
@@ -160,7 +160,7 @@ class TorchArchiveTest(unittest.TestCase):
         plain = self.path("plain.pt")
         torch.save({"w": torch.arange(6.)}, plain)
         with zipfile.ZipFile(plain) as source, zipfile.ZipFile(self.path("again.pt"), "w") as target:
-            for member in source.namelist():  # without alignment, with other headers
+            for member in source.namelist():  # without alignment, and with other headers
                 target.writestr(member, source.read(member))
         many, again = self.read(self.path("many.pt"), self.path("again.pt"))
         self.assertEqual(many, {"value": shown(saved)})
@@ -193,7 +193,8 @@ class TorchArchiveTest(unittest.TestCase):
         return [one["refused"] for one in found]
 
     def archive(self, replace=(), **more):
-        """Returns an archive of {"w": a tensor of 6 numbers} with bytes of its pickle replaced, and with members added."""
+        """Returns an archive of {"w": a tensor of 6 numbers} with bytes of its pickle replaced, and with members
+        added."""
         torch.save({"w": torch.arange(6.)}, self.path("good.pt"))
         with zipfile.ZipFile(self.path("good.pt")) as source, zipfile.ZipFile(self.path("new.pt"), "w") as target:
             for member in source.namelist():
@@ -202,7 +203,7 @@ class TorchArchiveTest(unittest.TestCase):
                     self.assertIn(old, content)
                     content = content.replace(old, new)
                 target.writestr(member, more.pop(member.split("/")[1], content))
-            warnings.simplefilter("ignore")  # zipfile warns if a name is given twice
+            warnings.simplefilter("ignore")  # because zipfile warns if a name is given twice
             for member, content in more.items():
                 target.writestr(member, content)
         with open(self.path("new.pt"), "rb") as file:
@@ -232,7 +233,7 @@ class TorchArchiveTest(unittest.TestCase):
             "its directory is outside of the file": good[:end + 12] + struct.pack("<II", 2**31, 5) + good[end + 20:],
             "its numbers are big-endian": self.archive(byteorder=b"big"),
             "has no member data.pkl": good.replace(b"data.pkl", b"data.pxl"),
-            # 6 elements at offset 0, with a stride of 1
+            # The pickle describes 6 elements at offset 0, with a stride of 1.
             "storage '0' has 7 elements, and its member 24 bytes": self.archive([(b"cpuq\x06K\x06", b"cpuq\x06K\x07")]),
             "elements outside of its storage, which has 6": self.archive([(b"QK\x00K\x06\x85", b"QK\x01K\x06\x85")]),
             "whose offset, shape or stride is impossible": self.archive([(b"QK\x00K\x06\x85", b"QJ\xff\xff\xff\xffK\x06\x85")]),

@@ -1,5 +1,6 @@
-"""Checkpoints of PyTorch: what dslaunch reads of state dicts equals torch.load, and of torch.distributed.checkpoint
-dcp_to_torch_save; and PyTorch loads what dslaunch writes. Ranks are forks over gloo, so that PyTorch is imported once."""
+"""Tests checkpoints of PyTorch. What dslaunch reads from state dicts must equal torch.load, and from
+torch.distributed.checkpoint it must equal dcp_to_torch_save. PyTorch must load what dslaunch writes. Ranks are forks
+over gloo, so that PyTorch is imported only once."""
 
 import collections
 import dataclasses
@@ -37,7 +38,7 @@ DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", to
 
 
 def plan(path, **options):
-    """Returns the plan of the checkpoint as a dict; foreign_plans.cc has its keys and the options."""
+    """Returns the plan of the checkpoint as a dict. foreign_plans.cc describes the keys and the options."""
     done = subprocess.run([PROGRAM], input=json.dumps({"path": path, **options}) + "\n", capture_output=True, text=True,
                           check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -45,7 +46,7 @@ def plan(path, **options):
 
 
 def shown(tensor):
-    """Returns a tensor as a plan has it: dtype, shape and the CRC-32 of its row-major bytes."""
+    """Returns a tensor in the form of a plan: dtype, shape and the CRC-32 of its row-major bytes."""
     tensor = tensor.detach().contiguous()
     content = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
     return [DTYPES[tensor.dtype], list(tensor.shape), zlib.crc32(content)]
@@ -65,7 +66,7 @@ class StateDictTest(unittest.TestCase):
         return self.path(name)
 
     def assert_read(self, result, state):
-        """Requires that all tensors of the dict are read, or are aliases of ones that are."""
+        """Asserts that all tensors of the dict are read, or are aliases of tensors that are read."""
         self.assertNotIn("refused", result)
         got = {**result["tensors"], **{alias: result["tensors"][name] for alias, name in result["aliases"].items()}}
         self.assertEqual(got, {name: shown(tensor) for name, tensor in state.items()})
@@ -129,7 +130,7 @@ class StateDictTest(unittest.TestCase):
         self.assertRegex(plan(self.saved(given), prefix="model.")["refused"], "no name begins with 'model.'")
 
     def write_shards(self):
-        """Writes two shards with an index as save_pretrained(safe_serialization=False) does."""
+        """Writes two shards with an index, as save_pretrained(safe_serialization=False) does."""
         shards = {"pytorch_model-00001-of-00002.bin": {"a": torch.ones(2)},
                   "pytorch_model-00002-of-00002.bin": {"b": torch.zeros(3), "c": torch.arange(4)}}
         for name, state in shards.items():
@@ -223,7 +224,7 @@ def trained():
 
 
 def write_trained(folder):
-    """Two ranks save the same training in the form of each program."""
+    """Saves the same training with two ranks in the form of each program."""
     model, optimizer = trained()
     weights, state = get_state_dict(model, optimizer)
     dcp.save({"model": weights, "optim": state, "step": 12, "extra": [1, 2]}, checkpoint_id=folder + "/get_state_dict")
@@ -236,7 +237,7 @@ def write_trained(folder):
     dcp.save(whole, checkpoint_id=folder + "/plain")
 
     from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
-    fsdp_utils.logger = logging.getLogger("accelerate")  # its own one needs an Accelerator
+    fsdp_utils.logger = logging.getLogger("accelerate")  # because accelerate's own logger needs an Accelerator
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
     accelerator = types.SimpleNamespace(num_processes=2, process_index=dist.get_rank(), is_fsdp2=True)
     fsdp_utils.save_fsdp_model(plugin, accelerator, model, folder + "/accelerate")
@@ -244,7 +245,7 @@ def write_trained(folder):
 
 
 def write_divided(folder):
-    """Four ranks in a mesh of 2 x 2 save tensors that are divided in many ways."""
+    """Saves, from four ranks in a mesh of 2 x 2, tensors that are divided in many ways."""
     mesh = init_device_mesh("cpu", (2, 2))
     tensors = {}
     for i, (shape, placements, dtype) in enumerate([
@@ -286,7 +287,7 @@ def run_ranks(world, function, folder):
 
 
 def state_tensors(state):
-    """Returns the tensors of a state dict of an optimizer as dslaunch names them."""
+    """Returns the tensors of an optimizer's state dict, with the names that dslaunch gives them."""
     return {f"optimizer/{kind}/{name}": shown(tensor) for name, tensors in state.items()
             for kind, tensor in tensors.items() if kind != "step"}
 
@@ -389,7 +390,7 @@ class DistributedCheckpointTest(unittest.TestCase):
         self.assertRegex(plan(folder)["refused"], "has no .metadata, which is written last: the save was interrupted")
 
     def refusal(self, change):
-        """Returns the refusal of a checkpoint whose metadata change(metadata) changed."""
+        """Returns the refusal of a checkpoint whose metadata was changed by change(metadata)."""
         folder = self.copied()
         with open(folder + "/.metadata", "rb") as file:
             metadata = pickle.load(file)
@@ -468,7 +469,7 @@ class DistributedCheckpointTest(unittest.TestCase):
         self.assertFalse(os.path.exists(target))
 
     def written(self):
-        """Returns a folder that dslaunch wrote from the one of get_state_dict."""
+        """Returns a folder that dslaunch wrote from the get_state_dict checkpoint."""
         out = os.path.join(self.folder, "written")
         self.plan_of("get_state_dict", distributed=out)
         return out

@@ -1,4 +1,5 @@
-"""The trace of a run shows its steps, and that gradients are exchanged while the backward pass is running."""
+"""Tests that the trace of a run shows its steps, and that gradients are exchanged while the backward pass is
+running."""
 
 import json
 import os
@@ -8,13 +9,13 @@ import unittest
 
 from spawn import recipe, run
 
-# 12 MB of gradients, more than one bucket.
+# The model has 12 MB of gradients, which is more than one bucket.
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 256, "n_layer": 4, "n_head": 4}
 
 
 class TraceTest(unittest.TestCase):
     def trace(self, overlap, steps=6):
-        """Returns [(name, begin, end)] of all events of each rank."""
+        """Runs a training and returns [(name, begin, end)] of all events of each rank."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         with open(os.path.join(folder, "text"), "wb") as file:
@@ -37,7 +38,7 @@ class TraceTest(unittest.TestCase):
         return ranks[0].out, traces
 
     def passes(self, events):
-        """Returns [(begin, end)] of the backward passes, and the starts of the gradients' all-reduces."""
+        """Returns [(begin, end)] of the backward passes, and the start times of the gradients' all-reduces."""
         embedding = sorted(e for e in events if e[0] == "autograd::engine::evaluate_function: EmbeddingBackward0")
         loss = sorted(e for e in events if e[0].startswith("autograd::engine::evaluate_function: NllLoss"))
         self.assertEqual(len(loss), 3, "three steps are recorded")

@@ -1,4 +1,5 @@
-"""DeepSpeed resumes from universal checkpoints that the trainer wrote, and trains as the trainer itself goes on."""
+"""Tests that DeepSpeed resumes from universal checkpoints that the trainer wrote, and trains as the trainer itself
+continues."""
 
 import itertools
 import json
@@ -40,7 +41,7 @@ class UniversalTest(unittest.TestCase):
                 "data": {"type": "text", "path": self.text, "block_size": 16, "shuffle": False}}
 
     def saved(self, name, stage, world, dtype):
-        """Trains 6 steps and returns the folder of the checkpoint after step 3, and the steps' metrics."""
+        """Trains 6 steps. Returns the folder of the checkpoint after step 3, and the steps' metrics."""
         folder = os.path.join(self.folder, name)
         _, whole = run_with_metrics(self.recipe(stage, dtype, checkpoint_dir=folder, save_every=SAVED), world)
         return os.path.join(folder, f"step_{SAVED:06d}"), whole
@@ -66,7 +67,7 @@ class UniversalTest(unittest.TestCase):
     def test_deepspeed_continues_as_the_trainer(self):
         ours = [(2, 2, "fp32"), (1, 2, "bf16"), (3, 2, "fp32")]
         theirs = [(1, 1), (2, 2), (3, 2), (1, 3)]
-        pairs = [(ours[i % len(ours)], theirs[i]) for i in range(len(theirs))]  # each of ours and each of theirs
+        pairs = [(ours[i % len(ours)], theirs[i]) for i in range(len(theirs))]  # each item of both lists occurs
         if FULL:
             pairs = list(itertools.product([*ours, (0, 1, "fp32"), (3, 4, "bf16")], [*theirs, (3, 1), (2, 4)]))
         universal, cases, wanted = {}, [], []

@@ -1,4 +1,5 @@
-"""Wrong input ends with one clear line on stderr and its documented exit code, before any rank waits for another."""
+"""Tests that wrong input ends with one clear line on stderr and its documented exit code, before any rank waits for
+another."""
 
 import gzip
 import json

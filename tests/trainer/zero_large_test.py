@@ -1,4 +1,5 @@
-"""A model whose state does not fit into the memory of one rank trains at stage 3, where four ranks share it."""
+"""Tests that a model whose state does not fit into the memory of one rank trains at stage 3, where four ranks share
+the state."""
 
 import os
 import resource
@@ -8,11 +9,11 @@ import unittest
 from inputs import write_text
 from spawn import run, run_with_metrics
 
-# 38 million parameters, with 16 bytes each for AdamW in fp32: 600 MB.
+# The model has 38 million parameters with 16 bytes each for AdamW in fp32, which is 600 MB.
 MODEL = {"type": "gpt2", "n_layer": 12, "n_head": 8, "n_embd": 512, "n_positions": 32, "vocab_size": 256,
          "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 STATES_BYTES = 16 * 38_000_000
-LIMIT_BYTES = 480 << 20  # limit of a rank for data, heap and the stacks of its threads
+LIMIT_BYTES = 480 << 20  # a rank's limit for data, heap and the stacks of its threads
 UNAVAILABLE = 69
 
 
@@ -25,7 +26,7 @@ class LimitedMemoryTest(unittest.TestCase):
         write_text(self.text, 64 * 32 + 1)
         limits = resource.getrlimit(resource.RLIMIT_DATA)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_DATA, limits)
-        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, limits[1]))  # started processes inherit it
+        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, limits[1]))  # started processes inherit the limit
 
     def recipe(self, stage):
         return {"model": MODEL, "data": {"type": "text", "path": self.text, "block_size": 32},

@@ -1,5 +1,5 @@
-"""What a rank holds at each stage of ZeRO, counted from its live tensors, and what it sends in a step, counted by
-Linux, match the ZeRO paper. tests/bench/zero_memory prints the whole table."""
+"""Tests that the memory that a rank uses at each stage of ZeRO, counted from its live tensors, and the bytes that it
+sends in a step, counted by Linux, match the ZeRO paper. tests/bench/zero_memory prints the whole table."""
 
 import os
 import re
@@ -37,17 +37,18 @@ class ModelStates(ZeroTest):
 
 
 class InFiles(ZeroTest):
-    """States that zero_optimization offloads to nvme are not in memory: Linux can reclaim the pages of files."""
+    """Tests that states that zero_optimization offloads to nvme are not in memory: they are in files, whose pages
+    Linux can reclaim."""
     def anonymous_bytes(self, **zero):
         recipe = zero_measure.recipe(zero_measure.gpt(width=512), self.text, 3, 2, steps=1_000_000)
         recipe["engine"]["zero_optimization"].update(zero)
         with spawn.Job(recipe, 2) as job:
-            # Rank 0's second step follows rank 1's complete first step. Fast steps are not all reported.
+            # Rank 0's second step follows rank 1's complete first step. Not all fast steps are reported.
             job.wait_for(lambda: re.search(r'"step":([2-9]|\d\d)', job.read(0, 2)), 120, "the first steps are done")
             return statistics.median(self.anonymous_bytes_now(job.processes[1].pid) for _ in range(15))
 
     def anonymous_bytes_now(self, pid):
-        time.sleep(0.1)  # temporary memory of a step varies
+        time.sleep(0.1)  # because temporary memory of a step varies
         with open(f"/proc/{pid}/status") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:"))
 

@@ -1,4 +1,4 @@
-"""ZeRO computes the same as stage 0: equal losses and gradient norms on the same ranks."""
+"""Tests that ZeRO computes the same as stage 0: equal losses and gradient norms on the same ranks."""
 
 import os
 import shutil

@@ -1,8 +1,7 @@
-// Plans the checkpoints whose paths are on standard input, one a line, and prints a line of JSON
-// for each: the plan's other contents and {"tensors": {name: [dtype, shape, CRC-32 of its
-// bytes]}}, or {"refused": reason}. A line may also be {"path": ..., "key": ..., "prefix": ...},
-// and with "distributed": FOLDER the checkpoint is written there too, in PyTorch's distributed
-// form.
+// Plans the checkpoints whose paths are on standard input, one per line. Prints a line of JSON for
+// each: the plan's other contents and {"tensors": {name: [dtype, shape, CRC-32 of its bytes]}}, or
+// {"refused": reason}. A line may also be {"path": ..., "key": ..., "prefix": ...}. With
+// "distributed": FOLDER, the checkpoint is also written into FOLDER in PyTorch's distributed form.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -1,9 +1,9 @@
-"""Lets DeepSpeed resume from universal checkpoints, for each case on standard input, one JSON object a line:
+"""Makes DeepSpeed resume from universal checkpoints, for each case on standard input, one JSON object per line:
 
-    {"folder": ..., "world": 2, "stage": 1, "recipe": {...}, "text": ..., "from": 3, "to": 6}
+  {"folder": ..., "world": 2, "stage": 1, "recipe": {...}, "text": ..., "from": 3, "to": 6}
 
-The recipe is a GPT-2's, of which DeepSpeed takes the model and the engine's configuration. Prints for each case a line
-of JSON: {"losses": means over the ranks, "rates": ..., "steps": engine.global_steps after loading, "client": ...}.
+The recipe describes a GPT-2; DeepSpeed gets its model and its engine's configuration. Prints for each case a line of
+JSON: {"losses": means over the ranks, "rates": ..., "steps": engine.global_steps after loading, "client": ...}.
 Run it with DeepSpeed's Python. The ranks are forked, because importing DeepSpeed takes longer than all cases."""
 
 import contextlib
@@ -33,7 +33,7 @@ def configuration(case):
 
 def resume(case, rank, world):
     model = case["recipe"]["model"]
-    torch.manual_seed(999 + rank)  # nothing of the start is to stay
+    torch.manual_seed(999 + rank)  # so that no initial value can match by chance
     module = Gpt2(model)
     engine, *_ = deepspeed.initialize(model=module, model_parameters=module.parameters(), config=configuration(case))
     _, client = engine.load_checkpoint(case["folder"])
@@ -99,7 +99,7 @@ def main():
         for world in sorted({case["world"] for case in cases}):
             children = [fork(rank, world, [case for case in cases if case["world"] == world], folder)
                         for rank in range(world)]
-            # Ranks that wait for a failed one end by its connection's end.
+            # If a rank fails, its connections end, and so do the ranks that wait for it.
             if any(os.waitpid(child, 0)[1] != 0 for child in children):
                 sys.exit(1)
         with open(os.path.join(folder, "results")) as file:

@@ -1,8 +1,7 @@
-// Reads the files whose paths are on standard input, one a line, and prints a line of JSON for
-// each:
-// {"value": ...}, or {"refused": reason}. A file *.pkl is a pickle; any other is an archive of
-// torch.save, whose tensors are {"tensor": [dtype, shape, CRC-32 of its row-major bytes]}.
-// torch_archive_test.py has the forms of the other values.
+// Reads the files whose paths are on standard input, one per line, and prints a line of JSON for
+// each: {"value": ...}, or {"refused": reason}. A file *.pkl is a pickle. Any other file is an
+// archive of torch.save, whose tensors are printed as {"tensor": [dtype, shape, CRC-32 of its
+// row-major bytes]}. torch_archive_test.py describes the forms of other values.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -17,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// Copies the elements of a tensor that may have strides, row-major.
+// Returns the elements of a tensor, which may have strides, in row-major order.
 std::string BytesOf(const ArchivedTensor& tensor, const InputFile& file) {
   std::string bytes(tensor.bytes, '\0');
   if (tensor.stride.empty()) {
@@ -95,7 +94,7 @@ nlohmann::json Show(PickleValue value, const TorchArchive* archive) {
   return nullptr;
 }
 
-// Writes a value as the next one of `object`; appends the bytes of its tensors to `tensors`.
+// Writes `value` as the next value of `object`, and appends the bytes of its tensors to `tensors`.
 void Copy(PickleValue value, const TorchArchive& archive, ArchivedObject& object,
           std::string& tensors) {
   if (const auto tensor = archive.Tensor(value)) {
@@ -142,7 +141,8 @@ void Write(const TorchArchive& archive, const std::string& path) {
   Copy(archive.root(), archive, object, tensors);
   NewFile file(path);
   TorchArchiveWriter writer(file, "archive", std::move(object));
-  for (size_t at = 0; at < tensors.size(); at += 7) {  // in blocks of other sizes than the tensors
+  // Written in blocks whose sizes differ from the tensors' sizes.
+  for (size_t at = 0; at < tensors.size(); at += 7) {
     writer.Write(&tensors[at], std::min<size_t>(7, tensors.size() - at));
   }
   writer.Finish();

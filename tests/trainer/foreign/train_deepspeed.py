@@ -1,11 +1,12 @@
-"""Trains transformers' GPT-2 with DeepSpeed, for each case on standard input, one JSON object a line:
+"""Trains transformers' GPT-2 with DeepSpeed, for each case on standard input, one JSON object per line:
 
-    {"folder": ..., "world": 2, "recipe": {...}, "save_after": 3, "engine": {...}}
+  {"folder": ..., "world": 2, "recipe": {...}, "save_after": 3, "engine": {...}}
 
-`recipe` is what `dslaunch train` would be given; `engine` is DeepSpeed's configuration. The samples of each step are
-those of `dslaunch train`. Saves into `folder` after `save_after` steps, and writes steps.json there, with the loss over
-all ranks, the gradient norm, the learning rate and the loss scale of each of run.steps steps. Run it with DeepSpeed's
-Python. It imports DeepSpeed once and forks the ranks, because the import takes longer than all cases.
+`recipe` is the recipe that `dslaunch train` would get; `engine` is DeepSpeed's configuration. The samples of each step
+are the same as with `dslaunch train`. Saves into `folder` after `save_after` steps, and writes steps.json there, with
+the loss over all ranks, the gradient norm, the learning rate and the loss scale of each of run.steps steps.
+Run it with DeepSpeed's Python. It imports DeepSpeed once and forks the ranks, because the import takes longer than
+all cases.
 With "trainer": true, transformers' Trainer runs DeepSpeed, and saves into checkpoint-<save_after> in `folder`."""
 
 import contextlib
@@ -24,7 +25,7 @@ from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 def make_model(recipe):
     config = {key: value for key, value in recipe["model"].items() if key != "type"}
     model = GPT2LMHeadModel(GPT2Config(**config, bos_token_id=None, eos_token_id=None, attn_implementation="eager"))
-    model.load_state_dict(load_file(recipe["run"]["init_weights"]), strict=False)  # theirs names the tied head
+    model.load_state_dict(load_file(recipe["run"]["init_weights"]), strict=False)  # also names the tied head
     model.train()
     return model
 
@@ -52,7 +53,7 @@ def train(case, rank):
     config = case["engine"]
     model = make_model(recipe)
     optimizer = None
-    if "optimizer" not in config:  # the program's own
+    if "optimizer" not in config:  # the program's own optimizer
         optimizer = torch.optim.AdamW(model.parameters(), **case["adamw"])
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, model_parameters=model.parameters(),
                                       config=config)
@@ -83,11 +84,12 @@ def train(case, rank):
 
 
 def train_with_trainer(case, rank):
-    """Needs data.shuffle false, because Trainer draws another order. Writes only losses."""
-    from transformers import Trainer, TrainingArguments  # takes seconds
+    """Trains with transformers' Trainer and writes only losses. Needs data.shuffle false, because Trainer shuffles
+    in another order."""
+    from transformers import Trainer, TrainingArguments  # inside the function, because the import takes seconds
 
     recipe, world, losses = case["recipe"], case["world"], []
-    # accelerate asks for them, though the ranks are connected.
+    # accelerate requires these variables, although the ranks are already connected.
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world))
 
     class OurLoss(Trainer):

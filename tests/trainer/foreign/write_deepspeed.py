@@ -1,9 +1,9 @@
-"""Lets DeepSpeed train a few steps and save, for each case on standard input, one JSON object a line:
+"""Makes DeepSpeed train a few steps and save, for each case on standard input, one JSON object per line:
 
-    {"folder": ..., "world": 3, "stage": 2, "dtype": "bf16", "tied": true, ...}
+  {"folder": ..., "world": 3, "stage": 2, "dtype": "bf16", "tied": true, ...}
 
-Each folder gets DeepSpeed's files and `expected.safetensors`: what DeepSpeed's own converters make of them, or, where
-these cannot read a checkpoint, what the ranks had in memory. Run it with DeepSpeed's Python. It imports DeepSpeed once
+Each folder gets DeepSpeed's files and `expected.safetensors`: the output of DeepSpeed's own converters or, where these
+cannot read a checkpoint, the contents of the ranks' memory. Run it with DeepSpeed's Python. It imports DeepSpeed once
 and forks the ranks, because the import takes longer than all cases of a world size."""
 
 import contextlib
@@ -28,13 +28,13 @@ from safetensors.torch import save_file  # noqa: E402
 
 logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 logging.disable(logging.WARNING)
-# PyTorch computes fp16 on all CPUs, DeepSpeed asks for one that does it fast.
+# PyTorch computes fp16 on all CPUs, but DeepSpeed accepts only CPUs that compute it fast.
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
-# Importing this optimizer compiles its kernels; no case has it.
+# Importing this optimizer compiles its kernels, and no case uses it.
 sys.modules["deepspeed.runtime.zero.muon.muon_optimizer"] = types.SimpleNamespace(MuonWithAuxAdam=type("", (), {}))
-# Would compile a kernel; Gloo serves all that is needed here.
+# build_shm_op would compile a kernel. Gloo suffices for these cases.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
-# DeepSpeed asks for instructions of few CPUs; PyTorch computes in fp16 on all.
+# DeepSpeed requires instructions that few CPUs have, but PyTorch computes in fp16 on all CPUs.
 deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -54,7 +54,7 @@ class Block(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Has parameters of one element and of sizes that no number of ranks divides."""
+    """A model with parameters of one element, and of sizes that no number of ranks divides."""
 
     def __init__(self, tied, frozen):
         super().__init__()
@@ -115,7 +115,7 @@ def configuration(case):
 def train(case, rank):
     torch.manual_seed(case.get("seed", 1))
     with deepspeed.zero.Init(enabled=case["stage"] == 3 and bool(case.get("init"))):
-        # Without ZeRO, names are found by shape: parameters of one shape are all trained or all frozen.
+        # Without ZeRO, names are found by shape, so parameters of one shape must all be trained or all be frozen.
         model = Model(case.get("tied"), (2 if case["stage"] == 0 else 3) if case.get("frozen") else 0)
     groups = groups_of(model, case.get("groups"))
     optimizer = None if case.get("optimizer") else torch.optim.AdamW(groups, lr=1e-3)
@@ -159,13 +159,13 @@ def from_memory(engine):
 
 
 def without_zero(engine):
-    """Returns weights and Adam's state at stage 0, where every rank has all."""
+    """Returns weights and Adam's state at stage 0, at which every rank has the whole state."""
     names = {id(p): name for name, p in engine.module.named_parameters()}
     wrapper, tensors = engine.optimizer, {}
     inner = getattr(wrapper, "optimizer", wrapper)
     for group, owners in enumerate(inner.param_groups):
         members = wrapper.fp16_groups[group] if hasattr(wrapper, "fp16_groups") else owners["params"]
-        for member, owner in zip(members, owners["params"]):  # owners have fp32 weights
+        for member, owner in zip(members, owners["params"]):  # owners have the fp32 weights
             name = names[id(member)]
             for key, value in {"": owner, **{key: inner.state[owner][key] for key in ("exp_avg", "exp_avg_sq")}}.items():
                 tensors[f"optimizer/{key}/{name}" if key else name] = value.detach().clone()
@@ -185,7 +185,7 @@ def from_ranks(engine, case):
 
 
 def universal(case, tag):
-    """Returns what ds_to_universal writes, and leaves its folder beside the checkpoint's."""
+    """Returns the tensors that ds_to_universal writes. Leaves its folder beside the checkpoint's folder."""
     source = os.path.join(case["folder"], tag)
     target = os.path.join(case["folder"], "universal", tag)
     arguments = types.SimpleNamespace(input_folder=source, output_folder=target, num_extract_workers=1,
@@ -208,9 +208,9 @@ def universal(case, tag):
 
 
 def converted_by_deepspeed(case, tag, others):
-    """Returns what both converters agree on, without `others`: names of buffers, frozen parameters and aliases.
-    ds_to_universal reads neither other optimizers than Adam nor elastic_checkpoint, and confuses parameters with
-    round_robin_gradients."""
+    """Returns the tensors on which both converters agree, except `others`: names of buffers, frozen parameters and
+    aliases. ds_to_universal reads neither optimizers other than Adam nor elastic_checkpoint, and confuses parameters
+    with round_robin_gradients, so it is skipped for these."""
     expected = {}
     if not (case.get("from_ranks") or case.get("elastic_checkpoint") or case.get("round_robin_gradients")):
         expected = {name: value for name, value in universal(case, tag).items() if name not in others}
@@ -228,7 +228,7 @@ def converted_by_deepspeed(case, tag, others):
 
 
 def expect(case, engine):
-    """Rank 0 writes expected.safetensors and expected.json; the others help to gather."""
+    """Writes expected.safetensors and expected.json on rank 0. The other ranks only take part in gathering."""
     memory, aliases = from_memory(engine)
     expected = from_ranks(engine, case) if case.get("from_ranks") else {}
     if int(os.environ["RANK"]) > 0:
@@ -260,7 +260,7 @@ def updates_of(optimizer):
 
 
 def scaler_of(engine):
-    """Returns scale, iteration and last overflow."""
+    """Returns the scaler's scale, iteration and last overflow."""
     scaler = getattr(engine.optimizer, "loss_scaler", None) or getattr(engine.optimizer, "loss_scale_config", None)
     return [getattr(scaler, key, None) for key in ("cur_scale", "cur_iter", "last_overflow_iter")]
 
@@ -308,7 +308,7 @@ def fork_ranks(cases, work):
                         sys.stderr.flush()
                         os._exit(status)
                 children.append(child)
-            # Ranks that wait for a failed one end by its connection's end.
+            # If a rank fails, its connections end, and so do the ranks that wait for it.
             if any(os.waitpid(child, 0)[1] != 0 for child in children):
                 sys.exit(1)
 

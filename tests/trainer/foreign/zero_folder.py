@@ -1,5 +1,5 @@
-"""Writes folders as DeepSpeed 0.19.8 saves them at ZeRO stage 3, without DeepSpeed, so that tests and benchmarks can have
-any size at once. Its own zero_to_fp32 reads them (tests/bench/convert)."""
+"""Writes folders as DeepSpeed 0.19.8 saves them at ZeRO stage 3, without DeepSpeed, so that tests and benchmarks can
+make any size quickly. DeepSpeed's zero_to_fp32 reads these folders (tests/bench/convert)."""
 
 import collections
 import math
@@ -9,7 +9,7 @@ import torch
 
 
 def flat_of_rank(tensors, rank, world):
-    """Returns what a rank holds of each tensor, padded, in one row."""
+    """Returns the rank's parts of all tensors, each padded, in one flat tensor."""
     parts = []
     for tensor in tensors:
         share = math.ceil(tensor.numel() / world)
@@ -19,8 +19,9 @@ def flat_of_rank(tensors, rank, world):
 
 
 def write_zero3(folder, weights, world, step=5, state=None, shared=None, tag=None):
-    """Writes {name: fp32 tensor} of `world` ranks. `state(kind, name)` returns exp_avg or exp_avg_sq of a weight; without
-    it they are the weights times 2, and their absolute values times 3. `shared` has {alias: name}. Returns the folder of the files."""
+    """Writes {name: fp32 tensor} as the files of `world` ranks. `state(kind, name)` returns exp_avg or exp_avg_sq of
+    a weight; by default they are the weights times 2, and their absolute values times 3. `shared`: {alias: name}.
+    Returns the folder of the files."""
     state = state or (lambda kind, name: weights[name] * 2 if kind == "exp_avg" else weights[name].abs() * 3)
     tag = tag or f"global_step{step}"
     inner = os.path.join(folder, tag)

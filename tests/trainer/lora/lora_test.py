@@ -1,4 +1,4 @@
-"""Adapters train, save, load and merge as PEFT's, in every layout."""
+"""Tests that adapters train, save, load and merge as PEFT's do, in every layout."""
 
 import json
 import os
@@ -74,12 +74,12 @@ class LoraCase(unittest.TestCase):
         return transformers.AutoModelForCausalLM.from_pretrained(self.bases[name], attn_implementation="eager")
 
     def peft_folder(self, name, targets, rank=3, alpha=5, rslora=False, dropout=0.0):
-        """Returns a folder with drawn A and B, and the model."""
+        """Returns a folder of PEFT with randomly drawn A and B, and the model."""
         torch.manual_seed(11)
         config = peft.LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=alpha, lora_dropout=dropout,
                                  target_modules=targets, use_rslora=rslora, init_lora_weights=False)
         model = peft.get_peft_model(self.base(name), config)
-        with torch.no_grad():  # small, because large updates amplify rounding
+        with torch.no_grad():  # small values, because large updates would amplify rounding
             for key, parameter in model.named_parameters():
                 if "lora_B" in key:
                     parameter.uniform_(-0.05, 0.05)
@@ -123,7 +123,7 @@ class LoraCase(unittest.TestCase):
 
 class PeftTest(LoraCase):
     def train_in_peft(self, model):
-        """Returns {loss, grad_norm} of each step on the same batches."""
+        """Trains in PEFT and returns {loss, grad_norm} of each step, on the batches that dslaunch uses."""
         inputs, targets = read_text(self.text, LENGTH).tensors
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trained, **OPTIMIZER)
@@ -196,7 +196,8 @@ class PeftTest(LoraCase):
                 self.assertEqual(sorted(ours["target_modules"]), sorted(theirs["target_modules"]))
 
     def test_draws_initial_values_as_peft(self):
-        """A is drawn from PEFT's distribution, B is zero, and the base is as it would be without adapters."""
+        """A must be drawn from PEFT's distribution, B must be zero, and the base must be the same as without
+        adapters."""
         answer = trace(model=self.sections["llama"], input_shape=[LENGTH], seed=3, tokens=TOKENS.tolist(),
                        targets=[0] * TOKENS.numel(), lora={"rank": 64, "alpha": 1, "targets": "all-linear"})
         alone = trace(model=self.sections["llama"], input_shape=[LENGTH], seed=3, tokens=TOKENS.tolist(),
@@ -238,7 +239,8 @@ class LayoutsTest(LoraCase):
                 self.assertEqual(traces(metrics), traces(alone[key]))
 
     def test_tensor_parallel_matches_one_process(self):
-        """Adapters of layers divided by outputs and by inputs, and of key and value heads that two ranks share."""
+        """Tests adapters of layers divided by outputs and by inputs, and of key and value heads that two ranks
+        share."""
         factors = {"base": ("llama", "gpt2"), "ranks": (2, 4), "tensor": (2, 4), "zero": (0, 1, 3),
                    "tokens": (False, True), "precision": ("fp32", "bf16")}
         alone = {}
@@ -259,7 +261,7 @@ class LayoutsTest(LoraCase):
                 self.assertLess(norm, 2 * GRAD_NORM_WITHIN[precision])
 
     def test_dropout_trains_on_tensor_parallel_ranks(self):
-        """The masks of divided inputs differ from those of one process."""
+        """The losses are not compared, because the masks of divided inputs differ from the masks of one process."""
         lora = {"rank": 4, "alpha": 8, "dropout": 0.2, "targets": "all-linear"}
         engine = {"tensor_parallel": {"autotp_size": 2}}
         for recomputes in 0, 2:
@@ -280,7 +282,7 @@ class LayoutsTest(LoraCase):
         self.assertLess(deviation(metrics, alone, "grad_norm")[0], 2 * GRAD_NORM_WITHIN["fp32"])
 
     def test_planned_memory_is_within_three_percent(self):
-        """The base has no gradient, master or state."""
+        """The base has no gradients, masters or optimizer state."""
         lora = {"rank": 8, "alpha": 8, "targets": "all-linear"}
         model = {**self.sections["llama"], "hidden_size": 128, "intermediate_size": 320, "head_dim": 32}
         trained = 4 * 8 * (2 * (128 + 128) + 2 * (128 + 64) + 3 * (128 + 320))
@@ -311,7 +313,7 @@ class CheckpointTest(LoraCase):
     LORA = {"rank": 4, "alpha": 8, "targets": "all-linear"}
 
     def trained(self, name="llama", steps=4, engine=None, ranks=1, lora=None, **keys):
-        """Returns the folder of the checkpoints of a run, and its metrics."""
+        """Trains with adapters. Returns the folder of the run's checkpoints, and its metrics."""
         folder = tempfile.mkdtemp(dir=self.folder)
         recipe = self.recipe(name, lora or self.LORA, engine, steps=steps, checkpoint_dir=folder, **keys)
         return folder, run_with_metrics(recipe, ranks)[1]

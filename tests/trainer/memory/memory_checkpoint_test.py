@@ -1,7 +1,7 @@
-"""Ranks that are killed continue from the copies in their node's memory, as if they had not been killed.
+"""Tests that killed ranks continue from the copies in their node's memory, as if they had not been killed.
 
-The test takes the launcher's place: it keeps two memory files for each rank, kills ranks at random moments and starts
-all of them again. By default some combinations are tried, chosen by a seed; DSLAUNCH_TEST_FULL=1 kills 200 times."""
+The test acts as the launcher: it keeps two memory files for each rank, kills ranks at random moments and starts all of
+them again. By default some combinations are tried, chosen by a seed; DSLAUNCH_TEST_FULL=1 kills 200 times."""
 
 import collections
 import fcntl
@@ -21,12 +21,12 @@ from spawn import DEVICE, Job, recipe, steps_of
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
-HEADER = 4096  # bytes of a slot before the copy
+HEADER = 4096  # number of bytes before the copy in a slot
 STEPS, EVERY = 24, 3
 KILLS = 200 if FULL else 10
 MODELS = {
     "mlp": {"type": "mlp"},
-    "wide mlp": {"type": "mlp", "hidden_size": 512},  # a thread takes the checksum of its copies
+    "wide mlp": {"type": "mlp", "hidden_size": 512},  # large enough that a thread computes the checksum of its copies
     "gpt2": {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 16, "vocab_size": 256},
     "gpt2 with adapters": {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 16, "vocab_size": 256},
 }
@@ -50,7 +50,7 @@ COMBINATIONS = [(model, layout, bf16) for model in MODELS for layout in LAYOUTS 
 
 
 class Memory:
-    """The memory files of a node's ranks, as a supervisor keeps them."""
+    """Holds the memory files of a node's ranks, as a supervisor does."""
 
     def __init__(self, world):
         self.fds = [[self.new_file() for _ in range(2)] for _ in range(world)]
@@ -66,7 +66,7 @@ class Memory:
             os.close(fd)
 
     def steps(self, rank):
-        """Returns {step: descriptor} of the slots of a rank that have a header."""
+        """Returns {step: descriptor} of those slots of a rank that have a header."""
         found = {}
         for fd in self.fds[rank]:
             header = os.pread(fd, 24, 0)
@@ -75,7 +75,7 @@ class Memory:
         return found
 
     def has_torn_copy(self):
-        """Returns whether a slot has a copy that was begun, and is not whole."""
+        """Returns whether some slot has a copy that was begun but not completed."""
         return any(os.fstat(fd).st_size > HEADER and os.pread(fd, 8, 0) == bytes(8) for fd in sum(self.fds, []))
 
     def allocated(self):
@@ -109,7 +109,7 @@ class Run:
         return Job(change or self.recipe, self.world, env_of_rank=env, fds_of_rank=dict(enumerate(self.memory.fds)))
 
     def losses(self, attempt=None):
-        """Returns {step: loss} of an attempt, default all."""
+        """Returns {step: loss} of an attempt; of all attempts by default."""
         if not os.path.exists(self.metrics):
             return {}
         with open(self.metrics) as lines:
@@ -121,7 +121,8 @@ class Run:
         return max(int(path.name[5:]) for path in pathlib.Path(self.folder, "saves").glob("step_*"))
 
     def is_saving(self):
-        """Returns whether a checkpoint is being written to the disk, or was when the ranks were killed."""
+        """Returns whether a checkpoint is being written to the disk, or was being written when the ranks were
+        killed."""
         return any(pathlib.Path(self.folder, "saves").glob("tmp-*"))
 
     def weights(self):
@@ -131,7 +132,7 @@ class Run:
 
 
 def start_of(out):
-    """Returns (source, step) of the line about the start of a run, as rank 0 prints it."""
+    """Returns (source, step) of the start of a run, from the line that rank 0 prints."""
     if found := re.search(r"resuming from memory after step (\d+)", out):
         return "memory", int(found[1])
     if found := re.search(r"resuming from \S+/step_(\d+)", out):
@@ -163,7 +164,7 @@ class MemoryCheckpoint(unittest.TestCase):
         return made
 
     def reference(self, model, layout, bf16):
-        """Returns the losses and the weights of a run that is not disturbed and makes no copies."""
+        """Returns the losses and the weights of an undisturbed run that makes no copies."""
         key = model, layout, bf16
         if key not in self.references:
             undisturbed = self.new_run(*key, memory_checkpoint=0)
@@ -172,7 +173,7 @@ class MemoryCheckpoint(unittest.TestCase):
         return self.references[key]
 
     def finish(self, run, change=None):
-        """Runs an attempt to its end and returns what rank 0 printed."""
+        """Runs an attempt to its end and returns rank 0."""
         with run.start(change) as job:
             ranks = job.finish(60)
         for rank in ranks:
@@ -180,14 +181,14 @@ class MemoryCheckpoint(unittest.TestCase):
         return ranks[0]
 
     def kill_at(self, run, step, delay_s=0.0, moment=lambda: True):
-        """Runs an attempt and kills all ranks, one of them first, once the attempt has made `step` and `moment` is there, or a
-        rank has ended. Returns what rank 0 printed, and the steps that the attempt made."""
+        """Runs an attempt and kills all ranks, one after the other, once the attempt has made `step` and `moment`
+        returns true, or rank 0 has ended. Returns the output of rank 0, and the steps that the attempt made."""
         with run.start() as job:
             job.wait_for(lambda: max(run.losses(run.attempt), default=0) >= step or job.processes[0].poll() is not None,
                          60, "step %d" % step)
             time.sleep(delay_s)
             while not moment() and job.processes[0].poll() is None:
-                pass  # a copy takes less time than a sleep
+                pass  # polls without a sleep, because a copy takes less time than a sleep
             for process in self.random.sample(job.processes, len(job.processes)):
                 process.kill()
             rank = job.finish(20)[0]
@@ -228,7 +229,8 @@ class KillTest(MemoryCheckpoint):
                 self.assertGreater(moments[moment], 0, moment)
 
     def kill_once(self, run, moments):
-        """Kills all ranks of the next attempt. Counts the moment, and what was under way then."""
+        """Kills all ranks of the next attempt at a random moment. Counts the moment and the operation that was in
+        progress."""
         moment = self.random.choice(("start", "step", "copy", "save"))
         at = self.random.randint(1, STEPS - EVERY)
         was_torn, was_saving = run.memory.has_torn_copy(), run.is_saving()
@@ -252,7 +254,7 @@ class KillTest(MemoryCheckpoint):
             return
         source, step = start_of(out)
         self.starts[source] += 1
-        self.assertLessEqual(step, made + 1)  # the last step may be made and not be in the file
+        self.assertLessEqual(step, made + 1)  # the last step may have been made without being in the file
         self.assertLessEqual(made - step, EVERY, out)
         if made >= 2 * EVERY and "save_every" not in run.recipe["run"]:
             self.assertEqual(source, "memory", out)
@@ -260,7 +262,7 @@ class KillTest(MemoryCheckpoint):
 
 class StartTest(MemoryCheckpoint):
     def killed(self, after=2 * EVERY, **keys):
-        """Returns a run that was killed between two copies: every rank has the same two whole ones."""
+        """Returns a run that was killed between two copies, so that every rank has the same two complete copies."""
         for _ in range(20):
             run = self.new_run(**keys)
             self.kill_at(run, after + 1)
@@ -305,7 +307,7 @@ class StartTest(MemoryCheckpoint):
     def test_takes_disk_if_it_is_newer(self):
         run = self.killed(saves=True)
         saved = run.saved_step()
-        for rank in range(run.world):  # the copies of a job whose disk has a later step
+        for rank in range(run.world):  # makes the copies those of a job whose disk has a later step
             for step, fd in run.memory.steps(rank).items():
                 if step >= saved:
                     os.pwrite(fd, bytes(8), 0)
@@ -346,7 +348,7 @@ class StartTest(MemoryCheckpoint):
 
     @unittest.skipUnless(DEVICE == "cuda", "a step is recorded on a GPU only")
     def test_continues_with_recorded_steps(self):
-        # A step is recorded after 11, before the kill and after it.
+        # A step is recorded after 11 steps, both before the kill and after it.
         self.continues("mlp", "recorded", after=4 * EVERY)
         self.continues("mlp", "recorded and zero 1", bf16=True, after=4 * EVERY)
 
@@ -374,7 +376,7 @@ class StartTest(MemoryCheckpoint):
 
     def test_memory_does_not_grow_with_attempts(self):
         run = self.killed()
-        self.kill_at(run, 5 * EVERY)  # both memory files of each rank have held a copy
+        self.kill_at(run, 5 * EVERY)  # by now both memory files of each rank have held a copy
         before = run.memory.allocated()
         for _ in range(2):
             self.kill_at(run, 7 * EVERY)

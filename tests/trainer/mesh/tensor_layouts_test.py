@@ -1,4 +1,5 @@
-"""Ranks that divide the layers of a model compute the same as one process, with any replicas, stages and ZeRO stage."""
+"""Tests that ranks that divide the layers of a model compute the same as one process, with any replicas, stages and
+ZeRO stage."""
 
 import json
 import os
@@ -17,7 +18,7 @@ from zero_test import SMALL
 
 BAD_INPUT, PREEMPTED = 65, 85
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
-# Dropout inside of divided layers draws other numbers than in one process.
+# No dropout, because dropout inside of divided layers draws other numbers than in one process.
 MODELS = {"gpt2": {**GPT2, "n_head": 4}, "llama": DECODERS["llama"], "qwen3": DECODERS["qwen3"]}
 FACTORS = {
     "tensor": (1, 2, 4),
@@ -29,7 +30,7 @@ FACTORS = {
     "recomputes": (False, True),
     "micro_batches": (1, 2),
 }
-# Sums over parts are added in another order than in one product. In bf16 each sum is rounded.
+# Sums over parts are added in another order than in one product, and in bf16 each sum is rounded.
 WITHIN = {"fp32": (1e-6, 2e-6), "bf16": (1e-3, 2e-2)}
 # (stages, replicas, parts, ZeRO stage)
 LAYOUTS = ((1, 1, 1, 0), (1, 2, 2, 0), (1, 2, 2, 3), (2, 1, 2, 1), (1, 1, 4, 0), (1, 2, 1, 3))
@@ -153,7 +154,7 @@ class CheckpointTest(TensorParallelCase):
                     temperature=0), world)[0].out)
             self.assertEqual(lines[0], lines[2])
             self.assertEqual(lines[1], lines[2])
-            # The export has whole tensors; every layout starts from them.
+            # The export has whole tensors, so every layout can start from it.
             alone = self.metrics({}, 1, model=model, steps=2, init_weights=exported)
             for zero in (0, 3):
                 self.assert_near(self.metrics(tensor_parallel(2, zero), 4, model=model, steps=2, init_weights=exported),
@@ -168,7 +169,7 @@ class CheckpointTest(TensorParallelCase):
                 self.assertTrue(got[key].equal(tensor), key)
 
     def test_tools_read_checkpoints_of_parts(self):
-        """verify, diff and convert; an older program reads none of this format."""
+        """Tests verify, diff and convert, and that an older program reads none of this format."""
         folders = {}
         for parts in (1, 2):
             folders[parts] = os.path.join(self.folder, "tools-%d" % parts)
@@ -245,7 +246,7 @@ class MistakesTest(TensorParallelCase):
         self.refused(mlp, "autotp_size", "mlp")
 
     def test_parts_are_on_one_node_unless_allowed(self):
-        """Two nodes of one rank each."""
+        """Runs on two nodes with one rank each."""
         given = self.recipe(tensor_parallel(2), model=MODELS["llama"], steps=2)
         for rank in run(given, 2, 1):
             self.assertEqual(rank.code, BAD_INPUT, rank.err)
@@ -262,7 +263,7 @@ class MistakesTest(TensorParallelCase):
                 assert_killed_and_lost(self, job.finish(30), victim)
 
     def test_all_ranks_stop_when_one_of_a_group_is_asked_to(self):
-        """Also while they evaluate."""
+        """Also tests ranks that are evaluating."""
         folder = os.path.join(self.folder, "stopped")
         given = self.recipe(tensor_parallel(2), steps=100000, model=MODELS["llama"], checkpoint_dir=folder, eval_every=1)
         for victim in (0, 1, 3):

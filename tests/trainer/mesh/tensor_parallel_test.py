@@ -1,4 +1,4 @@
-"""Models that are divided over tensor-parallel ranks compute the same as transformers."""
+"""Tests that models that are divided over tensor-parallel ranks compute the same as transformers."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ from decoder_test import config_of, make
 from models_test import trace
 from table import all_cells, pairwise_cells
 
-LENGTH, VOCABULARY = 16, 131  # 131 has padding in 2 and in 4 parts
+LENGTH, VOCABULARY = 16, 131  # 131 needs padding in 2 and in 4 parts
 TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(5))
 TARGETS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(6))
 TARGETS[1, :4] = -100

@@ -1,4 +1,5 @@
-"""Chat data gives the tokens and labels of transformers' apply_chat_template, and trains on the answers alone."""
+"""Tests that chat data gives the tokens and labels of transformers' apply_chat_template, and that only the answers
+are trained."""
 
 import json
 import os
@@ -21,7 +22,7 @@ from generate_test import section_of  # noqa: E402
 from spawn import run  # noqa: E402
 
 NO_TARGET, BAD_INPUT = -100, 65
-# Written for this test from the models' templates; {% generation %} marks the answers of the assistant.
+# The templates were written for this test after the models' templates. {% generation %} marks the assistant's answers.
 ANSWER = "{%% generation %%}{{ %s }}{%% endgeneration %%}"
 TEMPLATES = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if m['role'] == 'assistant' %}"
@@ -58,7 +59,7 @@ def random_content(rng):
 
 
 def random_messages(rng, name):
-    """With and without system message, turns in any order where the template lets them."""
+    """Returns messages with or without a system message, with turns in any order that the template permits."""
     messages = [{"role": "system", "content": random_content(rng)}] if name != "mistral" and rng.randrange(2) else []
     for i in range(rng.randrange(1, 7)):
         role = ("user", "assistant")[i % 2] if name == "mistral" or rng.randrange(4) else rng.choice(("user", "assistant"))
@@ -90,7 +91,7 @@ class ChatFiles:
         return path
 
     def expected(self, messages):
-        """Returns (ids, labels) of transformers."""
+        """Returns (ids, labels) that transformers computes."""
         made = self.hf.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
         ids = made["input_ids"]
         return ids, [id if mask else NO_TARGET for id, mask in zip(ids, made["assistant_masks"])]
@@ -105,7 +106,7 @@ class ChatFiles:
 
 
 def padded(ids, labels, block):
-    """The sample of a conversation by itself."""
+    """Returns (inputs, targets) of the sample of a conversation by itself."""
     inputs, targets = ids[:block], (labels[1:] + [NO_TARGET])[:block]
     return inputs + [0] * (block - len(inputs)), targets + [NO_TARGET] * (block - len(targets))
 
@@ -175,7 +176,7 @@ class ChatTest(unittest.TestCase):
                                                    padded([5, 6, 7], [NO_TARGET, 9, 7], 24)])
 
     def test_trains_and_evaluates_like_transformers(self):
-        """Losses of two steps and of the evaluation, with a mean over the targets."""
+        """Compares the losses of two steps and of the evaluation, each as the mean over the targets."""
         files = self.files("chatml")
         rng = random.Random(11)
         sets = []
@@ -203,7 +204,7 @@ class ChatTest(unittest.TestCase):
         for ours, theirs in zip(steps, expected, strict=True):
             self.assertAlmostEqual(ours, theirs, delta=1e-5)
         self.assertAlmostEqual(evaluations[-1], self.loss(model, batches[1]).item(), delta=1e-5)
-        # All conversations in one step, put together.
+        # In one step, all conversations are packed into a few samples.
         packed = len(files.samples(sets[0][0], 64, packing=True))
         self.assertLess(packed, 8)
         steps, _ = self.train(section_of(model.config), {**data, "packing": True, "documents": True, "block_size": 64},
@@ -212,7 +213,7 @@ class ChatTest(unittest.TestCase):
         self.assertAlmostEqual(steps[0], self.loss(model, batches[0]).item(), delta=1e-5)
 
     def train(self, model, data, source, files, batch, steps):
-        """Returns the losses of the steps and of the evaluations."""
+        """Trains and returns the losses of the steps and of the evaluations."""
         metrics = os.path.join(files.folder, "metrics_%d" % steps)
         rank, = run({"model": model, "data": data,
                      "run": {"steps": steps, "init_weights": source, "loss_normalization": "tokens",

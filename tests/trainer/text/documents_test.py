@@ -1,4 +1,5 @@
-"""With data.documents the tokens of a document see and count that document only, as if it were alone."""
+"""Tests that with data.documents, tokens attend only to their own document and positions start anew in it, as if it
+were alone."""
 
 import json
 import os
@@ -40,7 +41,7 @@ def model_of(kind, options):
 
 
 def packed_row(rng):
-    """Returns LENGTH + 1 tokens of documents that each end with END; the last may be cut."""
+    """Returns LENGTH + 1 tokens of documents that each end with END. The last document may be cut."""
     tokens = []
     while len(tokens) <= LENGTH:
         tokens += [rng.choice([t for t in range(VOCABULARY) if t != END]) for _ in range(rng.randrange(12))] + [END]
@@ -63,7 +64,7 @@ def marked(row):
 
 
 def logits_alone(model, rows):
-    """Returns the logits of each document alone, put together again."""
+    """Returns the logits of each document computed alone, concatenated again."""
     return torch.stack([torch.cat([model(torch.tensor([row[begin:end]])).logits[0] for begin, end in cut(row)])
                         for row in rows])
 
@@ -98,7 +99,7 @@ class DocumentsTest(unittest.TestCase):
                     self.assertLess((found - grad).abs().max().item(), 1e-5, key)
 
     def test_training_matches_documents_alone(self):
-        """Losses of 3 steps, at each ZeRO stage, with accumulation and recomputation."""
+        """Compares the losses of 3 steps, at each ZeRO stage, with accumulation and recomputation."""
         layouts = {
             "one rank": ({}, 1),
             "ZeRO 1": ({"zero_optimization": {"stage": 1}}, 2),
@@ -141,7 +142,7 @@ class DocumentsTest(unittest.TestCase):
 
     @staticmethod
     def losses(model, rows):
-        """Trains with SGD on 4 rows a step; returns the losses."""
+        """Trains with SGD on 4 rows per step; returns the losses."""
         losses = []
         for step in range(3):
             batch = rows[step * 4:step * 4 + 4]

@@ -1,4 +1,5 @@
-"""--eval_only --eval_file: log-likelihoods, accuracies and perplexities equal lm-eval's on the same model and texts."""
+"""Tests --eval_only --eval_file: log-likelihoods, accuracies and perplexities must equal lm-eval's on the same model
+and texts."""
 
 import importlib.util
 import json
@@ -26,7 +27,7 @@ QUESTIONS = [{"query": query, "choices": CHOICES[i % 2:3 + i % 3], "gold": (i * 
 DOCUMENTS = [{"text": text} for text in (
     "The quick brown fox jumps over the lazy dog. ", "x", "naïve café\n" * 60, "Pack my box. " * 45 + " end",
     " \u3000two  words\x85\x1d \t", "<|begin_of_text|>The quick")]
-WITHIN = 1e-5  # relative
+WITHIN = 1e-5  # relative deviation
 
 
 class TextsCase(unittest.TestCase):
@@ -53,7 +54,7 @@ class TextsCase(unittest.TestCase):
         return model.recipe(batch=batch, engine=engine, mode="evaluate", eval_file=self.write(lines), **keys)
 
     def results(self, model, lines, world=1, **options):
-        """(the line on stdout, results in the metrics file)"""
+        """Evaluates the lines; returns (line on stdout, results in the metrics file)."""
         metrics = os.path.join(self.folder, "metrics.jsonl")
         if os.path.exists(metrics):
             os.unlink(metrics)
@@ -99,7 +100,7 @@ class LmEvalTest(TextsCase):
 
 
 class FormulaTest(TextsCase):
-    """The published formulas on transformers' logits, with texts that need no care at their ends."""
+    """Tests the published formulas on transformers' logits, with texts whose ends need no special handling."""
 
     def log_likelihood(self, model, tokens, scored):
         with torch.no_grad():
@@ -112,7 +113,7 @@ class FormulaTest(TextsCase):
         nll = tokens = words = size = 0
         for document in DOCUMENTS:
             ids = model.tokenizer.encode(document["text"]).ids
-            for begin in range(0, len(ids), 128):  # n_positions
+            for begin in range(0, len(ids), 128):  # 128 is n_positions
                 end = min(begin + 128, len(ids))
                 nll -= self.log_likelihood(model, ([prefix] + ids)[max(0, end - 128):end + 1], end - begin)
             tokens += len(ids)

@@ -1,4 +1,4 @@
-"""dslaunch-train continues texts as transformers' generate does, whatever is continued together."""
+"""Tests that dslaunch-train continues texts as transformers' generate does, whichever texts are continued together."""
 
 import json
 import os
@@ -29,7 +29,7 @@ DECODER_KEYS = ("model_type", "vocab_size", "hidden_size", "intermediate_size", 
 
 
 def section_of(config):
-    """The recipe's section for a model of transformers."""
+    """Returns the recipe's section for a model of transformers."""
     given = config.to_dict()
     if given["model_type"] == "gpt2":
         return {"type": "gpt2", **{key: given[key] for key in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")}}
@@ -53,7 +53,7 @@ class Model:
         else:
             config = config_of(kind, max_position_embeddings=128, **keys)
         self.hf = make(config).eval()
-        with torch.no_grad():  # generated text that repeats one token would hide mistakes
+        with torch.no_grad():  # because generated text that repeats one token would hide mistakes
             for parameter in self.hf.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         self.hf.save_pretrained(self.folder)
@@ -64,7 +64,7 @@ class Model:
         shutil.rmtree(self.folder)
 
     def expected(self, prompt, **options):
-        """The tokens that transformers generates after a prompt."""
+        """Returns the tokens that transformers generates after a prompt."""
         ids = self.tokenizer.encode(prompt).ids
         with torch.no_grad():
             out = self.hf.generate(torch.tensor([ids]), max_new_tokens=NEW, do_sample=False, pad_token_id=0, **options)
@@ -86,7 +86,7 @@ class GenerateCase(unittest.TestCase):
         return path
 
     def lines(self, model, prompts=PROMPTS, world=1, **options):
-        """The JSON lines for these prompts."""
+        """Generates after these prompts and returns the JSON lines."""
         path = self.write([{"prompt": prompt} for prompt in prompts])
         ranks = run(model.recipe(prompts=path, **options), world)
         self.assertEqual([rank.code for rank in ranks], [0] * world, [rank.err for rank in ranks])

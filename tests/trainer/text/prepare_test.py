@@ -1,5 +1,5 @@
-"""dslaunch-train data prepare, which `dslaunch data prepare` runs, against the tokenizers package and a writer of
-Megatron's format in numpy."""
+"""Tests dslaunch-train data prepare, which `dslaunch data prepare` runs, against the tokenizers package and a NumPy
+writer of Megatron's format."""
 
 import json
 import os
@@ -25,7 +25,8 @@ MIB = 1 << 20
 
 
 def megatron(documents, dtype):
-    """(.bin, .idx) of lists of tokens, as Megatron-LM's IndexedDatasetBuilder lays them out."""
+    """Returns the contents of the .bin and .idx files of lists of tokens, as Megatron-LM's IndexedDatasetBuilder
+    writes them."""
     code = {numpy.uint16: 8, numpy.int32: 4}[dtype]
     arrays = [numpy.array(document, dtype=dtype) for document in documents]
     sizes = numpy.array([len(array) for array in arrays], dtype=numpy.int32)

@@ -1,10 +1,10 @@
-// Encodes and decodes as its standard input asks, or measures the encoding of a file.
+// Encodes and decodes the texts on standard input, or measures the encoding of a file.
 //
-// dslaunch-token-trace FOLDER: reads texts, each a uint32 (bytes) and UTF-8. Writes for each the
-// tokens, a uint32 (count) and int32s, and their text again, a uint32 (bytes) and UTF-8.
-// dslaunch-token-trace FOLDER FILE: encodes the lines of FILE, each with its end; prints the CPU
-// seconds and the number of tokens.
-// dslaunch-token-trace FOLDER FILE ids: writes their tokens, int32s, instead.
+// dslaunch-token-trace FOLDER: reads texts, each as a uint32 (bytes) and UTF-8. Writes for each
+// the tokens, as a uint32 (count) and int32s, and their text, as a uint32 (bytes) and UTF-8.
+// dslaunch-token-trace FOLDER FILE: encodes the lines of FILE, each with its line end. Prints the
+// CPU seconds and the number of tokens.
+// dslaunch-token-trace FOLDER FILE ids: writes the tokens of these lines, as int32s, instead.
 #include <cstdint>
 #include <cstdio>
 #include <ctime>

@@ -1,4 +1,4 @@
-"""Tokens equal to those of the tokenizers package, by files that it writes."""
+"""Tests that tokens equal the tokens of the tokenizers package, with tokenizer files that the package writes."""
 
 import functools
 import os
@@ -21,7 +21,7 @@ def made(make):
 
 
 def trace(tokenizer, texts):
-    """[(ids, decoded bytes)] of texts by dslaunch-token-trace with a tokenizer of the package."""
+    """Returns [(ids, decoded bytes)] of texts, by dslaunch-token-trace with a tokenizer of the package."""
     given = b"".join(struct.pack("<I", len(data)) + data for data in (text.encode() for text in texts))
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(os.path.join(folder, "tokenizer.json"))
@@ -60,7 +60,8 @@ class TokenizerTest(unittest.TestCase):
                 self.compare(make, [tokenizers_made.random_text(rng) for _ in range(100000 if FULL else 500)])
 
     def test_ids_match_package_on_every_code_point(self):
-        # Each between letters, which shows what the patterns take it for; a step apart in the default run.
+        # Each code point is between letters, which shows how the patterns classify it. By default only every 61st is
+        # tested.
         step = 1 if FULL else 61
         for make in (tokenizers_made.llama3, tokenizers_made.qwen2, tokenizers_made.deepseek, tokenizers_made.llama2):
             with self.subTest(make.__name__):

@@ -1,5 +1,5 @@
 """Makes tokenizer.json files with the tokenizers package: the steps and patterns that models publish, and small
-vocabularies that are trained here."""
+vocabularies that are trained on the spot."""
 
 import json
 import pathlib
@@ -23,7 +23,7 @@ DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
             "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
             "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
 
-# Letters and marks of many scripts, digits, symbols, emoji with joiners, and what is not assigned.
+# Letters and marks of many scripts, digits, symbols, emoji with joiners, and unassigned code points.
 RANGES = [(0x20, 0x7E), (0xA0, 0x24F), (0x250, 0x2FF), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x530, 0x58F),
           (0x590, 0x5FF), (0x600, 0x6FF), (0x900, 0x97F), (0xC00, 0xC7F), (0xD00, 0xD7F), (0xE00, 0xE7F),
           (0x1100, 0x11FF), (0x1D00, 0x1DFF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x20D0, 0x20FF), (0x2100, 0x218F),
@@ -36,7 +36,7 @@ WORDS = ["'s", "'LL", "'ſ", "'Re", "\r\n", "\n\n", "\t", "  ", " ", "\u3000", "
 
 
 def random_text(rng):
-    """A few words of random scripts."""
+    """Returns a few words of random scripts."""
     parts = []
     for _ in range(rng.randrange(1, 12)):
         kind = rng.randrange(5)
@@ -56,7 +56,7 @@ def random_text(rng):
 
 
 def corpus():
-    """The documentation of dslaunch, and random text, for merges beyond ASCII."""
+    """Returns the documentation of dslaunch, and random text, for merges beyond ASCII."""
     rng = random.Random(1)
     pages = [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").rglob("*.md"))]
     return pages + [random_text(rng) * 2 for _ in range(3000)]
@@ -138,7 +138,7 @@ def possessive():
 
 
 def splits():
-    """Each behavior of Split, by words and by patterns."""
+    """Returns a tokenizer with each behavior of Split, by words and by patterns."""
     steps = [pre_tokenizers.Split(" ", "merged_with_next"), pre_tokenizers.Split(Regex(r"[,.;]"), "merged_with_previous"),
              pre_tokenizers.Split(Regex(r"\p{Lu}"), "contiguous"), pre_tokenizers.Split("-", "removed"),
              pre_tokenizers.Split(Regex(r"[^\s\d_]+".replace(r"\d", "0-9")), "merged_with_next", invert=True),
@@ -147,7 +147,8 @@ def splits():
 
 
 def llama2(tokens=2000, texts=None):
-    """The whole text is one word, and characters that the vocabulary lacks become bytes."""
+    """Returns a tokenizer for which the whole text is one word, and characters that the vocabulary lacks become
+    bytes."""
     lines = pre_tokenizers.Sequence([pre_tokenizers.Split("\n", "removed"), pre_tokenizers.Metaspace()])
     tokenizer = train(None, lines, tokens, texts, byte_level=False, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     tokenizer.pre_tokenizer = None
@@ -167,7 +168,7 @@ def mistral(tokens=2000, texts=None):
 
 
 def unknown():
-    """Characters that the vocabulary lacks become <unk>, each one."""
+    """Returns a tokenizer that maps each character that the vocabulary lacks to <unk>."""
     tokenizer = train(normalizers.Replace(Regex(r"\s+"), " "), pre_tokenizers.Metaspace(), byte_level=False,
                       unk_token="<unk>")
     tokenizer.decoder = decoders.Metaspace()
@@ -175,5 +176,5 @@ def unknown():
 
 
 ALL = [gpt2, llama3, qwen2, o200k, deepseek, starcoder, possessive, splits, llama2, mistral, unknown]
-# Tokenizers whose decoded tokens are the text.
+# Tokenizers whose decoded tokens equal the text.
 LOSSLESS = [gpt2, llama3, deepseek, possessive]
