@@ -1,5 +1,5 @@
-"""--accelerate_config: ranks get the same environment and arguments as under `accelerate launch`, except their
-position."""
+"""Tests --accelerate_config: ranks must get the same environment and arguments as under `accelerate launch`, except
+variables of their position."""
 
 import json
 import os
@@ -17,7 +17,7 @@ HAS_ACCELERATE = bool(list(pathlib.Path(ORACLE).parents[1].glob("lib/python3*/si
 SUPPORT = ROOT / "tests" / "support"
 BAD_INPUT, NOT_FOUND = 65, 127
 
-# Variables of a rank's position, and those that the test itself sets.
+# Variables of a rank's position, and variables that the test itself sets.
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "CROSS_", "MASTER_", "TORCHELASTIC_", "DSLAUNCH_", "REPORT", "_",
          "OLDPWD", "SHLVL", "PWD", "PMI_", "PMIX_", "MPI_LOCAL", "OMPI_MCA_")
 # Variables that dslaunch or torchrun set in every rank, without accelerate.
@@ -40,7 +40,7 @@ if __name__ == "__main__":
                "child_main": queue.get() if os.environ["RANK"] == "0" else ""},
               open("report." + os.environ["RANK"], "w"))
 """
-# A package with accelerate's name: `launch` has the functions that dslaunch's module calls.
+# A package with accelerate's name, in which `launch` has the functions that dslaunch's module calls.
 OTHER_VERSION = {"accelerate/__init__.py": "__version__ = '0.9.9'\n", "accelerate/commands/__init__.py": "",
                  "accelerate/commands/launch.py": "def launch_command_parser(): pass\ndef is_deepspeed_available(): pass\n"}
 
@@ -77,8 +77,8 @@ class Oracle(AccelerateCase):
                     **{f"{name}.yaml": text for name, text in CONFIGS.items()}})
 
     def launched(self, configs):
-        """Returns a folder with what ranks get under `accelerate launch` for each config, and the changes of our
-        module."""
+        """Returns a folder with the environment and arguments of ranks under `accelerate launch` for each config,
+        and the changes made by dslaunch's module."""
         out = self.folder / "out"
         out.mkdir()
         for name in set(CONFIGS) - set(configs):

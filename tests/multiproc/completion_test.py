@@ -1,4 +1,4 @@
-"""TAB completion in real shells, and the man page, as the binary prints them."""
+"""Tests TAB completion in real shells, and the man page, as the binary prints them."""
 
 import os
 import subprocess
@@ -68,7 +68,7 @@ class Completion(LauncherCase):
         self.assertEqual(1, self.run_shell(["fish", "--no-config", "-c", script]).count("\n"))
 
     def test_zsh_completes_options_and_values(self):
-        # Stand-ins for the functions of zsh's own completion system.
+        # Stand-ins for functions of zsh's own completion system.
         stubs = ("compdef() { : }; _files() { print -r -- files $@ }\n"
                  "_describe() { print -rl -- ${(P)2} }; compset() { : }\n")
         for words, offered in ((["--num-g"], ["--num-gpus:ranks on each node, not of all nodes; default\\: all its slots"]),

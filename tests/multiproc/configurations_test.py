@@ -1,4 +1,4 @@
-"""DeepSpeed configurations as users write them: which run unchanged, and why the others do not."""
+"""Tests DeepSpeed configurations as users write them: which run unchanged, and the reasons why the others do not."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Detached jobs: dslaunch --detach, then ps, logs, attach and stop from elsewhere."""
+"""Tests detached jobs: dslaunch --detach, then ps, logs, attach and stop from other processes."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class DetachTest(LauncherCase):
         return code, job
 
     def jobs(self, *options):
-        """Returns the entries of `dslaunch ps` by job id."""
+        """Returns the entries of `dslaunch ps`, by job id."""
         code, job = self.command("ps", "--all", "--json", *options)
         self.assert_code(0, code, job)
         return {entry["job"]: entry for entry in json.loads(job.stdout)}
@@ -120,7 +120,7 @@ class DetachTest(LauncherCase):
         self.assertEqual("[node1:2] first of 2\n", job.stdout)
         follower = self.start("logs", job_id[:-1], "-f", "--show", "all")
         self.wait_for_output(follower, r"first of", 4)
-        time.sleep(2.5)  # marks of the logs are one second apart
+        time.sleep(2.5)  # because marks of the logs are one second apart
         before_last = time.time()
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(follower), follower)

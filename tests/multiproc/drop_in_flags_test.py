@@ -1,5 +1,5 @@
-"""Every flag of deepspeed 0.19 and torchrun 2.11 on a real command line: the job runs, or is refused by name with code
-64."""
+"""Tests every flag of deepspeed 0.19 and torchrun 2.11 on a real command line. The job must run, or be refused with
+a message that names the flag and with code 64."""
 
 import ast
 import sys
@@ -9,8 +9,8 @@ from launcher_case import ROOT, LauncherCase, bash, main  # noqa: E402
 
 USAGE = 64
 
-# Flag: (its value, or None for a flag, and what else must be on the command line). A job of one rank on this machine
-# follows.
+# {flag: (its value, or None if it takes none, and other words that must be on the command line)}. A job of one rank on
+# this machine follows these words.
 ACCEPTED = {
     "deepspeed": {
         "--num_nodes": ("1", []),
@@ -61,7 +61,7 @@ ACCEPTED = {
     },
 }
 
-# (Words, pattern of the message that refuses them.)
+# (words, pattern of the message that refuses them)
 REFUSED = [
     (["--autotuning", "run"], "--autotuning is for recipes .*deepspeed --autotuning"),
     (["--launcher", "mpich"], "--launcher mpich is not supported: .*--launcher ssh"),
@@ -83,7 +83,7 @@ REFUSED = [
     (["--log", "x"], "could be one of --log_level, --log_dir, --logs_specs"),
 ]
 
-# The parsers of both tools, if they are on this machine.
+# The parsers of both tools, if the tools are on this machine.
 PARSERS = {
     "deepspeed": ".deps/deepspeed/lib/python3.*/site-packages/deepspeed/launcher/runner.py",
     "torchrun": ".deps/oracle/lib/python3.*/site-packages/torch/distributed/run.py",
@@ -91,7 +91,7 @@ PARSERS = {
 
 
 def flags_of(source):
-    """Yields the option strings of every add_argument in a Python file."""
+    """Yields the option strings of every add_argument call in a Python file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             for argument in node.args:
@@ -127,7 +127,8 @@ class DropInFlags(LauncherCase):
                 self.assertGreater(len(flags), 25, parser)
                 for flag in flags:
                     with self.subTest(tool=tool, flag=flag):
-                        _, job = self.run_job(flag)  # the flag needs a value, is refused, or there is nothing to run
+                        # This fails because a value or a program is missing, or because the flag is refused.
+                        _, job = self.run_job(flag)
                         self.assertNotRegex(job.stderr, "unknown option|could be one of")
                         self.assertRegex(job.stderr, "needs a value|nothing to run")
 

@@ -1,4 +1,4 @@
-"""What a rank gets when it starts: environment variables, arguments, and a clean process."""
+"""Tests the start of a rank: its environment variables and arguments, and that its process is clean."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
-# Writes all that a process can observe about itself to report.RANK.
+# Writes everything that a process can observe about itself to report.RANK.
 REPORT = r"""
 import json, os, sys
 status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
@@ -29,7 +29,7 @@ json.dump({
 
 class Environment(LauncherCase):
     def report(self, *options, arguments=(), env=None, ranks=4, cwd=None, program=None):
-        """Runs the reporter in every slot; returns the reports by rank, with `env` decoded."""
+        """Runs the reporter in every slot. Returns the reports by rank, with `env` decoded."""
         script = self.folder / "report.py"
         script.write_text(REPORT)
         for old in self.folder.glob("report.[0-9]*"):
@@ -152,7 +152,8 @@ else:
         return {fd for fd, target in report["fds"].items() if "/report." in target or target.startswith("/proc/")}
 
     def test_ranks_do_not_inherit_ignored_signals(self):
-        # `nohup dslaunch` and shells' background jobs ignore SIGHUP and SIGINT.
+        # `nohup dslaunch` and shells' background jobs ignore SIGHUP and SIGINT, so dslaunch may start with them
+        # ignored.
         argv = ["bash", "-c", 'trap "" INT HUP PIPE; exec "$@"', "-"]
         popen = self.popen
         self.popen = lambda words, *rest, **options: popen([*argv, *words], *rest, **options)
@@ -177,7 +178,7 @@ else:
         self.assertEqual(str(chosen / "bin" / "python3"), reports[0]["interpreter"])
 
     def test_secrets_are_not_in_arguments(self):
-        # A key or certificate on a command line can be read by every user of the machine.
+        # A key or certificate on a command line could be read by every user of the machine.
         job = self.start(TWO_BY_TWO, bash(": > up.$RANK; exec sleep 30"))
         self.wait_for_files(job, "up.*", 4)
         for process in self.leftovers():

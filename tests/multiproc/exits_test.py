@@ -1,4 +1,4 @@
-"""How a job ends when its ranks end: which exit code, how fast, with which summary, and that no process is left."""
+"""Tests how a job ends when its ranks end: its exit code, its time, its summary, and that no process is left."""
 
 import json
 import sys
@@ -13,8 +13,8 @@ LOOP = "while :; do sleep 0.05; done"
 
 class Exits(LauncherCase):
     def fail_on_rank(self, rank, how, first="", others="exec sleep 60", options=(), timeout_s=30):
-        """All ranks run `first`; when all are up, rank `rank` runs `how` and the others run `others`. Returns (exit
-        code, Job, seconds from the failure to dslaunch's end)."""
+        """Runs `first` in all ranks. When all are up, rank `rank` runs `how` and the other ranks run `others`.
+        Returns (exit code, Job, seconds from the failure to dslaunch's end)."""
         script = f"""
             {first}
             touch "$FOLDER/up.$RANK"
@@ -53,7 +53,7 @@ class Exits(LauncherCase):
         self.assert_nothing_left()
 
     def test_killed_rank_is_cause_if_victim_ended_first(self):
-        # A large process takes longer to die than its peers take to see its connections closed.
+        # A large process may take longer to die than its peers take to detect that its connections are closed.
         code, job, _ = self.fail_on_rank(2, "echo 'gloo: Connection reset by peer' >&2; exit 69", others=LOOP,
                                          first="""[ "$RANK" != 3 ] || trap 'kill -KILL $$' TERM""")
         self.assert_code(137, code, job)

@@ -1,7 +1,8 @@
-"""The first cause of failing scripts whose culprit is known: one rank of four fails, the others are its victims.
+"""Tests the first cause of failing scripts whose culprit is known: one rank of four fails, and the other ranks are its
+victims.
 
-PyTorch scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`: the culprit closes its
-connections before it ends, so its victims end first. With DSLAUNCH_TEST_FULL=1 all scripts run 20 times; otherwise
+PyTorch scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`. So the culprit closes
+its connections before it ends, and its victims end first. With DSLAUNCH_TEST_FULL=1 all scripts run 20 times; otherwise
 those of SHORT run once, with three ranks.
 """
 
@@ -36,7 +37,7 @@ def steps(count):
         step()
         time.sleep(0.01)
 """
-# The culprit runs {fails} after some steps; the others continue.
+# The culprit runs {fails} after some steps; the other ranks continue.
 FINALLY = HEAD + """
 def main():
     steps(5)
@@ -55,7 +56,7 @@ if rank == 2:
     {fails}
 steps(1000)
 """
-# name: (script, text in the evidence of the first cause, exit code)
+# {name: (script, text in the evidence of the first cause, exit code)}
 CORPUS = {
     "an exception": (FINALLY.format(fails='raise ValueError("bad batch 17")'), "bad batch 17", 1),
     "an assertion": (FINALLY.format(fails='assert rank != 2, "loss is nan"'), "loss is nan", 1),
@@ -90,7 +91,7 @@ try:
     "a crash": (PLAIN.format(fails="os.kill(os.getpid(), signal.SIGSEGV)"), "", 139),
     "an abort": (PLAIN.format(fails="os.abort()"), "", 134),
     "a hang, then a kill": (PLAIN.format(fails="time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)"), "", 137),
-    # Ends as NCCL's ranks do, with NCCL's message, so no GPU is needed.
+    # The ranks end as with NCCL, and print NCCL's message, so no GPU is needed.
     "NCCL's words": ("""import os, sys, time
 if os.environ["RANK"] == "2":
     time.sleep(0.8)
@@ -100,7 +101,7 @@ sys.exit("torch.distributed.DistBackendError: NCCL error: remote process exited 
 """, "bad batch 17", 1),
 }
 
-# C++ ranks that are connected like Gloo's, each with rank 0. The culprit closes its connections while it unwinds,
+# Ranks in C++ that are connected as by Gloo, each with rank 0. The culprit closes its connections while it unwinds,
 # before it ends.
 CPP = r"""
 #include <arpa/inet.h>
@@ -179,7 +180,7 @@ int main() {
   }
 }
 """
-# name: (code that fails, text in the evidence, exit code).
+# {name: (code that fails, text in the evidence, exit code)}
 CPP_CORPUS = {
     "an exception of C++": ('throw std::runtime_error("bad batch 17");', "bad batch 17", 134),
     "a failed check of C++": ("std::vector<int>().at(3);", "range_check", 134),
@@ -190,7 +191,7 @@ CPP_SHORT = {"an exception of C++"}
 
 
 def check_corpus(case, scripts, run):
-    """Checks that each script's culprit is named. run(name) returns a job's exit code, the job and its --json."""
+    """Checks that each script's culprit is named. run(name) returns (exit code, Job, output of --json)."""
     for repetition in range(1, REPETITIONS + 1):
         named = 0
         for name, (_, evidence, exit_code) in scripts.items():

@@ -1,4 +1,4 @@
-"""Ranks that write much more than is read: bounded memory, complete files, and full disks."""
+"""Tests ranks that write much more than is read: memory must be bounded and files complete. Also tests full disks."""
 
 import os
 import re
@@ -11,12 +11,12 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import DSLAUNCH, MARK, TWO_BY_TWO, Job, LauncherCase, is_agent_binary, main  # noqa: E402
 
 FLOOD_S = 5
-MB_PER_S = 50   # rate of each of 4 ranks
+MB_PER_S = 50   # rate of each of the 4 ranks
 MEMORY_MB = 200
 LINE_BYTES = 500
 LINES_AT_ONCE = 500
 
-# Writes numbered lines at a steady rate; the numbers show later whether any is missing or out of order.
+# Writes numbered lines at a steady rate. The numbers later show whether a line is missing or out of order.
 WRITER = f"""import os, sys, time
 seconds, bytes_per_s = float(sys.argv[1]), float(sys.argv[2])
 begin, written, number = time.monotonic(), 0, 0
@@ -29,7 +29,7 @@ while time.monotonic() < begin + seconds:
     time.sleep(max(0, begin + written / bytes_per_s - time.monotonic()))
 """
 
-# Exits with the error number of the failed write, like a program that checks its output.
+# Exits with the error number of the failed write, as a program that checks its output does.
 FILLER = """import os, sys
 try:
     while True:
@@ -40,7 +40,7 @@ except OSError as error:
 
 
 def peak_memory_mb(pid):
-    """Returns the peak resident memory of a process in MB; 0 if it has ended."""
+    """Returns the peak resident memory of a process in MB; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/status") as status:
             return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1]) / 1024
@@ -81,7 +81,7 @@ class Flood(LauncherCase):
         lines.append(count)
 
     def check_files(self):
-        """Checks that every rank's file has each number once and in order; returns the total bytes."""
+        """Checks that every rank's file has each number once and in order. Returns the total number of bytes."""
         total = 0
         for rank in range(4):
             path, = (self.folder / "logs").glob(f"**/rank_{rank}/stdout.log")
@@ -106,7 +106,7 @@ class Flood(LauncherCase):
 
 
 class FullDisk(LauncherCase):
-    """The log folder is on a file system of 4 MB, or /dev/shm is one of 1 MB."""
+    """Runs jobs whose log folder is on a file system of 4 MB, or whose /dev/shm has 1 MB."""
 
     def run_on_small_disk(self, *program):
         disk = self.folder / "disk"
@@ -124,7 +124,7 @@ class FullDisk(LauncherCase):
 
     def test_rank_that_checks_writes_fails_on_full_disk(self):
         code, job = self.run_on_small_disk("python3", "-c", FILLER)
-        self.assert_code(28, code, job)  # ENOSPC
+        self.assert_code(28, code, job)  # ENOSPC is 28
         self.assert_prints(job, r"rank [0-3]\b.*exited with code 28")
         self.assert_presentable(job)
         self.assert_nothing_left()

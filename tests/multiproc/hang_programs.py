@@ -1,7 +1,7 @@
-"""Programs that hang, or only seem to: ranks of a Python program with exchanges between them.
+"""Programs that hang, or only seem to hang: ranks of a Python program that exchange data.
 
-By default torch.distributed is a stand-in of a few lines in a folder as that of torch, whose exchanges block in recv() of
-a TCP socket; its ranks start in 0.1 s. With DSLAUNCH_TEST_FULL it is PyTorch with Gloo.
+By default torch.distributed is a stand-in of a few lines in a folder with torch's layout. Its exchanges block in recv()
+of a TCP socket, and its ranks start in 0.1 s. With DSLAUNCH_TEST_FULL it is PyTorch with Gloo.
 """
 
 import json
@@ -48,7 +48,7 @@ def broadcast(tensor=None, src=0):
     return all_reduce()
 '''
 
-# Every rank runs this. The last line that is marked `# HERE` is where the culprit is.
+# Every rank runs this text. The last line that is marked `# HERE` is the line at which the culprit hangs.
 BEGIN = '''import os, signal, subprocess, sys, threading, time
 if os.environ.get("STANDIN"):
     sys.path.insert(0, os.environ["STANDIN"])
@@ -80,7 +80,7 @@ if __name__ == "__main__":
     main()
 '''
 
-# name -> what rank 1 does while the others wait.
+# {name: code that rank 1 runs while the other ranks wait}
 HANGS = {
     "sleeping loader": '''
 def load_batch():
@@ -158,7 +158,7 @@ def load_batch():
         number += 1  # HERE
 ''',
 }
-# A process of a frozen cgroup sleeps at the end of a system call, whatever the kernel shows of it. FREEZER: a folder of
+# A process in a frozen cgroup sleeps at the end of a system call, whichever call the kernel shows. FREEZER: a folder of
 # cgroup v2 without processes.
 FROZEN_HANG = {
     "frozen cgroup": '''
@@ -170,9 +170,9 @@ def load_batch():
         file.write("1")
 ''',
 }
-# Only CPU time is seen of these, so they are judged after five times the limit.
+# Only CPU time shows that these run, so they are judged after five times the limit.
 COMPUTING = {"endless loop"}
-# Needs PyTorch.
+# These hangs need PyTorch.
 TORCH_HANGS = {
     "stuck loader worker": '''
 import torch.utils.data
@@ -196,8 +196,8 @@ def load_batch():
     dist.distributed_c10d._get_default_store().wait(["never"])  # HERE
 '''
 
-# Ranks of PyTorch with Gloo that write what Flight Recorder holds, as NCCL's monitor thread does when its pipe is written to,
-# with the ranks of each group, which Gloo does not record.
+# Ranks of PyTorch with Gloo that write Flight Recorder's records when their pipe is written to, as NCCL's monitor
+# thread does. They add the ranks of each group, which Gloo does not record.
 FLIGHT_MONITOR = '''
 import pickle
 
@@ -229,7 +229,7 @@ def main():
     exchange()
 
 '''
-# name -> the exchange after which the stacks do not show the cause: all ranks wait.
+# {name: exchange after which all ranks wait, so that their stacks do not show the cause}
 FLIGHT_HANGS = {
     "skipped exchange": '''
 def exchange():
@@ -261,7 +261,8 @@ def exchange():
 ''',
 }
 
-# All ranks wait at one line, and only NCCL's RAS knows who lags: RAS_STATUS, as of a job whose rank 1 lags.
+# All ranks wait at one line, and only NCCL's RAS reports which rank lags. RAS_STATUS is its status for a job whose rank
+# 1 lags.
 RAS_HANG = '''
 def main():
     dist.init_process_group("gloo")
@@ -279,7 +280,7 @@ RAS_STATUS = json.dumps({"communicators": [{"size": 2, "ranks": [
 
 
 class ScriptedRas:
-    """Answers every client as NCCL's RAS does, with RAS_STATUS."""
+    """Answers every client with RAS_STATUS, as NCCL's RAS does."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -307,7 +308,7 @@ class ScriptedRas:
 
 
 class Freezer:
-    """A cgroup for FREEZER; None as its path where none can be made."""
+    """Makes a cgroup for FREEZER. Its path is None if no cgroup can be made."""
 
     def __init__(self):
         self.path = None
@@ -333,7 +334,7 @@ class Freezer:
                 time.sleep(0.1)
 
 
-# A program in C whose rank 0 waits for a byte of rank 1, which reads a FIFO without a writer.
+# A program in C whose rank 0 waits for a byte from rank 1, which reads a FIFO without a writer.
 NATIVE_HANG = r"""
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -376,7 +377,7 @@ int main(void) {
 }
 """
 
-# name -> a whole program that runs for `SECONDS`, in which some ranks are silent for a reason.
+# {name: whole program that runs for `SECONDS`, in which some ranks are silent for a legitimate reason}
 HEALTHY = {
     "evaluation on rank 0": '''
 def work(until):
@@ -461,7 +462,7 @@ time.sleep(SECONDS)
 
 
 def write_standin(folder):
-    """Writes the stand-in; returns the value of STANDIN."""
+    """Writes the stand-in below `folder`; returns the value of STANDIN."""
     package = pathlib.Path(folder) / "site-packages" / "torch" / "distributed"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").write_text("")
@@ -489,7 +490,8 @@ def ras_program():
     return BEGIN + RAS_HANG
 
 
-# A program in C with MPI, whose waiting ranks spin. The last line that is marked `// HERE` is where rank 1 is.
+# A program in C with MPI, whose waiting ranks spin. The last line that is marked `// HERE` is the line at which rank 1
+# hangs.
 MPI_PROGRAM = r"""
 #include <fcntl.h>
 #include <mpi.h>
@@ -533,7 +535,7 @@ int main(int argc, char** argv) {
   return MPI_Finalize();
 }
 """
-# name -> what rank 1 does.
+# {name: code that rank 1 runs}
 MPI_HANGS = {
     "sleeping loader": "  begins();\n  sleep(3600);  // HERE",
     "FIFO without a writer": "  mkfifo(\"fifo\", 0600);\n  begins();\n  open(\"fifo\", O_RDONLY);  // HERE",
@@ -554,7 +556,7 @@ MPI_HANGS = {
                      "  snprintf(path, sizeof path, \"%s/cgroup.freeze\", getenv(\"FREEZER\"));\n"
                      "  file = fopen(path, \"w\");\n  fprintf(file, \"1\");\n  fclose(file);",
 }
-# All ranks are in MPI, and spin.
+# In these, all ranks are in MPI and spin.
 MPI_WAITS = {
     "receive without a sender": "  begins();\n  MPI_Recv(&counter, 1, MPI_LONG, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);  // HERE",
     "skipped exchange": "  int one = 1, sum;\n  begins();\n"
@@ -564,19 +566,19 @@ MPI_WAITS = {
                    "MPI_STATUS_IGNORE);\n  MPI_Recv(many, 1 << 20, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);  // HERE",
     "crossed groups": "  begins();\n  MPI_Barrier(other);  // HERE",
 }
-# Code of rank 0 before the barrier in which it waits.
+# {name: code of rank 0 before the barrier in which it waits}
 MPI_BEFORE = {"other shape": "  if (rank == 0) MPI_Send((int*)&counter, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);"}
 
 
 def mpi_program(name):
-    """Returns (text, line) as hang_program does."""
+    """Returns (text, line), as hang_program does."""
     body = "__attribute__((noinline)) void load_batch(void) {\n" + {**MPI_HANGS, **MPI_WAITS}[name] + "\n  ++counter;\n}"
     text = MPI_PROGRAM.replace("BODY", body).replace("BEFORE", MPI_BEFORE.get(name, ""))
     marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("// HERE")]
     return text, marked[-1] if marked else None
 
 
-# The data set of a plugin (hanging_data.cc) hangs in `dslaunch train`.
+# In these hangs, the data set of a plugin (hanging_data.cc) hangs in `dslaunch train`.
 TRAIN_SOURCE = pathlib.Path(__file__).resolve().parent / "hanging_data.cc"
 TRAIN_HANGS = ["sleeping loader", "FIFO without a writer", "full pipe", "lock in a thread", "deadlocked fork", "wait for a dead process",
                "stuck child", "stopped", "endless loop", "frozen cgroup", "silent service", "stuck loader worker", "file lock",

@@ -1,5 +1,5 @@
-"""Hangs of programs without status lines: noticed, with the rank and the line that is the cause, and no healthy job
-reported."""
+"""Tests hangs of programs without status lines. Each must be detected, with the rank and the line that is the cause,
+and no healthy job may be reported."""
 
 import contextlib
 import json
@@ -29,18 +29,19 @@ HAS_TORCH = pathlib.Path(ORACLE).exists()
 LOCAL = ["--launcher", "local", "--num_nodes", "1", "--heartbeat_s", "0.2", "--grace", "1"]
 TIMED_OUT = 75
 HANG_S = 2
-# From the limit to the verdict: a look, a heartbeat and the stacks of all ranks. More than the 2 s that it takes on an idle
-# machine, because tests share theirs.
+# Limit from the end of --hang_s to the verdict, which needs a look, a heartbeat and the stacks of all ranks. It takes 2
+# s on an idle machine; the limit is higher because tests share theirs.
 VERDICT_WITHIN_S = 6
 
 
-# Only CPU time is seen of a rank that computes, which counts as no sign of life for so many times the limit.
+# A rank whose only sign of life is CPU time counts as hanging after this many times the limit.
 COMPUTE_FACTOR = 5
 MPI_COMPILER = shutil.which("mpicc.openmpi") or shutil.which("mpicc")
 
 
 def shape(text):
-    """Returns the lines of a closing block without what differs between machines: numbers, folders, kernel functions."""
+    """Returns the lines of a closing block without parts that differ between machines: numbers, folders, kernel
+    functions."""
     text = re.sub(r"its log: \S*/jobs/", "its log: /jobs/", text)
     text = re.sub(r" \([a-z_0-9]+\)$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\d{8}-\d{6}-[0-9a-f]+", "JOB", text)
@@ -59,7 +60,7 @@ class Hangs(LauncherCase):
         return self.start(LOCAL, "--num_gpus", str(ranks), *options, "train.py", env=env)
 
     def hang(self, text, *options, **settings):
-        """Runs a program that hangs until dslaunch ends it; returns (job, seconds from the hang to the verdict)."""
+        """Runs a program that hangs until dslaunch ends it; returns (Job, seconds from the hang to the verdict)."""
         job = self.start_program(text, "--hang_s", HANG_S, "--on_hang", "kill", *options, **settings)
         self.wait_for_output(job, "no rank has moved for", timeout_s=60)
         seen_at = time.time()
@@ -115,12 +116,13 @@ class Hangs(LauncherCase):
         self.assert_prints(job, r"  rank 1 \(localhost, local rank 1\) has not called all_reduce \(collective 5 of group default_pg\):",
                            r"    (ranks 0, 2 wait|rank [02] waits) in all_reduce \(collective 5 of group default_pg\) at "
                            r"(<listcomp>|exchange)")
-        # On a busy machine a process can be too late with its dump; the analyzer counts its rank as missing then.
+        # On a busy machine a process may be too late with its dump, and the analyzer then counts its rank as missing.
         if "ranks 0, 2 wait" in job.output:
             self.assertIn("missing ranks: {1}", self.analyze_dumps())
 
     def analyze_dumps(self):
-        """Returns what PyTorch's own analyzer prints of the same dumps. It takes the names of NCCL's operations only."""
+        """Returns the output of PyTorch's own analyzer for the same dumps. The analyzer accepts only names of NCCL's
+        operations, so the names are replaced."""
         folder = self.folder / "dumps"
         folder.mkdir()
         for path in (self.folder / "state").rglob("flight_?"):
@@ -186,7 +188,8 @@ class Hangs(LauncherCase):
                            r"    program: .*in read\b.* FIFO", r"  rank 0 waits for it in recvfrom\(\):")
 
     def mpi_hang(self, name, **variables):
-        """Runs a program whose ranks wait in MPI, which spins; checks rank, line and time of the verdict."""
+        """Runs a program whose ranks wait in MPI, which spins. Checks the rank, the line and the time of the
+        verdict."""
         text, line = mpi_program(name)
         (self.folder / "program.c").write_text(text)
         subprocess.run([MPI_COMPILER, "-w", "-g", "-O1", "-o", "program", "program.c", "-lpthread"], cwd=self.folder, check=True,
@@ -204,7 +207,7 @@ class Hangs(LauncherCase):
         self.assert_prints(job, r"PMPI_Barrier \(\S+\) < train \(program\.c:\d+\)")
         if line is not None:
             self.assert_prints(job, rf"load_batch \(program\.c:{line}\)")
-        # Three looks at the ranks that spin, each of which has its frames read.
+        # The verdict needs three looks at the spinning ranks, and reads the frames of each rank at each look.
         self.assertLess(seconds, (COMPUTE_FACTOR if name in COMPUTING else 1) * HANG_S + 2 * VERDICT_WITHIN_S)
 
     @unittest.skipUnless(MPI_COMPILER, "no MPI")
@@ -216,7 +219,7 @@ class Hangs(LauncherCase):
         self.mpi_hang("receive without a sender")
 
     def train_hang(self, name, **variables):
-        """Runs `dslaunch train` with data that hang on rank 1; checks rank and line."""
+        """Runs `dslaunch train` with data that hang on rank 1. Checks the rank and the line."""
         (self.folder / "recipe.json").write_text(json.dumps(train_recipe(BUILD / "tests/libdslaunch-hanging-data.so")))
         job = self.start(LOCAL, "--num_gpus", "2", "--hang_s", HANG_S, "--on_hang", "kill", "--device", "cpu", "train",
                          "recipe.json", env={"FOLDER": str(self.folder), "HANG": name, **variables}, cwd=str(self.folder))

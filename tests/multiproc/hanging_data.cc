@@ -1,6 +1,6 @@
-// A plugin for tests/multiproc/hang_test.py and tests/bench/hangs: a data set that hangs on rank 1
-// in its fifth batch, as the environment variable HANG says. A line ends with "// HERE: NAME" where
-// the rank then is.
+// Plugin for tests/multiproc/hang_test.py and tests/bench/hangs: a data set that hangs on rank 1 in
+// its fifth batch, in the way that the environment variable HANG names. The line at which the rank
+// then hangs ends with "// HERE: NAME".
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
-"""An agent that sends invalid messages: it controls neither the exit code nor dslaunch's use of memory and disk."""
+"""Tests an agent that sends invalid messages. It must control neither the exit code nor dslaunch's use of memory and
+disk."""
 
 import os
 import subprocess
@@ -7,14 +8,14 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import BUILD, MARK, LauncherCase, main  # noqa: E402
 
-MEMORY_MB = 150  # a front end of such a small job uses about 40
+MEMORY_MB = 150  # a front end of such a small job uses about 40 MB
 DISK_MB = 40
 
 
 class HostileNode(LauncherCase):
     def run_with(self, part):
-        """Runs a job whose only agent plays `part`; returns (exit code, stderr, peak memory in MB, bytes in state
-        folder)."""
+        """Runs a job whose only agent plays `part`; returns (exit code, stderr, peak memory in MB, bytes in the
+        state folder)."""
         folder = self.folder / "bin"
         folder.mkdir(exist_ok=True)
         for name, binary in (("dslaunch", BUILD / "bin/dslaunch"), ("dslaunch-agent", BUILD / "tests/hostile_agent")):
@@ -34,7 +35,8 @@ class HostileNode(LauncherCase):
 
     @staticmethod
     def copy(binary, path):
-        """Hard-links the file if possible, else copies it: dslaunch looks for its agent in its own folder."""
+        """Hard-links the file if possible, otherwise copies it. A symbolic link would not work, because dslaunch
+        searches its own folder for its agent."""
         try:
             os.link(binary, path)
         except OSError:

@@ -1,4 +1,5 @@
-"""The commands of a Kubernetes manifest, run as its pods would run them, and the variables of Kubeflow's trainer."""
+"""Tests the commands of a Kubernetes manifest, run as its pods would run them, and the variables of Kubeflow's
+trainer."""
 
 import json
 import re

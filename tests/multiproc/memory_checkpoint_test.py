@@ -1,4 +1,5 @@
-"""Copies of ranks' states in memory: what a job continues from after its ranks are killed, and what is left of them."""
+"""Tests copies of ranks' states in memory: the state from which a job continues after its ranks are killed, and that
+no copy is left at the end."""
 
 import hashlib
 import json
@@ -21,8 +22,9 @@ EVERY = 5
 OPTIONS = ["--memory_checkpoint", EVERY, "--grace", "2", "--env", f"PYTHONPATH={MODULE}"]
 MEMORY_NAME = "dslaunch-memory-checkpoint"
 
-# Each rank's state is a chain of hashes, so a lost or repeated step changes the result. KILLS has "attempt.rank.step" of the
-# ranks that end themselves: before a step, or in the middle of the copy after it ("attempt.rank.step.copy").
+# Each rank's state is a chain of hashes, so a lost or repeated step changes the result. KILLS contains
+# "attempt.rank.step" of ranks that kill themselves before a step, or "attempt.rank.step.copy" in the middle of the copy
+# after the step.
 LOOP = """
 import hashlib, os, pathlib, signal, sys, time
 import dslaunch
@@ -155,7 +157,7 @@ class MemoryCheckpoint(LauncherCase):
         tile, = (tile for tile in report_document(self.folder / "report.html")["tiles"] if tile["label"] == "Copy in memory")
         self.assertEqual("step 20", tile["value"], report.output)
         self.assertRegex(tile["note"], r"^[\d.]+ m?s before this report$")
-        # The next attempt continues from the copy, which is still there.
+        # The next attempt continues from the copy, which still exists.
         os.kill(next(process.pid for process in self.leftovers() if b"LOCAL_RANK=1" in self.environment_of(process.pid)),
                 signal.SIGKILL)
         self.wait_for_output(job, "the ranks continue after step 20, from copies in memory; 2 steps are repeated")

@@ -1,4 +1,5 @@
-"""Metrics and goodput of a running job: files, sockets, ps --openmetrics, and what Prometheus' own readers make of them."""
+"""Tests metrics and goodput of a running job: files, sockets and ps --openmetrics, also with Prometheus' own
+readers."""
 
 import json
 import os
@@ -15,8 +16,8 @@ from test_hosts import wait_until  # noqa: E402
 DASHBOARD = ROOT / "docs" / "grafana-dashboard.json"
 QUICK = ["--heartbeat_s", "0.2", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
 
-# Steps of 0.15 s; attempt 1 ends after step 20, and attempt 2 repeats half of them. The ranks stay until the file
-# HOLD_UNTIL exists if the variable is set.
+# Makes steps of 0.15 s. Attempt 1 ends after step 20, and attempt 2 repeats half of the steps. If HOLD_UNTIL is set,
+# the ranks wait at the end until the file that it names exists.
 STEPS = """
 import dslaunch, os, signal, time
 job = dslaunch.current_job()
@@ -38,7 +39,7 @@ while "HOLD_UNTIL" in os.environ and not os.path.exists(os.environ["HOLD_UNTIL"]
 
 
 def promtool_accepts(text):
-    """Returns what promtool has against the text; empty: nothing, or there is no promtool."""
+    """Returns promtool's errors about the text; "" if there are none or promtool is not installed."""
     if not shutil.which("promtool"):
         return ""
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=20)
@@ -58,8 +59,8 @@ json.dump({family.name: [(sample.labels, sample.value) for sample in family.samp
 
 
 def openmetrics_families(test, text):
-    """Returns what PARSE prints. Skips the test if no Python here has prometheus-client, which is Debian's package
-    python3-prometheus-client."""
+    """Returns the output of PARSE. Skips the test if no Python on this machine has prometheus-client, which is
+    Debian's package python3-prometheus-client."""
     for python in (sys.executable, "/usr/bin/python3"):
         parsed = subprocess.run([python, "-c", PARSE], input=text, capture_output=True, text=True, timeout=60, env={})
         if parsed.returncode == 0:
@@ -77,13 +78,13 @@ class Metrics(LauncherCase):
                           env={"PYTHONPATH": str(ROOT / "python"), **env})
 
     def start_held_steps(self, *options):
-        """Starts a job whose ranks stay after their last step until the returned file exists, however slow its readers
-        are."""
+        """Starts a job whose ranks wait after their last step until the returned file exists, so that slow readers
+        still find the job. Returns (Job, file)."""
         go = self.folder / "go"
         return self.start_steps(*options, HOLD_UNTIL=str(go)), go
 
     def ask(self, path, accept="application/openmetrics-text"):
-        """Returns the status and body of GET /metrics at a Unix socket."""
+        """Returns the status and the body of GET /metrics on a Unix socket."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
             connection.connect(str(path))
@@ -140,8 +141,8 @@ class Metrics(LauncherCase):
         goodput = json.loads(job.stdout.splitlines()[-1])["goodput"]
         seconds = goodput["seconds"]
         self.assertAlmostEqual(goodput["wall_s"] * 4, sum(seconds.values()), delta=0.01 * goodput["wall_s"] * 4)
-        # Steps 2 to 20 and 21 to 40 are new, 12 to 20 are made again, each 0.15 s on four ranks. (The first step of an
-        # attempt is "first_step".)
+        # Steps 2 to 20 and 21 to 40 are new, and steps 12 to 20 are repeated, each with 0.15 s on four ranks. The first
+        # step of an attempt counts as "first_step".
         self.assertAlmostEqual(4 * 0.15 * 9, seconds["recomputed"], delta=3)
         self.assertAlmostEqual(4 * 0.15 * 39, seconds["productive"] + seconds["waiting"] + seconds["hang"], delta=12)
         self.assertAlmostEqual(2 * 4 * 0.3, seconds["save"], delta=1.5)
@@ -195,14 +196,14 @@ class Metrics(LauncherCase):
             for target in panel.get("targets", []):
                 expression = target["expr"].replace("$job", ".*").replace("$__rate_interval", "1m")
                 rules.append({"record": f"test:rule{len(rules)}", "expr": expression})
-        file = self.folder / "rules.json"  # JSON is YAML
+        file = self.folder / "rules.json"  # contains JSON, which is also YAML
         file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
         checked = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, timeout=20)
         self.assertEqual(0, checked.returncode, checked.stdout + checked.stderr)
 
 
 class LogMetrics(LauncherCase):
-    """examples/python/log_metrics.py, with modules in place of MLflow and W&B that write down how they are called."""
+    """Tests examples/python/log_metrics.py with fake MLflow and W&B modules that record the calls to them."""
 
     FAKE = "calls = open({path!r}, 'a')\n" \
            "def __getattr__(name):\n" \

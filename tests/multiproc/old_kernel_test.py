@@ -1,4 +1,4 @@
-"""Jobs on the oldest supported kernel, emulated by denying newer system calls."""
+"""Tests jobs on the oldest supported kernel, emulated by denying newer system calls."""
 
 import sys
 

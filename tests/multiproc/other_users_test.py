@@ -1,4 +1,5 @@
-"""Files that other users could have planted are ignored, and files that they could read contain no secrets."""
+"""Tests that files that other users could have planted are ignored, and that files that they could read contain no
+secrets."""
 
 import json
 import os
@@ -17,7 +18,7 @@ JOB = "20260101-000000-abcdef"
 
 class Planted(LauncherCase):
     def evil(self):
-        """Returns the paths of a program that leaves a trace, and of the trace."""
+        """Returns the paths of a program that creates a trace file, and of the trace file."""
         program = self.folder / "evil"
         program.write_text(f"#!/bin/sh\ntouch {self.folder}/ran\n")
         program.chmod(0o755)
@@ -58,7 +59,7 @@ class Planted(LauncherCase):
         self.assertFalse(trace.exists(), "it was run")
 
     def test_own_record_is_used(self):
-        """Without this test, the two above would prove nothing."""
+        """Runs the program from the user's own record. Without this test, the two tests above would prove nothing."""
         _, trace = self.plant_record()
         code, job = self.run_job("ps")
         self.assert_code(0, code, job)
@@ -141,7 +142,7 @@ assert socket.create_connection(("127.0.0.1", port)).recv(5) == b"hello"
 """
 
     def test_passed_socket_keeps_master_port_reserved(self):
-        """No other user can listen on the port from before rank 0 starts until it ends, nor in the next attempt."""
+        """No other user may listen on the port from before rank 0 starts until it ends, nor in the next attempt."""
         job = self.start("--launcher", "local", "--num_gpus", "2", "--master_listen_fd", "--max_restarts", "1",
                          sys.executable, "-c", self.PASSED)
         for attempt in (1, 2):
@@ -165,7 +166,7 @@ class Memory(LauncherCase):
                              **options)
 
     def test_ranks_cannot_read_memory_of_dslaunch(self):
-        """A process that is not dumpable belongs to root in /proc, and only root reads its memory and attaches to
+        """A process that is not dumpable belongs to root in /proc, so only root can read its memory and attach to
         it."""
         if os.geteuid() != 0:
             self.skipTest("needs root")

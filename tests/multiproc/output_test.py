@@ -1,4 +1,4 @@
-"""Output of ranks: whole tagged lines on the terminal, every byte in the log files."""
+"""Tests the output of ranks: whole tagged lines on the terminal, and every byte in the log files."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from launcher_case import DSLAUNCH, MARK, TWO_BY_TWO, Job, LauncherCase, bash, m
 
 HELLO = bash('echo "out of $RANK"; echo "err of $RANK" >&2')
 
-# Output that must not reach the user's terminal, in pieces that are read separately.
+# Writes output that must not reach the user's terminal, in pieces that are read separately.
 HOSTILE = r"""import os, random, time
 seed = random.randrange(1 << 32)
 rng = random.Random(seed)
@@ -31,7 +31,7 @@ for stream in (1, 2):
     os.write(stream, b"\nthe end of %d\n\x1b[?1049h" % stream)
 os.kill(os.getpid(), 9)
 """
-# The sequences that dslaunch itself writes: to redraw its live lines, and colours.
+# Sequences that dslaunch itself writes: to redraw its live lines, and colours.
 OWN_SEQUENCES = re.compile("\r\x1b\\[K(\x1b\\[A\x1b\\[K)*|\x1b\\[[0-9;:]*m")
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
 
@@ -99,7 +99,8 @@ class Output(LauncherCase):
         self.assertEqual(101, log.read_bytes().count(b"\r"), "the file has all of it")
 
     def test_log_files_of_killed_ranks_are_complete(self):
-        # 6 MB of bytes without line structure on both streams, and one process is killed right after writing.
+        # Each rank writes 6 MB of bytes without line structure on both streams, and one process is killed right after
+        # writing.
         script = """import hashlib, os, sys
 rank = int(os.environ["RANK"])
 for stream in (1, 2):
@@ -120,7 +121,7 @@ if rank == 2:
             for rank in range(4):
                 sum_file = self.folder / f"sum.{rank}.{number}"
                 data = self.log(rank, stream).read_bytes()
-                if len(data) == 6 * 1000003 or rank == 2:  # another rank may have been stopped while it wrote
+                if len(data) == 6 * 1000003 or rank == 2:  # another rank may have been stopped while it was writing
                     self.assertEqual(sum_file.read_text(), hashlib.sha256(data).hexdigest(), f"{rank} {stream}")
                     checked += 1
         self.assertGreaterEqual(checked, 2)
@@ -158,7 +159,7 @@ if rank == 2:
         self.assert_nothing_left()
 
     def test_early_close_of_stdout_leaves_no_process(self):
-        # dslaunch ... | head -n 1
+        # Simulates `dslaunch ... | head -n 1`.
         env = {**self.base_environment(), MARK: self.mark}
         script = "for i in $(seq 60); do echo $i; sleep 0.05; done"
         job = Job(lambda **files: self.popen(
@@ -181,7 +182,8 @@ if rank == 2:
         self.assert_prints(job, r"4/4", r"0\.[1234]", r"512")
 
     def run_on_terminal(self, *arguments, env=None):
-        """Runs dslaunch with a terminal as its stdout and stderr; returns (exit code, the terminal's input)."""
+        """Runs dslaunch with a terminal as its stdout and stderr; returns (exit code, bytes that the terminal
+        received)."""
         screen, terminal = pty.openpty()
         environment = {**self.base_environment(), MARK: self.mark, "TERM": "dumb", **(env or {})}
         argv = [str(word) for word in (DSLAUNCH, *arguments)]
@@ -192,7 +194,7 @@ if rank == 2:
                 while data := os.read(screen, 1 << 16):
                     shown.append(data)
             except OSError:
-                pass  # raised when the terminal's other side closes
+                pass  # raised when the terminal's other side is closed
         process = self.popen(argv, environment, str(self.folder), stdout=terminal, stderr=terminal)
         os.close(terminal)
         reader = threading.Thread(target=read)
@@ -263,12 +265,12 @@ if rank == 2:
         self.assertEqual(2, lines.count("[x4 ranks: 0-3] loading"), lines)
         for rank in range(4):
             self.assertRegex("\n".join(lines), rf"(?m)^\[[^\]\n ]+:{rank}\] I am {rank}$")
-        code, job = self.run_job(TWO_BY_TWO, program)  # not in a file
+        code, job = self.run_job(TWO_BY_TWO, program)  # lines are not folded in a file
         self.assert_code(0, code, job)
         self.assertEqual(8, len(re.findall(r"(?m)^\[[^\]\n ]+:\d\] loading$", job.stdout)))
 
     def test_terminal_gets_no_control_sequence_of_ranks(self):
-        # In the ranks' lines and in the closing block.
+        # Checks the ranks' lines and the closing block.
         (self.folder / "hostile.py").write_text(HOSTILE)
         for term in ("xterm", "dumb"):
             code, shown = self.run_on_terminal(*TWO_BY_TWO, "--show", "all", "python3", self.folder / "hostile.py",
@@ -290,10 +292,10 @@ if rank == 2:
                 self.assertEqual(0, code, shown)
                 self.assertIn(b"step 3/3", shown)
                 redrawn = shown.count(b"\r\x1b[K")
-                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # and no other sequence: no colours
+                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # no other sequences, such as colours
                 self.assertEqual(env["TERM"] == "xterm", redrawn > 0, shown)
 
-    # Only failures keep their code: success becomes a failure if output is lost.
+    # A failure keeps its code if output is lost. A success becomes a failure.
     def test_broken_output_does_not_hide_a_failure(self):
         script = 'echo "out $RANK"; echo "err $RANK" >&2; [ "$RANK" != 1 ] || exit $0'
         full = "/dev/full"

@@ -1,5 +1,5 @@
-"""One command per node, as with torchrun, all on this machine: how such jobs start and end, and which commands are
-refused."""
+"""Tests one command per node, as with torchrun, with all nodes on this machine: how such jobs start and end, and
+which commands are refused."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class PerNodeCase(LauncherCase):
         self.env = {"FOLDER": str(self.folder)}
 
     def node(self, rank, *rest, nodes=2, slots=2, host="127.0.0.1", conf=None, **options):
-        """Starts the command of node `rank`; None: node 0 assigns its rank."""
+        """Starts the command of node `rank`. If `rank` is None, node 0 assigns the rank."""
         place = ["--nnodes", str(nodes), "--nproc-per-node", str(slots), "--rdzv-endpoint", f"{host}:{self.port}"]
         if rank is None:
             place += ["--rdzv-backend", "c10d"]
@@ -225,7 +225,7 @@ class Failures(PerNodeCase):
 
 
 class Leaves(PerNodeCase):
-    # In attempt 0 each rank saves when it gets SIGTERM; in later attempts it ends once "go" exists.
+    # In attempt 0 each rank saves when it gets SIGTERM. In later attempts it exits once "go" exists.
     SCRIPT = (': > "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT.$WORLD_SIZE"; '
               'trap \': > "$FOLDER/saved.$(hostname).$$"; exit 85\' TERM; '
               'while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done')
@@ -235,7 +235,7 @@ class Leaves(PerNodeCase):
                          conf="last_call_timeout=60")
 
     def left(self):
-        """Returns the commands of node 0 and node 1; the second has received SIGTERM and has ended."""
+        """Returns the Jobs of node 0 and node 1. Node 1's command has received SIGTERM and has ended."""
         jobs = [self.elastic(rank) for rank in (0, 1)]
         self.up(jobs, 2)
         wait_until(lambda: "leads the job" in jobs[1].output, 5, "the command knows that its ranks run")
@@ -356,7 +356,7 @@ class Recorder:
                 return
             try:
                 there = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:  # node 0 does not listen yet; the client sees a reset and dials again
+            except OSError:  # node 0 does not listen yet; the client gets a reset and dials again
                 here.close()
                 continue
             for a, b in ((here, there), (there, here)):
@@ -376,7 +376,8 @@ class Recorder:
 
 
 class InTheClear(PerNodeCase):
-    """Without a token the connection is not encrypted: node 0 sends nothing that each node has itself."""
+    """Tests connections without a token, which are not encrypted. Node 0 must not send data that each node has
+    itself."""
 
     def test_sends_no_variables_arguments_or_folders(self):
         recorder = Recorder(self.port)

@@ -1,4 +1,4 @@
-"""Data sets and metrics of a plugin in `dslaunch train`, and plugins that misbehave."""
+"""Tests data sets and metrics of a plugin in `dslaunch train`, and plugins that misbehave."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
-"""How a program is started: its form, its local rank, its environment and arguments byte for byte, a
-script that is sourced before it, and the cores that it runs on."""
+"""Tests how a program is started: its form, its local rank, its environment and arguments byte for byte, a script
+that is sourced before it, and the cores that it runs on."""
 
 import json
 import os
@@ -81,7 +81,7 @@ class Forms(ProgramCase):
             for rank, report in enumerate(self.reports(TWO, path, "x", ranks=2)):
                 self.assertEqual([os.fsencode(path), f"{option}={rank}".encode(), b"x"], report["argv"])
         code, job = self.run_job(TWO, "--no_local_rank", path, env={"FOLDER": str(self.folder)})
-        self.assert_code(2, code, job)  # argparse rejects the missing option
+        self.assert_code(2, code, job)  # because argparse rejects the missing option
         report, = self.reports(ONE, self.script(), "x")
         self.assertEqual(2, len(report["argv"]), "a script that takes none gets none")
 
@@ -103,8 +103,8 @@ class ByteForByte(ProgramCase):
     def test_values_of_environment_file_arrive(self):
         seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
         print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
-        # Values without line ends and without blanks around them. An enclosing pair of quotes is removed from values
-        # there.
+        # The values have no line ends, and no blanks or quotes around them, because an enclosing pair of quotes would
+        # be removed from values in this file.
         values = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                   for value in awkward_strings(random.Random(seed), 40)]
         file = self.folder / "variables"
@@ -203,7 +203,7 @@ class VenvScript(ProgramCase):
 
 class Pythons(ProgramCase):
     def launcher_in(self, environment):
-        """Starts dslaunch as if installed in a virtual environment that is not active."""
+        """Starts dslaunch as if it were installed in a virtual environment that is not active."""
         program = environment / "bin" / "dslaunch"
         program.symlink_to(DSLAUNCH)
         popen = self.popen
@@ -269,7 +269,7 @@ class Places(ProgramCase):
 
 
 class Binding(ProgramCase):
-    """Binds to this machine's cores, whatever they are."""
+    """Binds ranks to this machine's cores, whichever it has."""
 
     def setUp(self):
         super().setUp()
@@ -283,7 +283,7 @@ class Binding(ProgramCase):
                                env={"OMP_NUM_THREADS": "7"})
         self.assertEqual([[self.cpus[0]], [self.cpus[1]]], [report["cpus"] for report in reports])
         self.assertEqual(["1", "1"], [report["env"]["OMP_NUM_THREADS"] for report in reports])
-        # Nodes on one machine share its cores too.
+        # Nodes on one machine must not share cores either.
         words = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--bind_cores_to_rank"]
         cpus = [report["cpus"] for report in self.reports(words, self.script(), ranks=2)]
         self.assertFalse(set(cpus[0]) & set(cpus[1]), cpus)

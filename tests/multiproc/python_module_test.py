@@ -1,4 +1,4 @@
-"""`import dslaunch`: reports to the launcher, stop requests, and no effect outside of a job."""
+"""Tests `import dslaunch`: reports to the launcher, stop requests, and that it has no effect outside of a job."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The open ports of a running job, as seen by processes that do not belong to it."""
+"""Tests the open ports of a running job against processes that do not belong to the job."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents
 from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 WAITS = 'touch "$FOLDER/up.$RANK"; while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
-PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line, and how the base64 of our keys begins
+PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # of PEM, and of the keys' base64
 
 
 def listening_ports(pid):
@@ -26,8 +26,9 @@ class OpenPorts(LauncherCase):
         self.job = self.start(TWO_BY_TWO, bash(WAITS), env={"FOLDER": str(self.folder)})
         self.wait_for_files(self.job, "up.*", 4)
         _, agents = supervisors_and_agents(self.leftovers())
-        # One agent's port of the rendezvous, and each agent's port for connections between ranks. A socket that only
-        # reserves a MASTER_PORT accepts nothing, and the agents' MPI servers start when a user's program connects.
+        # These are one agent's port of the rendezvous, and each agent's port for connections between ranks. A socket
+        # that only reserves a MASTER_PORT accepts no connections, and the agents' MPI servers start only when a program
+        # connects.
         mpi_ports = {int(port) for process in self.leftovers() for port in
                      re.findall(r"PMIX_SERVER_URI4=[^;]*;tcp4://127\.0\.0\.1:(\d+)",
                                 pathlib.Path(f"/proc/{process.pid}/environ").read_text())}
@@ -38,7 +39,7 @@ class OpenPorts(LauncherCase):
 
     @staticmethod
     def answers(port):
-        """Returns whether garbage makes the other side close the connection."""
+        """Returns whether the other side closes the connection after garbage."""
         with socket.create_connection(("127.0.0.1", port), timeout=2) as stranger:
             stranger.sendall(b"x" * 100)
             try:
@@ -72,7 +73,7 @@ class OpenPorts(LauncherCase):
                 while stranger.recv(4096):
                     pass
         idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(900)]
-        # A later connection has been answered, so the last silent one has been accepted.
+        # Once a later connection has been answered, the last silent connection has been accepted.
         with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
             stranger.sendall(b"x" * 100)
             while stranger.recv(4096):

@@ -1,4 +1,5 @@
-"""dslaunch report: the page about a job, from files that its ranks left on their nodes, opened in Chromium."""
+"""Tests `dslaunch report`: the page about a job, made from files that its ranks left on their nodes, and opened in
+Chromium."""
 
 import itertools
 import json
@@ -12,7 +13,7 @@ import unittest
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import REPORT_DATA, TRAIN, TWO_BY_TWO, LauncherCase, bash, main, report_document  # noqa: E402
 
-# Writes the files of a training program with two starts of four ranks: rank 3 is slow, and rank 1 fails in the first
+# Writes the files of a training program with two starts of four ranks. Rank 3 is slow, and rank 1 fails in the first
 # start.
 PROGRAM = r'''
 import json, math, os, sys, time
@@ -50,7 +51,7 @@ with open(folder + "/trace.json", "w") as trace:
     json.dump({"traceEvents": []}, trace)
 '''
 
-# Inspects the page from outside, after its script has drawn it, and writes the findings as its own text.
+# Inspects the page from outside after its script has drawn it, and writes the findings as its own text.
 HARNESS = '''<!DOCTYPE html><body style="margin:0"><iframe id="page" src="PAGE" style="border:0;width:WIDTHpx;height:900px">
 </iframe><pre id="seen"></pre><script>
 page.onload = () => {
@@ -76,7 +77,7 @@ page.onload = () => {
 
 class ReportTest(LauncherCase):
     def chromium(self, page, *options):
-        """Opens a page without a network; returns (the document afterwards, Chromium's log)."""
+        """Opens a page without a network; returns (document after the page's script, Chromium's log)."""
         chromium = shutil.which("chromium")
         self.assertTrue(chromium, "chromium is not installed; packaging/install-debian-packages --tests")
         alone = ["unshare", "-n"] if os.geteuid() == 0 else []
@@ -91,7 +92,7 @@ class ReportTest(LauncherCase):
         return done.stdout, done.stderr
 
     def look(self, page, width=1280, *options):
-        """Returns what a window of this width shows of the page."""
+        """Returns what HARNESS finds in the page, in a window of this width."""
         harness = self.folder / f"harness.{width}.html"
         harness.write_text(HARNESS.replace("PAGE", page.as_uri()).replace("WIDTH", str(width)))
         document, log = self.chromium(harness, f"--window-size={width},900", *options)
@@ -111,7 +112,7 @@ class ReportTest(LauncherCase):
         return seen
 
     def draw(self, page, *plots):
-        """Returns what a page shows of these plots, in place of its own document."""
+        """Returns what HARNESS finds in a page that shows these plots in place of its own document."""
         usual = {"title": "Plot", "unit": "", "number": "number", "scale": "linear", "from_zero": False, "height": 240}
         document = {"heading": "Plots", "tiles": [], "cards": [
             {"id": f"plot{i}", "heading": "Plot", "width": "half", "lead": "", "parts": [{"plot": {**usual, **plot}}]}
@@ -164,7 +165,7 @@ class ReportTest(LauncherCase):
         self.assert_prints(told, f"wrote {job_id}.html")
 
         document, log = self.chromium(page)
-        # Chromium's own start page may log errors too.
+        # Messages of Chromium's own start page are excluded.
         said = [line for line in log.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
         self.assertEqual(said, [], "an error of the page")
         self.assertNotRegex(document, r"<script>alert|<img|<link|(src|href)=")
@@ -321,7 +322,7 @@ class ReportTest(LauncherCase):
         self.assert_code(0, code, job)
         record = self.job_folder() / "job.json"
         told = json.loads(record.read_text())
-        told["launcher"] = "per_node"  # other nodes of such jobs cannot be reached
+        told["launcher"] = "per_node"  # because other nodes of such jobs cannot be reached
         record.write_text(json.dumps(told))
         page = self.folder / "page.html"
         said = self.report("last", "-o", page, code=69)

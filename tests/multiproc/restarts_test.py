@@ -1,4 +1,4 @@
-"""What a job survives: ranks that fail, nodes that are lost or silent; and what is reported about it."""
+"""Tests what a job survives, such as ranks that fail and nodes that are lost or silent, and its reports about it."""
 
 import json
 import os
@@ -28,10 +28,10 @@ class Restarts(LauncherCase):
         return [line for line in lines if line["event"] == name]
 
     def node_processes(self, node):
-        """Returns the supervisor and the agent of a node, found by the ranks that it started."""
+        """Returns the supervisor and the agent of a node, found by the ranks that they started."""
         def started():
             return [event for event in self.events("started") if event["node"] == node]
-        # The front end learns of a start shortly after the ranks run.
+        # The front end is notified of a start shortly after the ranks run.
         pids = wait_until(started, 20)[0]["pids"]
         supervisors, agents = supervisors_and_agents(self.leftovers())
         rank = next(process for process in self.leftovers() if process.pid in pids)

@@ -1,4 +1,4 @@
-"""docs/side-by-side.md: dslaunch treats 30 scripts as the page describes."""
+"""Tests that dslaunch treats 30 scripts as docs/side-by-side.md describes."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Signals to the front end, and SIGKILL for each of dslaunch's own processes."""
+"""Tests signals to the front end, and SIGKILL for each of dslaunch's own processes."""
 
 import fcntl
 import os
@@ -17,11 +17,11 @@ HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM
                 trap 'echo >> "$FOLDER/int.$RANK"; exit 0' INT; touch "$FOLDER/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done"""
-# Starts a child in its own session, which no signal to a process group reaches.
+# Starts a child in its own session, which signals to the process group do not reach.
 WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
 
 
-SOON_S = 20  # on a busy machine; ranks that do not react get SIGKILL after the grace of 30 s
+SOON_S = 20  # for a busy machine; ranks that do not react get SIGKILL only after the grace of 30 s
 
 
 class SignalCase(LauncherCase):
@@ -57,7 +57,7 @@ except KeyboardInterrupt:
         self.assert_all_got_signal("saved")
 
     def test_sigterm_follows_sigint_unless_chosen(self):
-        # One SIGINT, then SIGTERM; or the signal that the user chooses.
+        # The ranks get one SIGINT and then SIGTERM, or the signal that the user chooses.
         ignores_int = HEEDS_TERM.replace("; exit 0' INT", "' INT")
         job = self.start_ranks(ignores_int, grace_s=2)
         job.signal(signal.SIGINT)
@@ -128,7 +128,8 @@ except KeyboardInterrupt:
         self.assert_nothing_left()
 
     def test_ctrl_c_ends_job_with_stalled_reader(self):
-        # The ranks' files are the buffer, so the ranks continue to write; their node's reports follow their output.
+        # The ranks continue to write, because their files are the buffer. Their node's reports wait behind their
+        # output.
         script = 'yes | head -c 10000000; : > "$FOLDER/up.$RANK"; exec sleep 300'
         unread, stdout = os.pipe()
         self.addCleanup(os.close, unread)
@@ -143,14 +144,15 @@ except KeyboardInterrupt:
         self.assert_nothing_left()
 
     def test_ctrl_c_after_a_failure_keeps_its_code(self):
-        """While a stalled reader has not read the last output. For salloc, death by the signal is success."""
+        """A stalled reader has not read the last output. The exit code must not be death by the signal, which salloc
+        treats as success."""
         for code, seen in ((7, 7), (0, 130)):
             unread, stdout = os.pipe()
             self.addCleanup(os.close, unread)
             fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, 4096)
             with open(stdout, "wb"), mock.patch.object(self, "popen", lambda *args, popen=self.popen, **files: popen(
                     *args, **{**files, "stdout": stdout})):
-                # The first failed rank ends the others, so all have written before.
+                # The first failed rank ends the others, so each rank waits until all have written.
                 script = ('seq 5000; : > "$FOLDER/wrote.$0.$RANK"; '
                           'until [ -e "$FOLDER/wrote.$0.3" -a -e "$FOLDER/wrote.$0.2" -a -e "$FOLDER/wrote.$0.1" '
                           '-a -e "$FOLDER/wrote.$0.0" ]; do sleep 0.02; done; exit $0')
@@ -199,7 +201,7 @@ except KeyboardInterrupt:
                 self.assertEqual(4, len(list(self.folder.glob(f"{name}.*"))))
 
     def test_ctrl_c_at_terminal_signals_each_rank_once(self):
-        # The terminal signals the whole foreground group, but the ranks must get the signal from dslaunch only.
+        # The terminal signals the whole foreground group, but the ranks must get the signal only from dslaunch.
         script = HEEDS_TERM
         environment = {**self.base_environment(), MARK: self.mark, "FOLDER": str(self.folder), "TERM": "xterm"}
         pid, terminal = pty.fork()
@@ -239,10 +241,10 @@ except KeyboardInterrupt:
 
 
 class SuddenDeath(SignalCase):
-    """SIGKILL for dslaunch's own processes."""
+    """Tests SIGKILL for dslaunch's own processes."""
 
     def own_processes(self, count=2):
-        # A forked process looks like its parent until its exec.
+        # A forked process looks like its parent until its exec, so this polls.
         def as_many():
             supervisors, agents = supervisors_and_agents(self.leftovers())
             return (supervisors, agents) if len(supervisors) == len(agents) == count else None
@@ -288,8 +290,7 @@ class SuddenDeath(SignalCase):
                 self.assert_nothing_left(5, since=begin)
 
     def test_kill_of_whole_node_leaves_no_process(self):
-        # Only the ranks' parent-death signal is left, and the supervisor's watchdog for the processes that ranks
-        # started.
+        # The ranks end by their parent-death signal, and processes that ranks started by the supervisor's watchdog.
         job = self.start_ranks(WITH_GRANDCHILD)
         supervisors, agents = self.own_processes()
         node = supervisors[1]

@@ -1,6 +1,6 @@
-"""Python stacks that agent/stacks reads from outside, against those of py-spy, and how jobs show them. With
-DSLAUNCH_TEST_FULL=1 for each CPython of pyenv and for more programs; otherwise for that of this machine and of the
-oracle."""
+"""Compares the Python stacks that agent/stacks reads from outside with those of py-spy, and tests how jobs show
+them. With DSLAUNCH_TEST_FULL=1, tests each CPython of pyenv and more programs; otherwise only this machine's CPython
+and the oracle's."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ class StacksTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def start(self, python, text, lines, name="program.py"):
-        """Starts a program and waits until it has printed so many lines."""
+        """Starts a program and waits until it has printed `lines` lines. Returns the process."""
         path = self.folder / name
         path.write_text(text, encoding="utf-8")
         process = subprocess.Popen([python, path], stdout=subprocess.PIPE)
@@ -67,7 +67,7 @@ class StacksTest(unittest.TestCase):
         return json.loads(answer.stdout)
 
     def py_spy(self, process):
-        """Returns {tid or thread number: frames} as py-spy sees them, and the tids that have the GIL."""
+        """Returns the sorted frames of all threads, as py-spy reads them."""
         answer = subprocess.run([PY_SPY, "dump", "--json", "-p", str(process.pid)], capture_output=True, text=True,
                                 timeout=60)
         self.assertEqual(0, answer.returncode, answer.stderr)
@@ -78,7 +78,7 @@ class StacksTest(unittest.TestCase):
     def compare(self, python, text, threads):
         process = self.start(python, text, threads)
         expected = None
-        for _ in range(50):  # until the last thread is in its last wait
+        for _ in range(50):  # repeats until the last thread is in its last wait
             expected, before = self.py_spy(process), expected
             if expected == before:
                 break
@@ -175,7 +175,7 @@ class StacksTest(unittest.TestCase):
         self.assertEqual(f"the FIFO {fifo}", self.look(process)["threads"][0]["target"])
 
 
-# Rank 3 reads an empty FIFO, in a child of its own; the others wait for a lock.
+# Rank 3 reads an empty FIFO in a child process; the other ranks wait for a lock.
 RANKS = """
 import multiprocessing
 import os
@@ -216,7 +216,7 @@ class StacksOfJobTest(LauncherCase):
         os.mkfifo(self.folder / "fifo")
         job = self.start(TWO_BY_TWO, *arguments, script)
         self.wait_for_files(job, "up.*", 4)
-        time.sleep(0.2)  # until the last one waits
+        time.sleep(0.2)  # time for the last rank to wait
         return job
 
     def stacks(self, *arguments):
@@ -294,7 +294,8 @@ class StacksOfJobTest(LauncherCase):
 
 
     def start_busy_program(self):
-        """Starts two ranks of a program in C with threads that run and one that waits; returns their processes."""
+        """Starts two ranks of a program in C, with threads that run and a thread that waits. Returns their
+        processes."""
         (self.folder / "busy.c").write_text(BUSY)
         subprocess.run(["cc", "-g", "-o", "busy", "busy.c", "-lpthread"], cwd=self.folder, check=True, timeout=60)
         job = self.start("-n", "2", "--detach", "--no_python", "./busy", env={"UP": str(self.folder / "up.")}, cwd=str(self.folder))
@@ -320,7 +321,7 @@ class StacksOfJobTest(LauncherCase):
             supervisors, _ = supervisors_and_agents(self.leftovers())
             time.sleep(chance.uniform(0.02, 0.25))
             for supervisor in supervisors:
-                with contextlib.suppress(ProcessLookupError):  # the other one has ended the job
+                with contextlib.suppress(ProcessLookupError):  # the other supervisor has ended the job
                     os.kill(supervisor.pid, signal.SIGKILL)
             self.wait(asking)
             self.assert_nothing_left(within_s=20)

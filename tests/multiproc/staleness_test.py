@@ -1,5 +1,5 @@
-"""Jobs that can lose a rank and continue: training with a parameter server and bounded staleness, and programs that
-allow it."""
+"""Tests jobs that can lose a rank and continue: training with a parameter server and bounded staleness, and programs
+that allow it."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ class Staleness(LauncherCase):
         self.assert_nothing_left()
 
     def test_tolerates_lost_worker_without_shared_memory(self):
-        """The nodes of a real job have the agents' connections instead of shared memory."""
+        """Without shared memory, ranks use the agents' connections, as on the nodes of a real job."""
         job = self.train(2, 600, "--env", "DSLAUNCH_SHM_DISABLE=1")
         self.kill(3)
         self.assert_code(0, self.wait(job, 120), job)

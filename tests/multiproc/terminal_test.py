@@ -1,4 +1,4 @@
-"""dslaunch at a terminal: redrawn lines of ranks, colours, stdin, --pty, the progress bar."""
+"""Tests dslaunch at a terminal: redrawn lines of ranks, colours, stdin, --pty, and the progress bar."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ print("end")
 
 
 def screen_of(data):
-    """Returns the lines that a terminal shows after these bytes, including those that have scrolled away."""
+    """Returns the lines that a terminal shows after these bytes, including lines that have scrolled away."""
     lines, row, column = [""], 0, 0
     for piece in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", data.decode(errors="replace")):
         if piece == "\r":
@@ -154,7 +154,7 @@ class AtTerminal(LauncherCase):
             self.assertEqual(not options, b"rank 0 reads this command's stdin" in errors, errors)
 
     def test_leaves_stdin_to_a_shell_that_reads_it(self):
-        """Unlike with ssh and mpirun, whose first job would read the loop's list."""
+        """With ssh and mpirun, the loop's first job would read the rest of the list."""
         (self.folder / "list").write_text("a\nb\nc\n")
         loop = f"while read host; do echo $host; timeout 60 {DSLAUNCH} -n 1 cat; done"
         for line in (f"{loop} < list", f"cat list | {loop}"):

@@ -1,4 +1,4 @@
-"""dslaunch top: in a terminal of tmux at several sizes, as text, and as JSON."""
+"""Tests dslaunch top in a terminal of tmux at several sizes, as text, and as JSON."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FAKE_NVIDIA_SMI = ROOT / "tests" / "support" / "nvidia_smi"
 TWO_NODES = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
 
 # Reports a step every 50 ms until the file "end" exists, and prints a line that would clear the terminal. Rank 3 works
-# longer than the others, which wait for it.
+# longer than the other ranks, which wait for it.
 TRAINER = r"""
 import json, os, pathlib, sys, time
 rank = int(os.environ["RANK"])
@@ -37,7 +37,7 @@ while not pathlib.Path("end").exists():
 
 
 class Tmux:
-    """A terminal that shows one program."""
+    """A terminal of tmux that shows one program."""
 
     def __init__(self, case, columns, rows, environment, *argv):
         self.command = ["tmux", "-L", case.mark, "-f", "/dev/null"]
@@ -45,7 +45,7 @@ class Tmux:
                    *[f"{name}={value}" for name, value in environment.items()],
                    "sh", "-c", '"$@"; echo "exit code $?"; sleep 1000', "sh", *argv]
         case.addCleanup(subprocess.run, [*self.command, "kill-server"], stderr=subprocess.DEVNULL, check=False)
-        # The server of tmux 3.3a sometimes exits while it starts: "server exited unexpectedly".
+        # The server of tmux 3.3a sometimes exits while it starts ("server exited unexpectedly"), so this is repeated.
         for _ in range(5):
             started = subprocess.run(session, capture_output=True, text=True, check=False)
             if started.returncode == 0:
@@ -81,7 +81,7 @@ class TopTest(LauncherCase):
         return job
 
     def top(self, *arguments, env=None):
-        """Returns the exit code and output of dslaunch top."""
+        """Runs dslaunch top; returns (exit code, output)."""
         done = subprocess.run([DSLAUNCH, "top", *arguments], capture_output=True, text=True, timeout=60,
                               stdin=subprocess.DEVNULL, cwd=self.folder, check=False,
                               env={**self.base_environment(), MARK: self.mark, **(env or {})})
@@ -179,7 +179,7 @@ class TopTest(LauncherCase):
         self.wait_for_screen(tmux, "has ended", "exit code 0")
 
     def nvidia_smis(self):
-        """Returns the fake's shells, without the children that only sleep."""
+        """Returns the shells of the fake nvidia-smi, without their children that only sleep."""
         def is_one(process):
             try:
                 return b"--loop-ms" in pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes()
@@ -190,7 +190,7 @@ class TopTest(LauncherCase):
     def test_nvidia_smi_runs_only_while_job_is_viewed(self):
         self.start_job()
         tmux = self.look()
-        wait_until(lambda: len(self.nvidia_smis()) == 2, 20)  # one a node
+        wait_until(lambda: len(self.nvidia_smis()) == 2, 20)  # one per node
         tmux.press("q")
         wait_until(lambda: not self.nvidia_smis(), 20)
         tmux.run("kill-server")

@@ -1,13 +1,15 @@
-"""--tee and --redirects compared with torchrun: the same script and options under both launchers.
+"""Compares --tee and --redirects with torchrun: the same script and options run under both launchers.
 
-The same: each line on the terminal, on the same stream, and each log file that torchrun writes, byte for byte.
-Different on purpose:
-- The prefix of a line: torchrun writes [default0]: before lines that it tees and nothing before others, dslaunch writes
-  [NODE:RANK] before all.
-- Log files: torchrun writes those of teed and redirected streams only, dslaunch writes all of them.
+These must be equal: each line on the terminal, on the same stream, and each log file that torchrun writes, byte for
+byte.
+These differ on purpose:
+- The prefix of a line: torchrun writes [default0]: before lines that it tees and none before others; dslaunch writes
+[NODE:RANK] before all lines.
+- Log files: torchrun writes those of teed and redirected streams only; dslaunch writes all of them.
 - The folder of a rank: DIR/ID_*/attempt_0/LOCAL_RANK in torchrun, DIR/JOB/.../rank_RANK in dslaunch.
-- Without any of these options torchrun shows all ranks, dslaunch rank 0 (--show all shows all), and --tee 0 selects no
-  stream, as if it were not given.
+- Without any of these options torchrun shows all ranks, and dslaunch shows rank 0 (--show all shows all). --tee 0
+selects
+no stream, as if it were not given.
 """
 
 import os
@@ -23,7 +25,7 @@ ORACLE_PYTHON = pathlib.Path(os.environ.get("DSLAUNCH_ORACLE_PYTHON", ROOT / ".d
 RANKS = 2
 TORCHRUN_ATTEMPTS = 5
 STREAMS = ("stdout", "stderr")
-# Each line is one write, because ranks whose streams torchrun does not tee share its streams.
+# Each line is one write, because ranks whose streams torchrun does not tee share torchrun's streams.
 SCRIPT = """import os
 rank = os.environ["LOCAL_RANK"]
 for fd, name in (1, "stdout"), (2, "stderr"):
@@ -43,7 +45,7 @@ CASES = (
 
 
 def lines_of(text):
-    """Returns (the prefixes, the script's lines without them, sorted)."""
+    """Returns (set of prefixes, sorted lines of the script without their prefixes)."""
     found = LINE.findall(text)
     return {prefix for prefix, _ in found}, sorted(line for _, line in found)
 
@@ -76,7 +78,7 @@ class TorchrunOutput(LauncherCase):
         return job.stdout, job.stderr, files_below(folder, "rank_{}")
 
     def whole_lines_of_torchrun(self, number, options, env):
-        """Returns what torchrun shows. Its threads may mix lines of two ranks; then it is run again."""
+        """Returns (stdout, stderr, files) of torchrun. Runs it again if its threads mixed lines of two ranks."""
         for attempt in range(TORCHRUN_ATTEMPTS):
             *theirs, files = self.torchrun(options, self.folder / f"torchrun{number}.{attempt}", env)
             if all(text.count("[x]") == len(LINE.findall(text)) for text in theirs):

@@ -1,5 +1,5 @@
-"""Training through dslaunch whose ranks, agents and supervisors are killed: it continues from copies in memory or from the disk, as
-if nothing had been killed. DSLAUNCH_TEST_FULL=1 kills more often."""
+"""Tests training through dslaunch whose ranks, agents and supervisors are killed. It must continue from copies in
+memory or from the disk, as if nothing had been killed. DSLAUNCH_TEST_FULL=1 kills more often."""
 
 import collections
 import json
@@ -15,9 +15,9 @@ from launcher_case import TEST_DATA, LauncherCase, is_agent_binary, main, wait_u
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 RANKS, EVERY, SAVE_EVERY = 2, 10, 60
 VICTIMS = ("rank", "ranks twice", "agent", "supervisor")
-ROUNDS = 6 if FULL else 1  # in each, every victim once
+ROUNDS = 6 if FULL else 1  # each round kills every kind of victim once
 STEPS = 700 * ROUNDS
-SPARES = 2 * ROUNDS  # a node is lost with its agent, and with its supervisor
+SPARES = 2 * ROUNDS  # because a node is lost with its agent, and with its supervisor
 QUICK = ["--heartbeat_s", "0.1", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
 CONTINUES = re.compile(r"the ranks continue after step (\d+), from (copies in memory|the disk)(?:; (\d+) steps? (?:is|are) repeated)?")
 
@@ -30,7 +30,7 @@ class TrainingMemory(LauncherCase):
         self.random = random.Random(self.seed)
 
     def train(self, name, **run):
-        """Starts training of a name, with spares."""
+        """Starts the training `name`, with spares; returns the Job."""
         folder = self.folder / name
         folder.mkdir()
         (folder / "recipe.json").write_text(json.dumps({
@@ -45,7 +45,7 @@ class TrainingMemory(LauncherCase):
                           folder / "recipe.json", env={"OMP_NUM_THREADS": "1"})
 
     def steps(self, name):
-        """Returns (attempt, step, loss) of each step in the file of metrics."""
+        """Returns (attempt, step, loss) of each step in the metrics file."""
         path = self.folder / name / "metrics.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [(record["attempt"], record["step"], record["loss"]) for record in map(json.loads, lines) if "eval" not in record]
@@ -63,15 +63,15 @@ class TrainingMemory(LauncherCase):
         return found()
 
     def kill(self, victim):
-        """Kills processes, and returns the number of attempts that end by it."""
+        """Kills the processes of a victim. Returns the number of attempts that end by this."""
         number = self.random.randrange(RANKS)
-        if victim == "ranks twice":  # the second as soon as the next attempt has started it
+        if victim == "ranks twice":  # kills the second process as soon as the next attempt has started it
             first = self.rank(number)
             os.kill(first.pid, signal.SIGKILL)
             second = self.rank(number, but={first.pid})
             os.kill(second.pid, signal.SIGKILL)
             return 2
-        # The node of the last rank does not host the rendezvous.
+        # The node of the last rank is killed, because it does not host the rendezvous.
         process = self.rank(RANKS - 1 if victim in ("agent", "supervisor") else number)
         pid = {"rank": process.pid, "supervisor": process.ppid}.get(victim) or next(
             other.pid for other in self.leftovers() if other.ppid == process.ppid and is_agent_binary(other))
@@ -88,7 +88,7 @@ class TrainingMemory(LauncherCase):
             wanted = made + self.random.randint(EVERY, 3 * EVERY)
             wait_until(lambda: any(at == attempt and step >= wanted for at, step, _ in self.steps("killed")) or not job.running(), 60)
             if not job.running():
-                break  # a fast machine
+                break  # a fast machine may already have finished
             made = max(step for _, step, _ in self.steps("killed"))
             killed.update(dict.fromkeys(range(attempt + 1, attempt + 1 + self.kill(victim)), victim))
             attempt = max(killed)
@@ -105,7 +105,8 @@ class TrainingMemory(LauncherCase):
         self.assert_nothing_left()
 
     def check_starts(self, job, killed):
-        """Checks what the attempts continued from: on the nodes that have copies those, with at most EVERY steps repeated."""
+        """Checks the source from which each attempt continued: copies in memory if its nodes have them, with at most
+        EVERY steps repeated, otherwise the disk."""
         made = collections.Counter(attempt for attempt, _, _ in self.steps("killed"))
         sources, attempt, nodes, copied_on = collections.Counter(), 1, "n0, n1", ""
         for line in job.stderr.splitlines():
@@ -118,7 +119,7 @@ class TrainingMemory(LauncherCase):
             if not (found := CONTINUES.search(line)):
                 continue
             sources[found[2]] += 1
-            # A node that has returned, or one that has failed too often, may change who gets ranks.
+            # A node that has returned, or that has failed too often, may change which nodes get ranks.
             have_copies = nodes == copied_on
             self.assertEqual("copies in memory" if have_copies else "the disk", found[2], f"attempt {attempt}\n{job.output}")
             if have_copies:

@@ -1,4 +1,4 @@
-"""The embedded trainer through dslaunch, on this machine's nodes."""
+"""Tests the embedded trainer through dslaunch, on nodes that are all on this machine."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ LOCAL = ["--launcher", "local"]
 
 class Training(LauncherCase):
     def losses(self, nodes, ranks):
-        """Returns the loss of every step."""
+        """Trains and returns the loss of every step."""
         metrics = self.folder / f"metrics.{nodes}x{ranks}.jsonl"
         code, job = self.run_job(LOCAL, "--num_nodes", nodes, "--num_gpus", ranks, "train", FASHION_MNIST,
                                  "--steps", 50, "--seed", 7, "--metrics_jsonl", metrics, timeout_s=240)
@@ -77,7 +77,7 @@ class Training(LauncherCase):
         self.assert_nothing_left()
 
     def test_results_and_predictions_are_json_on_stdout(self):
-        """The stdout of a job and of its predictions can be piped to a program."""
+        """The stdout of a job, and of its predictions, must be JSON that can be piped to a program."""
         checkpoints = self.folder / "checkpoints"
         code, job = self.run_job(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--json", "train", "fashion_mnist", "--steps", 30,
                                  "--checkpoint_dir", checkpoints)

@@ -1,7 +1,7 @@
-"""dslaunch tune with real trials on this machine.
+"""Tests dslaunch tune with real trials on this machine.
 
-Searches are interrupted after their first trials, because the time of a trial depends on what else runs here. With
-DSLAUNCH_TEST_FULL=1 whole searches run too."""
+Searches are interrupted after their first trials, because the time of a trial depends on other programs on this
+machine. With DSLAUNCH_TEST_FULL=1 whole searches run too."""
 
 import json
 import os
@@ -28,7 +28,8 @@ class Tune(LauncherCase):
     def setUp(self):
         super().setUp()
         self.write(RECIPE)
-        # Two threads for each of two ranks make trials on few cores slow and their times random.
+        # One thread per rank, because two threads for each of two ranks make trials on few cores slow and their times
+        # random.
         self.environment = {"OMP_NUM_THREADS": "1"}
 
     def write(self, recipe):
@@ -43,7 +44,7 @@ class Tune(LauncherCase):
         return job
 
     def tune_until(self, text, *options):
-        """Interrupts a search when it has printed `text`."""
+        """Interrupts a search when it has printed `text`. Checks that the search ends as interrupted."""
         job = self.start(TWO_RANKS, "tune", "r.json", "-o", "found.yaml", *options, env=self.environment)
         self.wait_for_output(job, text, timeout_s=120)
         job.signal(signal.SIGINT)
@@ -99,7 +100,8 @@ class Tune(LauncherCase):
         self.assert_nothing_left(within_s=30)
 
     def tree_with_trainer(self, script):
-        """Returns a dslaunch whose trainer is a shell script. The script has the real one in $TRAINER."""
+        """Returns the path of a dslaunch whose trainer is a shell script. The script finds the real trainer in
+        $TRAINER."""
         tree = self.folder / "tree"
         (tree / "bin").mkdir(parents=True)
         for name in ("dslaunch", "dslaunch-agent"):

@@ -1,4 +1,5 @@
-"""Wrong input: one clear message with the place and a hint, the documented exit code, and no program started."""
+"""Tests wrong input: it must give one clear message with the place and a hint, and the documented exit code, and no
+program may start."""
 
 import os
 import pathlib
@@ -12,7 +13,7 @@ USAGE, BAD_INPUT, UNAVAILABLE, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 69, 74, 1
 
 class WrongInput(LauncherCase):
     def refused(self, code_expected, *arguments, says=(), program=None, **options):
-        """Runs dslaunch with a program that would leave a trace, and checks that it was refused."""
+        """Runs dslaunch with a program that would create a trace file, and checks that dslaunch refused."""
         trace = bash('touch "$FOLDER/started"')
         code, job = self.run_job(*arguments, trace if program is None else program, timeout_s=20,
                                  env={"FOLDER": str(self.folder)}, **options)
@@ -31,7 +32,7 @@ class WrongInput(LauncherCase):
         return ["--hostfile", path, "--num_gpus", "1"]
 
     def test_rejects_too_low_limit_of_open_files(self):
-        """Otherwise gRPC would abort the front end."""
+        """Without this check, gRPC would abort the front end."""
         popen = self.popen
         self.popen = lambda argv, *rest, **files: popen(["prlimit", "--nofile=40:40", *argv], *rest, **files)
         self.refused(UNAVAILABLE, "--launcher", "local", "--num_nodes", "8", "--num_gpus", "1",
@@ -111,7 +112,7 @@ class WrongInput(LauncherCase):
         self.refused(BAD_INPUT, "--hostfile", self.folder, says=[str(self.folder)])
 
     def test_rejects_trainer_on_gpus_without_gpu(self):
-        # Without a GPU, and with a build that has no CUDA part.
+        # Tests a machine without a GPU, and a build without a CUDA part.
         if os.path.exists("/proc/driver/nvidia/gpus"):
             self.skipTest("this machine has a GPU")
         self.refused(USAGE, "--device", "cuda", program=["train"],
@@ -180,7 +181,7 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, TWO_BY_TWO, program=["train", "--steps", "none"], says=["--steps"])
 
     def test_reports_line_of_wrong_recipe_key(self):
-        # With hosts that cannot be reached: the recipe is refused before any host is tried.
+        # The hosts cannot be reached, so the recipe must be refused before any host is tried.
         hosts = self.hostfile("".join(f"host{i}.invalid slots=1\n" for i in range(3)))
         recipe, engine = self.folder / "mine.yaml", self.folder / "ds.json"
         whole = "model: {type: mlp}\ndata: {type: idx}\nrun: {steps: 3}\nengine:\n  train_batch_size: 6\n"
