@@ -12,9 +12,9 @@ struct DeepSpeedFiles {
   std::string model;  // mp_rank_00_model_states.pt; empty if the file is missing
   std::map<int64_t, std::string> models;          // file of each rank at stage 3
   std::map<int64_t, std::string> optimizer;       // file of each rank at stages 1 to 3
-  std::map<int64_t, std::string> bf16_optimizer;  // the same for files whose names begin with bf16_
-  std::string
-      tensor_parallel;  // file of a tensor-parallel rank other than 0; empty if there is none
+  std::map<int64_t, std::string> bf16_optimizer;  // as `optimizer`, with the prefix bf16_
+  // File of a tensor-parallel rank other than 0; empty if there is none.
+  std::string tensor_parallel;
 
   // Returns whether each rank has a model file of its own.
   bool partitioned() const { return model.empty() && !models.empty(); }
