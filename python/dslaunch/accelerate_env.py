@@ -44,7 +44,7 @@ def _launch_module() -> Any:
 
 
 def _prepared(launch: Any, path: str, num_nodes: int, node_rank: int, num_ranks: int) -> Mapping[str, str]:
-    """Returns the environment that accelerate's launcher would give to processes of this node, for an invented place."""
+    """Returns the environment that accelerate's launcher would give to processes of this node, for a made-up place."""
     args = launch.launch_command_parser().parse_args([
         "--config_file", path, "--num_processes", str(num_ranks), "--num_machines", str(num_nodes),
         "--machine_rank", str(node_rank), "--main_process_ip", "127.0.0.1", "--main_process_port", "0", "program"])
