@@ -1,5 +1,5 @@
-// The status pipe (DSLAUNCH_STATUS_FD): one JSON object per line, written by any worker, read by
-// the agent.
+// Defines the lines of the status pipe (DSLAUNCH_STATUS_FD): one JSON object per line, written by
+// any worker and read by the agent.
 //   {"event":"ready"}
 //   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.12}
 //   {"event":"eval","step":1000,"loss":0.35,"accuracy":0.8712}
@@ -10,19 +10,19 @@
 //   {"event":"save","step":120}
 //   {"event":"saved","step":120}
 // "ready" may have "loss_tolerated":true, which means that the job does not fail if a signal ends
-// this rank. "lost" reports that another rank, one whose loss is tolerated, does not answer; the
-// other ranks continue without it, and it is killed.
-// "wait" reports that the rank has waited that long for an exchange with other ranks; the next
-// line ends it, also one whose exchange is empty.
+// this rank. "lost" reports that another rank, whose loss is tolerated, does not answer; the other
+// ranks continue without that rank, and it is killed.
+// "wait" reports that the rank has waited that long for an exchange with other ranks. The next line
+// ends the wait, even a "wait" with an empty exchange.
 // "copied" reports that the rank has stored a copy of its state after that step in its node's
-// memory. "restored", by one rank, reports that the job continues after that step, from such copies
-// or, with the source "disk", from a checkpoint. "reached_step" is the last step that an earlier
-// attempt completed; it is left out if the rank does not know it.
-// "save" reports that the rank begins to save a checkpoint, and "saved" that it has; training waits
-// in between.
+// memory. "restored", sent by one rank, reports that the job continues after that step, from such
+// copies or, with the source "disk", from a checkpoint. "reached_step" is the last step that an
+// earlier attempt completed; it is left out if the rank cannot determine it.
+// "save" reports that the rank begins to save a checkpoint, and "saved" that the checkpoint is
+// saved; training waits in between.
 // Trainers of text may add "tokens_per_s" to "step", which is shown instead of samples_per_s.
-// In "ready" and "step" only the fields below are read; others are ignored, so programs may add
-// their own. All numbers of "eval" are its results; the newest are the `result` of --json.
+// Of "ready" and "step", only the fields below are read; other fields are ignored, so programs may
+// add their own. All numbers of "eval" are its results; the newest are the `result` of --json.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The images with labels that the readers of image formats return.
+// Defines the images with labels that the readers of image formats return.
 #pragma once
 
 #include <cstdint>

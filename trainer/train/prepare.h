@@ -1,4 +1,4 @@
-// The first steps of every mode of a run: they end with the model in its initial state on all
+// Runs the first steps of every mode of a run, which end with the model in its initial state on all
 // ranks.
 #pragma once
 

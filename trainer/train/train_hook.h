@@ -1,4 +1,4 @@
-// The interface for work between the steps of a training run, such as reports, checks and
+// Defines the interface for work between the steps of a training run, such as reports, checks and
 // checkpoints. trainer/train/hooks implements the hooks.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The state of a training run that the train loop and its hooks share once the ranks are connected.
+// Defines the state of a training run that the train loop and its hooks share once the ranks are
+// connected.
 #pragma once
 
 #include <functional>

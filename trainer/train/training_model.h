@@ -1,5 +1,5 @@
-// The model of a run in its engine: either whole on every rank, or divided into the stages of a
-// pipeline.
+// Defines the model of a run in its engine: either whole on every rank, or divided into the stages
+// of a pipeline.
 #pragma once
 
 #include <ATen/core/Tensor.h>

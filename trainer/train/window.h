@@ -1,4 +1,4 @@
-// The numbers that the ranks exchange after some of the steps, and their combination. Pure.
+// Defines the numbers that the ranks exchange after some of the steps, and combines them. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Precompiled for files that include gRPC and Asio. These headers alone take 5 s to compile.
+// Includes gRPC and Asio to precompile them, because these headers alone take 5 s to compile.
 #include <google/protobuf/generated_message_reflection.h>
 #include <google/protobuf/map_field.h>
 #include <google/protobuf/message.h>

@@ -1,4 +1,4 @@
-// Precompiled for files that include neither gRPC nor LibTorch.
+// Includes the headers of files that include neither gRPC nor LibTorch, to precompile them.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

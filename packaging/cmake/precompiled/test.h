@@ -1,4 +1,4 @@
-// Precompiled for tests that include neither gRPC nor LibTorch.
+// Includes the headers of tests that include neither gRPC nor LibTorch, to precompile them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Precompiled for every file of the trainer that includes LibTorch. These headers alone take 20 s
-// to compile.
+// Includes LibTorch for every file of the trainer that needs it, to precompile it. These headers
+// alone take 20 s to compile.
 #pragma once
 
 #include <ATen/ATen.h>
