@@ -77,10 +77,8 @@ class Coordinator {
 
   using Phase = Barrier::Phase;
   Phase phase() const { return barrier_.phase(); }
-  uint64_t attempt() const {
-    return roster_.attempt();
-  }  // the latest attempt with ranks; 0 before
-     // the first
+  // Returns the newest attempt with ranks; 0 before the first one.
+  uint64_t attempt() const { return roster_.attempt(); }
 
  private:
   std::vector<Outgoing> Disconnect(SessionId session, const std::string& why,

@@ -100,10 +100,8 @@ class Roster {
   bool RefuseIfFenced(SessionId session);
   void ForgetFence(SessionId session) { fenced_.erase(session); }
 
-  uint64_t attempt() const {
-    return attempt_;
-  }  // the latest attempt with ranks; 0 before the
-     // first
+  // Returns the newest attempt with ranks; 0 before the first one.
+  uint64_t attempt() const { return attempt_; }
   // Increments attempt() and removes the ranks from all participants.
   void BeginAttempt();
 

@@ -63,10 +63,8 @@ class JobState {
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
 
-  uint64_t attempt() const {
-    return attempt_;
-  }  // the newest attempt that started; 0 before the
-     // first attempt
+  // Returns the newest attempt that started; 0 before the first one.
+  uint64_t attempt() const { return attempt_; }
   uint32_t restarts() const {
     return restarts_;
   }                                               // number of restarts after failures up to that

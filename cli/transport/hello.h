@@ -30,10 +30,8 @@ class HelloScanner {
 
   // Returns the agent's build id. Valid after kFound.
   const std::string& build_id() const { return build_id_; }
-  const std::string& leftover() const {
-    return leftover_;
-  }  // bytes after the hello line; valid
-     // after kFound
+  // Returns the bytes after the hello line. Valid after kFound.
+  const std::string& leftover() const { return leftover_; }
 
   // Returns the cause of the failure for an error message. Valid after kFailed.
   const std::string& reason() const { return reason_; }

@@ -26,9 +26,8 @@ class FrontEnd {
 
   Process& process() { return process_; }
   bool is_over() const { return process_.gone; }
-  std::optional<int> exit_code() const {
-    return exit_code_;
-  }  // nullopt if the front end still runs, or was killed
+  // Returns nullopt if the front end still runs or was killed.
+  std::optional<int> exit_code() const { return exit_code_; }
   int failovers() const { return failovers_; }
   bool has_detached() const { return has_detached_; }
   // The job continues, and its nodes may come back.

@@ -34,9 +34,8 @@ class Member {
   uint32_t node() const { return node_; }
   Process& process() { return process_; }
   NodeIncarnation* agent() const { return agent_; }
-  std::optional<int> exit_code() const {
-    return exit_code_;
-  }  // nullopt if the command still runs, or was killed
+  // Returns nullopt if the command still runs or was killed.
+  std::optional<int> exit_code() const { return exit_code_; }
 
   void Start() { Carry(core_.Start()); }
   // Handle a message of node 0, and the end of the connection to node 0.
