@@ -149,8 +149,8 @@ class Supervisor {
   }
 
   void OnStart(uint32_t local_rank, const SpawnResult& result) {
-    CarryOut(result.pid > 0 ? core_.OnStarted(local_rank, result.pid)
-                            : core_.OnStartFailed(local_rank, result.failure));
+    CarryOut(result.pid > 0 ? core_.workers().OnStarted(local_rank, result.pid)
+                            : core_.workers().OnStartFailed(local_rank, result.failure));
   }
 
   void Reap() {
@@ -164,7 +164,7 @@ class Supervisor {
         if (ended) watchdog_.Reaped();
       } else if (child.si_pid != agent_pid_ || agent_ended_) {
         if (const auto change = workers_.OnChild(child))
-          CarryOut(core_.OnWorkerChange(change->local_rank, change->change));
+          CarryOut(core_.workers().OnChange(change->local_rank, change->change));
       } else if (ended) {
         agent_ended_ = true;
         CarryOut(core_.OnAgentEnd({child.si_status, killed}));
@@ -206,7 +206,7 @@ class Supervisor {
       cgroup_ = *cgroup;
       workers_.StartIn(cgroup_);
     }
-    CarryOut(core_.OnCgroup(cgroup));
+    CarryOut(core_.workers().OnCgroup(cgroup));
   }
 
   void Do(const supervisor_action::StartWatchdog& start) {

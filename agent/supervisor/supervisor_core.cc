@@ -1,8 +1,8 @@
 #include "agent/supervisor/supervisor_core.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 #include "base/exit_code.h"
@@ -13,34 +13,6 @@ namespace dslaunch {
 namespace {
 
 namespace action = supervisor_action;
-
-pb::SupervisorEvent ExitEvent(uint32_t local_rank, const WorkerChange& change, bool stopping) {
-  pb::SupervisorEvent event;
-  pb::WorkerExited& exited = *event.mutable_exited();
-  exited.set_local_rank(local_rank);
-  exited.set_exit_code(change.exit_code);
-  exited.set_signal(change.signal);
-  exited.set_core_dumped(change.core_dumped);
-  exited.set_stopping(stopping);
-  exited.set_out_of_memory(change.out_of_memory);
-  return event;
-}
-
-pb::SupervisorEvent StopEvent(uint32_t local_rank, int signal) {
-  pb::SupervisorEvent event;
-  event.mutable_stopped()->set_local_rank(local_rank);
-  event.mutable_stopped()->set_signal(signal);
-  return event;
-}
-
-pb::SupervisorEvent StartFailure(uint32_t local_rank, const SpawnFailure& failure) {
-  pb::SupervisorEvent event;
-  pb::SpawnFailed& failed = *event.mutable_spawn_failed();
-  failed.set_local_rank(local_rank);
-  failed.set_error_number(failure.error_number);
-  failed.set_step(failure.step);
-  return event;
-}
 
 pb::SupervisorEvent FrontEndGone() {
   pb::SupervisorEvent event;
@@ -61,7 +33,8 @@ pb::SupervisorEvent ConnectionChange(bool is_broken) {
 SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock::time_point now) {
   switch (request.request_case()) {
     case pb::SupervisorRequest::kSpawn:
-      OnSpawn(*request.mutable_spawn());
+      Append(workers_.OnSpawn(std::move(*request.mutable_spawn()),
+                              /*is_refused=*/ending_ || lease_is_over_));
       break;
     case pb::SupervisorRequest::kSignal:
       Act(action::SignalWorkers{request.signal().signal(),
@@ -71,8 +44,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
           "the agent asks for it");
       break;
     case pb::SupervisorRequest::kStop:
-      stop_requested_ = true;
-      StartGracefulKill(request.stop().kill_now(), request.stop().signal());
+      workers_.OnStop(request.stop());
       Advance(now);
       break;
     case pb::SupervisorRequest::kConfigure:
@@ -96,35 +68,6 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
   return TakeActions();
 }
 
-void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
-  if (graceful_kill_ || ending_ || lease_is_over_) {
-    for (const pb::WorkerSpec& spec : spawn.workers()) {
-      Act(action::SendToAgent{StartFailure(spec.local_rank(),
-                                           {ECANCELED, "start while the node is being stopped"})},
-          "nothing starts on a node that is being torn down");
-    }
-    return;
-  }
-  // Created only now, so that a job without workers does not pay for it.
-  if (!has_cgroup_) Act(action::MakeCgroup{job_id_}, "the workers have no cgroup");
-  if (!std::exchange(watchdog_started_, true))
-    Act(action::StartWatchdog{job_id_, graceful_kill_options_}, "the first workers start");
-  auto workers = std::move(*spawn.mutable_workers());
-  const auto shared = std::make_shared<const pb::SpawnWorkers>(std::move(spawn));
-  for (pb::WorkerSpec& spec : workers) {
-    const uint32_t local_rank = spec.local_rank();
-    const auto [worker, is_new] = workers_.try_emplace(local_rank, WorkerState::kPending);
-    if (!is_new && worker->second != WorkerState::kEnded) {
-      Act(action::SendToAgent{StartFailure(local_rank,
-                                           {EEXIST, "start a local rank that runs already"})},
-          "a local rank has one process");
-      continue;
-    }
-    worker->second = WorkerState::kPending;
-    Act(action::StartWorker{std::move(spec), shared}, "the agent asks for it");
-  }
-}
-
 void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now) {
   lease_end_.reset();
   std::optional<uint32_t> left_ms;
@@ -137,10 +80,7 @@ void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now)
 }
 
 void SupervisorCore::Configure(const pb::Configure& configure, Clock::time_point now) {
-  job_id_ = configure.job_id();
-  graceful_kill_options_.grace = milliseconds(configure.grace_ms());
-  graceful_kill_options_.teardown = milliseconds(configure.teardown_ms());
-  if (configure.stop_signal() != 0) stop_signal_ = configure.stop_signal();
+  workers_.Configure(configure);
   agent_dead_ = milliseconds(configure.agent_dead_ms());
   last_seen_ = now;
   WatchAgent();
@@ -149,67 +89,6 @@ void SupervisorCore::Configure(const pb::Configure& configure, Clock::time_point
 SupervisorActions SupervisorCore::OnControlLost(Clock::time_point now) {
   BeginEnding(Why::kAgentEnded, "the agent has left its supervisor", now);
   return TakeActions();
-}
-
-// --- workers ---
-
-SupervisorActions SupervisorCore::OnCgroup(const Result<std::string>& folder) {
-  has_cgroup_ = folder.ok();
-  pb::SupervisorEvent event;
-  if (folder)
-    event.mutable_workers_cgroup()->set_folder(*folder);
-  else
-    event.mutable_workers_cgroup()->set_none_because(folder.error().message);
-  Act(action::SendToAgent{std::move(event)}, "where the workers start");
-  return TakeActions();
-}
-
-SupervisorActions SupervisorCore::OnStarted(uint32_t local_rank, pid_t pid) {
-  WorkerState& state = workers_[local_rank];
-  const Transition transition = NextTransition(state, WorkerEvent::kSpawned);
-  state = transition.next;
-  if (transition.report != WorkerReport::kSpawned) return TakeActions();
-  pb::SupervisorEvent event;
-  event.mutable_spawned()->set_local_rank(local_rank);
-  event.mutable_spawned()->set_pid(pid);
-  Act(action::SendToAgent{std::move(event)}, "a worker was started");
-  return TakeActions();
-}
-
-SupervisorActions SupervisorCore::OnStartFailed(uint32_t local_rank, const SpawnFailure& failure) {
-  WorkerState& state = workers_[local_rank];
-  const Transition transition = NextTransition(state, WorkerEvent::kSpawnFailed);
-  state = transition.next;
-  if (transition.report == WorkerReport::kSpawnFailed)
-    Act(action::SendToAgent{StartFailure(local_rank, failure)}, "a worker could not be started");
-  return TakeActions();
-}
-
-SupervisorActions SupervisorCore::OnWorkerChange(uint32_t local_rank, const WorkerChange& change) {
-  const auto worker = workers_.find(local_rank);
-  if (worker != workers_.end()) Step(local_rank, worker->second, change);
-  return TakeActions();
-}
-
-void SupervisorCore::Step(uint32_t local_rank, WorkerState& state, const WorkerChange& change) {
-  const Transition transition = NextTransition(state, change.event);
-  state = transition.next;
-  switch (transition.report) {
-    case WorkerReport::kExited:
-      return Act(action::SendToAgent{ExitEvent(local_rank, change, /*stopping=*/false)},
-                 "a worker ended by itself");
-    case WorkerReport::kExitedStopping:
-      return Act(action::SendToAgent{ExitEvent(local_rank, change, /*stopping=*/true)},
-                 "a worker was ended");
-    case WorkerReport::kStopped:
-      return Act(action::SendToAgent{StopEvent(local_rank, change.signal)}, "a worker was stopped");
-    case WorkerReport::kContinued:
-      return Act(action::SendToAgent{StopEvent(local_rank, 0)}, "a worker continues");
-    case WorkerReport::kNone:
-    case WorkerReport::kSpawned:
-    case WorkerReport::kSpawnFailed:
-      return;
-  }
 }
 
 // --- watching the agent ---
@@ -232,7 +111,7 @@ void SupervisorCore::OnWatch(Clock::time_point now) {
     // The agent keeps running, because other nodes may need it.
     Act(action::SendToAgent{FrontEndGone()},
         detached_ ? "the lease of the nodes' majority is over" : "the front end's lease is over");
-    StartGracefulKill(false);
+    workers_.BeginKill();
     Advance(now);
   }
   WatchAgent();
@@ -306,8 +185,8 @@ SupervisorActions SupervisorCore::OnAgentEnd(AgentEnd end) {
 SupervisorActions SupervisorCore::OnReaped(Clock::time_point now) {
   if (agent_end_ && !std::exchange(agent_end_handled_, true)) {
     if (!ending_) ending_ = Why::kAgentEnded;
-    if (!gave_up_)
-      StartGracefulKill(false);  // processes that the agent started have to be ended too
+    if (!workers_.gave_up())
+      workers_.BeginKill();  // processes that the agent started have to be ended too
   }
   Advance(now);
   return TakeActions();
@@ -321,80 +200,26 @@ void SupervisorCore::BeginEnding(Why why, const char* reason, Clock::time_point 
       Act(action::SendToAgent{FrontEndGone()}, reason);
     }
     if (why == Why::kAgentSilent) KillAgent(reason, now);
-    StartGracefulKill(false);
+    workers_.BeginKill();
   }
   Advance(now);
-}
-
-void SupervisorCore::StartGracefulKill(bool kill_now, int first_signal) {
-  if (!graceful_kill_) {
-    graceful_kill_ = {.first_signal = first_signal == 0 ? stop_signal_ : first_signal};
-    for (auto& [local_rank, state] : workers_)
-      Step(local_rank, state, {.event = WorkerEvent::kGracefulKill});
-  }
-  graceful_kill_->kill_now = graceful_kill_->kill_now || kill_now;
 }
 
 SupervisorActions SupervisorCore::OnLeft(LeftCount left, Clock::time_point now) {
   count_wanted_ = count_asked_ = false;
-  if (!graceful_kill_) return TakeActions();
-  if (options_.plant_early_reaped && graceful_kill_->begun) left = {};
-  graceful_kill_->ranks_ended = std::ranges::all_of(workers_, [](const auto& worker) {
-    return worker.second == WorkerState::kEnded || worker.second == WorkerState::kPending;
-  });
-  const GracefulKillDecision decision =
-      DecideGracefulKill(*graceful_kill_, now, left, graceful_kill_options_);
-  graceful_kill_ = decision.next;
-  graceful_kill_wake_ = decision.wake;
-  switch (decision.action) {
-    case GracefulKillAction::kNone:
-      break;
-    case GracefulKillAction::kSignal:
-      Act(action::SignalLeft{decision.signal, decision.targets}, decision.reason);
-      break;
-    case GracefulKillAction::kKill:
-      for (auto& [local_rank, state] : workers_)
-        Step(local_rank, state, {.event = WorkerEvent::kSigkillFollows});
-      Act(action::KillLeft{decision.targets}, decision.reason);
-      break;
-    case GracefulKillAction::kDone:
-      EndGracefulKill({});
-      Advance(now);
-      break;
-    case GracefulKillAction::kGiveUp:
-      Act(action::ListLeft{}, decision.reason);
-      break;
-  }
+  Append(workers_.OnLeft(left, now));
+  if (!workers_.stopping()) Advance(now);
   return TakeActions();
 }
 
 SupervisorActions SupervisorCore::OnLeftListed(const LeftProcesses& left, Clock::time_point now) {
-  if (!graceful_kill_) return TakeActions();
-  EndGracefulKill(left);
+  Append(workers_.OnLeftListed(left));
   Advance(now);
   return TakeActions();
 }
 
-void SupervisorCore::EndGracefulKill(const LeftProcesses& left) {
-  graceful_kill_.reset();
-  graceful_kill_wake_.reset();
-  gave_up_ = !left.empty();
-  if (gave_up_) {
-    Act(action::Print{"these processes did not end after SIGKILL: " + LeftText(left)},
-        "something is left");
-  } else {
-    has_cgroup_ = false;  // created again, because on Linux 6 processes started in a cgroup that
-                          // was killed once die
-    Act(action::ForgetWorkers{}, "nothing is left");
-  }
-  if (!std::exchange(stop_requested_, false)) return;
-  pb::SupervisorEvent event;
-  *event.mutable_all_reaped()->mutable_left() = left;
-  Act(action::SendToAgent{std::move(event)}, "the answer to StopWorkers");
-}
-
 void SupervisorCore::Advance(Clock::time_point now) {
-  if (graceful_kill_) {
+  if (workers_.stopping()) {
     count_wanted_ = true;
     return;
   }
@@ -416,10 +241,7 @@ void SupervisorCore::KillAgent(const char* reason, Clock::time_point now) {
 SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
   if (watch_at_ && !ending_ && now >= *watch_at_) OnWatch(now);
   if (resume_by_ && now >= *resume_by_) DeclareFrontEndLost("the front end did not reconnect", now);
-  if (graceful_kill_wake_ && now >= *graceful_kill_wake_) {
-    graceful_kill_wake_.reset();
-    Advance(now);
-  }
+  if (workers_.Expires(now)) Advance(now);
   if (agent_limit_.Expires(now)) KillAgent("the agent does not end by itself", now);
   if (kill_limit_.Expires(now)) {
     agent_unkillable_ = !agent_end_;
@@ -440,11 +262,15 @@ std::optional<Clock::time_point> SupervisorCore::wake() const {
   };
   if (!ending_) consider(watch_at_);
   consider(resume_by_);
-  consider(graceful_kill_wake_);
+  consider(workers_.wake());
   consider(agent_limit_.end());
   consider(kill_limit_.end());
   consider(drain_limit_.end());
   return earliest;
+}
+
+void SupervisorCore::Append(SupervisorActions actions) {
+  std::ranges::move(actions, std::back_inserter(out_));
 }
 
 SupervisorActions SupervisorCore::TakeActions() {

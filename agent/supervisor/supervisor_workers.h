@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "agent/supervisor/memory_files.h"
-#include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_status.h"
+#include "agent/supervisor/supervisor_workers_core.h"
 #include "base/os/subprocess.h"
 #include "proto/supervisor.pb.h"
 

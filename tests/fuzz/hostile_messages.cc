@@ -861,8 +861,8 @@ class ObedientSupervisor {
     child.si_code = static_cast<int>(input_.Below(8));
     child.si_pid = static_cast<pid_t>(input_.Number32());
     Require(!workers_.OnChild(child), "a worker is made up");
-    CarryOut(
-        core_.OnWorkerChange(static_cast<uint32_t>(child.si_pid), {.event = WorkerEvent::kExited}));
+    CarryOut(core_.workers().OnChange(static_cast<uint32_t>(child.si_pid),
+                                      {.event = WorkerEvent::kExited}));
     CarryOut(core_.OnReaped(now_));
   }
 
@@ -900,13 +900,13 @@ class ObedientSupervisor {
     answers_ += send.event.has_all_reaped();
   }
   void Do(const supervisor_action::MakeCgroup&) {
-    CarryOut(core_.OnCgroup(Error{ExitCode::kUnavailable, "there is none"}));
+    CarryOut(core_.workers().OnCgroup(Error{ExitCode::kUnavailable, "there is none"}));
   }
   void Do(supervisor_action::StartWorker& start) {
     start.spec.clear_argv();
     const SpawnResult result = workers_.Start(start.spec, {});
     Require(result.pid <= 0, "a worker is started");
-    CarryOut(core_.OnStartFailed(start.spec.local_rank(), result.failure));
+    CarryOut(core_.workers().OnStartFailed(start.spec.local_rank(), result.failure));
   }
   void Do(const supervisor_action::SignalWorkers& send) {
     workers_.Signal(send.signal, send.local_rank);

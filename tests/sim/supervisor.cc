@@ -83,7 +83,7 @@ void Supervisor::Reap() {
     const Exit exit = exits_.front();
     exits_.pop_front();
     OnStarted(exit.pid);  // a child that dies before its program starts counts as started
-    if (exit.local_rank) CarryOut(core_.OnWorkerChange(*exit.local_rank, exit.change));
+    if (exit.local_rank) CarryOut(core_.workers().OnChange(*exit.local_rank, exit.change));
   }
   if (const auto end = std::exchange(agent_exit_, {})) CarryOut(core_.OnAgentEnd(*end));
   CarryOut(core_.OnReaped(incarnation_.Now()));
@@ -127,13 +127,13 @@ void Supervisor::Do(const supervisor_action::SendToAgent& send) {
 }
 
 void Supervisor::Do(const supervisor_action::MakeCgroup&) {
-  CarryOut(core_.OnCgroup(Error{ExitCode::kUnavailable, "the simulation has none"}));
+  CarryOut(core_.workers().OnCgroup(Error{ExitCode::kUnavailable, "the simulation has none"}));
 }
 
 void Supervisor::Do(const supervisor_action::StartWorker& start) {
   const uint32_t local_rank = start.spec.local_rank();
   if (world_.IsDiskFull(incarnation_.node()))
-    return CarryOut(core_.OnStartFailed(local_rank, {ENOSPC, "open stdout file"}));
+    return CarryOut(core_.workers().OnStartFailed(local_rank, {ENOSPC, "open stdout file"}));
   const uint64_t attempt = NumberOf(start.spec, kAttemptVariable);
   if (!ranks_.exist || ranks_.attempt != attempt) BeginRanks(attempt);
   ranks_.exist = true;
@@ -149,7 +149,7 @@ void Supervisor::Do(const supervisor_action::StartWorker& start) {
 void Supervisor::OnStarted(pid_t pid) {
   const auto child = std::ranges::find(children_, pid, &Child::pid);
   if (child == children_.end() || !std::exchange(child->starts, false)) return;
-  CarryOut(core_.OnStarted(*child->local_rank, pid));
+  CarryOut(core_.workers().OnStarted(*child->local_rank, pid));
 }
 
 void Supervisor::Do(const supervisor_action::CountLeft&) {

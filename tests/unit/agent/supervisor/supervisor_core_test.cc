@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "proto/wire/lease.h"
+#include "tests/unit/agent/supervisor/action_text.h"
 
 namespace dslaunch::supervisor_core_test {
 namespace {
@@ -75,7 +76,7 @@ class SupervisorCoreTest : public testing::Test {
   // A worker ends and is reaped.
   void Exit(uint32_t rank, const WorkerChange& change) {
     --left_;
-    Do(core_.OnWorkerChange(rank, change));
+    Do(core_.workers().OnChange(rank, change));
     Do(core_.OnReaped(now_));
   }
   void AgentEnds(int code, bool by_signal = false) {
@@ -111,95 +112,27 @@ class SupervisorCoreTest : public testing::Test {
   void Do(SupervisorActions actions) {
     for (SupervisorAction& action : actions) {
       EXPECT_STRNE(action.reason, "");
-      std::visit([this](auto& what) { Do(what); }, action.what);
+      AddText(action, done_);
+      std::visit([this](auto& what) { Answer(what); }, action.what);
     }
   }
-  void Do(const supervisor_action::SendToAgent& send) {
-    const pb::SupervisorEvent& event = send.event;
-    if (event.has_spawned())
-      return Note("spawned " + std::to_string(event.spawned().local_rank()) + " as " +
-                  std::to_string(event.spawned().pid()));
-    if (event.has_spawn_failed())
-      return Note("spawn failed " + std::to_string(event.spawn_failed().local_rank()) + ": " +
-                  std::to_string(event.spawn_failed().error_number()) + ", " +
-                  event.spawn_failed().step());
-    if (event.has_exited()) {
-      const pb::WorkerExited& exited = event.exited();
-      return Note("exited " + std::to_string(exited.local_rank()) + ": " +
-                  (exited.signal() != 0 ? "signal " + std::to_string(exited.signal())
-                                        : std::to_string(exited.exit_code())) +
-                  (exited.core_dumped() ? ", core" : "") +
-                  (exited.out_of_memory() ? ", out of memory" : "") +
-                  (exited.stopping() ? ", stopping" : ""));
-    }
-    if (event.has_stopped())
-      return Note("stopped " + std::to_string(event.stopped().local_rank()) + ": " +
-                  std::to_string(event.stopped().signal()));
-    if (event.has_all_reaped())
-      return Note("all reaped, left " + std::to_string(event.all_reaped().left_size()));
-    if (event.has_front_end_gone()) return Note("front end gone");
-    if (event.has_step_signal())
-      return Note("step signal " + std::to_string(event.step_signal().signal()));
-    if (event.has_front_end_connection())
-      return Note(event.front_end_connection().is_broken() ? "connection broke"
-                                                           : "connected again");
-    if (event.has_workers_cgroup())
-      return Note("cgroup " + event.workers_cgroup().folder() +
-                  event.workers_cgroup().none_because());
-    ADD_FAILURE() << event.ShortDebugString();
-  }
-  void Do(const supervisor_action::MakeCgroup& make) {
+  template <class Other>
+  void Answer(const Other&) {}
+  void Answer(const supervisor_action::MakeCgroup& make) {
     EXPECT_EQ(make.job_id, "job");
-    Do(core_.OnCgroup(cgroup_));
+    Do(core_.workers().OnCgroup(std::string("/cgroup")));
   }
-  void Do(const supervisor_action::StartWatchdog& start) { Note("watchdog of " + start.job_id); }
-  void Do(const supervisor_action::StartWorker& start) {
-    EXPECT_EQ(start.shared->cwd(), "/home");
-    const uint32_t rank = start.spec.local_rank();
-    if (rank == fails_) return Do(core_.OnStartFailed(rank, {ENOENT, "execve"}));
+  void Answer(const supervisor_action::StartWorker& start) {
     ++left_;
-    ++last_pid_;
-    if (starts_slowly_) return Note("starting " + std::to_string(rank));
-    Do(core_.OnStarted(rank, last_pid_));
+    Do(core_.workers().OnStarted(start.spec.local_rank(), ++last_pid_));
   }
-  void Do(const supervisor_action::SignalWorkers& send) {
-    Note("signal " + std::to_string(send.signal));
-  }
-  void Do(const supervisor_action::CountLeft&) {
-    ++counts_;
+  void Answer(const supervisor_action::CountLeft&) {
+    EXPECT_TRUE(core_.workers().stopping());
     Do(core_.OnReaped(now_));  // other children are reaped before the count
-    Do(core_.OnLeft({.ranks = left_, .apart = apart_}, now_));
+    Do(core_.OnLeft({.ranks = left_}, now_));
   }
-  void Do(const supervisor_action::SignalLeft& send) {
-    Note((send.signal == SIGTERM ? "TERM" : "INT") + To(send.targets));
-  }
-  void Do(const supervisor_action::KillLeft& kill) {
-    const std::string note = "KILL" + To(kill.targets);
-    if (done_.empty() || done_.back() != note) Note(note);
-  }
-  void Do(const supervisor_action::ListLeft&) {
-    if (ends_while_listed_) left_ = 0;
-    LeftProcesses left;
-    for (size_t i = 0; i < left_; ++i) {
-      pb::LeftProcess& process = *left.Add();
-      process.set_pid(static_cast<int32_t>(500 + i));
-      process.set_command("python3");
-      process.set_state("D");
-    }
-    Do(core_.OnLeftListed(left, now_));
-  }
-  void Do(const supervisor_action::ForgetWorkers&) { Note("forget"); }
-  void Do(const supervisor_action::CloseInbound&) { Note("close inbound"); }
-  void Do(const supervisor_action::RefuseFrontEnd&) { Note("refuse front end"); }
-  void Do(const supervisor_action::KillAgent&) { Note("kill agent"); }
-  void Do(const supervisor_action::Print& print) { Note("print " + print.line); }
-  void Do(const supervisor_action::Finish& finish) {
-    Note("finish " + std::to_string(finish.exit_code) +
-         (finish.line.empty() ? "" : ": " + finish.line));
-  }
-  void Note(std::string what) { done_.push_back(std::move(what)); }
-  static std::string To(KillTargets targets) {
-    return targets == KillTargets::kAll ? " to all" : "";
+  void Answer(const supervisor_action::ListLeft&) {
+    Do(core_.OnLeftListed(LeftProcessesOf(left_), now_));
   }
 
   // Returns the actions since the last call.
@@ -208,88 +141,12 @@ class SupervisorCoreTest : public testing::Test {
 
   SupervisorCore core_{{.agent_pid = kAgentPid}};
   Clock::time_point now_ = kStart;
-  Result<std::string> cgroup_ = std::string("/cgroup");
-  size_t left_ = 0;   // number of processes in the ranks' session
-  size_t apart_ = 0;  // number of processes in other sessions
-  bool ends_while_listed_ = false;
-  uint32_t fails_ = 999;
-  bool starts_slowly_ = false;  // the test decides when a worker has started
+  size_t left_ = 0;  // number of processes in the ranks' session
   pid_t last_pid_ = 100;
-  int counts_ = 0;
   std::vector<std::string> done_;
 };
 
-// --- workers ---
-
-TEST_F(SupervisorCoreTest, FirstStartCreatesCgroupAndWatchdog) {
-  Configure();
-  EXPECT_EQ(Done(), Words());
-  Spawn({0, 1});
-  EXPECT_EQ(Done(),
-            Words({"cgroup /cgroup", "watchdog of job", "spawned 0 as 101", "spawned 1 as 102"}));
-  Spawn({2});
-  EXPECT_EQ(Done(), Words({"spawned 2 as 103"}));
-  EXPECT_EQ(counts_, 0);
-}
-
-TEST_F(SupervisorCoreTest, StartsDoNotWaitForEachOther) {
-  Configure();
-  starts_slowly_ = true;
-  Spawn({0, 1});
-  EXPECT_EQ(Done(), Words({"cgroup /cgroup", "watchdog of job", "starting 0", "starting 1"}));
-  Do(core_.OnStarted(1, 102));
-  Do(core_.OnStartFailed(0, {ENOENT, "execve"}));
-  EXPECT_EQ(Done(), Words({"spawned 1 as 102", "spawn failed 0: 2, execve"}));
-}
-
-TEST_F(SupervisorCoreTest, StopEndsWorkerThatIsStillStarting) {
-  Configure();
-  starts_slowly_ = true;
-  Spawn({0});
-  Done();
-  Stop();
-  EXPECT_EQ(Done(), Words({"TERM"}));
-  Do(core_.OnStarted(0, 101));
-  Exit(0, {.signal = SIGTERM});
-  EXPECT_EQ(Done(), Words({"spawned 0 as 101", "exited 0: signal 15, stopping", "forget",
-                           "all reaped, left 0"}));
-}
-
-TEST_F(SupervisorCoreTest, NextStartRetriesToCreateTheCgroup) {
-  Configure();
-  cgroup_ = Error{ExitCode::kUnavailable, "no cgroup v2"};
-  Spawn({0});
-  EXPECT_EQ(Done(), Words({"cgroup no cgroup v2", "watchdog of job", "spawned 0 as 101"}));
-  Spawn({1});
-  EXPECT_EQ(Done(), Words({"cgroup no cgroup v2", "spawned 1 as 102"}));
-}
-
-TEST_F(SupervisorCoreTest, ReportsFailedStartWhichMayBeRetried) {
-  Configure();
-  fails_ = 1;
-  Spawn({0, 1});
-  EXPECT_EQ(Done().back(), "spawn failed 1: 2, execve");
-  fails_ = 999;
-  Spawn({1, 0});
-  EXPECT_EQ(Done(), Words({"spawned 1 as 102",
-                           "spawn failed 0: 17, start a local rank that runs already"}));
-}
-
-TEST_F(SupervisorCoreTest, ReportsExitStopAndContinueOfWorkers) {
-  Configure();
-  Spawn({0, 1, 2});
-  Done();
-  Exit(0, {.event = WorkerEvent::kExited, .exit_code = 7});
-  Exit(1, {.event = WorkerEvent::kKilled, .signal = SIGKILL, .out_of_memory = true});
-  EXPECT_EQ(Done(), Words({"exited 0: 7", "exited 1: signal 9, out of memory"}));
-  Do(core_.OnWorkerChange(2, {.event = WorkerEvent::kStopped, .signal = SIGSTOP}));
-  Do(core_.OnWorkerChange(2, {.event = WorkerEvent::kContinued, .signal = SIGCONT}));
-  Exit(2, {.event = WorkerEvent::kExited, .signal = SIGSEGV, .core_dumped = true});
-  EXPECT_EQ(Done(), Words({"stopped 2: 19", "stopped 2: 0", "exited 2: signal 11, core"}));
-  Do(core_.OnWorkerChange(5, {.event = WorkerEvent::kExited}));
-  EXPECT_EQ(Done(), Words()) << "it never ran";
-  EXPECT_EQ(counts_, 0);
-}
+// --- requests ---
 
 TEST_F(SupervisorCoreTest, PassesOnASignalForWorkers) {
   pb::SupervisorRequest request;
@@ -297,8 +154,6 @@ TEST_F(SupervisorCoreTest, PassesOnASignalForWorkers) {
   Request(std::move(request));
   EXPECT_EQ(Done(), Words({"signal 10"}));
 }
-
-// --- StopWorkers ---
 
 TEST_F(SupervisorCoreTest, StopSendsTermThenKillAndAnswersOnce) {
   Configure(seconds(10));
@@ -318,134 +173,9 @@ TEST_F(SupervisorCoreTest, StopSendsTermThenKillAndAnswersOnce) {
   EXPECT_EQ(Done(), Words());
 }
 
-TEST_F(SupervisorCoreTest, TermFollowsAnotherFirstSignal) {
-  Configure(seconds(10));
-  Spawn({0});
-  left_ += 1;  // a child of the worker that ignores SIGINT
-  Done();
-  Stop(/*kill_now=*/false, SIGINT);
-  EXPECT_EQ(Done(), Words({"INT"}));
-  Pass(Ms(7'999));
-  EXPECT_EQ(Done(), Words());
-  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGINT});
-  EXPECT_EQ(Done(), Words({"exited 0: signal 2, stopping", "TERM"}));
-  Pass(Ms(2'001));
-  EXPECT_EQ(Done(), Words({"TERM", "TERM", "KILL"})) << "again for what lost it";
-}
-
 TEST_F(SupervisorCoreTest, StopOfAnEmptyNodeAnswersAtOnce) {
   Stop();
   EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
-}
-
-TEST_F(SupervisorCoreTest, StopWaitsForTheLastDescendant) {
-  Configure(seconds(10));
-  Spawn({0});
-  left_ += 1;  // a child of the worker
-  Done();
-  Stop();
-  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
-  EXPECT_EQ(Done(), Words({"TERM", "exited 0: signal 15, stopping"}));
-  Pass(Ms(999));
-  EXPECT_EQ(Done(), Words());
-  Pass(Ms(1));
-  EXPECT_EQ(Done(), Words({"TERM"})) << "again for what lost it";
-  Pass(seconds(9));
-  EXPECT_EQ(Done().back(), "KILL");
-  left_ = 0;
-  Pass(Ms(50));
-  EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
-}
-
-TEST_F(SupervisorCoreTest, DoesNotSignalProcessApartThatEndsItself) {
-  Configure(seconds(10));
-  Spawn({0});
-  apart_ = 1;
-  Done();
-  Stop();
-  EXPECT_EQ(Done(), Words({"TERM"}));
-  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
-  EXPECT_EQ(Done(), Words({"exited 0: signal 15, stopping"}));
-  apart_ = 0;
-  Pass(Ms(1));
-  Do(core_.OnReaped(now_));
-  EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
-}
-
-TEST_F(SupervisorCoreTest, SignalsProcessApartThatOutlivesTheRanks) {
-  Configure(seconds(3));
-  Spawn({0});
-  apart_ = 1;
-  Stop();
-  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
-  Done();
-  Pass(Ms(499));
-  EXPECT_EQ(Done(), Words());
-  Pass(Ms(1));
-  EXPECT_EQ(Done(), Words({"TERM to all"}));
-  Pass(Ms(2'500));
-  EXPECT_EQ(Done(), Words({"TERM to all", "TERM to all", "KILL to all"}));
-}
-
-TEST_F(SupervisorCoreTest, KillNowCutsTheGraceShort) {
-  Configure(seconds(60));
-  Spawn({0});
-  Stop();
-  Done();
-  Pass(seconds(1));
-  Stop(/*kill_now=*/true);
-  EXPECT_EQ(Done(), Words({"KILL"}));
-  Exit(0, {.event = WorkerEvent::kKilled, .signal = SIGKILL});
-  EXPECT_EQ(Done(), Words({"exited 0: signal 9, stopping", "forget", "all reaped, left 0"}));
-}
-
-TEST_F(SupervisorCoreTest, ForeignSigkillDuringStopIsAFailure) {
-  Configure(seconds(10));
-  Spawn({0});
-  Stop();
-  Done();
-  Exit(0, {.event = WorkerEvent::kKilled, .signal = SIGKILL});
-  EXPECT_EQ(Done()[0], "exited 0: signal 9");
-}
-
-TEST_F(SupervisorCoreTest, ReportsProcessesThatCannotBeEnded) {
-  Configure(seconds(1), seconds(60), /*teardown=*/seconds(2));
-  Spawn({0});
-  Stop();
-  Done();
-  Pass(Ms(2'999));
-  EXPECT_EQ(Done(), Words({"KILL"}));
-  Pass(Ms(1));
-  EXPECT_EQ(Done(), Words({"print these processes did not end after SIGKILL: "
-                           "500 (python3, D state)",
-                           "all reaped, left 1"}));
-}
-
-TEST_F(SupervisorCoreTest, OmitsProcessThatEndsWhileListed) {
-  Configure(seconds(1), seconds(60), /*teardown=*/seconds(2));
-  Spawn({0});
-  Stop();
-  Pass(Ms(2'999));
-  Done();
-  ends_while_listed_ = true;
-  Pass(Ms(1));
-  EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
-}
-
-TEST_F(SupervisorCoreTest, StartsNothingDuringStopAndUsesNewCgroupAfter) {
-  Configure(seconds(10));
-  Spawn({0});
-  Stop();
-  Done();
-  Spawn({1, 2});
-  EXPECT_EQ(Done(), Words({"spawn failed 1: 125, start while the node is being stopped",
-                           "spawn failed 2: 125, start while the node is being stopped"}));
-  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
-  Done();
-  Spawn({0});
-  EXPECT_EQ(Done(), Words({"cgroup /cgroup", "spawned 0 as 102"}));
-  Exit(0, {.event = WorkerEvent::kExited, .exit_code = 9});
-  EXPECT_EQ(Done(), Words({"exited 0: 9"})) << "of its own doing";
 }
 
 // --- the agent and the lease ---

@@ -1,0 +1,92 @@
+// The workers of a node, from their starts to the graceful kill that ends them with all that they
+// started. Pure: no clock, threads or I/O.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "agent/supervisor/graceful_kill.h"
+#include "agent/supervisor/left_process.h"
+#include "agent/supervisor/supervisor_action.h"
+#include "agent/supervisor/worker_table.h"
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/os/subprocess.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+// A change of a worker's state.
+struct WorkerChange {
+  WorkerEvent event = WorkerEvent::kExited;  // kExited, kKilled, kStopped or kContinued
+  int exit_code = 0;                         // exit code, if the worker exited
+  int signal = 0;                            // signal that ended or stopped it
+  bool core_dumped = false;
+  // True if the cgroup counted an out-of-memory kill of it or of one of its children.
+  bool out_of_memory = false;
+};
+
+// Each event handler returns the actions to take. `now` never decreases.
+class SupervisorWorkersCore {
+ public:
+  // `plant_early_reaped` is for tests only: a planted bug that the simulator must find. As soon as
+  // a signal is sent, every process counts as ended.
+  explicit SupervisorWorkersCore(bool plant_early_reaped = false)
+      : plant_early_reaped_(plant_early_reaped) {}
+
+  void Configure(const pb::Configure& configure);
+  // Starts workers. Every start fails if `is_refused`, or while the graceful kill runs.
+  SupervisorActions OnSpawn(pb::SpawnWorkers spawn, bool is_refused);
+  // Called with the answers to MakeCgroup and StartWorker.
+  SupervisorActions OnCgroup(const Result<std::string>& folder);
+  SupervisorActions OnStarted(uint32_t local_rank, pid_t pid);
+  SupervisorActions OnStartFailed(uint32_t local_rank, const SpawnFailure& failure);
+  // Called when a worker was reaped, stopped or continued.
+  SupervisorActions OnChange(uint32_t local_rank, const WorkerChange& change);
+
+  // --- The graceful kill ---
+
+  // Handles the agent's request to end the workers: begins the graceful kill unless it runs, and
+  // ends its grace period if `kill_now`. Its end is reported to the agent.
+  void OnStop(const pb::StopWorkers& stop);
+  // Begins the graceful kill unless it runs.
+  void BeginKill() { BeginKill(stop_signal_); }
+  // Whether the graceful kill runs. While it does, the caller calls OnLeft(): at once, after every
+  // end of a process, and when Expires() returns true.
+  bool stopping() const { return kill_.has_value(); }
+  // Whether the last graceful kill has left processes that could not be ended.
+  bool gave_up() const { return gave_up_; }
+  // Time of the next step of the graceful kill; nullopt: none is due.
+  std::optional<Clock::time_point> wake() const { return wake_; }
+  // Returns whether wake() has passed, once for each wake().
+  bool Expires(Clock::time_point now);
+  // Called with the answers to CountLeft and ListLeft.
+  SupervisorActions OnLeft(LeftCount left, Clock::time_point now);
+  SupervisorActions OnLeftListed(const LeftProcesses& left);
+
+ private:
+  // Changes the state of a worker, or of all workers by an event that is never reported.
+  WorkerReport Step(uint32_t local_rank, WorkerEvent event);
+  void StepAll(WorkerEvent event);
+  void BeginKill(int first_signal);
+  SupervisorActions EndKill(const LeftProcesses& left);
+
+  bool plant_early_reaped_;
+  std::string job_id_;
+  GracefulKillOptions options_;
+  int stop_signal_ = SIGTERM;
+  std::map<uint32_t, WorkerState> workers_;  // workers by local_rank
+  bool has_cgroup_ = false;
+  bool watchdog_started_ = false;
+  std::optional<GracefulKillState> kill_;
+  std::optional<Clock::time_point> wake_;
+  bool stop_requested_ = false;
+  bool gave_up_ = false;
+};
+
+}  // namespace dslaunch
