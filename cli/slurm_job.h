@@ -1,4 +1,4 @@
-// Asks Slurm about a job.
+// Queries Slurm for the description of a job.
 #pragma once
 
 #include <string>

@@ -122,7 +122,8 @@ class Coordinator {
   QuorumOptions quorum_options_;
   Roster roster_;
   Barrier barrier_;
-  Clock::time_point barrier_deadline_;  // used in kStarting, kDraining and kStopping
+  Clock::time_point barrier_deadline_;  // deadline of the phase; used in kStarting, kDraining and
+                                        // kStopping
   size_t still_expected_ = 0;  // for kJoining: number of nodes for which DecideQuorum must still
                                // wait
   std::vector<uint32_t> members_;  // nodes with ranks in the attempt

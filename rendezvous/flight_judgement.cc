@@ -17,7 +17,8 @@ namespace {
 using FlightKind = FlightVerdict::Kind;
 using Records = std::map<uint32_t, const pb::FlightRecord*>;
 
-constexpr std::string_view kDefaultGroup = "default_pg";  // description of the group of all ranks
+constexpr std::string_view kDefaultGroup = "default_pg";  // description that PyTorch gives the
+                                                          // group of all ranks
 constexpr uint32_t kMaxRanks = 1 << 17;
 
 // A call of a rank that is not completed.

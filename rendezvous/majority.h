@@ -80,7 +80,7 @@ class Majority {
   void OnAllReady() {
     if (!first_ready_at_) first_ready_at_ = now_;
   }
-  // Updates Since(). Call it as time passes.
+  // Updates the time that Since() returns. Call it as time passes.
   void OnTick();
 
   // Returns the latest known time at which a majority was present; nullopt if no majority was

@@ -43,7 +43,7 @@ struct QuorumDecision {
   enum class Verdict { kWait, kForm, kFail };
   Verdict verdict = Verdict::kWait;
   std::string reason;           // text for users; never empty
-  pb::Cause cause;              // set if kFail
+  pb::Cause cause;              // cause of the failure, if kFail
   std::vector<Member> members;  // for kForm: the nodes that get ranks, in hostfile order
 };
 
@@ -80,7 +80,7 @@ struct RankAssignment {
   std::string master_addr;  // address of the first block's node as the other nodes reach it
   uint32_t master_port = 0;
   uint32_t link_port = 0;        // link port of the first block's node
-  std::vector<RolePlace> roles;  // indexed by node rank
+  std::vector<RolePlace> roles;  // positions of the ranks in their roles, indexed by node rank
 };
 
 // Returns the assignment of a node, without rank 0's address and port and without the number of

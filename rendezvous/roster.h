@@ -41,7 +41,7 @@ struct Participant {
   bool has_left_processes = false;  // whether some processes could not be ended, so that the node
                                     // gets no new ranks
   bool torn_down = false;
-  bool saved = false;   // value reported in TornDown
+  bool saved = false;   // whether the ranks saved, as reported in TornDown
   bool drained = true;  // false from Drain to the node's answer
   // State of the current attempt.
   bool in_attempt = false;  // whether the node has ranks in the attempt
@@ -148,7 +148,7 @@ class Barrier {
   // Enters a phase and counts the participants to wait for. Counts again if the phase is the
   // current one.
   void Enter(Phase phase, const Roster& roster);
-  // Applies a change that may end the wait for the participant.
+  // Calls `change`, after which the barrier may no longer wait for the participant.
   template <class Change>
   void Update(const Participant& participant, Change change) {
     const bool before = IsAwaited(participant);

@@ -33,7 +33,7 @@ class StandstillCheck {
   // Records a report. Returns whether Check may make a decision, because the time of the rank is
   // close to a limit. Precondition: the rank of the report belongs to the attempt.
   bool OnReport(const pb::Stillness& report, const pb::Policy& policy, Clock::time_point now);
-  // Calls StandstillWatch::OnStall.
+  // Informs the watch that this process could not read reports; see StandstillWatch::OnStall.
   void OnStall(Clock::time_point now) { watch_.OnStall(now); }
   // Returns whether the user was informed of a standstill that still continues.
   bool is_reported() const { return watch_.is_reported(); }

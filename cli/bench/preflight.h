@@ -13,7 +13,7 @@ namespace dslaunch {
 
 struct PreflightResult {
   LaunchPlan plan;   // plan without the nodes that were set aside
-  std::string json;  // DoctorJson with the measurements, for the job's folder
+  std::string json;  // output of DoctorJson with the measurements, stored in the job's folder
 };
 
 // Examines the nodes of `request.plan` as doctor does, and prints the findings and their

@@ -150,7 +150,7 @@ class CallBackServer::Loop {
     std::string pin;
     Caller caller;
   };
-  // A connection whose first bytes have not been read.
+  // A connection that was accepted and whose first bytes have not been read.
   struct Newcomer {
     Newcomer(tcp::socket connected, milliseconds limit)
         : socket(std::move(connected)), timer(socket.get_executor(), limit) {}

@@ -93,7 +93,7 @@ class AttachSession {
   asio::steady_timer late_;  // armed once the end is known, for nodes that were not reached
   bool late_armed_ = false;
   uint64_t ended_attempt_ = 0;                    // newest attempt whose end was printed
-  std::map<size_t, asio::steady_timer> retries_;  // indexed by node
+  std::map<size_t, asio::steady_timer> retries_;  // timers for reconnecting, indexed by node
   bool stopping_ = false;
   bool kill_now_ = false;
   bool left_ = false;  // whether the user has left

@@ -304,7 +304,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   std::vector<PlannedRank> ranks;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(job, plan, base, slot));
-    worker.socket_ifname = "";  // cleared so that the variable names appear
+    worker.socket_ifname = "";  // not nullopt, so that the names of its variables are listed
     PlannedRank rank;
     rank.rank = worker.rank;
     rank.local_rank = static_cast<int>(slot);

@@ -35,7 +35,7 @@ struct Setting {
 struct PlannedRank {
   int rank = 0;
   int local_rank = 0;
-  size_t node = 0;  // index in plan.nodes
+  size_t node = 0;  // index of the rank's node in plan.nodes
   std::vector<std::string> argv;
   std::vector<Setting> env;  // variables beyond those that the node sets for all programs, sorted
                              // by name

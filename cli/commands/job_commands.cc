@@ -84,7 +84,8 @@ bool SettlesJob(const Result<pb::JobSight>& sight) {
 // once an answer determines the state.
 std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
                                  milliseconds timeout) {
-  std::vector<std::pair<size_t, size_t>> questions;  // pairs of job and node
+  std::vector<std::pair<size_t, size_t>> questions;  // pairs of an index in `records` and an index
+                                                     // of a node
   for (size_t job = 0; job < records.size(); ++job) {
     if (!NeedsNodes(records[job])) continue;
     for (size_t node = 0; node < records[job].nodes.size(); ++node)

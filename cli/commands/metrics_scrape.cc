@@ -102,7 +102,7 @@ class Scraper {
   const std::vector<JobRecord>& jobs_;
   asio::io_context loop_;
   const std::shared_ptr<LoopPoster> poster_;
-  std::vector<JobMetrics> metrics_;  // indexed by job
+  std::vector<JobMetrics> metrics_;  // metrics of each job, indexed by job
   std::vector<Scrape> scrapes_;
   size_t awaited_ = 0;
 };

@@ -20,7 +20,7 @@ template <class Request, class Reply, class Start>
 Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
                          const Request& request, Deadline deadline, Start start) {
   struct Call {
-    std::shared_ptr<const void> counted;  // released last
+    std::shared_ptr<const void> counted;  // released last, because its owner may wait for the call
     grpc::ClientContext context;
     Request request;
     Reply reply;

@@ -22,7 +22,7 @@ class NodeStream {
     // Prepares the call over the new connection; the stream starts the call when `start` returns.
     std::function<void(const std::shared_ptr<grpc::Channel>&, grpc::ClientContext*, Reactor*)>
         start;
-    std::function<void(const pb::NodeEvent&)> event;  // Receives all events except output.
+    std::function<void(const pb::NodeEvent&)> event;  // receives all events except output
     // Receives output. The stream reads the next event after `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     // Called when the stream has ended, with an error if the node could not be reached.
@@ -35,7 +35,7 @@ class NodeStream {
   NodeStream(const NodeStream&) = delete;
   ~NodeStream();
 
-  // Connects to the node. Call it once.
+  // Connects to the node and starts the stream. Call it once.
   void Open(const JobRecord& record, size_t node, AgentRole::Kind kind, const AgentBinary& agent,
             Deadline deadline);
 

@@ -39,7 +39,7 @@ Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t nod
   const auto reader = stub->Collect(&context, request);
   for (pb::RankFilePart part; reader->Read(&part) && parts.Add(part);) {
   }
-  context.TryCancel();  // no effect once the call is over
+  context.TryCancel();  // has no effect once the call is over
   const grpc::Status status = reader->Finish();
   RankFileParts::Files files = parts.Finish();
   if (!parts.complete() && files.ranks.empty())

@@ -32,7 +32,7 @@ class RankFileParts {
   bool complete() const { return complete_; }
 
   struct Files {
-    std::vector<RankFiles> ranks;       // sorted by attempt and rank
+    std::vector<RankFiles> ranks;       // files of each rank, sorted by attempt and rank
     std::vector<std::string> troubles;  // sentences about missing data
   };
   // Returns all files of the node. Call it once.

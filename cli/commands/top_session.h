@@ -99,7 +99,7 @@ class TopSession {
   asio::signal_set signals_;
   asio::signal_set resizes_;
   asio::steady_timer turn_;
-  std::map<size_t, asio::steady_timer> retries_;  // indexed by node
+  std::map<size_t, asio::steady_timer> retries_;  // timers for reconnecting, indexed by node
   std::optional<asio::posix::stream_descriptor> keys_;
   std::unique_ptr<CursesTerminal> terminal_;
   milliseconds every_{0};

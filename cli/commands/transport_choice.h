@@ -1,4 +1,4 @@
-// Chooses the transport to the nodes of a job.
+// Chooses the transport that reaches the nodes of a job.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct TransportChoice {
   // Nodes that the launcher starts at once; other nodes are started individually.
   std::vector<NodeTarget> nodes = {};
   std::vector<std::string> ssh_command = {};            // words of --ssh_command, for relays
-  size_t fanout = 0;                                    // value of RelayFanout
+  size_t fanout = 0;                                    // result of RelayFanout
   std::map<std::string, SlurmShare> slurm_shares = {};  // value of LaunchPlan::slurm_shares
   std::string network_interface = {};  // interface of this machine to which agents call back
 };

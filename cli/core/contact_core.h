@@ -81,7 +81,7 @@ class ContactCore {
   JobState& job_;
   const EndCore& end_;
   SessionOutbox& out_;
-  std::vector<Peer> peers_;  // indexed by node
+  std::vector<Peer> peers_;  // contact state of each node, indexed by node
   std::optional<Clock::time_point> watch_due_;
   // Time of the newest message from any node, including nodes that have ended in the meantime.
   Clock::time_point newest_contact_;

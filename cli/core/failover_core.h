@@ -90,11 +90,11 @@ class FailoverCore {
   const ContactCore& contact_;
   SessionOutbox& out_;
   const PlantedBug bug_;
-  std::vector<Peer> peers_;                            // indexed by node
+  std::vector<Peer> peers_;  // failover state of each node, indexed by node
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // report with the newest attempt
   bool reported_by_host_ = false;  // true if the host itself gave up the rendezvous
   bool failing_over_ = false;      // true until the new host has answered
-  pb::FailoverRequest request_;    // newest request
+  pb::FailoverRequest request_;    // newest request, which all nodes get
   uint64_t begun_attempt_ = 0;     // newest attempt number that a failover was to begin
 };
 

@@ -112,7 +112,7 @@ class JobState {
   std::set<size_t> connected_;
   std::set<size_t> part_;
   std::set<size_t> given_up_;
-  std::vector<uint32_t> members_;  // ascending
+  std::vector<uint32_t> members_;  // indexes of the nodes with ranks, ascending
   uint64_t attempt_ = 0;
   uint64_t ended_attempt_ = 0;  // newest attempt that another attempt followed
   uint32_t restarts_ = 0;
@@ -121,7 +121,7 @@ class JobState {
   std::optional<pb::Cause> interrupted_;
   std::vector<std::string> losses_;
   std::optional<pb::Cause> broke_rules_;
-  std::vector<OwnRanks> own_ranks_;  // indexed by node
+  std::vector<OwnRanks> own_ranks_;  // reports about ranks, indexed by node
   // Ends of workers, by rank and attempt.
   std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;
   // Total bytes of the last lines in `workers_ended_`, by node.

@@ -70,13 +70,14 @@ class SessionCore {
   // empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
-  // See FailoverCore::OnAnswered, ContactCore::OnRenewed and EndCore::OnDetached.
+  // These methods are described at FailoverCore::OnAnswered, ContactCore::OnRenewed and
+  // EndCore::OnDetached.
   Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened,
                              Clock::time_point now);
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
   Actions OnDetached(const Result<void>& result, Clock::time_point now);
 
-  // Handles a signal from the user.
+  // Handles a signal that this process received from the user.
   Actions OnSignal(int signal_number, Clock::time_point now);
 
   // Handles the expiry of a timer, not earlier than SetTimer::when. `reader_still_for`: see

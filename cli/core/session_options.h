@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-struct CopyList;  // cli/session/copy_list.h
+struct CopyList;  // defined in cli/session/copy_list.h
 
 // Name of the log file in the job's folder on the front end's machine.
 inline constexpr const char* kFrontEndLogName = "dslaunch.log";

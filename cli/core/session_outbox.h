@@ -51,7 +51,7 @@ struct Keep {
   size_t node;
 };
 
-// Ends the session.
+// Ends the session. Made once no node is needed any more.
 struct Finish {};
 
 }  // namespace session_request

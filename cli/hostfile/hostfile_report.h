@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// A node and its answer.
+// A node of a hostfile, with its answer to an inspection.
 struct AskedHost {
   Host host;
   std::optional<Error> failure;  // if set, the other fields are not valid

@@ -45,7 +45,7 @@ struct PortRange {
 
 // A failure of the command on a node.
 struct CommandFailure {
-  size_t index = 0;  // index of the node
+  size_t index = 0;  // index in the list of nodes
   std::string text;  // text such as "ssh exited with exit code 255"
   bool operator==(const CommandFailure&) const = default;
 };

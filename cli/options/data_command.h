@@ -18,7 +18,7 @@ struct DataCommand {
   std::string tokenizer;
   std::string output;
   std::string key;
-  int threads = 0;  // 0 if not given
+  int threads = 0;  // number of threads; 0 if not given
   bool force = false;
 };
 

@@ -45,8 +45,6 @@ constexpr Named<MpiChoice> kMpiChoices[] = {{"auto", MpiChoice::kAuto},
 constexpr Named<const char*> kStartMethods[] = {
     {"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}};
 
-// Readers of single options.
-
 // Reads time limits such as "600" or "setup=1800,600". A single time applies to the setup too.
 void HangLimits(const FlagValue& given, ParsedFlags& flags) {
   constexpr std::string_view kSetup = "setup=";

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-struct ParsedFlags;  // cli/options/parsed_flags.h
+struct ParsedFlags;  // defined in cli/options/parsed_flags.h
 
 // Groups of options, in the order of --help.
 enum class OptionGroup {
@@ -32,7 +32,7 @@ enum class OptionGroup {
   kPredict,
   kPredictText,
   kTune,
-  kCommand,  // options of a command such as ps
+  kCommand,  // options of a command such as `ps`
 };
 
 // Returns the heading of `group` in --help.
@@ -41,7 +41,7 @@ const char* Title(OptionGroup group);
 // A value of an option, from the command line, a run file or the environment.
 struct FlagValue {
   std::string name;  // name for messages, such as "--show", "PET_TEE" or "dslaunch.yaml:3:3: show"
-  std::string text;  // empty for a flag
+  std::string text;  // value as given; empty for a flag
   ExitCode blame = ExitCode::kUsage;  // exit code if the value is wrong
 };
 
@@ -135,7 +135,7 @@ const OptionTable& PredictOptionTable();
 const OptionTable& TuneOptionTable();
 const OptionTable& BenchCommOptions();
 
-// Two options that exclude each other.
+// Two options that must not be given together.
 struct Exclusion {
   const char* one;
   const char* other;

@@ -99,7 +99,7 @@ void CheckSignals(const std::string& option, const std::string& text);
 
 // An endpoint as typed by the user: HOST, HOST:PORT or [ADDRESS]:PORT.
 struct Endpoint {
-  std::string host;  // without brackets
+  std::string host;  // host name or address, IPv6 without brackets
   std::optional<int> port;
 };
 Endpoint ReadEndpoint(const std::string& option, const std::string& text);

@@ -24,7 +24,7 @@ struct Remedy {
   const char* text;
 };
 constexpr Remedy kRemedies[] = {
-    // Options of mpirun.
+    // Options of mpirun that dslaunch refuses.
     {"mca gmca", "Open MPI reads its parameters from variables too: give -x OMPI_MCA_NAME=VALUE"},
     {"genv genvlist genvall env envlist envall", "give -x NAME=VALUE for each variable"},
     {"c", "give -np N"},
@@ -34,7 +34,7 @@ constexpr Remedy kRemedies[] = {
     {"report_bindings display_map display_allocation", "--dry_run prints where each rank runs"},
     {"timestamp_output prefix_timestamp prefix_output_with_timestamp log_with_timestamp",
      "lines are shown without their times; leave it out"},
-    // Options of horovodrun.
+    // Options of horovodrun that dslaunch refuses.
     {"v verbose", "give --log_level debug; -V prints the version"},
     {"p", "give --ssh_port PORT"},
     {"cb", "'dslaunch doctor' checks nodes and this machine"},
@@ -53,7 +53,7 @@ constexpr Remedy kRemedies[] = {
     {"blacklist_cooldown_range",
      "a node that failed twice gets no ranks for a while in any case; leave it out"},
     {"jsrun", "--launcher selects how the nodes are reached"},
-    // Options of accelerate.
+    // Options of accelerate that dslaunch refuses.
     {"use_deepspeed use_fsdp use_megatron_lm use_parallelism_config deepspeed_config_file "
      "zero_stage zero3_* offload_* gradient_accumulation_steps gradient_clipping "
      "deepspeed_moe_layer_cls_names fsdp_* megatron_lm_* fp8_* parallelism_config_* dynamo_*",

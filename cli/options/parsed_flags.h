@@ -61,7 +61,7 @@ struct ParsedFlags {
 
   std::optional<std::string> launch_file;
 
-  // Options of `train`.
+  // Options of the command `train`.
   bool list_recipes = false;
   bool eval_only = false;
   std::vector<std::string> trainer_words;  // arguments of `bench comm`, for dslaunch-train
@@ -70,7 +70,7 @@ struct ParsedFlags {
   bool compare_precision = false;
   std::string autotuning;  // "tune" or "run"; empty if not given
 
-  // Options of the other commands.
+  // Options of commands that are not launches.
   JobCommand job;
   int64_t now_unix_ms = 0;  // current Unix time, relative to which ages such as "10m" are resolved
   HostfileCommand hostfile;

@@ -44,8 +44,6 @@ void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
   flags.trainer_words.insert(flags.trainer_words.end(), {given.name, given.text});
 }
 
-// Options of several commands.
-
 OptionSpec DeepspeedConfig(Group group) {
   return {.names = "--deepspeed_config",
           .value = "FILE",

@@ -75,7 +75,7 @@ class LineFolder {
   // chains of all its ranks, so the chains together define which lines must precede others.
   struct Chain {
     std::deque<Held*> held;
-    uint64_t first = 0;  // index of the oldest line
+    uint64_t first = 0;  // index of the oldest held line in the chain
 
     uint64_t level() const { return held.empty() ? 0 : held.back()->level; }
   };

@@ -25,7 +25,7 @@ class ScreenLines {
   // Receives a line without its end; valid only during the call.
   using Sink = std::function<void(std::string_view)>;
 
-  // Adds bytes that arrived at `now`.
+  // Adds bytes that arrived at `now`, and outputs the lines that can no longer change.
   void Append(std::string_view bytes, TimePoint now, const Sink& sink);
 
   // Returns the lines to show below all finished lines, topmost first. Omits an unfinished line

@@ -86,7 +86,7 @@ struct JobSummary {
   int world_size = 1;
   double duration_s = 0;  // time from the start of the ranks to the end of the job
   EndCause cause;
-  std::string hint;  // hint about the cause; empty if unknown
+  std::string hint;  // advice to the user about the cause; empty if unknown
   std::vector<RankSummary> workers;
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;
@@ -98,7 +98,7 @@ struct JobSummary {
   // The newest evaluation: "step" and the values that the program measured; nullopt if no
   // evaluation was reported.
   std::optional<std::vector<std::pair<std::string, double>>> result;
-  int exit_code = 0;              // exit code of dslaunch
+  int exit_code = 0;              // exit code of dslaunch for the job
   bool saved_on_request = false;  // whether every rank saved and stopped on request, which is not a
                                   // failure
 };

@@ -40,7 +40,7 @@ struct Disconnect {};
 // Starts this node's agent and sends it the program that may run on this node; answered by
 // OnAgentStarted.
 struct StartAgent {
-  std::string name;  // name of this node
+  std::string name;  // name of this node in the job
 };
 
 // Starts to transfer the agent's stream to node 0 and to show the agent's events. Answered by

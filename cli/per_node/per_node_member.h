@@ -41,7 +41,7 @@ using StartAgentFn = std::function<Result<std::unique_ptr<NodeLink>>(
 struct MemberOptions : MemberCoreOptions {
   std::shared_ptr<TokenTls> tls;       // null without a token
   milliseconds agent_timeout{20'000};  // limit for the agent's start
-  pb::OwnPart own;                     // program that may run on this node
+  pb::OwnPart own;                     // the program that may run on this node
   StartAgentFn start_agent;
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;

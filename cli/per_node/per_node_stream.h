@@ -46,8 +46,8 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
   asio::local::stream_protocol::socket local_;
   Send send_;
   std::array<char, 64 << 10> chunk_;
-  std::deque<std::string> queue_;  // front() is being written
-  bool ends_ = false;              // end of file follows the queue
+  std::deque<std::string> queue_;  // bytes for the local socket; front() is being written
+  bool ends_ = false;              // whether end of file follows the queue
 };
 
 }  // namespace dslaunch

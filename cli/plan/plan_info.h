@@ -1,4 +1,4 @@
-// Reads the state of this machine for the launch plan.
+// Reads the facts about this machine on which the launch plan depends.
 #pragma once
 
 #include <string>

@@ -29,7 +29,7 @@ struct RecipeRequest {
 
 struct LoadedRecipe {
   std::string json;    // recipe as one line of JSON
-  std::string source;  // file of the recipe
+  std::string source;  // path of the recipe's file
   // Choices that were made for the user: the recipe if none was named, a schedule length that
   // --steps does not change, and the values of "auto" in the engine's file.
   std::vector<std::string> notices;

@@ -378,7 +378,7 @@ class Masker {
   static bool IsQuote(char c) { return kQuotes.find(c) != std::string_view::npos; }
 
   Next next_ = Next::kNothing;
-  char quote_ = '"';  // the quote that ends kQuoted
+  char quote_ = '"';  // the quote that ends a secret in state kQuoted
 };
 
 }  // namespace

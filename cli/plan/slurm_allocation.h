@@ -31,7 +31,7 @@ struct SlurmAllocation {
   // Reason why `gpus` counts only GPUs that variables name, which Slurm does not set for every
   // request. Empty if `gpus` comes from Slurm's answer.
   std::string gpus_unknown = "Slurm was not asked";
-  // Whether this process is one of several that srun started, each with the same command.
+  // True if this process is one of several that srun started, each with the same command.
   bool in_step_of_many = false;
 };
 

@@ -8,18 +8,18 @@
 namespace dslaunch {
 
 enum class FigureKind {
-  kCoreSpeed,  // operations per second
+  kCoreSpeed,  // operations per second of a core
   kCpuShare,   // fraction from 0 to 1
   kMemory,     // bytes per second, like all kinds below except kGemm and kRoundTrip
   kLogFolder,
   kCheckpointFolder,
-  kGemm,  // operations per second
+  kGemm,  // operations per second of a matrix product on a device
   kToDevice,
   kFromDevice,
   kDeviceMemory,
   kSending,
   kReceiving,
-  kRoundTrip,  // seconds; less is better
+  kRoundTrip,  // time of a round trip in seconds; less is better
 };
 inline constexpr size_t kFigureKinds = 12;
 
@@ -31,7 +31,7 @@ struct Figure {
   FigureKind kind = FigureKind::kCoreSpeed;
   size_t node = 0;
   std::string part = {};  // the device or folder; empty if the node has a single value of this kind
-  double value = 0;       // positive
+  double value = 0;       // measured value, above 0
   // Fraction of the time (0 to 1) in which the measuring threads waited for a processor. The node
   // may be better by that fraction.
   double starved = 0;
@@ -53,7 +53,7 @@ double MedianOf(const std::vector<Figure>& figures, FigureKind kind);
 
 struct SlowFigure {
   Figure figure;
-  double median = 0;  // median of the figure's kind
+  double median = 0;  // median of the figures of the same kind
 };
 
 // Returns the figures that are worse than kSlowPart of the median of their kind in `reference`, in

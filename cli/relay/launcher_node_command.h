@@ -13,7 +13,7 @@ namespace dslaunch {
 
 class LauncherNodeCommand : public NodeCommand {
  public:
-  // Precondition: the launcher's StartAll has a `node_command`.
+  // Uses `program` for all nodes. Precondition: the launcher's StartAll has a `node_command`.
   explicit LauncherNodeCommand(LauncherProgram program) : program_(std::move(program)) {}
 
   std::vector<std::string> CommandLine(const NodeTarget& target,

@@ -164,8 +164,9 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     if (!std::exchange(has_dropped_, true)) RemoveHold();
   }
 
-  const std::shared_ptr<const void> counted_;  // released last
-  const std::string where_;                    // " on NODE", for messages
+  const std::shared_ptr<const void> counted_;  // released last, because its owner may wait for the
+                                               // call
+  const std::string where_;  // location of the program for messages, such as " on node1"
   const std::shared_ptr<asio::io_context> loop_;
   const asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<std::atomic<bool>> is_broken_;
@@ -224,7 +225,7 @@ class RelayClient::Program : public RunningProgram {
   const std::shared_ptr<Call> call_;
   UniqueFd stream_;
   Mutex mutex_;
-  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of the stream
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of the stream, used to shut it down
   std::atomic<bool> is_left_running_ = false;
 };
 

@@ -32,7 +32,7 @@ class RelayClient : public ProgramStarter, public std::enable_shared_from_this<R
   std::string Where() const override { return " on " + node_; }
   const NodeLink& link() const { return *link_; }
 
-  // Returns false once a program was lost with the connection.
+  // Returns whether the relay can be used; false once a program was lost with the connection.
   bool is_alive() const { return !is_broken_->load(); }
 
   // Ends the relay unless it still runs programs, and waits for its end. Returns false if the

@@ -1,4 +1,4 @@
-// Assigns nodes to relays.
+// Decides how nodes are divided among relays.
 #pragma once
 
 #include <algorithm>

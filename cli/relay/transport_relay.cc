@@ -35,7 +35,7 @@ class RelaySshCommand : public SshNodeCommand {
 
 }  // namespace
 
-// The groups of nodes and their relays.
+// The groups of nodes and their relays, shared by the transport and its links.
 class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
  public:
   explicit Tree(Options options);

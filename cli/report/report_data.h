@@ -112,7 +112,7 @@ struct ReportedGoodput {
 // The content of events.jsonl, which the front end writes.
 struct JobEvents {
   struct Start {
-    double t = 0;  // Unix time
+    double t = 0;  // Unix time of the start, in seconds
     uint64_t attempt = 1;
     int64_t world_size = 0;
     std::vector<std::string> nodes;
@@ -121,16 +121,16 @@ struct JobEvents {
     uint64_t attempt = 1;  // the attempt that ended
     std::string cause;
     std::string reason;
-    double t = 0;  // Unix time
+    double t = 0;  // Unix time of the restart, in seconds
   };
   // A message about a hang of all ranks, with their stacks.
   struct Hang {
-    double t = 0;  // Unix time
+    double t = 0;  // Unix time of the message, in seconds
     std::string text;
   };
   std::vector<Start> starts;      // one for each attempt, sorted by attempt
   std::vector<Restart> restarts;  // one for each attempt, sorted by attempt
-  std::vector<Hang> hangs;        // in the order of the file
+  std::vector<Hang> hangs;        // hangs in the order of the file
   std::string cause;  // cause of the failure; empty after success and while the job runs
   std::optional<ReportedGoodput> goodput;  // nullopt while the job runs, and if no rank was started
   std::string evidence;                    // output of the rank that shows the cause; often empty
@@ -168,7 +168,7 @@ struct ReportData {
   std::vector<std::string> nodes;
   JobEvents events;
   std::optional<ReportedPreflight> preflight;
-  std::vector<RankFiles> ranks;  // sorted by attempt, then by rank
+  std::vector<RankFiles> ranks;  // files of ranks, sorted by attempt, then by rank
   // Sentences about missing data: nodes that did not answer, and data that was left out.
   std::vector<std::string> troubles;
 };

@@ -26,7 +26,8 @@ inline constexpr size_t kMaxRankRows = 16;
 
 // Fractions of 1 with their colours. Colours, such as "c0" and "grey", are classes of the page's
 // style sheet.
-using ColoredParts = std::vector<std::pair<double, std::string>>;  // fractions of 1
+using ColoredParts = std::vector<std::pair<double, std::string>>;  // parts as fractions of 1, with
+                                                                   // their colours
 
 Json Strong(const std::string& text);
 Json Code(const std::string& text);

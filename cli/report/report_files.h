@@ -23,7 +23,7 @@ std::optional<RankProfile> ReadRankProfile(std::string_view text);
 // Reads preflight.json. Returns nullopt if `text` is not a JSON object.
 std::optional<ReportedPreflight> ReadPreflight(std::string_view text);
 
-// Reads events.jsonl.
+// Reads events.jsonl. Lines that are not valid are counted in bad_lines.
 JobEvents ReadJobEvents(std::string_view text);
 
 }  // namespace dslaunch

@@ -20,10 +20,10 @@ Json LossScaleSection(const ReportData& data);
 Json ThroughputSection(const ReportData& data);
 Json MfuSection(const ReportData& data);
 
-// report_step_time.cc
+// Defined in report_step_time.cc.
 Json StepTimeSection(const ReportData& data);
 
-// report_tables.cc
+// Defined in report_tables.cc.
 Json OperatorsSection(const ReportData& data);
 Json CommunicationSection(const ReportData& data);
 Json MemorySection(const ReportData& data);

@@ -203,7 +203,7 @@ struct LaunchOptions {
                     // 0
   std::optional<std::string>
       local_addr;  // address at which other nodes reach this machine; per-node style only
-  std::string role = "default";  // ROLE_NAME of the ranks
+  std::string role = "default";  // value of ROLE_NAME for the ranks
 
   // Options of SSH and other launchers.
   // The port of nodes whose hostfile line has no port. Overrides ssh_config, as `ssh -p` does. 0 if

@@ -199,7 +199,7 @@ class Lister {
   }
 
   const std::string cwd_;
-  std::map<std::string, Found> found_;  // entries by name; a folder sorts before its content
+  std::map<std::string, Found> found_;  // entries by name, in which a folder precedes its content
 };
 
 }  // namespace

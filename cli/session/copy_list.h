@@ -14,7 +14,7 @@ namespace dslaunch {
 struct CopyList {
   std::string key;                     // digest of all entries without their times
   std::vector<pb::CopyEntry> entries;  // copied files and folders; each folder precedes its content
-  std::vector<std::string> sources;    // absolute path of each entry
+  std::vector<std::string> sources;    // absolute path of each entry's source on this machine
   size_t num_files = 0;
   uint64_t bytes = 0;
 

@@ -65,7 +65,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
 
   const std::shared_ptr<LoopPoster> loop_;
   const Handlers handlers_;
-  const StartFn start_;  // released after the context
+  const StartFn start_;  // destroyed after the context, which the call uses
   EventGate gate_;
   grpc::ClientContext context_;
   // Shared with output that is still being handled, because LetGo does not wait for its handler.

@@ -22,12 +22,12 @@ struct JobRecord {
   std::vector<std::string> ssh_command;   // value of --ssh_command; often empty
   std::string agent_dir;                  // value of --agent_dir; often empty
   std::vector<std::string> exec_command;  // value of LaunchPlan::exec_command
-  std::vector<NodeTarget> nodes;          // in the order of the hostfile
-  std::vector<std::string> argv;          // arguments of the front end
+  std::vector<NodeTarget> nodes;          // nodes in the order of the hostfile
+  std::vector<std::string> argv;          // command line of the front end
   std::string cwd;
   std::string log_dir;  // log folder sent to each node; empty for the user's state folder
   int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;  // 0 if the front end has not recorded an end
+  int64_t ended_unix_ms = 0;  // Unix time of the end; 0 if the front end has not recorded an end
   int exit_code = 0;          // valid once the job has ended
 
   // Returns the name of a node; "?" if `index` is not the index of a node.

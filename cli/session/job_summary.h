@@ -1,4 +1,4 @@
-// Builds the closing block from the messages about the end of a job.
+// Builds the closing block of a job from the messages about its end.
 #pragma once
 
 #include <cstdint>

@@ -61,7 +61,7 @@ class NodeClient {
   void DropOutput() {
     if (reader_) reader_->LetGo();
   }
-  // Ends the connection at once.
+  // Ends the connection at once in both directions. `why` is for the log.
   void Abort(const std::string& why);
   // Closes this end of the connection. A supervisor without processes then ends; any other
   // supervisor tears its node down.

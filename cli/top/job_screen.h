@@ -44,12 +44,12 @@ struct TopTime {
 enum class TopStyle { kPlain, kBold, kHeading, kChosen, kWarning };
 
 struct TopSpan {
-  std::string text;  // sanitized UTF-8
+  std::string text;  // text in sanitized UTF-8
   TopStyle style = TopStyle::kPlain;
 };
 using TopLine = std::vector<TopSpan>;
 
-// A row of the table.
+// A row of the table, which shows a node, several nodes, or ranks of a node.
 struct TopRow {
   std::string label;
   std::vector<uint32_t> ranks;  // ranks of the row, ascending

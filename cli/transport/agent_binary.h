@@ -16,7 +16,8 @@ struct AgentBinary {
   std::string build_id;  // build id in lower-case hex; names the version on the nodes
   std::string machine;   // machine type as printed by `uname -m`
   uint64_t size_bytes = 0;
-  // Absolute path of the folder on the nodes to which it is copied; empty for ~/.cache/dslaunch.
+  // Absolute path of the folder on the nodes to which the agent is copied; empty for
+  // ~/.cache/dslaunch.
   std::string node_folder = {};
   // Agents of the same version for nodes of other machine types.
   std::vector<AgentBinary> others = {};
@@ -49,7 +50,8 @@ bool HasBuild(const AgentBinary& agent, const std::string& build_id);
 // may be a shell variable of a script. The text contains no quotes, so a script can quote it.
 std::string NoAgentText(const AgentBinary& agent, const std::string& machine);
 
-// Returns the SHA-256 of a file in lower-case hex.
+// Returns the SHA-256 of the file at `path` in lower-case hex. Returns kIo if the file cannot be
+// read.
 Result<std::string> Sha256OfFile(const std::string& path);
 
 }  // namespace dslaunch

@@ -73,7 +73,7 @@ class ResumableLink : public NodeLink {
   const ReconnectFn reconnect_;
   const ResumeTicket ticket_;
   const std::shared_ptr<LoopThread> loop_;
-  UniqueFd outer_;  // returned by TakeFd()
+  UniqueFd outer_;  // the caller's end of the socket, which TakeFd() returns
   std::atomic<bool> stopping_ = false;
 
   mutable Mutex mutex_;
@@ -82,8 +82,8 @@ class ResumableLink : public NodeLink {
   bool supervisor_ended_ DSL_GUARDED_BY(mutex_) = false;
   // stderr of the first connection; nullopt until that connection breaks.
   std::optional<std::string> printed_ DSL_GUARDED_BY(mutex_);
-  bool broken_ DSL_GUARDED_BY(mutex_) = false;     // the connection must be replaced
-  bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // a thread is replacing the connection
+  bool broken_ DSL_GUARDED_BY(mutex_) = false;     // whether the connection must be replaced
+  bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // whether a thread is replacing the connection
   bool over_ DSL_GUARDED_BY(mutex_) = false;       // no further connection will be made
   std::string why_over_ DSL_GUARDED_BY(mutex_);
 

@@ -1,4 +1,4 @@
-// Reaches nodes by running programs on this machine or on a relay.
+// Implements the transport that reaches nodes by running programs on this machine or on a relay.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Starts a node's supervisor and agent on this machine, for `--launcher local`.
+// Implements the transport for `--launcher local`, which starts a node's supervisor and agent on
+// this machine.
 #pragma once
 
 #include "cli/transport/agent_binary.h"

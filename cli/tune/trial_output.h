@@ -19,7 +19,7 @@ struct JobRun {
   double wall_s = 0;
   double limit_s = 0;
   std::string out = {};  // stdout: lines of rank 0, and the closing block as JSON
-  std::string err = {};  // the end of stderr
+  std::string err = {};  // the end of the process's stderr
 };
 
 inline constexpr size_t kMaxJobOutputBytes =

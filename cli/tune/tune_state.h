@@ -18,7 +18,7 @@ nlohmann::ordered_json RowJson(const TuneProblem& problem, const TuneRow& row);
 // and on `place`, the nodes and options of the job.
 std::string TuneKey(const std::string& recipe_json, const std::vector<std::string>& place);
 
-// Returns the text of a state file.
+// Returns the text of a state file with the rows of a search.
 std::string StateText(const TuneProblem& problem, const std::string& key,
                       const std::vector<TuneRow>& rows);
 

@@ -81,7 +81,7 @@ struct RunTrialOf {
   Candidate candidate;
   int64_t steps = 0;                       // number of steps to train, including kWarmUpSteps
   double limit_s = 0;                      // time after which the trial is ended
-  std::optional<double> predicted_s = {};  // predicted step time
+  std::optional<double> predicted_s = {};  // predicted step time; nullopt if there is no prediction
 };
 struct TuningEnd {
   std::string reason;  // one clause, such as "no other configuration promises to be faster"

@@ -24,7 +24,7 @@ std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline de
 }
 
 struct Started {
-  std::unique_ptr<SshStream> stream;  // null if the node lacks the agent
+  std::unique_ptr<SshStream> stream;  // stream of the agent; null if the node lacks the agent
   std::string machine;                // node's machine type; empty if unknown
 };
 

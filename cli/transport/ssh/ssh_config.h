@@ -32,13 +32,13 @@ struct SshConfig {
   std::string user;
   std::vector<std::string> identity_files;
   bool identities_only = false;
-  std::string agent_socket;  // IdentityAgent or SSH_AUTH_SOCK; empty for no agent
+  std::string agent_socket;  // value of IdentityAgent or SSH_AUTH_SOCK; empty for no agent
   std::vector<SshHop> proxy_jump;
   std::string proxy_command;  // command with unexpanded tokens; may be empty
   HostKeyPolicy strict_host_key_checking = HostKeyPolicy::kAsk;
   std::vector<std::string> user_known_hosts;
   std::vector<std::string> global_known_hosts;
-  std::string host_key_alias;  // empty if none
+  std::string host_key_alias;  // empty if not configured
   // Limit for each connection, in addition to dslaunch's own limit; nullopt if not configured.
   std::optional<milliseconds> connect_timeout;
   int address_family = 0;  // AF_UNSPEC, AF_INET or AF_INET6
@@ -82,7 +82,7 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text);
 // Returns the configuration that ssh uses without any configuration file.
 SshConfig DefaultSshConfig(const NodeTarget& target, const LocalAccount& account);
 
-// The output of `ssh -v -G`.
+// The output of `ssh -v -G`, which prints the configuration for a host.
 struct SshDump {
   std::string text;     // empty if ssh is not installed, so that only defaults apply
   std::string verbose;  // stderr, which names the files that ssh read

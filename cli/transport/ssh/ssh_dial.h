@@ -26,7 +26,7 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 Result<AddressList> Resolve(const std::string& host, int port, int family);
 
 struct Dialed {
-  UniqueFd socket;      // connected, non-blocking, TCP_NODELAY
+  UniqueFd socket;      // connected socket, non-blocking, with TCP_NODELAY
   std::string address;  // numeric address of the peer
 };
 

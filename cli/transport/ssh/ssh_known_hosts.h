@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// Returns the decoded text; empty if it is not valid base64.
+// Decodes base64. Returns an empty text if `text` is not valid base64.
 std::string DecodeBase64(std::string_view text);
 
 // Returns the names under which known_hosts may list a server, in lower case: `[host]:port` and

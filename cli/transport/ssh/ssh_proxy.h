@@ -13,10 +13,10 @@ namespace dslaunch {
 
 // The values that replace the tokens of a ProxyCommand.
 struct ProxyTokens {
-  std::string host;  // %h
-  int port = 22;     // %p
-  std::string user;  // %r
-  std::string name;  // %n, host name as the user wrote it
+  std::string host;  // value of %h, the host to connect to
+  int port = 22;     // value of %p
+  std::string user;  // value of %r, the remote user
+  std::string name;  // value of %n, the host name as the user wrote it
 };
 
 // Replaces the tokens of `command`. Because a shell parses the result, refuses names with

@@ -68,8 +68,8 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   size_t delivered_ = 0;    // number of leading bytes of stream_.inbound() already delivered
   std::string to_remote_;   // bytes read from local_ and not yet accepted by the channel
   size_t sent_ = 0;         // number of leading bytes of to_remote_ already sent
-  bool local_open_ = true;  // local_ accepts bytes
-  bool local_eof_ = false;  // local_ has reached end of file
+  bool local_open_ = true;  // whether local_ accepts bytes
+  bool local_eof_ = false;  // whether local_ has reached end of file
   bool sent_eof_local_ = false;
   bool sent_eof_remote_ = false;
   bool retry_soon_ = false;

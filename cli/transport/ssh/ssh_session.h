@@ -151,7 +151,7 @@ class SshSession {
   SshSession(const NodeTarget& target, const SshOptions& options, const SshConfig& config,
              Deadline deadline, SshControl& control);
 
-  // Defined in ssh_session.cc:
+  // These methods are defined in ssh_session.cc.
   Result<void> Configure();
   Result<void> Establish();
   Result<void> Reach();
@@ -159,13 +159,13 @@ class SshSession {
   Error HandshakeError() const;
   bool WasTurnedAway() const;
   Deadline By() const;           // deadline_, extended by grants
-  Deadline ConnectBy() const;    // By(), limited by ssh_config's ConnectTimeout
+  Deadline ConnectBy() const;    // deadline of By(), limited by ssh_config's ConnectTimeout
   std::string GateName() const;  // name of the sshd under which LoginGate counts logins
 
-  // Defined in ssh_session_hops.cc:
+  // These methods are defined in ssh_session_hops.cc.
   Result<void> ReachThroughHops();
 
-  // Defined in ssh_session_host_key.cc:
+  // These methods are defined in ssh_session_host_key.cc.
   Result<void> CheckHostKey();
   // Decides about a host key that no file of `paths` lists for any of the host's `names`.
   Result<void> CheckUnlistedHostKey(const std::string& fingerprint,
@@ -173,7 +173,7 @@ class SshSession {
                                     const std::vector<std::string>& paths);
   Result<void> AcceptNewHostKey(const std::string& fingerprint);
 
-  // Defined in ssh_session_login.cc:
+  // These methods are defined in ssh_session_login.cc.
   Result<void> Login();
   class LoginAttempt;
   void NoteUnsupported(const char* what) const {
@@ -195,7 +195,7 @@ class SshSession {
 
   const NodeTarget target_;
   const SshOptions options_;
-  SshConfig config_;  // cleared after login
+  SshConfig config_;  // cleared after login to save memory
   const Deadline deadline_;
   SshControl& control_;
   std::string where_;                // "user@host port N", for messages

@@ -18,8 +18,8 @@ std::string CopyAndFree(char* text) {
 }
 
 struct HostKey {
-  std::string fingerprint;  // SHA256:...
-  std::string base64;       // the public key blob
+  std::string fingerprint;  // fingerprint for messages, in the form SHA256:...
+  std::string base64;       // public key blob in base64
 };
 
 HostKey ReadHostKey(ssh_session session) {

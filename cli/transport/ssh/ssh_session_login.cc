@@ -112,7 +112,7 @@ class SshSession::LoginAttempt {
   ssh_key ReadPrivateKey(const std::string& path);  // the caller owns the key
   Error Refusal(int status) const;
   const char* MethodOfSystemSsh(int methods) const;
-  // Repeats `step` while it returns SSH_AUTH_AGAIN.
+  // Repeats `step` while it returns SSH_AUTH_AGAIN, and returns its last result.
   template <class Step>
   Result<int> Drive(Step step) {
     return session_.Drive(session_.By(), [&step] {
@@ -240,8 +240,8 @@ ssh_key SshSession::LoginAttempt::ReadPrivateKey(const std::string& path) {
   return nullptr;
 }
 
-// `status` is the result of the keys. Each node is asked one question; for a second try the user
-// starts the command again.
+// Logs in by a question to the user. `status` is the result of the keys. Each node is asked one
+// question; for a second try the user starts the command again.
 Result<int> SshSession::LoginAttempt::ByAsking(int status) {
   const int methods = ::ssh_userauth_list(ssh_, nullptr);
   const bool by_questions = session_.options_.may_ask_again &&

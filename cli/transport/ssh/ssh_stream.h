@@ -85,7 +85,7 @@ class SshStream {
   static void OnExitStatus(ssh_session, ssh_channel, int status, void* self);
   bool MaySend();
 
-  const ssh_channel channel_;  // null if out of memory
+  const ssh_channel channel_;  // the owned channel; null if out of memory
   TailBuffer& stderr_tail_;
   ssh_channel_callbacks_struct callbacks_{};
   std::string inbound_;

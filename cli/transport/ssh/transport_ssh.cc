@@ -194,7 +194,7 @@ SshLink::~SshLink() {
   state_->RequestStop();
   std::shared_ptr<SshPump> pump;
   std::unique_ptr<SshSession> session;
-  std::unique_ptr<SshStream> stream;  // destroyed before its session
+  std::unique_ptr<SshStream> stream;  // declared after `session`, so that it is destroyed first
   std::unique_ptr<StreamEnd> end;
   {
     const MutexLock lock(state_->mutex);

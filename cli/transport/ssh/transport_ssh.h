@@ -1,4 +1,4 @@
-// Reaches nodes over SSH.
+// Implements the transport that reaches nodes over SSH.
 #pragma once
 
 #include <functional>
