@@ -41,7 +41,7 @@ bool IsWhollyAsleep(const RankEvidence& rank) {
   });
 }
 
-// --- Text ---
+// --- Texts for the user ---
 
 std::string RankText(const RankEvidence& rank) {
   return "rank " + std::to_string(rank.rank) + " (" + rank.node + ", local rank " +
@@ -122,7 +122,7 @@ void AddGroups(const std::vector<const RankEvidence*>& ranks, std::vector<std::s
   }
 }
 
-// --- The rules ---
+// --- The rules that name a culprit ---
 
 using Pointers = std::vector<const RankEvidence*>;
 

@@ -61,7 +61,8 @@ class Majority {
  public:
   using Time = BootClock::time_point;
 
-  // `voters` are nodes of the job without duplicates; any `needed` of them form a majority.
+  // Begins without a known majority. `voters` are nodes of the job without duplicates; any `needed`
+  // of them form a majority.
   Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed, milliseconds lease)
       : voters_(voters), needed_(needed), lease_(lease), heard_(num_nodes) {}
 

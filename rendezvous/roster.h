@@ -67,8 +67,8 @@ struct Participant {
 // whatever the number of nodes.
 class Roster {
  public:
-  // `nodes` must outlive the roster. `own_node` is the node that gets the notices for the user;
-  // `attempt` is the number of earlier attempts.
+  // Begins without participants. `nodes` must outlive the roster. `own_node` is the node that gets
+  // the notices for the user; `attempt` is the number of earlier attempts.
   Roster(const std::vector<pb::Node>& nodes, uint32_t own_node, uint64_t attempt)
       : nodes_(nodes), own_node_(own_node), attempt_(attempt), participants_(nodes.size()) {}
   Roster(const Roster&) = delete;

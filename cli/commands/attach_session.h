@@ -29,7 +29,7 @@ namespace dslaunch {
 // connections without affecting the job.
 class AttachSession {
  public:
-  // `terminal` must outlive the session.
+  // Prepares a session for the job of `record`. `terminal` must outlive the session.
   AttachSession(JobRecord record, AgentBinary agent, ShownRanks shown_ranks, Terminal& terminal);
   ~AttachSession();
   AttachSession(const AttachSession&) = delete;

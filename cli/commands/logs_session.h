@@ -22,7 +22,7 @@ namespace dslaunch {
 // owns its data and may outlive the session until its deadline.
 class LogsSession {
  public:
-  // `terminal` must outlive the session.
+  // Prepares to print the output of the job of `record`. `terminal` must outlive the session.
   LogsSession(JobRecord record, AgentBinary agent, JobCommand command, Terminal& terminal);
   ~LogsSession();
   LogsSession(const LogsSession&) = delete;

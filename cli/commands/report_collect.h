@@ -20,7 +20,7 @@ namespace dslaunch {
 // requested amount is dropped. Has no side effects.
 class RankFileParts {
  public:
-  // `node` is the node's name; `max_bytes` is the requested limit of data.
+  // Begins with no files. `node` is the node's name; `max_bytes` is the requested limit of data.
   RankFileParts(std::string node, uint64_t max_bytes)
       : node_(std::move(node)), bytes_left_(max_bytes) {}
 

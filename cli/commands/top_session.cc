@@ -195,7 +195,7 @@ void TopSession::EndIfAllOver() {
   loop_.stop();
 }
 
-// --- The screen ---
+// --- The screen and its keys ---
 
 void TopSession::AwaitResize() {
   resizes_.async_wait([this](const asio::error_code& error, int) {

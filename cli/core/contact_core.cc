@@ -19,7 +19,7 @@ void ContactCore::OnReached(size_t index) {
   peers_[index].last_seen_us.reset();
 }
 
-// --- Leases ---
+// --- Leases of the nodes ---
 
 // Renewals are sent at the interval of the nodes' own heartbeats, because the session counts
 // answers to renewals as signs of life too.
@@ -58,7 +58,7 @@ void ContactCore::OnRenewed(size_t index, std::optional<uint64_t> clock_us, Cloc
   }
 }
 
-// --- Silence ---
+// --- Silent nodes ---
 
 milliseconds ContactCore::watch_every() const { return std::min(dead_after() / 4, kLongestWatch); }
 

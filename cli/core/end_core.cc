@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);
 
 }  // namespace
 
-// --- The user ---
+// --- Requests of the user ---
 
 void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
   // timeout(1) and some job systems signal both the process and its group, so two signals in quick
@@ -74,7 +74,7 @@ void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
   }
 }
 
-// --- The wait for the nodes ---
+// --- Waiting for the nodes to end ---
 
 void EndCore::StopConnecting() {
   if (!std::exchange(connecting_stopped_, true)) out_.Do(action::StopConnecting{});

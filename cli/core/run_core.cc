@@ -63,7 +63,7 @@ void RunCore::WatchUnevenEnd(Clock::time_point now) {
           "Ctrl-C");
 }
 
-// --- Losses ---
+// --- Lost nodes ---
 
 bool RunCore::OnStreamEnd(size_t index) {
   if (!job_.node(index).done) LoseAtStart(index, "the connection to its agent broke");

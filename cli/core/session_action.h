@@ -17,7 +17,7 @@ namespace dslaunch {
 enum class SessionTimer { kConnect, kRenew, kWatch, kTeardown };
 inline constexpr size_t kSessionTimers = 4;
 
-// `node` is always an index into the plan's nodes.
+// In all actions, `node` is an index into the plan's nodes.
 namespace action {
 
 // Logs a line of dslaunch's own. Created only if the log level includes the line.

@@ -57,7 +57,7 @@ void SessionCore::CarryOut(const SessionRequest& request, Clock::time_point now)
       request);
 }
 
-// --- The start ---
+// --- The start of the session ---
 
 SessionCore::Actions SessionCore::Start(Clock::time_point now) {
   start_.Start();
@@ -190,7 +190,7 @@ SessionCore::Actions SessionCore::OnSignal(int signal_number, Clock::time_point 
   return Take(now);
 }
 
-// --- Time ---
+// --- Timers ---
 
 SessionCore::Actions SessionCore::OnTimer(SessionTimer timer,
                                           std::optional<Clock::duration> reader_still_for,
@@ -226,7 +226,7 @@ void SessionCore::Watch(std::optional<Clock::duration> reader_still_for, Clock::
   contact_.SetWatchTimer(now);
 }
 
-// --- The end ---
+// --- The end of the session ---
 
 SessionEnd SessionCore::End(const std::string& cancelled) const {
   if (end_.detached()) return {.kind = SessionEnd::Kind::kDetached};

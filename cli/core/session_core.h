@@ -48,7 +48,7 @@ class SessionCore {
   using Actions = std::vector<SessionAction>;
   using PlantedBug = FailoverCore::PlantedBug;
 
-  // `options` must outlive this object.
+  // Prepares a session that has not started yet. `options` must outlive this object.
   SessionCore(const SessionOptions& options, Clock::time_point now,
               PlantedBug bug = PlantedBug::kNone);
 

@@ -66,7 +66,7 @@ class SessionOutbox {
  public:
   using Step = std::variant<SessionAction, SessionRequest>;
 
-  // `options` must outlive this object.
+  // Creates an empty outbox. `options` must outlive this object.
   explicit SessionOutbox(const SessionOptions& options) : options_(options) {}
 
   void Do(SessionAction action) { steps_.emplace_back(std::move(action)); }

@@ -50,7 +50,7 @@ void StartCore::Start() {
   for (size_t i = 0; i < nodes_.size(); ++i) out_.Do(action::Connect{i, /*attempt=*/0});
 }
 
-// --- Connecting ---
+// --- Connecting to the nodes ---
 
 void StartCore::OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now) {
   if (addresses.ok()) {
@@ -190,7 +190,7 @@ void StartCore::RunAll() {
   out_.Ask(session_request::BeginWatch{});
 }
 
-// --- Failing ---
+// --- Failures of the start ---
 
 void StartCore::Fail(size_t index, Error error) {
   failures_[index] = std::move(error);

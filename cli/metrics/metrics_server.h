@@ -27,7 +27,8 @@ class MetricsServer {
  public:
   using Render = std::function<std::string(MetricsFormat)>;
 
-  // `complain` is called once, with one sentence, if the file cannot be written.
+  // Serves the texts that `render` returns. `complain` is called once, with one sentence, if the
+  // file cannot be written.
   MetricsServer(asio::io_context& loop, Render render,
                 std::function<void(const std::string&)> complain);
   ~MetricsServer();

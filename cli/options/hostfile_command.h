@@ -19,14 +19,14 @@ struct HostfileCommand {
   // The system's ssh command with its options; empty for the built-in client.
   std::vector<std::string> ssh_command;
 
-  // Options of `write`.
+  // Options of the command `hostfile write`.
   Source source = Source::kHosts;
   std::vector<std::string> hosts;  // values of --hosts as typed by the user
   std::string output;              // output file; empty for stdout
   bool force = false;              // true to overwrite `output` if it exists
   bool skip_failing = false;       // true to omit nodes that cannot be reached
 
-  // Options of `check`.
+  // Options of the command `hostfile check`.
   std::string file;
   bool json = false;
 };

@@ -21,14 +21,14 @@ struct JobCommand {
   std::vector<std::string> ssh_command;  // replaces the ssh command of the job; empty to keep the
                                          // job's command
 
-  // Options of `ps`.
+  // Options of the command `ps`.
   bool all = false;          // true to include jobs that have ended
   bool json = false;         // print JSON; also an option of `stacks` and `top`
   bool openmetrics = false;  // print metrics of `job`, or of all running jobs if `job` is empty
   bool prune = false;
   int64_t older_than_ms = 0;  // minimum time since the end of a job that --prune removes
 
-  // Options of `logs` and `attach`.
+  // Options of the commands `logs` and `attach`.
   ShownRanks shown_ranks;
   bool follow = false;
   int64_t since_unix_ms = 0;  // Unix time from which output is shown; 0 for the whole output
@@ -39,7 +39,7 @@ struct JobCommand {
 
   bool now = false;  // for `stop`: send SIGKILL without a grace period
 
-  // Options of `report`.
+  // Options of the command `report`.
   std::string output;   // output file; empty for JOB.html
   bool force = false;   // true to overwrite the output file if it exists
   std::string compare;  // job to compare `job` with; empty for none

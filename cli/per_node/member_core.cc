@@ -26,7 +26,7 @@ std::string MemberCore::NodeZero() const {
          JoinHostPort(options_.host, options_.port) + ")";
 }
 
-// --- Reaching node 0 ---
+// --- Connecting to node 0 ---
 
 MemberActions MemberCore::Start() {
   Do(member_action::Dial{});
@@ -143,7 +143,7 @@ void MemberCore::Disconnected(const std::string& why, Clock::time_point now) {
           (options_.has_token ? "" : ", and its --rdzv_token_file if it has one"));
 }
 
-// --- The agent ---
+// --- The agent of this node ---
 
 MemberActions MemberCore::OnAgentStarted(const Result<void>& started, Clock::time_point now) {
   if (ended_) return {};
@@ -284,7 +284,7 @@ void MemberCore::AwaitLostNodeZero(Clock::time_point now) {
   Bound(kLostNode0Wait, now);
 }
 
-// --- The user ---
+// --- Signals of the user ---
 
 MemberActions MemberCore::OnSignal(int signal_number, Clock::time_point now) {
   if (ended_) return {};
@@ -344,7 +344,7 @@ void MemberCore::Leave(bool kill_now) {
       kill_now});
 }
 
-// --- The end ---
+// --- The end of the command ---
 
 MemberActions MemberCore::OnTimer(MemberTimer timer, bool reader_makes_progress,
                                   Clock::time_point now) {

@@ -25,7 +25,7 @@ class NodeZeroDial {
   // Receives a connected socket, which carries plain bytes, or the failure.
   using Answer = std::function<void(std::variant<UniqueFd, DialFailure>)>;
 
-  // `tls` is null without a token.
+  // Prepares connections to `host`:`port`. `tls` is null without a token.
   NodeZeroDial(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string host,
                int port, std::shared_ptr<TokenTls> tls, Answer answer);
 

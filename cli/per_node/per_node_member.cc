@@ -82,7 +82,7 @@ void MemberSession::Carry(MemberActions actions) {
   }
 }
 
-// --- Node 0 ---
+// --- The connection to node 0 ---
 
 void MemberSession::OnDialed(std::variant<UniqueFd, DialFailure> result) {
   if (const auto* failure = std::get_if<DialFailure>(&result))
@@ -107,7 +107,7 @@ void MemberSession::Do(const member_action::Send& send) {
   if (socket_) (void)socket_->Send(send.message);  // OnClosed reports a failure
 }
 
-// --- The agent ---
+// --- The agent of this node ---
 
 void MemberSession::Do(const member_action::StartAgent& start) {
   name_ = start.name;
@@ -215,7 +215,7 @@ void MemberSession::Do(const member_action::AwaitAgentEnd& await) {
   }).detach();
 }
 
-// --- Time and the end ---
+// --- Timers and the end of the command ---
 
 void MemberSession::Do(const member_action::SetTimer& set) {
   asio::steady_timer& timer = timers_.try_emplace(set.timer, loop_).first->second;

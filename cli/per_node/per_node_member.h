@@ -54,7 +54,7 @@ struct MemberOptions : MemberCoreOptions {
 // An agent that has not ended when the session is destroyed ends its ranks by itself.
 class MemberSession {
  public:
-  // `terminal` must outlive the session.
+  // Prepares the command of this node. `terminal` must outlive the session.
   MemberSession(MemberOptions options, Terminal& terminal);
   ~MemberSession();
   MemberSession(const MemberSession&) = delete;

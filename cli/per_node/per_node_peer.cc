@@ -82,7 +82,7 @@ void Peer::SetStage(Stage stage) {
   changed_.NotifyAll();
 }
 
-// --- Its messages ---
+// --- Messages of the node's command ---
 
 void Peer::OnMessage(std::string_view bytes) {
   const std::shared_ptr<Peer> self = shared_from_this();  // keeps this object, because a handler
@@ -172,7 +172,7 @@ void Peer::Drop() {
   if (tls_ != nullptr) tls_->Cancel(handshake_);
 }
 
-// --- The stream ---
+// --- The stream to the node's agent ---
 
 void Peer::OpenStream(const std::shared_ptr<UniqueFd>& local) {
   stream_ = std::make_shared<CarriedStream>(

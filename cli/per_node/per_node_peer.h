@@ -29,8 +29,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
     std::function<void()> gone;  // the connection has ended; called only after `asks`
   };
 
-  // `fd` is the connected TCP socket. If `tls` is not null, the other end must prove that it has
-  // the token. `tls` must outlive the peer.
+  // Takes over an accepted connection. `fd` is the connected TCP socket. If `tls` is not null, the
+  // other end must prove that it has the token. `tls` must outlive the peer.
   Peer(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
 
   // Starts to read. The request of the other end must arrive within `limit`.
@@ -45,7 +45,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   const std::string& address() const { return address_; }
   const std::string& own_address() const { return own_address_; }
 
-  // --- From other threads ---
+  // --- Methods for other threads ---
 
   // Makes the node's command start its agent, and returns a stream to the agent. Blocks until the
   // deadline at most. Call it again only after the last agent has ended. Errors are those of the

@@ -25,7 +25,8 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
  public:
   using Send = std::function<void(const pb::NodeMessage&)>;
 
-  // `local` is a connected stream socket. `send` sends a message to the other command.
+  // Prepares the transfer. `local` is a connected stream socket; `send` sends a message to the
+  // other command.
   CarriedStream(asio::io_context& loop, UniqueFd local, Send send);
 
   void Start() { Read(); }

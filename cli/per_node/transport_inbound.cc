@@ -30,7 +30,7 @@ constexpr milliseconds kFinalStatusWait(3'000);
 
 class InboundLink : public NodeLink {
  public:
-  // `owner` owns the loop that serves the peer.
+  // Shares `owner`, which owns the loop that serves the peer.
   InboundLink(std::shared_ptr<const void> owner, std::shared_ptr<Peer> peer, UniqueFd stream)
       : owner_(std::move(owner)), peer_(std::move(peer)), stream_(std::move(stream)) {}
   ~InboundLink() override { peer_->AbortStream(); }
@@ -77,7 +77,7 @@ InboundTransport::~InboundTransport() {
   if (thread_.joinable()) thread_.join();
 }
 
-// --- Connections ---
+// --- Connections of nodes ---
 
 void InboundTransport::Accept() {
   listener_.async_wait(listener_.wait_read, [this](const asio::error_code& error) {
@@ -177,7 +177,7 @@ void InboundTransport::NotifyWaiting() {
   }
 }
 
-// --- Until the job starts ---
+// --- Before the job starts ---
 
 Result<void> InboundTransport::Gather(const Log& say) {
   log_ = say;
@@ -229,7 +229,7 @@ void InboundTransport::Dismiss(const Error& error) {
   if (tls_) tls_->Flush(Deadline::After(kFinalStatusWait));
 }
 
-// --- While it runs ---
+// --- While the job runs ---
 
 void InboundTransport::Serve(Log say) {
   log_ = std::move(say);

@@ -18,7 +18,7 @@ namespace dslaunch {
 // the relay and the programs that it runs. Thread-safe.
 class RelayClient : public ProgramStarter, public std::enable_shared_from_this<RelayClient> {
  public:
-  // `link` must lead to an agent in the role kRelay on the node `node`.
+  // Uses `link`, which must lead to an agent in the role kRelay on the node `node`.
   RelayClient(std::string node, std::unique_ptr<NodeLink> link, std::shared_ptr<LoopThread> loop);
   ~RelayClient() override;
 

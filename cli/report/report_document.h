@@ -24,10 +24,9 @@ enum class Width { kThird, kHalf, kWhole };
 // Limit of the rows in tables with a row for each rank.
 inline constexpr size_t kMaxRankRows = 16;
 
-// Fractions of 1 with their colours. Colours, such as "c0" and "grey", are classes of the page's
-// style sheet.
-using ColoredParts = std::vector<std::pair<double, std::string>>;  // parts as fractions of 1, with
-                                                                   // their colours
+// Parts of a bar with their colours. Each part is a fraction of 1; a colour, such as "c0" or
+// "grey", is a class of the page's style sheet.
+using ColoredParts = std::vector<std::pair<double, std::string>>;
 
 Json Strong(const std::string& text);
 Json Code(const std::string& text);

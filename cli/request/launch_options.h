@@ -116,7 +116,7 @@ struct TrainOptions {
   // Files and folders for kEvaluate and kPredict.
   std::optional<std::string> eval_file;
   std::optional<std::string> tokenizer;
-  // Options of `predict` only.
+  // Options of the command `predict` only.
   std::optional<std::string> output;
   std::optional<std::string> prompt;   // excludes `prompts`
   std::optional<std::string> prompts;  // path of a file with prompts
@@ -220,7 +220,7 @@ struct LaunchOptions {
   std::vector<std::string> slurm_args;
   bool dry_run = false;  // whether to print what would be done without doing it
 
-  // Options of the program.
+  // Options of the program that the ranks run.
   bool runs_trainer = false;  // whether program[0] is dslaunch-train, which is beside dslaunch
   bool nested = false;  // whether a program that is a launcher is started instead of being replaced
   ProgramForm form = ProgramForm::kAuto;
@@ -242,7 +242,7 @@ struct LaunchOptions {
   std::optional<std::string>
       bind_core_list;  // cores to distribute, such as "1,3-5"; needs bind_cores_to_rank
 
-  // Options of the output.
+  // Options of the terminal's output and of log files.
   LogLevel log_level = LogLevel::kInfo;               // kError with --quiet
   std::optional<std::vector<int>> local_ranks_shown;  // restricts `shown_ranks` to these local
                                                       // ranks; ascending

@@ -26,7 +26,8 @@ class NodeConnector {
   // therefore delays other attempts by this time at most, not by its whole time-out.
   static constexpr milliseconds kCountsFor{3000};
 
-  // `timeout` limits each attempt, measured from its turn. The first pause is at most `first_wait`.
+  // Connects by `transport`. `timeout` limits each attempt, measured from its turn. The first pause
+  // is at most `first_wait`.
   NodeConnector(asio::io_context& loop, std::shared_ptr<LoopPoster> poster,
                 std::shared_ptr<Transport> transport, milliseconds timeout, milliseconds first_wait)
       : loop_(loop),

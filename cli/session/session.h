@@ -33,7 +33,8 @@ namespace dslaunch {
 // unless the session was detached; a link may need a moment for that.
 class LaunchSession {
  public:
-  // `terminal` must outlive the session; the transport must outlive its users.
+  // Prepares a job that has not started yet. `terminal` must outlive the session; the transport
+  // must outlive its users.
   LaunchSession(SessionOptions options, std::shared_ptr<Transport> transport, Terminal& terminal);
   ~LaunchSession();
   LaunchSession(const LaunchSession&) = delete;

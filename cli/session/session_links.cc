@@ -46,7 +46,7 @@ void SessionLinks::Input(size_t node, const std::string& data, bool end,
   clients_[node]->Input(data, end, std::move(then));
 }
 
-// --- Connections ---
+// --- Connections to nodes ---
 
 void SessionLinks::Do(const action::Connect& connect) {
   connector_.Connect(connect.node, options_.plan.nodes[connect.node], connect.attempt,
@@ -108,7 +108,7 @@ void SessionLinks::LeaveRunning() {
   }
 }
 
-// --- Calls ---
+// --- Calls to agents ---
 
 Result<pb::PrepareRequest> SessionLinks::WithCredentials(size_t index, pb::PrepareRequest request) {
   if (authority_) {

@@ -36,7 +36,8 @@ class SessionLinks {
     std::function<void(const std::vector<NodeStacks>& nodes)> stacks;
   };
 
-  // `options` and `core` must outlive this object; the transport must outlive its users.
+  // Begins without connections. `options` and `core` must outlive this object; the transport must
+  // outlive its users.
   SessionLinks(asio::io_context& loop, const SessionOptions& options, SessionCore& core,
                std::shared_ptr<Transport> transport, Handlers handlers);
   // Ends the connections and drops pending handlers.

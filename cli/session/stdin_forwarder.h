@@ -22,7 +22,8 @@ class StdinForwarder {
   using Send =
       std::function<void(const std::string& data, bool end, std::function<void(bool taken)> then)>;
 
-  // `fd` is borrowed. `on_line` is called when the user of a terminal has pressed Enter.
+  // Prepares to forward from `fd`, which is borrowed. `on_line` is called when the user of a
+  // terminal has pressed Enter.
   StdinForwarder(asio::io_context& loop, int fd, Send send, std::function<void()> on_line);
 
   // Starts to forward input, because the rank runs.

@@ -49,7 +49,8 @@ class CopyDialog {
     kHave,      // the node already has the agent: send nothing
   };
 
-  // `nonce` is the nonce in the script; lines with a different nonce are ignored.
+  // Searches for lines with `nonce`, the nonce in the script; lines with a different nonce are
+  // ignored.
   explicit CopyDialog(std::string_view nonce);
 
   State Feed(std::string_view bytes);

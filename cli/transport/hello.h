@@ -21,7 +21,8 @@ class HelloScanner {
  public:
   enum class State { kNeedMore, kFound, kFailed };
 
-  // `nonce` is the nonce with which the agent was started; hello lines with a different nonce are
+  // Searches for a line with `nonce`, with which the agent was started; hello lines with a
+  // different nonce are skipped.
   // skipped.
   explicit HelloScanner(std::string_view nonce);
 

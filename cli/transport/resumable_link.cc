@@ -147,7 +147,7 @@ std::string ResumableLink::StderrTail() const {
   return printed.empty() ? why_over_ : printed;
 }
 
-// --- replacing a broken connection ---
+// --- Replacing a broken connection ---
 
 void ResumableLink::OnBroken() {
   const Result<void> started = StartRepair();

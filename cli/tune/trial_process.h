@@ -26,7 +26,7 @@ class JobRunner {
 // the object on one thread.
 class ProcessJobRunner : public JobRunner {
  public:
-  // `executable` is the absolute path of dslaunch.
+  // Runs jobs with `executable`, the absolute path of dslaunch.
   explicit ProcessJobRunner(std::string executable);
   ~ProcessJobRunner() override;
   ProcessJobRunner(const ProcessJobRunner&) = delete;

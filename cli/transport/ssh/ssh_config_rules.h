@@ -13,7 +13,7 @@ namespace dslaunch {
 // configuration too, because the division is conservative. Performs no I/O.
 class SshConfigRules {
  public:
-  // `texts` are the contents of all files that ssh reads, in any order.
+  // Reads the rules in `texts`, the contents of all files that ssh reads, in any order.
   explicit SshConfigRules(const std::vector<std::string>& texts);
 
   // Returns the class of a host, valid among hosts with the same user, port and options. Returns

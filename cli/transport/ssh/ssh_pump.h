@@ -31,7 +31,7 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
  public:
   using OnEnd = std::function<void(PumpEnd)>;
 
-  // `session` and `stream` must live until Stop() has returned.
+  // Prepares the transfer. `session` and `stream` must live until Stop() has returned.
   SshPump(asio::io_context& loop, SshSession& session, SshStream& stream,
           std::unique_ptr<StreamEnd> local, OnEnd on_end);
 

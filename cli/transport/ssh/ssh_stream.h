@@ -32,7 +32,8 @@ class TailBuffer {
 // packets, so only the bytes that Refill() fetches remain in libssh.
 class SshStream {
  public:
-  // `stderr_tail` receives the command's stderr and must outlive this object.
+  // Creates a channel of `session`. `stderr_tail` receives the command's stderr and must outlive
+  // this object.
   SshStream(ssh_session session, TailBuffer& stderr_tail);
   SshStream(const SshStream&) = delete;
   SshStream& operator=(const SshStream&) = delete;
