@@ -134,15 +134,15 @@ class Coordinator {
   std::vector<FailureReport> tolerated_;  // losses that do not end the attempt, in order of arrival
   // Time at which the attempt ends if only victims have failed; otherwise nullopt.
   std::optional<Clock::time_point> settle_by_;
-  std::vector<EndedAttempt> ended_;       // ended attempts, oldest first
-  std::optional<pb::Cause> cause_;        // set when stopping; NONE for success
-  bool mpi_has_begun_ = false;            // whether a rank uses MPI in this attempt
+  std::vector<EndedAttempt> ended_;  // results of the attempts that have ended, oldest first
+  std::optional<pb::Cause> cause_;   // cause of the job's end; set when stopping, NONE for success
+  bool mpi_has_begun_ = false;       // whether a rank uses MPI in this attempt
   std::vector<std::string> reconnected_;  // nodes whose front end reconnected since the last tick
   Clock::time_point last_tick_;
   std::optional<Clock::time_point> time_limit_;  // nullopt if the job has no time limit
   milliseconds delay_{0};                        // pause before the next attempt; used in kWaiting
   Clock::time_point not_before_;      // earliest start of the next attempt; used in kWaiting
-  std::optional<Majority> majority_;  // nullopt if no majority is needed
+  std::optional<Majority> majority_;  // tracks the majority; nullopt if none is needed
   SilentNodes silent_nodes_{options_.timeouts, options_.policy, majority_, roster_};
 };
 

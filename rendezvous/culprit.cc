@@ -127,9 +127,9 @@ void AddGroups(const std::vector<const RankEvidence*>& ranks, std::vector<std::s
 using Pointers = std::vector<const RankEvidence*>;
 
 struct Sides {
-  Pointers known;    // ranks in an exchange
+  Pointers known;    // ranks that are in an exchange
   Pointers maybe;    // ranks that may be in an exchange
-  Pointers outside;  // ranks in no exchange
+  Pointers outside;  // ranks that are in no exchange
   Pointers stopped;
   Pointers ended;
   Pointers silent;  // ranks whose stacks are not known
@@ -210,7 +210,9 @@ Culprit Blame(Rule rule, bool sure, const Pointers& blamed, const std::string& w
   culprit.summary = (sure ? "" : "probably ") + who + (one ? " is " : " are ") + what;
   culprit.lines.push_back("  " + culprit.summary + ":");
   AddGroups(blamed, culprit.lines);
-  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
+  if (culprit.lines.size() == 1)
+    culprit.lines.back().pop_back();  // removes the colon, because no
+                                      // stacks follow
   if (rule == Rule::kStopped) AddHints(blamed, culprit.lines);
   AddWaiting(sides, waiting, one ? " for it" : " for them", culprit.lines);
   return culprit;
@@ -322,7 +324,9 @@ std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb
   }
   culprit.lines.push_back("  " + culprit.summary + ":");
   AddGroups(blamed, culprit.lines);
-  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
+  if (culprit.lines.size() == 1)
+    culprit.lines.back().pop_back();  // removes the colon, because no
+                                      // stacks follow
   return culprit;
 }
 

@@ -17,10 +17,10 @@ namespace dslaunch {
 // out.
 struct RankSteps {
   uint32_t rank = 0;
-  uint64_t step = 0;                            // newest step
+  uint64_t step = 0;                            // newest step that the rank has completed
   Clock::time_point step_at;                    // time at which the rank completed that step
   uint64_t steps_made = 0;                      // number of steps completed in this attempt
-  std::chrono::microseconds median_step{0};     // 0 if unknown
+  std::chrono::microseconds median_step{0};     // median time of a step; 0 if unknown
   std::chrono::microseconds median_compute{0};  // the rank's own work per step; 0 if not reported
   bool ended = false;                           // whether the rank exited with 0
   bool shares_cores = false;  // whether its machine has more ranks than cores, so that its times

@@ -15,7 +15,7 @@ namespace dslaunch {
 
 // A node that has joined the rendezvous.
 struct Member {
-  uint32_t node_index = 0;  // index in hostfile order
+  uint32_t node_index = 0;  // index of the node in hostfile order
   uint32_t slots = 0;
   std::string identity;  // opaque text, equal for two agents on the same machine
   // The address of the rendezvous as this node sees it; empty on the rendezvous node.
@@ -31,11 +31,11 @@ struct QuorumOptions {
   std::vector<pb::Node> nodes;     // all nodes of the job
   bool may_share_machine = false;  // whether nodes with equal identities are accepted
   Clock::time_point join_deadline;
-  uint32_t rendezvous_node = 0;     // node to which the others connect
+  uint32_t rendezvous_node = 0;     // node to which the other nodes connect
   uint32_t min_nodes = 0;           // value of Policy.min_nodes
   uint32_t max_nodes = 0;           // value of Policy.max_nodes
   std::vector<uint32_t> absent;     // nodes that are not waited for but may still join
-  std::vector<uint32_t> set_aside;  // nodes that failed often
+  std::vector<uint32_t> set_aside;  // nodes that failed too often to be used
   std::vector<uint32_t> unfit;      // nodes whose own check failed
 };
 

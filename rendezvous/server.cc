@@ -88,7 +88,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
         : node(accepted), gate(limits), stream(session) {}
     AcceptedNode node;  // the authenticated node
     AgentGate gate;
-    Session* stream;     // null if the last connection broke
+    Session* stream;     // current session; null if the last connection broke
     uint64_t token = 0;  // value of Join.stream_token
     ReceivedNumbers received;
     Unacknowledged<pb::RendezvousMessage> sent;
@@ -219,7 +219,7 @@ class RendezvousServer::Service::Session final
   Service* const service_;
   SessionId id_;  // id of the session's attendance; guarded by the service's mutex
   const uint32_t node_;
-  pb::AgentMessage incoming_;  // owned by gRPC until OnReadDone
+  pb::AgentMessage incoming_;  // message being read; owned by gRPC until OnReadDone
   // Messages to send; front() is being written.
   std::deque<pb::RendezvousMessage> queue_ DSL_GUARDED_BY(service_->mutex_);
   bool end_after_queue_ DSL_GUARDED_BY(service_->mutex_) = false;

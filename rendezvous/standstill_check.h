@@ -64,7 +64,7 @@ class StandstillCheck {
   struct Inquiry {
     Inquiry(uint64_t number, Clock::time_point end) : look(number), until(end) {}
 
-    uint64_t look;  // value of Inspect.look
+    uint64_t look;  // number of the inquiry (Inspect.look)
     Clock::time_point until;
     std::set<uint32_t> awaited;  // ranks that have not answered
     std::map<uint32_t, pb::RankStacks> stacks;

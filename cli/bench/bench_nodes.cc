@@ -12,7 +12,7 @@ namespace {
 
 constexpr milliseconds kMeasureTime(200);   // time of the processor's measurement, and of the
                                             // memory's
-constexpr milliseconds kOtherTime(15'000);  // limit for folders and for nvidia-smi
+constexpr milliseconds kOtherTime(15'000);  // limit for testing folders and for running nvidia-smi
 constexpr milliseconds kTrainerTime(30'000);
 constexpr milliseconds kLinkWindow(100);
 constexpr milliseconds kLinkPatience(4'000);

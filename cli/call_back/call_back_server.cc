@@ -172,7 +172,9 @@ class CallBackServer::Loop {
   }
 
   void OnConnection(tcp::socket socket) {
-    if (num_newcomers_ >= options_.max_unclaimed) return;  // closes the connection
+    if (num_newcomers_ >= options_.max_unclaimed)
+      return;  // closes the connection, because too
+               // many are waiting
     SetConnectionOptions(socket.native_handle());
     const std::shared_ptr<Newcomer> newcomer(new Newcomer(std::move(socket), kProveWithin),
                                              [this](Newcomer* gone) {

@@ -96,7 +96,7 @@ class AttachSession {
   std::map<size_t, asio::steady_timer> retries_;  // timers for reconnecting, indexed by node
   bool stopping_ = false;
   bool kill_now_ = false;
-  bool left_ = false;  // whether the user has left
+  bool left_ = false;  // whether the user has left the session
   std::optional<JobView> end_;
 };
 

@@ -31,7 +31,7 @@ constexpr int64_t kFatalSkewUs = int64_t{23} * 3600 * 1'000'000;
 constexpr uint64_t kAgentFiles = 64;
 constexpr uint64_t kFilesPerSlot = 8;
 constexpr uint64_t kRankFiles = 128;
-constexpr uint64_t kProcessesPerSlot = 64;  // number of processes and threads
+constexpr uint64_t kProcessesPerSlot = 64;  // processes and threads that each slot may need
 
 std::string LimitText(uint64_t limit) {
   return limit == kUnlimited ? "unlimited" : std::to_string(limit);

@@ -39,7 +39,7 @@ struct DoctorNode {
 
 struct DoctorInfo {
   Launcher launcher = Launcher::kLocal;
-  std::string version;                    // version of the running dslaunch
+  std::string version;
   std::string build_id;                   // build id of the agent beside dslaunch
   std::vector<std::string> other_builds;  // build ids of the agents for other machine types
   std::string cwd;
@@ -47,7 +47,7 @@ struct DoctorInfo {
   DeviceChoice device = DeviceChoice::kAuto;
   int world_size = 0;
   bool has_trainer = false;     // whether the local trainer's files are complete
-  bool trainer_needed = false;  // whether the planned job is `train`
+  bool trainer_needed = false;  // whether the planned job is `train`, which needs the trainer
   std::vector<DoctorNode> nodes;
   std::optional<size_t> rendezvous;  // index of the node that listened for the other nodes
   std::optional<pb::ListenReply> listen;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNamed = 3;  // most jobs that a message names
+constexpr size_t kMaxNamed = 3;  // most jobs that an error message names
 
 void ApplyStatus(const pb::JobStatus& status, JobView& view) {
   view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());
@@ -29,7 +29,7 @@ void ApplyStatus(const pb::JobStatus& status, JobView& view) {
     view.step = line->step;
     view.total_steps = line->total_steps;
   }
-  if (status.pids_size() == 0) return;  // a spare has no processes
+  if (status.pids_size() == 0) return;  // a spare has no processes, so nothing is printed
   const int64_t copied = status.has_copied_step() ? static_cast<int64_t>(status.copied_step()) : -1;
   if (!view.copy || copied < view.copy->step) view.copy = {copied, status.copied_unix_ms()};
 }
@@ -215,7 +215,8 @@ std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, siz
   if (width > 0) {
     std::vector<std::vector<std::string>> others = rows;
     for (std::vector<std::string>& row : others) row.back() = command_head;
-    const std::string table = TextTable(others);  // all lines have the same length
+    const std::string table = TextTable(others);  // any line shows the width, because all lines
+                                                  // have the same length
     const size_t columns = table.find('\n') - command_head.size();
     const size_t most = std::max(width, columns + kLeastCommandColumns) - columns;
     for (std::vector<std::string>& row : rows) row.back() = Cut(std::move(row.back()), most);

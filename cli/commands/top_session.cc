@@ -58,7 +58,7 @@ TopSession::~TopSession() {
   };
   for (const auto& stream : old_streams_) end(stream);
   for (const Node& node : nodes_) end(node.stream);
-  if (keys_) keys_->release();  // keeps stdin open
+  if (keys_) keys_->release();  // keeps stdin open, because the descriptor is borrowed
 }
 
 Result<TopSession::End> TopSession::Show() {
@@ -343,7 +343,9 @@ void TopSession::FollowLog() {
   handlers.event = [](const pb::NodeEvent&) {};
   handlers.log = [this, number = ++log_number_](const pb::LogChunk& chunk,
                                                 const std::function<void()>& go_on) {
-    if (number != log_number_) return go_on();  // a different log is shown now
+    if (number != log_number_)
+      return go_on();  // drops the output, because a different log is
+                       // shown now
     log_lines_[chunk.is_stderr()].Append(chunk.data(), Clock::now(), [this](std::string_view line) {
       AppendText(view_, SanitizeForTerminal(line), terminal_->rows());
     });

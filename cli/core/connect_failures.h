@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 struct NodeFailure {
-  std::string node;     // name of the failed node
+  std::string node;
   std::string host;     // host at which the node is reached; often equal to `node`
   std::string message;  // text of the Error; begins with the node
 };

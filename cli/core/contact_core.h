@@ -17,7 +17,7 @@
 
 namespace dslaunch {
 
-inline constexpr milliseconds kRenewEvery(1'000);  // longest time between renewals
+inline constexpr milliseconds kRenewEvery(1'000);  // longest time between two renewals of a lease
 
 // The part of SessionCore that renews leases and measures silence. See SessionCore for the rules of
 // all parts.

@@ -92,7 +92,7 @@ class JobState {
   struct OwnRanks {
     uint64_t attempt = 0;
     uint32_t first = 0;
-    uint32_t count = 0;  // 0 until reported
+    uint32_t count = 0;  // number of ranks; 0 until reported
     // Exit codes by rank; kBySignal after a signal, kTolerated if the other ranks continue without
     // the rank. The first report of a rank counts.
     std::map<uint32_t, int> exit_codes = {};

@@ -51,7 +51,7 @@ struct JobInfo {
 };
 
 struct JobEnd {
-  pb::Cause cause;  // of kind NONE for success
+  pb::Cause cause;  // first cause of the end; of kind NONE for success
   int exit_code = 0;
   std::vector<uint32_t> members;  // nodes of the final attempt, ascending
   std::vector<uint32_t> victims;  // ranks that failed because of `cause`

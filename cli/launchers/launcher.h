@@ -51,7 +51,7 @@ struct LauncherRow {
   bool may_relay = false;  // whether --fanout is supported, so that some nodes reach the others
   std::string_view no_detach = {};  // reason for refusing --detach; empty if it is accepted
   std::vector<std::string_view> limits = {};  // sentences for users without a full stop
-  const StartAll* start_all = nullptr;        // set for kAllAtOnce only
+  const StartAll* start_all = nullptr;        // functions of the launcher; set for kAllAtOnce only
 };
 
 // Returns the rows, in the order of Launcher.

@@ -22,7 +22,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostConnections = 16;       // further connections are closed at once
+constexpr size_t kMostConnections = 16;       // if exceeded, a new connection is closed at once
 constexpr std::chrono::seconds kPatience(5);  // limit of a request with its answer
 constexpr size_t kLeastTokenBytes = 16;
 constexpr size_t kMostTokenBytes = 512;

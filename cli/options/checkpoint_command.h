@@ -19,11 +19,11 @@ struct CheckpointCommand {
   std::string out;          // output of export and convert; second checkpoint of diff
   std::string to;           // for convert: target format; empty for safetensors
   std::string dtype;        // for export and convert: target dtype; empty to keep the dtype
-  std::string prefix;       // for convert only
-  std::string key;          // for convert only
-  bool force = false;       // for export and convert
-  bool merge_lora = false;  // for export only
-  bool json = false;        // for ls and diff
+  std::string prefix;       // option of `convert` only
+  std::string key;          // option of `convert` only
+  bool force = false;       // option of `export` and `convert`
+  bool merge_lora = false;  // option of `export` only
+  bool json = false;        // option of `ls` and `diff`
 };
 
 // Returns the rows of the checkpoint commands in the table of all commands.

@@ -19,7 +19,7 @@ struct OptionData {
   std::string default_value;  // empty if the option has no default, or if `help` explains a default
                               // that varies
   std::string help;           // description without a full stop and without the default
-  std::string group;          // heading of the group in --help
+  std::string group;          // heading in --help under which the option is listed
   std::string refusal;  // reason why the option is refused, and a hint; empty if it is accepted
   // Environment variable that supplies the default, such as "PET_NNODES"; empty if none does.
   std::string variable;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kWidth = 89;
 constexpr size_t kTextColumn = 27;
-constexpr size_t kIndent = 4;  // indentation of a command's description
+constexpr size_t kIndent = 4;  // blanks before a command's description
 constexpr size_t kExampleIndent = 6;
 
 constexpr char kUses[] =

@@ -161,7 +161,7 @@ struct ArgumentSpec {
   OptionTarget target;
   const char* missing = nullptr;  // message if the argument is missing; null if the argument is
                                   // optional
-  std::vector<std::string> words = {};  // words that completion offers
+  std::vector<std::string> words = {};  // values that completion offers for the argument
   Offers offers = Offers::kNothing;     // values that completion offers besides `words`
   bool repeated = false;  // true if the argument takes all further words too; allowed for the last
                           // argument only
@@ -183,7 +183,7 @@ struct CommandSpec {
   const OptionTable* options;
   std::vector<Exclusion> exclusions = {};
   std::vector<Requirement> requirements = {};
-  std::vector<Example> examples = {};  // at least one example
+  std::vector<Example> examples = {};  // examples for the help; at least one
 };
 
 // Returns all commands. The launch of PROGRAM comes first.

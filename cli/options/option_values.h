@@ -118,7 +118,7 @@ RdzvConf ReadRdzvConf(const std::string& option, const std::string& text);
 // A number or range of nodes as typed by the user: N or MIN:MAX, as in torchrun's --nnodes.
 struct NodeRange {
   int min = 0;
-  std::optional<int> max;  // nullopt for a single number N
+  std::optional<int> max;  // largest number of nodes; nullopt for a single number N
 };
 NodeRange ReadNodes(const std::string& option, const std::string& text);
 

@@ -54,7 +54,7 @@ struct ParsedFlags {
   std::string start_method;
   bool replaces_torchrun = false;  // whether the program on the command line is torchrun
 
-  bool ranks_shown_given = false;  // whether --show was given
+  bool ranks_shown_given = false;  // whether --show was given on the command line
   bool quiet = false;
   std::optional<RankStreams> tee_streams;  // value of --tee
   std::optional<RankStreams> redirects;

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // The time of a job's ranks by use. The times of all ranks together add up to wall_us x ranks.
 struct Goodput {
-  uint64_t wall_us = 0;  // time since the command began
+  uint64_t wall_us = 0;  // time since the command began, in microseconds
   uint32_t ranks = 0;    // largest number of concurrent ranks
   GoodputTimes times;
 

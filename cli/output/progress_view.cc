@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLiveInterval{100};
 constexpr milliseconds kPlainInterval{5000};
 constexpr int64_t kPlainParts = 10;
-constexpr milliseconds kMinMeasure{100};  // minimum span for measuring the rate
+constexpr milliseconds kMinMeasure{100};  // shortest span over which the rate is measured
 constexpr int kLeastBar = 8;              // columns of the shortest useful bar
 constexpr int kMostBar = 30;
 constexpr double kSmoothing_s = 10;  // time constant for smoothing the rate

@@ -142,7 +142,8 @@ std::string OthersLine(const JobSummary& summary) {
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;  // sorted by the lowest rank
+  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;  // groups of equal ends,
+                                                                        // sorted by the lowest rank
   std::map<std::string, size_t> group_of;
   for (const RankSummary* end : ends) {
     const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());

@@ -55,7 +55,7 @@ struct EndCause {
 struct RankSummary {
   int rank = 0;
   bool reported = true;  // false if the node did not report the end of the rank
-  int exit_code = 0;     // valid if `signal` is 0
+  int exit_code = 0;     // exit code of the rank; valid if `signal` is 0
   int signal = 0;
   bool stopping = false;      // whether the rank ended after its node was asked to stop
   bool victim = false;        // whether the rank failed because of the first cause

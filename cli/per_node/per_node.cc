@@ -122,7 +122,7 @@ int Listen(UniqueFd& fd, const PerNode& place) {
   const int error_number = ListenAt(fd, AF_INET6, false, place.port);
   if (error_number == 0 || error_number == EADDRINUSE || error_number == EACCES)
     return error_number;
-  return ListenAt(fd, AF_INET, false, place.port);  // the kernel has no IPv6
+  return ListenAt(fd, AF_INET, false, place.port);  // used if the kernel has no IPv6
 }
 
 // Returns a digest of how the program is started and of its recipe, which must be equal on all

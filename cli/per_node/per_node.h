@@ -26,8 +26,8 @@ struct PerNodeInfo {
   PlanInfo plan;
   std::optional<std::vector<Host>> hosts;  // nodes of the hostfile; nullopt if the job has no
                                            // hostfile
-  std::string hostfile;                    // path of the hostfile
-  bool has_token_descriptor = false;       // whether kTokenFdVariable is set
+  std::string hostfile;
+  bool has_token_descriptor = false;  // whether kTokenFdVariable is set
 };
 
 // Reads the facts. Errors are kUsage or kBadInput.

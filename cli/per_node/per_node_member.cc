@@ -104,7 +104,7 @@ void MemberSession::OnMessage(std::string_view bytes) {
 }
 
 void MemberSession::Do(const member_action::Send& send) {
-  if (socket_) (void)socket_->Send(send.message);  // OnClosed reports a failure
+  if (socket_) (void)socket_->Send(send.message);  // a failure is reported by OnClosed
 }
 
 // --- The agent of this node ---

@@ -68,7 +68,7 @@ void Peer::Open(UniqueFd fd) {
 }
 
 void Peer::Send(const pb::NodeMessage& message) {
-  if (socket_) (void)socket_->Send(message);  // OnClosed reports a failure
+  if (socket_) (void)socket_->Send(message);  // a failure is reported by OnClosed
 }
 
 Peer::Stage Peer::stage() const {

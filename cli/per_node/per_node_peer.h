@@ -78,7 +78,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   asio::io_context& loop_;
   TokenTls* const tls_;
-  UniqueFd tcp_;            // connected socket until Start moves it
+  UniqueFd tcp_;            // connected socket; empty once Start has moved it
   uint64_t handshake_ = 0;  // number of the handshake in TokenTls
   std::string address_;
   std::string own_address_;

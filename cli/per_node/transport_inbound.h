@@ -98,7 +98,7 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   bool gathering_ = true;
   std::optional<Result<void>> gathered_;
 
-  std::thread thread_;  // thread started by Serve
+  std::thread thread_;  // thread that Serve started
 
   Mutex mutex_;
   CondVar changed_;

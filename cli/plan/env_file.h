@@ -16,7 +16,8 @@ inline constexpr size_t kMaxEnvFileBytes = 1u << 20;
 
 struct EnvFile {
   std::string path;
-  std::vector<std::pair<std::string, std::string>> variables;  // variables in the order of lines
+  std::vector<std::pair<std::string, std::string>> variables;  // variables in the order of their
+                                                               // lines
   // Notices for the user about values that DeepSpeed would have changed.
   std::vector<std::string> notices;
 };

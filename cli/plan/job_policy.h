@@ -20,7 +20,7 @@ Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& pl
 
 // The terminal to which this command's stderr leads.
 struct UserTerminal {
-  bool is_output = false;  // whether stderr is a terminal
+  bool is_output = false;  // whether stderr leads to a terminal
   int columns = 80;
   int rows = 24;
 };

@@ -51,7 +51,7 @@ struct TrainerProgram {
 
 struct JobProgram {
   pb::Program program;
-  std::vector<std::string> notices;  // notices for the user
+  std::vector<std::string> notices;  // notices for the user about the program and its environment
 };
 
 // Returns the embedded trainer if `trainer` is not null, else options.program. Errors are kUsage,

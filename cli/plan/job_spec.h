@@ -18,7 +18,7 @@ struct JobSpecInfo {
   std::string cwd = {};           // current folder, where a relative --log_dir starts
   std::string description = {};   // command line without secrets
   std::string tag_template = {};  // template of the tags of lines in the filtered logs; often empty
-  uint32_t pid = 0;               // process id of this process
+  uint32_t pid = 0;               // process id of the front end
 };
 
 pb::Device DeviceOf(DeviceChoice choice);

@@ -27,7 +27,7 @@ struct SlurmNode {
 
 struct SlurmAllocation {
   std::string job_id;
-  std::vector<SlurmNode> nodes;  // nodes in Slurm's order
+  std::vector<SlurmNode> nodes;  // nodes in the order in which Slurm lists them
   // Reason why `gpus` counts only GPUs that variables name, which Slurm does not set for every
   // request. Empty if `gpus` comes from Slurm's answer.
   std::string gpus_unknown = "Slurm was not asked";

@@ -9,7 +9,7 @@ namespace dslaunch {
 struct UserStdin {
   // kNothing: closed, /dev/null or another device, or a file that was read to its end.
   enum class Kind { kNothing, kTerminal, kPipe, kFile };
-  Kind kind = Kind::kNothing;  // kPipe also for sockets
+  Kind kind = Kind::kNothing;  // kPipe is used for sockets too
   // The nearest shell above this command with the same stdin, such as "bash (process 17)", which
   // may be reading a script or a list from there; empty if no such shell is known.
   std::string shell;

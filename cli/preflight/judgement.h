@@ -9,7 +9,7 @@ namespace dslaunch {
 
 enum class FigureKind {
   kCoreSpeed,  // operations per second of a core
-  kCpuShare,   // fraction from 0 to 1
+  kCpuShare,   // share of a processor, from 0 to 1
   kMemory,     // bytes per second, like all kinds below except kGemm and kRoundTrip
   kLogFolder,
   kCheckpointFolder,

@@ -82,7 +82,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     Post([this, ok] {
       is_writing_ = false;
       if (is_read_) return DropHold();
-      if (ok) ReadInput();  // on failure, reads fail too
+      if (ok) ReadInput();  // after a failed write, reads fail too
     });
   }
   void OnWritesDoneDone(bool) override {}

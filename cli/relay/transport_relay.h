@@ -35,8 +35,8 @@ class RelayTransport : public Transport {
     std::function<std::shared_ptr<Transport>(OnStep, bool is_again)> to_relay;
     // The command that a relay runs to reach another node.
     std::shared_ptr<const NodeCommand> from_relay;
-    std::string hint;  // text appended to errors
-    OnStep on_step;    // may be empty; see SshOptions
+    std::string hint;  // text that is appended to every error
+    OnStep on_step;    // called with the steps of a connection; may be empty, see SshOptions
     std::vector<NodeTarget> nodes;
     size_t fanout = 0;          // number of nodes in a group (RelayFanout); above 1
     bool is_resumable = false;  // whether the agents of a job outlive the connections to them
@@ -53,7 +53,7 @@ class RelayTransport : public Transport {
 
  private:
   class Tree;
-  const std::shared_ptr<Tree> tree_;  // shared with the links
+  const std::shared_ptr<Tree> tree_;  // groups and relays, shared with the links
 };
 
 }  // namespace dslaunch

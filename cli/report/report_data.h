@@ -46,8 +46,8 @@ struct EvalPoint {
 struct RankMetrics {
   std::vector<MetricsPoint> points;  // windows in the order of the file
   std::vector<EvalPoint> evals;      // evaluations in the order of the file
-  NamedNumbers memory;               // maximum of each category
-  size_t bad_lines = 0;              // number of invalid lines
+  NamedNumbers memory;               // measured maximum of each category, in bytes
+  size_t bad_lines = 0;              // number of lines that are not valid
 };
 
 // The content of run.json.
@@ -118,7 +118,7 @@ struct JobEvents {
     std::vector<std::string> nodes;
   };
   struct Restart {
-    uint64_t attempt = 1;  // the attempt that ended
+    uint64_t attempt = 1;  // number of the attempt that ended
     std::string cause;
     std::string reason;
     double t = 0;  // Unix time of the restart, in seconds
@@ -159,12 +159,12 @@ struct ReportData {
   std::string state;    // state such as "running" or "ended (137)"
   std::string detail;   // sentence about the state; often empty
   bool ended = false;
-  int exit_code = 0;  // valid if `ended`
+  int exit_code = 0;  // exit code of the job; valid if `ended`
   int64_t started_unix_ms = 0;
   int64_t ended_unix_ms = 0;   // 0 if the job is running or the end is unknown
   int64_t made_unix_ms = 0;    // time at which the report was made
   int64_t copied_step = -1;    // newest step that all ranks have copied into memory; -1 if none
-  int64_t copied_unix_ms = 0;  // time of that copy
+  int64_t copied_unix_ms = 0;  // Unix time of the copy of `copied_step`
   std::vector<std::string> nodes;
   JobEvents events;
   std::optional<ReportedPreflight> preflight;

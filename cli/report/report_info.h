@@ -71,7 +71,7 @@ std::vector<ReportedOperator> OperatorsOf(const ReportData& data);
 struct CommunicationInfo {
   struct Rank {
     uint32_t rank = 0;
-    double total_s = 0;  // seconds per step
+    double total_s = 0;  // time in communication, in seconds per step
     double hidden_s = 0;
   };
   std::vector<Rank> ranks;
@@ -95,7 +95,7 @@ struct MemoryRow {
 };
 struct MemoryInfo {
   std::vector<MemoryRow> rows;
-  double peak_rss = kNotRecorded;  // maximum over all processes
+  double peak_rss = kNotRecorded;  // largest resident set of a process
 };
 MemoryInfo MemoryOf(const ReportData& data);
 

@@ -34,7 +34,7 @@ struct Plot {
     std::vector<std::vector<PlotPoint>> pieces;
     bool faint = false;
   };
-  struct Mark {  // a vertical line
+  struct Mark {  // A vertical line at `x`.
     double x = 0;
     std::string label;  // short text; may be empty
     bool strong = false;

@@ -194,9 +194,9 @@ struct LaunchOptions {
   std::optional<PerNode> per_node;  // per-node style, without SSH; excludes hostfile filters and a
                                     // launcher
   DeviceChoice device = DeviceChoice::kAuto;
-  int master_port = 0;            // 0 for any free port
+  int master_port = 0;            // port of rank 0's store; 0 for any free port
   bool master_listen_fd = false;  // whether rank 0 gets a socket that listens on master_port
-  int rdzv_port = 0;              // 0 for any free port
+  int rdzv_port = 0;              // port of the rendezvous; 0 for any free port
   std::string network_interface;  // interface on every node; empty to choose it by the routes
   std::optional<std::string>
       master_addr;  // value of MASTER_ADDR; nullopt for the address at which other nodes reach rank
@@ -273,7 +273,7 @@ struct LaunchOptions {
   int64_t memory_checkpoint = 0;     // steps between copies in memory; 0 to give ranks no memory
   int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
   OnJoin on_join = OnJoin::kNextRestart;
-  std::vector<RestartOn> restart_on;  // empty for any failure
+  std::vector<RestartOn> restart_on;  // empty to restart after any failure
   OnHang on_hang = OnHang::kReport;
   int64_t hang_ms = 60'000;  // time without a step; 0 to detect no hangs
   // Time without a sign of life, before and after the ranks have exchanged bytes; 0 to detect
@@ -286,13 +286,13 @@ struct LaunchOptions {
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
   std::optional<bool> stdin_to_rank_0;  // nullopt if PlanStdin chooses
-  bool pty = false;                     // whether rank 0 has a terminal
+  bool pty = false;                     // whether rank 0 gets a terminal as its stdin and output
   int stop_signal = 0;  // signal sent to ranks first; 0 for SIGINT on Ctrl-C, else SIGTERM
   // Time limit of a program; 0 for no limit. TrainOptions has the limit of the trainer.
   int64_t time_limit_ms = 0;
 
   TrainOptions train;  // options of kTrain, which includes `predict`, and of kTune
-  TuneOptions tune;    // options of kTune
+  TuneOptions tune;
   // For kProgram the argv of the program, unchanged, never empty. For the commands (kJobCommand,
   // kCheckpointCommand, kDataCommand, kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor,
   // kCompletion, kHelpTopic) the command and the words after it.

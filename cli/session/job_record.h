@@ -28,7 +28,7 @@ struct JobRecord {
   std::string log_dir;  // log folder sent to each node; empty for the user's state folder
   int64_t started_unix_ms = 0;
   int64_t ended_unix_ms = 0;  // Unix time of the end; 0 if the front end has not recorded an end
-  int exit_code = 0;          // valid once the job has ended
+  int exit_code = 0;          // exit code of the job, valid once it has ended
 
   // Returns the name of a node; "?" if `index` is not the index of a node.
   std::string NodeName(size_t index) const {

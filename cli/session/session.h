@@ -99,7 +99,7 @@ class LaunchSession {
   NewestEvaluation evaluation_;
   EventLog events_;  // its constructor may report an error to log_
   SessionStdin stdin_;
-  std::optional<JobMetrics> metrics_;  // nullopt if no metrics were requested
+  std::optional<JobMetrics> metrics_;  // metrics of the job; nullopt if none were requested
   std::unique_ptr<MetricsServer> metrics_server_;
   asio::signal_set signals_;
   Timers timers_;

@@ -16,7 +16,7 @@ namespace dslaunch {
 
 // The use of resources per second between two samples; nullopt before the second sample.
 struct UseRates {
-  std::optional<double> cpu;  // 1 means one core
+  std::optional<double> cpu;  // number of cores in use
   std::optional<double> network_bytes;
   std::optional<double> disk_bytes;
 };

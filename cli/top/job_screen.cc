@@ -31,7 +31,7 @@ constexpr char kKeys[] =
 struct Column {
   const char* heading;
   size_t width;
-  int position;  // position from left to right
+  int position;  // index of the column from left to right
   std::function<std::optional<double>(const RankFigures&)> value;
   std::function<std::string(double)> text;
 };

@@ -18,11 +18,11 @@ struct RankFigures {
   std::optional<double> step;
   std::optional<double> step_s;   // median time of a step
   std::optional<double> waiting;  // fraction of the step in which the rank waits for others, 0 to 1
-  std::optional<double> cpu;      // 1 means one core
+  std::optional<double> cpu;      // number of cores in use
   std::optional<double> memory_bytes;
   std::optional<double> network_bytes;  // bytes per second
   std::optional<double> disk_bytes;     // bytes per second
-  std::optional<double> power_w;        // sum over the rank's GPUs
+  std::optional<double> power_w;        // power of all GPUs of the rank
   std::optional<double> gpu_memory_bytes;
   std::optional<double> temperature_c;  // temperature of the hottest GPU
 };

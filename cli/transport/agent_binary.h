@@ -12,7 +12,7 @@
 namespace dslaunch {
 
 struct AgentBinary {
-  std::string path;      // absolute path of the file
+  std::string path;      // absolute path of the agent's file
   std::string build_id;  // build id in lower-case hex; names the version on the nodes
   std::string machine;   // machine type as printed by `uname -m`
   uint64_t size_bytes = 0;

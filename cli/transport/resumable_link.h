@@ -84,10 +84,10 @@ class ResumableLink : public NodeLink {
   std::optional<std::string> printed_ DSL_GUARDED_BY(mutex_);
   bool broken_ DSL_GUARDED_BY(mutex_) = false;     // whether the connection must be replaced
   bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // whether a thread is replacing the connection
-  bool over_ DSL_GUARDED_BY(mutex_) = false;       // no further connection will be made
+  bool over_ DSL_GUARDED_BY(mutex_) = false;       // whether no further connection will be made
   std::string why_over_ DSL_GUARDED_BY(mutex_);
 
-  std::unique_ptr<ResumableStream> stream_;  // used on the loop only
+  std::unique_ptr<ResumableStream> stream_;  // bytes in both directions; used on the loop only
 };
 
 }  // namespace dslaunch

@@ -38,7 +38,8 @@ double Median(std::vector<double> values) {
 double StepSeconds(const TuneRow& row) { return Median(row.steps_s); }
 
 double StepNoise(const TuneRow& row) {
-  constexpr double kDeviationsOfMedian = 1.4826;  // factor for normally distributed values
+  constexpr double kDeviationsOfMedian = 1.4826;  // converts a median absolute deviation of
+                                                  // normally distributed values
   const double median = StepSeconds(row);
   std::vector<double> distances;
   for (const double step_s : row.steps_s) distances.push_back(std::abs(step_s - median));

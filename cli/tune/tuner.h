@@ -70,7 +70,7 @@ struct TrialResult {
   TrialEnd end = TrialEnd::kMeasured;  // any value except kDoesNotFit
   std::vector<double> steps_s = {};    // times of steps after the warm-up; not empty if measured
   int64_t peak_bytes = 0;
-  double wall_s = 0;       // duration of the whole trial
+  double wall_s = 0;       // duration of the whole trial in seconds
   std::string cause = {};  // reason why it was not measured; empty if it was measured
 };
 

@@ -60,7 +60,7 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   SshSession& session_;
   SshStream& stream_;
   const OnEnd on_end_;
-  std::unique_ptr<StreamEnd> local_;              // null after Stop()
+  std::unique_ptr<StreamEnd> local_;              // local stream; null after Stop()
   asio::posix::stream_descriptor session_ready_;  // wait on the session's descriptor, which the
                                                   // session owns
   asio::steady_timer retry_timer_;

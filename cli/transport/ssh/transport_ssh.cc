@@ -66,7 +66,7 @@ struct SshLink::State {
   SocketPair local;  // one end for TakeFd(), the other for the pump; unused for Use::kOnLoop
   TailBuffer stderr_tail;
   std::shared_ptr<LoopThread> loop;
-  std::string address;  // set before Open returns the link
+  std::string address;  // numeric address of the node, set before Open returns the link
 
   mutable Mutex mutex;
   CondVar changed;
