@@ -77,8 +77,8 @@ class RendezvousClient::Stream final
   pb::RendezvousMessage incoming_;
   Mutex mutex_;
   CondVar done_changed_;
-  std::deque<pb::AgentMessage> queue_ DSL_GUARDED_BY(mutex_);  // messages to send; front() is being
-                                                               // written
+  // Messages to send; front() is being written.
+  std::deque<pb::AgentMessage> queue_ DSL_GUARDED_BY(mutex_);
   bool closed_ DSL_GUARDED_BY(mutex_) = false;
   bool done_ DSL_GUARDED_BY(mutex_) = false;
 };

@@ -35,8 +35,8 @@ struct CoordinatorOptions {
   pb::Timeouts timeouts;
   bool may_share_machine = false;  // whether nodes with equal identities are accepted
   pb::Policy policy;
-  uint32_t rendezvous_node = 0;  // node whose agent runs the rendezvous and gets the notices for
-                                 // the user
+  // Node whose agent runs the rendezvous and gets the notices for the user.
+  uint32_t rendezvous_node = 0;
   std::vector<uint32_t> absent_nodes;  // nodes that could not be reached at the start
   milliseconds age{0};                 // age of the job, which counts towards its time limit
   // After a failover: the newest attempt of the lost rendezvous, the number of restarts used, and
@@ -122,10 +122,10 @@ class Coordinator {
   QuorumOptions quorum_options_;
   Roster roster_;
   Barrier barrier_;
-  Clock::time_point barrier_deadline_;  // deadline of the phase; used in kStarting, kDraining and
-                                        // kStopping
-  size_t still_expected_ = 0;  // for kJoining: number of nodes for which DecideQuorum must still
-                               // wait
+  // Deadline of the phase; used in kStarting, kDraining and kStopping.
+  Clock::time_point barrier_deadline_;
+  // For kJoining: number of nodes for which DecideQuorum must still wait.
+  size_t still_expected_ = 0;
   std::vector<uint32_t> members_;  // nodes with ranks in the attempt
   HangWatch hang_watch_;
   uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime at the last tick

@@ -210,9 +210,7 @@ Culprit Blame(Rule rule, bool sure, const Pointers& blamed, const std::string& w
   culprit.summary = (sure ? "" : "probably ") + who + (one ? " is " : " are ") + what;
   culprit.lines.push_back("  " + culprit.summary + ":");
   AddGroups(blamed, culprit.lines);
-  if (culprit.lines.size() == 1)
-    culprit.lines.back().pop_back();  // removes the colon, because no
-                                      // stacks follow
+  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
   if (rule == Rule::kStopped) AddHints(blamed, culprit.lines);
   AddWaiting(sides, waiting, one ? " for it" : " for them", culprit.lines);
   return culprit;
@@ -324,9 +322,7 @@ std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb
   }
   culprit.lines.push_back("  " + culprit.summary + ":");
   AddGroups(blamed, culprit.lines);
-  if (culprit.lines.size() == 1)
-    culprit.lines.back().pop_back();  // removes the colon, because no
-                                      // stacks follow
+  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
   return culprit;
 }
 

@@ -17,18 +17,18 @@ struct RankEvidence {
   uint32_t rank = 0;
   std::string node;  // name of the rank's node
   uint32_t local_rank = 0;
-  const pb::RankStacks* stacks = nullptr;  // borrowed; nullptr if the rank did not answer or has
-                                           // ended
-  std::chrono::seconds still{0};           // time for which the rank has shown no sign of life
-  bool ended = false;                      // whether the rank exited with 0
-  bool stopped = false;                    // whether a process of the rank is stopped by a signal
+  // Borrowed; nullptr if the rank did not answer or has ended.
+  const pb::RankStacks* stacks = nullptr;
+  std::chrono::seconds still{0};  // time for which the rank has shown no sign of life
+  bool ended = false;             // whether the rank exited with 0
+  bool stopped = false;           // whether a process of the rank is stopped by a signal
   bool has_gpu = false;
-  bool uses_cpu = false;           // whether CPU time is the rank's only sign of life
-  bool computes_long = false;      // whether `uses_cpu` has lasted so long that CPU time no longer
-                                   // counts as a sign of life
+  bool uses_cpu = false;  // whether CPU time is the rank's only sign of life
+  // Whether `uses_cpu` has lasted so long that CPU time no longer counts as a sign of life.
+  bool computes_long = false;
   bool makes_no_exchange = false;  // value of pb::Stillness.makes_no_exchange
-  uint64_t unread_bytes = 0;  // bytes received on connections from other ranks that the rank has
-                              // not read
+  // Bytes received on connections from other ranks that the rank has not read.
+  uint64_t unread_bytes = 0;
   const pb::FlightRecord* flight = nullptr;  // borrowed; nullptr if no records were requested
 };
 
@@ -44,9 +44,9 @@ struct Culprit {
     kAsleep,      // every process of every rank sleeps; only for programs without Python
     kUnknown,     // all ranks wait at one place
     kBehind,      // a rank completed fewer steps than the others
-    kRas,     // NCCL's RAS: a rank launched fewer operations than the others, or does not answer
-    kFlight,  // Flight Recorder: a rank has not called the exchange of the others, or called a
-              // different one
+    kRas,  // NCCL's RAS: a rank launched fewer operations than the others, or does not answer
+    // Flight Recorder: a rank has not called the exchange of the others, or called a different one.
+    kFlight,
   };
   Rule rule = Rule::kNoneWaits;
   bool sure = false;

@@ -17,8 +17,8 @@ namespace {
 using FlightKind = FlightVerdict::Kind;
 using Records = std::map<uint32_t, const pb::FlightRecord*>;
 
-constexpr std::string_view kDefaultGroup = "default_pg";  // description that PyTorch gives the
-                                                          // group of all ranks
+// Description that PyTorch gives the group of all ranks.
+constexpr std::string_view kDefaultGroup = "default_pg";
 constexpr uint32_t kMaxRanks = 1 << 17;
 
 // A call of a rank that is not completed.
@@ -237,9 +237,7 @@ class Judgement {
     std::vector<uint32_t> path = {waits.begin()->first};
     while (true) {
       const auto wait = waits.find(path.back());
-      if (wait == waits.end())
-        return std::nullopt;  // the path ends at a rank that waits in the
-                              // common exchange
+      if (wait == waits.end()) return std::nullopt;  // this rank waits in the common exchange
       const auto begin = std::ranges::find(path, wait->second.second);
       if (begin == path.end()) {
         path.push_back(wait->second.second);

@@ -21,9 +21,9 @@ struct FlightVerdict {
   Kind kind = Kind::kNotEntered;
   bool sure = false;            // whether every rank of the exchange has a record
   std::vector<uint32_t> ranks;  // ascending; empty for kOtherOperation without a minority
-  std::string what;  // exchange such as "all_reduce (collective 3 of group default_pg)"; for
-                     // kOtherOperation the clause "the operations of collective 3 of group
-                     // default_pg differ"
+  // Exchange such as "all_reduce (collective 3 of group default_pg)"; for kOtherOperation the
+  // clause "the operations of collective 3 of group default_pg differ".
+  std::string what;
   std::vector<std::string> lines;  // evidence, sanitized: a line for each exchange and its ranks
 };
 

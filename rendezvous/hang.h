@@ -23,8 +23,8 @@ struct RankSteps {
   std::chrono::microseconds median_step{0};     // median time of a step; 0 if unknown
   std::chrono::microseconds median_compute{0};  // the rank's own work per step; 0 if not reported
   bool ended = false;                           // whether the rank exited with 0
-  bool shares_cores = false;  // whether its machine has more ranks than cores, so that its times
-                              // are unreliable
+  // Whether its machine has more ranks than cores, so that its times are unreliable.
+  bool shares_cores = false;
   std::chrono::microseconds reported_slow{
       0};  // median step when the rank was last reported as a straggler; 0 if never
 };
@@ -78,8 +78,8 @@ class HangWatch {
     uint64_t first_step = 0;  // first step reported in this attempt
   };
 
-  std::vector<std::optional<Progress>> progress_;  // indexed by rank; nullopt if the rank has not
-                                                   // reported
+  // Indexed by rank; nullopt if the rank has not reported.
+  std::vector<std::optional<Progress>> progress_;
   bool hang_is_reported_ = false;  // whether the hang since the last step was reported
 };
 

@@ -37,9 +37,9 @@ struct Participant {
   std::optional<uint64_t> lost_in;  // attempt in which the node was lost; nullopt if it is not lost
   bool leaving = false;             // whether the node cannot continue and tears down by itself
   bool front_end_link_is_broken = false;  // whether the node's connection to the front end broke
-  bool is_unfit = false;            // whether the node's own check failed before the next attempt
-  bool has_left_processes = false;  // whether some processes could not be ended, so that the node
-                                    // gets no new ranks
+  bool is_unfit = false;  // whether the node's own check failed before the next attempt
+  // Whether some processes could not be ended, so that the node gets no new ranks.
+  bool has_left_processes = false;
   bool torn_down = false;
   bool saved = false;   // whether the ranks saved, as reported in TornDown
   bool drained = true;  // false from Drain to the node's answer
@@ -127,11 +127,11 @@ class Roster {
   const uint32_t own_node_;
   uint64_t attempt_;
   std::vector<Participant> participants_;
-  std::unordered_set<std::string> identities_;        // identities of all nodes that have joined
-  std::unordered_map<SessionId, uint32_t> sessions_;  // nodes by session, for participants that are
-                                                      // not lost
-  std::map<SessionId, pb::Cause> fenced_;  // open sessions of lost participants, with the causes of
-                                           // the losses
+  std::unordered_set<std::string> identities_;  // identities of all nodes that have joined
+  // Nodes by session, for participants that are not lost.
+  std::unordered_map<SessionId, uint32_t> sessions_;
+  // Open sessions of lost participants, with the causes of the losses.
+  std::map<SessionId, pb::Cause> fenced_;
   std::vector<Outgoing> out_;
 };
 

@@ -84,9 +84,7 @@ bool SilentNodes::IsHeard(const Participant& participant, Clock::time_point now)
 
 bool SilentNodes::ReceivesFromTooFew(Clock::time_point now) const {
   const auto is_heard = [&](const Participant& participant) { return IsHeard(participant, now); };
-  if (std::ranges::count_if(roster_.Joined(), is_heard) <= 1)
-    return true;  // this node itself is the only
-                  // one
+  if (std::ranges::count_if(roster_.Joined(), is_heard) <= 1) return true;  // only this node itself
   return majority_ && !majority_->IsMetBy([&](uint32_t voter) { return is_heard(roster_[voter]); });
 }
 

@@ -17,8 +17,8 @@ namespace dslaunch {
 // The signs of life of a rank, as reported by its node.
 struct RankLife {
   uint32_t rank = 0;
-  Clock::time_point reported_at;  // arrival of the newest report; if `ended`, of the first report
-                                  // after the end
+  // Arrival of the newest report; if `ended`, of the first report after the end.
+  Clock::time_point reported_at;
   std::chrono::microseconds still{0};     // time without a sign of life at the newest look
   uint32_t looks = 0;                     // number of looks in that time
   std::chrono::microseconds only_cpu{0};  // time in which CPU time was the only sign of life
@@ -89,8 +89,8 @@ class StandstillWatch {
   const RankLife* Find(uint32_t rank) const;
 
  private:
-  std::vector<std::optional<RankLife>> lives_;  // indexed by rank; nullopt if the rank has not
-                                                // reported
+  // Indexed by rank; nullopt if the rank has not reported.
+  std::vector<std::optional<RankLife>> lives_;
   bool is_reported_ = false;
 };
 

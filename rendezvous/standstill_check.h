@@ -21,8 +21,8 @@ namespace dslaunch {
 class StandstillCheck {
  public:
   struct Verdict {
-    std::string reason;  // reason such as "no rank has moved for 600 s (--hang_s 600)", or
-                         // HangDecision::reason
+    // Reason such as "no rank has moved for 600 s (--hang_s 600)", or HangDecision::reason.
+    std::string reason;
     Culprit culprit;
     std::string text;            // reason and evidence, for the user
     bool is_standstill = false;  // whether no rank shows a sign of life
@@ -71,8 +71,8 @@ class StandstillCheck {
     bool asks_flight = false;  // whether the answers for `flights` are awaited
     std::map<uint32_t, pb::FlightRecord> flights;
     std::optional<pb::RasReport> ras;  // first report without `trouble`
-    std::optional<HangDecision> hang;  // nullopt if the inquiry was made because the ranks show no
-                                       // sign of life
+    // Nullopt if the inquiry was made because the ranks show no sign of life.
+    std::optional<HangDecision> hang;
   };
 
   void Ask(Roster& roster, Clock::time_point now);

@@ -11,15 +11,15 @@ namespace dslaunch {
 // The place where a rank waits for others, as far as its stacks show it.
 struct WaitPlace {
   enum class Kind {
-    kNone,   // the rank waits for no other rank: in the program's own code, in a read of a file, or
-             // asleep
+    // The rank waits for no other rank: in the program's own code, in a read of a file, or asleep.
+    kNone,
     kMaybe,  // the rank is in a native call that may be an exchange
     kKnown,  // the rank is in an exchange between ranks
   };
   Kind kind = Kind::kNone;
   std::string call;  // name of the exchange, such as "all_reduce"; empty if unknown
-  std::string site;  // the program's line that began the exchange, such as "train (train.py:92)";
-                     // empty if unknown
+  // The program's line that began the exchange, such as "train (train.py:92)"; empty if unknown.
+  std::string site;
 };
 
 // Finds the exchange in which a rank waits. An exchange is a function of torch.distributed,

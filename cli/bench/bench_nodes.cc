@@ -10,8 +10,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kMeasureTime(200);   // time of the processor's measurement, and of the
-                                            // memory's
+// Time of the processor's measurement, and of the memory's.
+constexpr milliseconds kMeasureTime(200);
 constexpr milliseconds kOtherTime(15'000);  // limit for testing folders and for running nvidia-smi
 constexpr milliseconds kTrainerTime(30'000);
 constexpr milliseconds kLinkWindow(100);
@@ -177,8 +177,8 @@ class NodeBench {
   const std::vector<BenchNode> nodes_;
   const BenchRequest request_;
   const std::string token_ = MakeNonce();
-  std::vector<std::vector<std::string>> endpoints_;  // indexed by node; empty for a node that does
-                                                     // not serve
+  // Indexed by node; empty for a node that does not serve.
+  std::vector<std::vector<std::string>> endpoints_;
   Bench bench_;
 };
 

@@ -172,9 +172,7 @@ class CallBackServer::Loop {
   }
 
   void OnConnection(tcp::socket socket) {
-    if (num_newcomers_ >= options_.max_unclaimed)
-      return;  // closes the connection, because too
-               // many are waiting
+    if (num_newcomers_ >= options_.max_unclaimed) return;  // too many wait, so this one is closed
     SetConnectionOptions(socket.native_handle());
     const std::shared_ptr<Newcomer> newcomer(new Newcomer(std::move(socket), kProveWithin),
                                              [this](Newcomer* gone) {
@@ -252,8 +250,8 @@ class CallBackServer::Loop {
   const PinnedKey key_;
   asio::ssl::context tls_;
   size_t num_newcomers_ = 0;
-  std::map<std::string, std::shared_ptr<const std::string>> contents_;  // contents of requested
-                                                                        // files, by path
+  // Contents of requested files, by path.
+  std::map<std::string, std::shared_ptr<const std::string>> contents_;
   Mutex mutex_;
   CondVar changed_;
   std::list<Unclaimed> unclaimed_ DSL_GUARDED_BY(mutex_);

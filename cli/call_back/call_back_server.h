@@ -28,8 +28,8 @@ class CallBackServer {
     PortRange ports = {};       // ports on which to listen
   };
   struct Caller {
-    UniqueFd stream;  // decrypted stream; closing it ends the connection, and the node can end it
-                      // too
+    // Decrypted stream; closing it ends the connection, and the node can end it too.
+    UniqueFd stream;
     std::string address;      // numeric address of the node
     std::string own_address;  // address of this machine that the node reached
   };

@@ -128,8 +128,8 @@ class CallBackTransport::Run {
   struct Node {
     std::string pin;
     std::string failure;
-    std::string end;  // failure that the launcher reported for the command of this node; often
-                      // empty
+    // Failure that the launcher reported for the command of this node; often empty.
+    std::string end;
     bool has_connected = false;
     bool has_ended = false;
     UniqueFd stream;

@@ -166,9 +166,7 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
       break;
     case pb::NodeEvent::kRestarting: {
       const pb::Restarting& restarting = event.restarting();
-      if (restarting.attempt() <= ended_attempt_)
-        break;  // another node has already reported the
-                // end of this attempt
+      if (restarting.attempt() <= ended_attempt_) break;  // another node has reported this end
       ended_attempt_ = restarting.attempt();
       output_.PrintMessage(
           "dslaunch: " +

@@ -50,8 +50,8 @@ class AttachSession {
   const JobOutput& output() const { return output_; }
 
  private:
-  using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, and whether the file is
-                                                         // stderr
+  // Attempt, rank, and whether the file is stderr.
+  using FileKey = std::tuple<uint64_t, uint32_t, bool>;
   struct Node {
     std::unique_ptr<NodeStream> stream;
     std::map<FileKey, uint64_t> offsets;  // offsets from which to continue reading each file

@@ -189,8 +189,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
     node.spare = planned.spare;
     info.nodes.push_back(std::move(node));
   }
-  if (info.launcher == Launcher::kLocal) {  // all nodes are this machine, so a single report is
-                                            // enough
+  if (info.launcher == Launcher::kLocal) {  // one report is enough for this machine
     info.nodes.resize(1);
     info.nodes.front().name = "localhost";
     info.nodes.front().slots = request.plan.world_size();

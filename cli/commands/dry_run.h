@@ -26,8 +26,8 @@ struct DryRunRequest {
 struct Setting {
   std::string name;
   std::string value;
-  bool is_described = false;  // whether `value` is a description, because the value is chosen at
-                              // the start
+  // Whether `value` is a description, because the value is chosen at the start.
+  bool is_described = false;
 
   bool operator==(const Setting&) const = default;
 };
@@ -37,8 +37,8 @@ struct PlannedRank {
   int local_rank = 0;
   size_t node = 0;  // index of the rank's node in plan.nodes
   std::vector<std::string> argv;
-  std::vector<Setting> env;  // variables beyond those that the node sets for all programs, sorted
-                             // by name
+  // Variables beyond those that the node sets for all programs, sorted by name.
+  std::vector<Setting> env;
 };
 
 // The plan of a job that is printed instead of run. Opens no connection and starts no process;

@@ -44,18 +44,18 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kAskTimeout(5'000);       // limit of `ps` for all nodes of all jobs
-constexpr milliseconds kFindTimeout(20'000);     // limit for all nodes of a job
-constexpr milliseconds kRemoveTimeout(60'000);   // limit for removing a job, whose nodes may have
-                                                 // many files
-constexpr milliseconds kCollectTimeout(60'000);  // limit for collecting the files of a report from
-                                                 // all nodes
+constexpr milliseconds kAskTimeout(5'000);    // limit of `ps` for all nodes of all jobs
+constexpr milliseconds kFindTimeout(20'000);  // limit for all nodes of a job
+// Limit for removing a job, whose nodes may have many files.
+constexpr milliseconds kRemoveTimeout(60'000);
+// Limit for collecting the files of a report from all nodes.
+constexpr milliseconds kCollectTimeout(60'000);
 constexpr milliseconds kStopSlack(10'000);
 constexpr milliseconds kFrontEndEnds(300'000);  // limit for the exit of a signalled front end
 constexpr size_t kMaxEventsBytes = 64 << 20;
 constexpr milliseconds kPoll(50);
-constexpr milliseconds kBetweenInterrupts(300);  // pause after which a second signal counts
-                                                 // separately
+// Pause after which a second signal counts separately.
+constexpr milliseconds kBetweenInterrupts(300);
 
 std::optional<ProcessId> FrontEnd(const JobRecord& record) {
   const auto pid = static_cast<pid_t>(record.pid);
@@ -84,8 +84,8 @@ bool SettlesJob(const Result<pb::JobSight>& sight) {
 // once an answer determines the state.
 std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
                                  milliseconds timeout) {
-  std::vector<std::pair<size_t, size_t>> questions;  // pairs of an index in `records` and an index
-                                                     // of a node
+  // Pairs of an index in `records` and an index of a node.
+  std::vector<std::pair<size_t, size_t>> questions;
   for (size_t job = 0; job < records.size(); ++job) {
     if (!NeedsNodes(records[job])) continue;
     for (size_t node = 0; node < records[job].nodes.size(); ++node)
@@ -185,8 +185,7 @@ void StoreEnd(const JobView& view) {
   }
   record->ended_unix_ms = view.ended_unix_ms;
   record->exit_code = view.exit_code;
-  (void)WriteJobRecord(OwnJobsFolder(), *record);  // if this fails, the nodes are asked again the
-                                                   // next time
+  (void)WriteJobRecord(OwnJobsFolder(), *record);  // after a failure, the nodes are asked again
 }
 
 // Returns the end recorded in events.jsonl; nullopt if the job is running or its end is unknown.

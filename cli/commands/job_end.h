@@ -22,8 +22,8 @@ struct JobTrace {
   int world_size = 0;             // number of ranks of the newest attempt; 0 if unknown
   uint64_t attempt = 0;           // newest attempt that is recorded as started
   uint64_t ended_attempt = 0;     // newest attempt after which another attempt is recorded
-  std::map<std::string, std::string> job_dirs;  // path of the job's folder on each node, by node
-                                                // name
+  // Path of the job's folder on each node, by node name.
+  std::map<std::string, std::string> job_dirs;
 };
 JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
 

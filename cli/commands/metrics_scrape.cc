@@ -68,8 +68,7 @@ class Scraper {
 
  private:
   void Open(Scrape& scrape, const AgentBinary& agent, Deadline deadline) {
-    auto request = std::make_shared<pb::AttachRequest>();  // owned by the handlers, because gRPC
-                                                           // reads it when the call starts
+    auto request = std::make_shared<pb::AttachRequest>();  // read by gRPC when the call starts
     request->mutable_samples()->set_every_ms(kSampleMs);
     NodeStream::Handlers handlers;
     handlers.start = [request](const std::shared_ptr<grpc::Channel>& channel,

@@ -11,8 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
-                                                 // down
+// Limit for calls after their connection is shut down.
+constexpr milliseconds kCallsEndWithin(10'000);
 
 // Waits for a call until `deadline`, then aborts the inspection. The deadline of gRPC is not
 // enough, because gRPC can miss it while a write blocks.

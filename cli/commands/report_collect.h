@@ -48,8 +48,8 @@ class RankFileParts {
   uint32_t files_left_out_ = 0;
   size_t thinned_ = 0;  // number of metrics files that were thinned
   size_t too_large_ = 0;
-  std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // files of each rank, indexed by
-                                                              // attempt and rank
+  // Files of each rank, indexed by attempt and rank.
+  std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;
   pb::RankFilePart open_;  // header of the file whose content is in `text_`; has no data
   bool is_open_ = false;
   std::string text_;

@@ -27,8 +27,8 @@ constexpr milliseconds kReconnectDelay(500);
 constexpr milliseconds kReconnectFor(60'000);  // measured from the last event of the node
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kStacksLimit(12'000);
-constexpr uint64_t kLogBytes = 16 << 10;  // bytes of a rank's earlier output that are shown at
-                                          // first
+// Bytes of a rank's earlier output that are shown at first.
+constexpr uint64_t kLogBytes = 16 << 10;
 
 }  // namespace
 
@@ -343,9 +343,7 @@ void TopSession::FollowLog() {
   handlers.event = [](const pb::NodeEvent&) {};
   handlers.log = [this, number = ++log_number_](const pb::LogChunk& chunk,
                                                 const std::function<void()>& go_on) {
-    if (number != log_number_)
-      return go_on();  // drops the output, because a different log is
-                       // shown now
+    if (number != log_number_) return go_on();  // drops output of a log that is not shown
     log_lines_[chunk.is_stderr()].Append(chunk.data(), Clock::now(), [this](std::string_view line) {
       AppendText(view_, SanitizeForTerminal(line), terminal_->rows());
     });

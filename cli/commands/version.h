@@ -13,8 +13,8 @@ struct VersionInfo {
   std::string commit;               // commit that was built; empty outside a clone
   std::string build_id;             // build id of dslaunch in lower-case hex
   std::vector<AgentBinary> agents;  // available agents, one for each machine type
-  std::string libtorch;  // version of the trainer's LibTorch, such as "2.11.0"; empty if none is
-                         // found
+  // Version of the trainer's LibTorch, such as "2.11.0"; empty if none is found.
+  std::string libtorch;
 };
 
 // The LibTorch that the trainer beside dslaunch uses.

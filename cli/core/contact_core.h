@@ -85,10 +85,10 @@ class ContactCore {
   std::optional<Clock::time_point> watch_due_;
   // Time of the newest message from any node, including nodes that have ended in the meantime.
   Clock::time_point newest_contact_;
-  Clock::time_point all_silent_until_;  // end of the last period in which all nodes were silent
-                                        // (the cut)
-  Clock::time_point all_back_by_;  // time by which every node must have sent a message after the
-                                   // cut
+  // End of the last period in which all nodes were silent (the cut).
+  Clock::time_point all_silent_until_;
+  // Time by which every node must have sent a message after the cut.
+  Clock::time_point all_back_by_;
   bool all_silent_warned_ = false;
 };
 

@@ -91,8 +91,8 @@ class FailoverCore {
   SessionOutbox& out_;
   const PlantedBug bug_;
   std::vector<Peer> peers_;  // failover state of each node, indexed by node
-  std::optional<pb::RendezvousLost> rendezvous_lost_;  // loss that was reported with the newest
-                                                       // attempt
+  // Loss that was reported with the newest attempt.
+  std::optional<pb::RendezvousLost> rendezvous_lost_;
   bool reported_by_host_ = false;  // true if the host itself gave up the rendezvous
   bool failing_over_ = false;      // true until the new host has answered
   pb::FailoverRequest request_;    // newest request, which all nodes get

@@ -28,8 +28,8 @@ class JobGoodput {
 
  private:
   struct Slot {
-    GoodputTimes before;  // times of earlier agents and of the time before this agent's first
-                          // report
+    // Times of earlier agents and of the time before this agent's first report.
+    GoodputTimes before;
     GoodputTimes base;    // times reported by this agent when the slot was first counted
     GoodputTimes newest;  // newest times reported by this agent
   };

@@ -207,8 +207,7 @@ JobEnd DecideJobEnd(const JobInfo& info) {
       end.cause = *std::move(missing);
   }
   end.exit_code = !IsSuccess(end.cause) ? end.cause.exit_code() : 0;
-  if (!IsSuccess(end.cause))  // a failure never exits with 0, nor with a code that a shell reads as
-                              // 0
+  if (!IsSuccess(end.cause))  // a failure never exits with 0, or with a code read as 0 by shells
     end.exit_code = FailureCode(end.exit_code, ExitCode::kInternal);
   end.saved_on_request = AllSaved(info, end);
   if (end.saved_on_request) end.exit_code = ToInt(ExitCode::kPreempted);

@@ -55,10 +55,10 @@ struct JobEnd {
   int exit_code = 0;
   std::vector<uint32_t> members;  // nodes of the final attempt, ascending
   std::vector<uint32_t> victims;  // ranks that failed because of `cause`
-  bool saved_on_request = false;  // true if every rank of the final attempt saved and stopped; not
-                                  // a failure
-  std::vector<std::string> remarks;  // further facts for the user, such as nodes lost besides the
-                                     // cause
+  // True if every rank of the final attempt saved and stopped; not a failure.
+  bool saved_on_request = false;
+  // Further facts for the user, such as nodes lost besides the cause.
+  std::vector<std::string> remarks;
 };
 
 // Describes how a session ended.

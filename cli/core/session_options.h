@@ -32,8 +32,8 @@ struct SessionOptions {
   ShownOutput shown;  // ignored if the job is detachable
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
-  std::string own_address;   // address at which other nodes reach this machine; empty for any
-                             // address
+  // Address at which other nodes reach this machine; empty for any address.
+  std::string own_address;
   std::string error_file;    // file that also gets the first cause of a failure; may be empty
   bool json = false;         // whether to print the closing block on stdout as JSON too
   MetricsPlaces metrics;     // destinations of metrics; if any is set, the nodes send samples

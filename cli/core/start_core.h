@@ -55,14 +55,14 @@ class StartCore {
   SessionNodes& nodes_;
   JobState& job_;
   SessionOutbox& out_;
-  std::vector<std::optional<Error>> failures_;  // failures of connecting or preparing, indexed by
-                                                // node
-  size_t pending_ = 0;                          // number of missing answers in the current step
+  // Failures of connecting or preparing, indexed by node.
+  std::vector<std::optional<Error>> failures_;
+  size_t pending_ = 0;  // number of missing answers in the current step
   size_t next_to_prepare_ = 0;
   size_t num_preparing_ = 0;
   size_t most_preparing_ = 0;
-  bool giving_up_ = false;  // true if the start will fail and other nodes get a short time to
-                            // report their failures
+  // True if the start will fail and other nodes get a short time to report their failures.
+  bool giving_up_ = false;
   bool has_failed_ = false;
 };
 

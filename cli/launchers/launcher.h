@@ -26,9 +26,9 @@ enum class Way {
   kHere,         // this process starts all agents, on this machine
   kSsh,          // over SSH, with a connection for each node
   kOwnCommands,  // the user starts a command on each node
-  kEachNode,     // one process of a program for each node, connected to the node by its stdin and
-                 // stdout
-  kAllAtOnce,    // one process of `program` for all nodes; the agents call back (cli/call_back)
+  // One process of a program for each node, connected to the node by its stdin and stdout.
+  kEachNode,
+  kAllAtOnce,  // one process of `program` for all nodes; the agents call back (cli/call_back)
 };
 
 struct LauncherRow {
@@ -45,8 +45,8 @@ struct LauncherRow {
   std::string_view reached_by = {};
   bool needs_nodes = false;      // whether a hostfile or a batch system's list of nodes is needed
   bool takes_arguments = false;  // whether --launcher_args is accepted, for `program`
-  bool carries_environment = false;  // whether the programs on the nodes have this process's
-                                     // environment
+  // Whether the programs on the nodes have this process's environment.
+  bool carries_environment = false;
   bool in_step = false;    // whether agents run in a step whose end signals all its processes
   bool may_relay = false;  // whether --fanout is supported, so that some nodes reach the others
   std::string_view no_detach = {};  // reason for refusing --detach; empty if it is accepted

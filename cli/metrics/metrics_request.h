@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxRequestBytes = 8192;  // limit of a request's head; a longer head is
-                                                  // refused
+// Limit of a request's head; a longer head is refused.
+inline constexpr size_t kMaxRequestBytes = 8192;
 
 // Returns whether the head of the request is complete. Data after the head is not read.
 bool IsWholeRequest(std::string_view received);

@@ -138,9 +138,7 @@ MetricsServer::MetricsServer(asio::io_context& loop, Render render,
 
 MetricsServer::~MetricsServer() {
   if (!socket_path_.empty()) ::unlink(socket_path_.c_str());
-  if (!file_.empty())
-    ::unlink(file_.c_str());  // a file left behind would look as if the job still
-                              // ran
+  if (!file_.empty()) ::unlink(file_.c_str());  // a stale file would look like a running job
 }
 
 Result<void> MetricsServer::Open(const MetricsPlaces& places) {

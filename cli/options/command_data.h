@@ -9,22 +9,22 @@
 namespace dslaunch {
 
 struct OptionData {
-  std::vector<std::string> names;  // names such as "-H" and "--hostfile"; '-' is accepted in place
-                                   // of '_'
-  std::string placeholder;  // placeholder of the value, such as "FILE" or "auto|cuda|cpu"; empty
-                            // for a flag
-  std::string kind;  // kind of value: "flag", "text", "number", "seconds", "choice", "file" or
-                     // "folder"
+  // Names such as "-H" and "--hostfile"; '-' is accepted in place of '_'.
+  std::vector<std::string> names;
+  // Placeholder of the value, such as "FILE" or "auto|cuda|cpu"; empty for a flag.
+  std::string placeholder;
+  // Kind of value: "flag", "text", "number", "seconds", "choice", "file" or "folder".
+  std::string kind;
   std::vector<std::string> choices;  // accepted values if the choice is fixed, otherwise empty
-  std::string default_value;  // empty if the option has no default, or if `help` explains a default
-                              // that varies
-  std::string help;           // description without a full stop and without the default
-  std::string group;          // heading in --help under which the option is listed
+  // Empty if the option has no default, or if `help` explains a default that varies.
+  std::string default_value;
+  std::string help;     // description without a full stop and without the default
+  std::string group;    // heading in --help under which the option is listed
   std::string refusal;  // reason why the option is refused, and a hint; empty if it is accepted
   // Environment variable that supplies the default, such as "PET_NNODES"; empty if none does.
   std::string variable;
-  bool in_launch_file = false;  // whether the `launch` section of dslaunch.yaml may contain the
-                                // option
+  // Whether the `launch` section of dslaunch.yaml may contain the option.
+  bool in_launch_file = false;
   bool from_deepspeed = false;
   bool from_torchrun = false;
   bool from_horovod = false;
@@ -40,10 +40,10 @@ struct CommandData {
   std::string details;  // further lines of the help; may be empty
   // Pairs of an example command line and its effect.
   std::vector<std::pair<std::string, std::string>> examples;
-  bool takes_launch_options = false;  // true if the command accepts the launch options instead of
-                                      // `options` (doctor)
-  std::vector<OptionData> options;    // options in the order of the help; options of one group are
-                                      // adjacent
+  // True if the command accepts the launch options instead of `options` (doctor).
+  bool takes_launch_options = false;
+  // Options in the order of the help; options of one group are adjacent.
+  std::vector<OptionData> options;
 };
 
 // Returns every command with all its options. The launch of PROGRAM comes first.

@@ -9,10 +9,10 @@
 
 namespace dslaunch {
 
-std::string HelpText();           // help with the most common options
-std::string HelpAllText();        // help with all options except those of HelpLaunchersText()
-std::string HelpLaunchersText();  // help with the options that exist only for command lines of
-                                  // other launchers
+std::string HelpText();     // help with the most common options
+std::string HelpAllText();  // help with all options except those of HelpLaunchersText()
+// Returns the help with the options that exist only for command lines of other launchers.
+std::string HelpLaunchersText();
 
 // Return the help of a command, or of the family of commands that share the first word, such as
 // "train", "logs" or "hostfile".

@@ -16,10 +16,10 @@ namespace dslaunch {
 struct JobCommand {
   enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStacks, kTop, kStop, kReport };
   Kind kind = Kind::kHelp;
-  std::string text;                      // for kHelp: text to print on stdout
-  std::string job;                       // part of a job id, or "last"; may be empty for kPs
-  std::vector<std::string> ssh_command;  // replaces the ssh command of the job; empty to keep the
-                                         // job's command
+  std::string text;  // for kHelp: text to print on stdout
+  std::string job;   // part of a job id, or "last"; may be empty for kPs
+  // Replaces the ssh command of the job; empty to keep the job's command.
+  std::vector<std::string> ssh_command;
 
   // Options of the command `ps`.
   bool all = false;          // true to include jobs that have ended

@@ -22,9 +22,9 @@ enum class OptionGroup {
   kSsh,
   kPerNode,
   kOther,
-  kTranslated,  // another launcher's name for an option, or an option that sets a variable of the
-                // ranks
-  kAccepted,    // accepted without effect, for a reason that its help explains
+  // Another launcher's name for an option, or an option that sets a variable of the ranks.
+  kTranslated,
+  kAccepted,  // accepted without effect, for a reason that its help explains
   kRefused,
   kTrainWhat,
   kTrainLength,
@@ -74,26 +74,28 @@ struct OptionTarget {
 };
 
 struct OptionSpec {
-  const char* names;  // names such as "-H,--hostfile", with '_'; the first long name is canonical,
-                      // the others are aliases
-  const char* also = "";   // aliases from other launchers, which --help does not show
-  const char* value = "";  // placeholder such as "FILE" or "N|auto"; empty for flags and for most
-                           // of kChoice, whose words are shown
+  // Names such as "-H,--hostfile", with '_'; the first long name is canonical, the others are
+  // aliases.
+  const char* names;
+  const char* also = "";  // aliases from other launchers, which --help does not show
+  // Placeholder such as "FILE" or "N|auto"; empty for flags and for most of kChoice, whose words
+  // are shown.
+  const char* value = "";
   OptionGroup group;
   const char* help;  // description without a full stop
   OptionTarget target = {};
   // Default as the user would type it; empty if the option has no default or a default that depends
   // on other options.
   const char* default_value = "";
-  const char* refusal = nullptr;  // reason why the option is refused, with a hint; null if the
-                                  // option is accepted
-  bool deepspeed = false;         // the option exists in deepspeed 0.19
-  bool torchrun = false;          // the option exists in torchrun 2.11
-  bool pet = false;               // the variable PET_NAME supplies a default, as in torchrun
-  bool horovod = false;           // the option exists in horovodrun 0.28
-  bool accelerate = false;        // the option exists in `accelerate launch` 1.15
-  bool common = false;            // true if --help shows the option; false if only --help_all does
-  bool repeatable = false;        // every occurrence counts, not only the last
+  // Reason why the option is refused, with a hint; null if the option is accepted.
+  const char* refusal = nullptr;
+  bool deepspeed = false;   // the option exists in deepspeed 0.19
+  bool torchrun = false;    // the option exists in torchrun 2.11
+  bool pet = false;         // the variable PET_NAME supplies a default, as in torchrun
+  bool horovod = false;     // the option exists in horovodrun 0.28
+  bool accelerate = false;  // the option exists in `accelerate launch` 1.15
+  bool common = false;      // true if --help shows the option; false if only --help_all does
+  bool repeatable = false;  // every occurrence counts, not only the last
   // Whether an empty value is accepted and means that the option is not given, as in the original
   // launcher.
   bool may_be_empty = false;
@@ -110,8 +112,8 @@ inline constexpr char kRunsCode[] = "runs code";
 // no long name.
 std::string_view NameOf(const OptionSpec& spec);
 std::vector<std::string> NamesOf(const OptionSpec& spec);
-std::string VariableOf(const OptionSpec& spec);  // "PET_NNODES"; empty if no variable supplies the
-                                                 // default
+// Returns the variable that supplies the default, such as "PET_NNODES"; empty if none does.
+std::string VariableOf(const OptionSpec& spec);
 bool IsFlag(const OptionSpec& spec);
 
 // Returns the placeholder of the value, such as "FILE" or "auto|cuda|cpu"; empty for a flag.
@@ -159,12 +161,12 @@ struct Requirement {
 struct ArgumentSpec {
   const char* name;
   OptionTarget target;
-  const char* missing = nullptr;  // message if the argument is missing; null if the argument is
-                                  // optional
+  // Message if the argument is missing; null if the argument is optional.
+  const char* missing = nullptr;
   std::vector<std::string> words = {};  // values that completion offers for the argument
   Offers offers = Offers::kNothing;     // values that completion offers besides `words`
-  bool repeated = false;  // true if the argument takes all further words too; allowed for the last
-                          // argument only
+  // True if the argument takes all further words too; allowed for the last argument only.
+  bool repeated = false;
 };
 
 // An example in the help of a command.
@@ -189,15 +191,15 @@ struct CommandSpec {
 // Returns all commands. The launch of PROGRAM comes first.
 const std::vector<CommandSpec>& Commands();
 
-std::string_view FamilyOf(const CommandSpec& command);  // first word of the name, such as
-                                                        // "hostfile"
+// Returns the first word of the name, such as "hostfile".
+std::string_view FamilyOf(const CommandSpec& command);
 // Returns the second word of the name, such as "write" for "hostfile write"; empty if the command
 // has no family.
 std::string_view ActionOf(const CommandSpec& command);
 // Returns the commands of `family`; empty if no such family exists.
 std::vector<const CommandSpec*> CommandsOf(std::string_view family);
-std::string UsageOf(const CommandSpec& command);  // usage line, such as "dslaunch logs JOB
-                                                  // [options]"
+// Returns the usage line, such as "dslaunch logs JOB [options]".
+std::string UsageOf(const CommandSpec& command);
 
 // Returns the command that `word` most likely means, as typed after "dslaunch": "train" for trian,
 // "stop JOB" for kill; empty if no command is similar. `only_command` is set if `word` cannot be

@@ -18,10 +18,10 @@ namespace dslaunch {
 
 // The sources of options besides the command line.
 struct ParseContext {
-  const char* const* environment = nullptr;  // NAME=VALUE strings up to a null pointer, as environ;
-                                             // null for an empty environment
-  std::string folder;  // absolute path of the folder that may contain ./dslaunch.yaml; empty to
-                       // ignore that file
+  // NAME=VALUE strings up to a null pointer, as environ; null for an empty environment.
+  const char* const* environment = nullptr;
+  // Absolute path of the folder that may contain ./dslaunch.yaml; empty to ignore that file.
+  std::string folder;
   // Returns whether PATH contains a program with the given name; may be empty. A word similar to a
   // command's name is treated as a mistyped command only if this returns false.
   std::function<bool(const std::string&)> has_program = {};

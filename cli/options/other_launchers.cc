@@ -19,8 +19,8 @@ constexpr char kAccelerateSetting[] =
     "--accelerate_config FILE";
 
 struct Remedy {
-  const char* names;  // option names with '_', separated by blanks; a '*' at the end matches any
-                      // suffix
+  // Option names with '_', separated by blanks; a '*' at the end matches any suffix.
+  const char* names;
   const char* text;
 };
 constexpr Remedy kRemedies[] = {

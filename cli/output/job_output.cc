@@ -17,9 +17,9 @@ constexpr size_t kEnoughPendingBytes = 256 << 10;
 constexpr milliseconds kSlowReaderPoll(200);
 constexpr std::chrono::seconds kReaderPatience(60);
 
-constexpr milliseconds kLiveEvery(50);   // interval at which redrawn lines are refreshed
-constexpr milliseconds kLookEvery(250);  // interval at which the terminal's width and the time
-                                         // shown are refreshed
+constexpr milliseconds kLiveEvery(50);  // interval at which redrawn lines are refreshed
+// Interval at which the terminal's width and the time shown are refreshed.
+constexpr milliseconds kLookEvery(250);
 // Time within which redrawn lines of several ranks are output together in pipes and files.
 constexpr milliseconds kRedrawnTogether(500);
 constexpr milliseconds kStillAfter(1500);  // time without a line after which the phase is shown

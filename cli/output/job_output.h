@@ -93,8 +93,8 @@ class JobOutput {
  private:
   // Identifies a stream of output. It includes the node, because after a restart a rank may run on
   // a different node.
-  using StreamKey = std::tuple<std::string, uint32_t, bool>;  // node, rank, and whether the stream
-                                                              // is stderr
+  // Node, rank, and whether the stream is stderr.
+  using StreamKey = std::tuple<std::string, uint32_t, bool>;
 
   struct Stream {
     std::string tag;

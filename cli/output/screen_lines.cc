@@ -103,9 +103,7 @@ std::optional<size_t> ScreenLines::Control(std::string_view text) {
       row().at_start = true;
       return end + 1;
     case 'K':
-      if (number == 0 && !row().at_start)
-        return end + 1;  // there is no text to the right of the
-                         // cursor
+      if (number == 0 && !row().at_start) return end + 1;  // no text is right of the cursor
       row().text.clear();
       row().is_redrawn = true;
       return end + 1;

@@ -16,8 +16,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShownLines = 3;  // most lines that are repeated although they are already on
-                                      // the terminal
+// Most lines that are repeated although they are already on the terminal.
+constexpr size_t kMaxShownLines = 3;
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxVictimsQuoted = 8;
 
@@ -142,8 +142,8 @@ std::string OthersLine(const JobSummary& summary) {
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;  // groups of equal ends,
-                                                                        // sorted by the lowest rank
+  // Groups of equal ends, sorted by the lowest rank.
+  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;
   std::map<std::string, size_t> group_of;
   for (const RankSummary* end : ends) {
     const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());

@@ -35,8 +35,8 @@ struct EndCause {
   int signal = 0;     // for kWorkerSignal and kInterrupted: number of the signal
   bool core_dumped = false;
   bool out_of_memory = false;
-  bool victim = false;  // whether the error of the rank is about another rank, and no rank left an
-                        // error of its own
+  // Whether the error of the rank is about another rank, and no rank left an error of its own.
+  bool victim = false;
   bool timed_out = false;  // whether the victim timed out waiting for another rank
   // Whether starting the program again can help, according to the text of the failure.
   enum class Restart { kUnknown, kCanHelp, kCannotHelp };
@@ -98,9 +98,9 @@ struct JobSummary {
   // The newest evaluation: "step" and the values that the program measured; nullopt if no
   // evaluation was reported.
   std::optional<std::vector<std::pair<std::string, double>>> result;
-  int exit_code = 0;              // exit code of dslaunch for the job
-  bool saved_on_request = false;  // whether every rank saved and stopped on request, which is not a
-                                  // failure
+  int exit_code = 0;  // exit code of dslaunch for the job
+  // Whether every rank saved and stopped on request, which is not a failure.
+  bool saved_on_request = false;
 };
 
 // Returns a path on a node of the job for the user: "node2:/logs", or "/logs" on this machine.

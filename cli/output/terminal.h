@@ -112,8 +112,8 @@ class Terminal {
   UniqueFd writable_;  // watches the streams that have pending bytes
   Stream out_;
   Stream err_;
-  bool same_ = false;  // whether both streams lead to the same terminal; all output then uses out_
-                       // to keep its order
+  // Whether both streams lead to the same terminal; all output then uses out_ to keep its order.
+  bool same_ = false;
   bool has_live_line_ = false;
   bool has_colors_ = false;
   std::vector<std::string> live_;

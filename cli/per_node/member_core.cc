@@ -158,8 +158,7 @@ MemberActions MemberCore::OnAgentStarted(const Result<void>& started, Clock::tim
     return Take();
   }
   agent_ = Agent();
-  if (!is_connected_ || interrupted_by_ != 0) {  // node 0 disconnected or the user interrupted
-                                                 // while the agent was being started
+  if (!is_connected_ || interrupted_by_ != 0) {  // disconnected or interrupted during the start
     Do(member_action::CloseStream{});
     AwaitAgentEnd(now);
     return Take();

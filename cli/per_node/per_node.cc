@@ -365,9 +365,7 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
   UniqueFd listener;
   const int error_number = Listen(listener, place);
   if (error_number == 0) return listener;
-  if (!must && error_number == EADDRINUSE)
-    return UniqueFd();  // node 0's command probably uses the
-                        // port
+  if (!must && error_number == EADDRINUSE) return UniqueFd();  // the port is probably node 0's
   return Error{ExitCode::kUnavailable,
                "node 0 cannot listen on port " + std::to_string(place.port) + ": " +
                    std::strerror(error_number) +

@@ -24,8 +24,8 @@ namespace dslaunch {
 struct PerNodeInfo {
   std::string host_name;
   PlanInfo plan;
-  std::optional<std::vector<Host>> hosts;  // nodes of the hostfile; nullopt if the job has no
-                                           // hostfile
+  // Nodes of the hostfile; nullopt if the job has no hostfile.
+  std::optional<std::vector<Host>> hosts;
   std::string hostfile;
   bool has_token_descriptor = false;  // whether kTokenFdVariable is set
 };

@@ -45,9 +45,9 @@ class Admission {
   struct Decision {
     enum class Verdict { kWait, kStart, kGiveUp };
     Verdict verdict = Verdict::kWait;
-    std::string reason;      // text for the user about the verdict
-    Clock::time_point wake;  // for kWait: time at which to call Decide again if nothing happens
-                             // before
+    std::string reason;  // text for the user about the verdict
+    // For kWait: time at which to call Decide again if nothing happens before.
+    Clock::time_point wake;
   };
   Decision Decide(Clock::time_point now) const;
 
@@ -81,9 +81,9 @@ class Admission {
 
   const AdmissionOptions options_;
   const Clock::time_point join_deadline_;
-  std::map<PeerId, Peer> peers_;                     // in the order in which the peers joined
-  std::optional<Clock::time_point> last_call_ends_;  // set while at least the least number of nodes
-                                                     // has joined
+  std::map<PeerId, Peer> peers_;  // in the order in which the peers joined
+  // Set while at least the least number of nodes has joined.
+  std::optional<Clock::time_point> last_call_ends_;
   std::vector<int> slots_;  // slots by place; empty until the job has started
   bool started_ = false;
 };

@@ -19,8 +19,8 @@ namespace {
 
 constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
 constexpr milliseconds kFlushWait(1'000);        // time for sending the last messages
-constexpr unsigned kDialJitterMs = 100;  // spreads the connections of many nodes to node 0 over
-                                         // time
+// Spreads the connections of many nodes to node 0 over time.
+constexpr unsigned kDialJitterMs = 100;
 
 MemberCoreOptions CoreOptions(const MemberOptions& options) {
   MemberCoreOptions core = options;
@@ -160,8 +160,7 @@ void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
 
 void MemberSession::Do(const member_action::ServeAgent&) {
   Agent* const agent = agent_.get();
-  auto request = std::make_shared<pb::AttachRequest>();  // owned by the handler, because gRPC reads
-                                                         // it when the call starts
+  auto request = std::make_shared<pb::AttachRequest>();  // read by gRPC when the call starts
   *request->mutable_shown() = options_.shown.ToProto();
   EventReader::Handlers handlers;
   handlers.event = [this](const pb::NodeEvent& event) {

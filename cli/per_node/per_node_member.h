@@ -113,8 +113,8 @@ class MemberSession {
   // Declared before the loop, because handlers that the loop still holds keep the calls of the
   // agent from ending.
   std::unique_ptr<Agent> agent_;
-  std::vector<std::unique_ptr<Agent>> past_;  // kept because handlers that they posted may still be
-                                              // queued in the loop
+  // Kept because handlers that they posted may still be queued in the loop.
+  std::vector<std::unique_ptr<Agent>> past_;
   asio::io_context loop_{1};
   const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;

@@ -22,10 +22,10 @@ namespace dslaunch {
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
   struct Handlers {
-    std::function<void(const pb::AdmissionRequest&)> asks;  // called once, before the other
-                                                            // handlers
-    std::function<void(const std::string& why)> strange;  // the other end is not a node's command;
-                                                          // `asks` is not called then
+    // Called once, before the other handlers.
+    std::function<void(const pb::AdmissionRequest&)> asks;
+    // The other end is not a node's command; `asks` is not called then.
+    std::function<void(const std::string& why)> strange;
     std::function<void()> gone;  // the connection has ended; called only after `asks`
   };
 

@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMinTokenBytes = 32;  // least length of a token: 128 random bits as hex
-                                              // digits
+// Least length of a token: 128 random bits as hex digits.
+inline constexpr size_t kMinTokenBytes = 32;
 inline constexpr size_t kMaxTokenBytes = 4096;
 
 // The environment variable with the number of a descriptor from which this process reads the token,

@@ -14,14 +14,14 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;  // limited because one environment
-                                                                // variable carries the text
+// Limited because one environment variable carries the text.
+inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;
 
 struct AccelerateConfig {
   std::string path;
   std::string text;
-  std::optional<int> num_processes;  // number of ranks on all machines; nullopt if the file has
-                                     // none
+  // Number of ranks on all machines; nullopt if the file has none.
+  std::optional<int> num_processes;
   std::optional<int> num_machines;
   bool chooses_gpus = false;  // whether the file has gpu_ids
 };

@@ -16,8 +16,8 @@ inline constexpr size_t kMaxEnvFileBytes = 1u << 20;
 
 struct EnvFile {
   std::string path;
-  std::vector<std::pair<std::string, std::string>> variables;  // variables in the order of their
-                                                               // lines
+  // Variables in the order of their lines.
+  std::vector<std::pair<std::string, std::string>> variables;
   // Notices for the user about values that DeepSpeed would have changed.
   std::vector<std::string> notices;
 };

@@ -232,8 +232,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   }
   for (size_t i = 0; i < options.program.size(); ++i) {
     const std::string& argument = options.program[i];
-    if (argument.size() >= kMaxStringBytes) {  // the argument is not quoted, because it may be a
-                                               // secret
+    if (argument.size() >= kMaxStringBytes) {  // not quoted, because it may be a secret
       return Error{ExitCode::kUsage, "argument " + std::to_string(i) +
                                          " is too long for a program (128 KiB); put it in a file"};
     }

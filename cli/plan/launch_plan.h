@@ -25,20 +25,20 @@ inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 // The state of this machine, as far as plans depend on it.
 struct PlanInfo {
   bool default_hostfile_exists = false;  // whether kDefaultHostfile exists
-  int local_gpus = 0;            // number of devices of kind `accelerator` that a program can see
-  std::string gpu_trouble = {};  // reason why the variables of visible devices are refused;
-                                 // otherwise empty
-  int installed_gpus = 0;        // number of devices that the numbers in a filter count
+  int local_gpus = 0;  // number of devices of kind `accelerator` that a program can see
+  // Reason why the variables of visible devices are refused; otherwise empty.
+  std::string gpu_trouble = {};
+  int installed_gpus = 0;  // number of devices that the numbers in a filter count
   int cores = 1;
-  std::string device_limits = {};  // setting such as "CUDA_VISIBLE_DEVICES=4,5"; empty if no
-                                   // variable limits devices
+  // Setting such as "CUDA_VISIBLE_DEVICES=4,5"; empty if no variable limits devices.
+  std::string device_limits = {};
   std::vector<std::string> own_names = {};  // names that mean this machine in a hostfile
   std::string user = {};
   // The Slurm allocation of this process; nullopt outside of one. An error counts only if the plan
   // uses Slurm's nodes.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
-  std::optional<BatchNodes> batch = {};  // nodes of another batch system's job; nullopt outside of
-                                         // one
+  // Nodes of another batch system's job; nullopt outside of one.
+  std::optional<BatchNodes> batch = {};
   // Kind of the devices that a job would use on this machine.
   const AcceleratorRow* accelerator = &RowOf(pb::DEVICE_CUDA);
 };

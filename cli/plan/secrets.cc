@@ -11,8 +11,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kMask[] = "***";
-constexpr size_t kMaxNumberBytes = 12;  // longest number that is shown; a longer number may be a
-                                        // secret
+// Longest number that is shown; a longer number may be a secret.
+constexpr size_t kMaxNumberBytes = 12;
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 constexpr std::string_view kQuotes = "\"'`";
 

@@ -66,8 +66,7 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
       return WrongList(Shown(range) + " is not a range of numbers such as 001-016");
     if (last->value - first->value >= kMaxListedNodes - numbers.size())
       return WrongList(Shown(range) + " stands for too many nodes");
-    const size_t more = last->value - first->value;  // computed from the difference, because
-                                                     // last->value + 1 may overflow
+    const size_t more = last->value - first->value;  // avoids last->value + 1, which may overflow
     for (size_t i = 0; i <= more; ++i) {
       const std::string digits = std::to_string(first->value + i);
       numbers.push_back(std::string(first->width - std::min(first->width, digits.size()), '0') +

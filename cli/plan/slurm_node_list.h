@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxListedNodes = 100'000;  // most nodes of a list; a longer list is an
-                                                    // error
+// Most nodes of a list; a longer list is an error.
+inline constexpr size_t kMaxListedNodes = 100'000;
 
 // Expands a list such as "login,gpu[001-003,007]-ib[0-1]", in its order. The error, kUsage, is a
 // fragment that describes the fault of the list. Has no side effects.

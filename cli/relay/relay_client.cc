@@ -22,8 +22,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
-constexpr milliseconds kCallsEndWithin(10'000);  // limit for calls after their connection is shut
-                                                 // down
+// Limit for calls after their connection is shut down.
+constexpr milliseconds kCallsEndWithin(10'000);
 constexpr size_t kStderrTailBytes = 4096;
 constexpr int kExited255 = 255 << 8;  // wait status of a program that could not be started
 
@@ -51,8 +51,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     self_ = shared_from_this();
     *input_.mutable_start() = std::move(start);
     stub.async()->Run(&context_, this);
-    AddHold();  // holds the call until both directions have ended, because reads and writes start
-                // on the loop
+    AddHold();  // holds the call until both directions end, because they start on the loop
     is_writing_ = true;
     StartWrite(&input_);
     StartRead(&output_);
@@ -164,8 +163,8 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     if (!std::exchange(has_dropped_, true)) RemoveHold();
   }
 
-  const std::shared_ptr<const void> counted_;  // released last, because its owner may wait for the
-                                               // call
+  // Released last, because its owner may wait for the call.
+  const std::shared_ptr<const void> counted_;
   const std::string where_;  // location of the program for messages, such as " on node1"
   const std::shared_ptr<asio::io_context> loop_;
   const asio::executor_work_guard<asio::io_context::executor_type> work_;

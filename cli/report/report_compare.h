@@ -12,10 +12,10 @@ namespace dslaunch {
 // A property of both jobs in the comparison.
 struct ComparedRow {
   std::string name;
-  std::array<std::string, 2> values;  // values of both jobs; empty if a job did not record the
-                                      // property
-  std::string change;  // change from the first job to the second, such as "-12 %"; empty if it is
-                       // not a number
+  // Values of both jobs; empty if a job did not record the property.
+  std::array<std::string, 2> values;
+  // Change from the first job to the second, such as "-12 %"; empty if it is not a number.
+  std::string change;
 };
 
 // Returns the rows that at least one job has: state, nodes, ranks, the duration of each phase,

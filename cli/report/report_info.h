@@ -29,8 +29,9 @@ struct RankPace {
 struct JobPace {
   uint64_t attempt = 1;
   bool own_work_known = false;
-  double median_s = 0;  // median of own_s; the lower middle value of an even number, so that one of
-                        // two ranks can be slow
+  // Median of own_s; the lower middle value of an even number, so that one of two ranks can be
+  // slow.
+  double median_s = 0;
   std::vector<RankPace> ranks;  // sorted by own_s, the slowest rank first
 };
 

@@ -15,8 +15,8 @@ namespace {
 // slowest ranks.
 constexpr size_t kMaxRankLines = 8;
 constexpr size_t kMaxSlowLines = 3;
-constexpr double kBeyond = 1.75;  // windows slower than this multiple of the usual step are not
-                                  // plotted
+// Windows slower than this multiple of the usual step are not plotted.
+constexpr double kBeyond = 1.75;
 
 std::string NodeOf(const RankPace& pace) { return pace.node.empty() ? "" : " (" + pace.node + ")"; }
 

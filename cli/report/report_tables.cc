@@ -12,8 +12,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxOperatorRows = 20;
-constexpr double kSmallShare = 0.001;  // operators with a smaller fraction of the time are not
-                                       // listed
+// Operators with a smaller fraction of the time are not listed.
+constexpr double kSmallShare = 0.001;
 constexpr size_t kMaxTraceRows = 16;
 constexpr size_t kMaxPreflightRows = 64;
 

@@ -131,9 +131,9 @@ struct TrainOptions {
 // Options of `tune`, which also has a recipe with its options (TrainOptions).
 struct TuneOptions {
   double budget_s = 600;
-  std::string output;       // file for the recipe that is found; empty to name it after the recipe
-  bool then_train = false;  // whether to train with the recipe afterwards (DeepSpeed's --autotuning
-                            // run)
+  std::string output;  // file for the recipe that is found; empty to name it after the recipe
+  // Whether to train with the recipe afterwards (DeepSpeed's --autotuning run).
+  bool then_train = false;
   // The launch options on the command line, for the jobs of the search.
   std::vector<std::string> launch_words;
   // The words after `train`, for the training after the search.
@@ -188,19 +188,18 @@ struct LaunchOptions {
   std::optional<std::string> include;
   std::optional<std::string> exclude;
   std::optional<Launcher> launcher;
-  bool force_multi = false;           // whether to use SSH even if the only node is this machine
-  std::optional<std::string> run_id;  // value of --rdzv_id, which ranks see; nullopt for the job's
-                                      // id
-  std::optional<PerNode> per_node;  // per-node style, without SSH; excludes hostfile filters and a
-                                    // launcher
+  bool force_multi = false;  // whether to use SSH even if the only node is this machine
+  // Value of --rdzv_id, which ranks see; nullopt for the job's id.
+  std::optional<std::string> run_id;
+  // Per-node style, without SSH; excludes hostfile filters and a launcher.
+  std::optional<PerNode> per_node;
   DeviceChoice device = DeviceChoice::kAuto;
   int master_port = 0;            // port of rank 0's store; 0 for any free port
   bool master_listen_fd = false;  // whether rank 0 gets a socket that listens on master_port
   int rdzv_port = 0;              // port of the rendezvous; 0 for any free port
   std::string network_interface;  // interface on every node; empty to choose it by the routes
-  std::optional<std::string>
-      master_addr;  // value of MASTER_ADDR; nullopt for the address at which other nodes reach rank
-                    // 0
+  // Value of MASTER_ADDR; nullopt for the address at which other nodes reach rank 0.
+  std::optional<std::string> master_addr;
   std::optional<std::string>
       local_addr;  // address at which other nodes reach this machine; per-node style only
   std::string role = "default";  // value of ROLE_NAME for the ranks
@@ -231,8 +230,8 @@ struct LaunchOptions {
   // NAME=VALUE, or NAME for the variable of this process, in the order given. The last entry of a
   // name counts.
   std::vector<std::string> env;
-  std::string chdir;  // folder in which the program runs, relative to the current folder; empty for
-                      // that folder
+  // Folder in which the program runs, relative to the current folder; empty for that folder.
+  std::string chdir;
   std::vector<std::string> copy_files;           // paths, as typed, of files to copy to the nodes
   std::vector<std::string> copy_folders;         // paths, as typed, of folders to copy to the nodes
   std::optional<std::string> venv_script;        // script sourced on the nodes before the program
@@ -243,9 +242,9 @@ struct LaunchOptions {
       bind_core_list;  // cores to distribute, such as "1,3-5"; needs bind_cores_to_rank
 
   // Options of the terminal's output and of log files.
-  LogLevel log_level = LogLevel::kInfo;               // kError with --quiet
-  std::optional<std::vector<int>> local_ranks_shown;  // restricts `shown_ranks` to these local
-                                                      // ranks; ascending
+  LogLevel log_level = LogLevel::kInfo;  // kError with --quiet
+  // Restricts `shown_ranks` to these local ranks; ascending.
+  std::optional<std::vector<int>> local_ranks_shown;
   // Shown lines that contain one of these texts are copied to filtered_stdout.log and
   // filtered_stderr.log.
   std::vector<std::string> stdout_filters;
@@ -264,8 +263,8 @@ struct LaunchOptions {
   bool detach = false;  // whether the job continues without its front end once all ranks run
   int64_t connect_timeout_ms = 20'000;
   bool preflight = false;  // whether to measure the nodes first; doctor only measures them
-  std::vector<std::string> health_command;  // words of a program to run on each node; empty for
-                                            // none
+  // Words of a program to run on each node; empty for none.
+  std::vector<std::string> health_command;
   int64_t health_timeout_ms = 30'000;
   int64_t gpu_free_timeout_ms = 60'000;  // longest wait for GPUs that other programs use
 

@@ -16,8 +16,8 @@ namespace dslaunch {
 // The state of a call until it completes. The callback of the call owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
-  std::shared_ptr<const void> owner;  // result of OpenCalls::Begin if a caller waits for the call;
-                                      // released last
+  // Result of OpenCalls::Begin if a caller waits for the call; released last.
+  std::shared_ptr<const void> owner;
   grpc::ClientContext context;
   Request request;
   Reply reply;

@@ -37,9 +37,9 @@ class SessionStdin {
   const std::string notice_;
   const Send send_;
   const std::function<void(const std::string&)> log_;
-  std::optional<StdinForwarder> forwarder_;  // sends stdin to rank 0; nullopt if rank 0 does not
-                                             // read it
-  std::optional<StdinWatch> watch_;          // set if there is a notice and no rank reads stdin
+  // Sends stdin to rank 0; nullopt if rank 0 does not read it.
+  std::optional<StdinForwarder> forwarder_;
+  std::optional<StdinWatch> watch_;  // set if there is a notice and no rank reads stdin
   bool notice_logged_ = false;
   size_t node_ = 0;  // index of the node of rank 0
 };

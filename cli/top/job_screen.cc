@@ -198,8 +198,7 @@ std::vector<uint32_t> RanksOfNode(const std::map<size_t, std::vector<uint32_t>>&
 std::optional<double> SortValue(const RankFigures& figures, TopSort sort) {
   switch (sort) {
     case TopSort::kStep:
-      return figures.step ? std::optional(-*figures.step)
-                          : std::nullopt;  // the lowest step comes first
+      return figures.step ? std::optional(-*figures.step) : std::nullopt;  // the lowest first
     case TopSort::kStepTime:
       return figures.step_s;
     case TopSort::kMemory:

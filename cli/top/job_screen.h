@@ -54,8 +54,8 @@ struct TopRow {
   std::string label;
   std::vector<uint32_t> ranks;  // ranks of the row, ascending
   std::optional<size_t> node;   // nullopt if the row has several nodes
-  bool is_node = false;  // whether the row represents a node, or several nodes, and not ranks of a
-                         // node
+  // Whether the row represents a node, or several nodes, and not ranks of a node.
+  bool is_node = false;
   bool stands_out = false;
 };
 

@@ -34,8 +34,8 @@ std::string OtherBuildText(const AgentBinary& agent, const std::string& build_id
 // The data with which an agent that calls back finds and identifies itself to the front end.
 struct CallBackStart {
   std::string nonce;  // nonce of this start of the job
-  std::string place;  // constant word that the node's shell or the launcher replaces by the node's
-                      // place
+  // Constant word that the node's shell or the launcher replaces by the node's place.
+  std::string place;
   std::string pin;
   // Addresses of the front end, such as "10.0.0.1:4711"; IPv6 without brackets.
   std::vector<std::string> endpoints;

@@ -129,9 +129,7 @@ std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
 
 void ChildProcess::Signal(int signal_number) {
   const MutexLock lock(mutex_);
-  if (!reaped_)
-    ::kill(pid_, signal_number);  // the pid is still the child's, because the child is
-                                  // not reaped
+  if (!reaped_) ::kill(pid_, signal_number);  // until reaped, the pid is the child's
 }
 
 void ChildProcess::SignalGroup(int signal_number) {

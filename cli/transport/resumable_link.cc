@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTicketWithin{5'000};  // limit for the ticket, which the supervisor sends
-                                              // right after the hello line
+// Limit for the ticket, which the supervisor sends right after the hello line.
+constexpr milliseconds kTicketWithin{5'000};
 // Equals the time for which the supervisor waits, SupervisorCore::kResumeLimit.
 constexpr milliseconds kReconnectWithin{4'000};
 // Limit for the last bytes of the connection, which show whether the supervisor has ended.

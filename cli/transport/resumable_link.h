@@ -53,8 +53,8 @@ class ResumableLink : public NodeLink {
  private:
   ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
                 std::shared_ptr<LoopThread> loop);
-  std::shared_ptr<NodeLink> Current() const;  // the current link; null while its connection is
-                                              // broken
+  // Returns the current link; null while its connection is broken.
+  std::shared_ptr<NodeLink> Current() const;
   // These methods run on the loop.
   void OnBroken();
   void OnClosed();

@@ -46,9 +46,9 @@ class StepTimeModel {
   TuneProblem problem_;
   std::vector<Measured> measured_;
   double mean_ = 0;
-  std::vector<double> factor_;   // lower Cholesky factor, row by row
-  std::vector<double> weights_;  // inverse of the covariance, multiplied by the excesses over the
-                                 // mean
+  std::vector<double> factor_;  // lower Cholesky factor, row by row
+  // Inverse of the covariance, multiplied by the excesses over the mean.
+  std::vector<double> weights_;
 };
 
 }  // namespace dslaunch

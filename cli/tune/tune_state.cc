@@ -22,8 +22,8 @@ constexpr std::pair<TrialEnd, const char*> kEnds[] = {{TrialEnd::kMeasured, "mea
                                                       {TrialEnd::kTimedOut, "timed_out"},
                                                       {TrialEnd::kFailed, "failed"}};
 constexpr size_t kMostRows = kMaxCandidates;
-constexpr int64_t kMostValue = int64_t{1} << 31;  // largest value of an axis that a state file may
-                                                  // have
+// Largest value of an axis that a state file may have.
+constexpr int64_t kMostValue = int64_t{1} << 31;
 
 const char* EndName(TrialEnd end) {
   for (const auto& [value, name] : kEnds) {

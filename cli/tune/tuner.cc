@@ -12,8 +12,8 @@ namespace dslaunch {
 namespace {
 
 constexpr double kMeasureForS = 1;  // approximate total time of a trial's measured steps
-constexpr int64_t kFewestSteps = 5, kMostSteps = 30;  // bounds of the number of measured steps in a
-                                                      // trial
+// Bounds of the number of measured steps in a trial.
+constexpr int64_t kFewestSteps = 5, kMostSteps = 30;
 constexpr double kFinalWithin = 0.05;  // finalists are at most this fraction slower than the best
 constexpr double kPatience = 5;        // a trial may take this multiple of the expected time
 constexpr double kShortestLimitS = 30;
@@ -38,8 +38,8 @@ double Median(std::vector<double> values) {
 double StepSeconds(const TuneRow& row) { return Median(row.steps_s); }
 
 double StepNoise(const TuneRow& row) {
-  constexpr double kDeviationsOfMedian = 1.4826;  // converts a median absolute deviation of
-                                                  // normally distributed values
+  // Converts a median absolute deviation of normally distributed values.
+  constexpr double kDeviationsOfMedian = 1.4826;
   const double median = StepSeconds(row);
   std::vector<double> distances;
   for (const double step_s : row.steps_s) distances.push_back(std::abs(step_s - median));

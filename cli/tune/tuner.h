@@ -40,14 +40,14 @@ enum class TrialEnd { kMeasured, kDoesNotFit, kOutOfMemory, kTimedOut, kFailed }
 struct TuneRow {
   Candidate candidate;
   TrialEnd end = TrialEnd::kMeasured;
-  std::optional<double> predicted_s = {};  // prediction before the trial; nullopt for the first
-                                           // configuration
-  std::vector<double> steps_s = {};        // times of the measured steps in all its trials
-  int64_t trials = 0;                      // number of trials that measured it
-  int64_t needs_bytes = 0;                 // memory that a rank needs by the plan; 0 if not known
-  int64_t has_bytes = 0;                   // memory that a rank has; 0 if not known
-  int64_t peak_bytes = 0;                  // measured peak of a rank's tensors; 0 if not known
-  std::string cause = {};                  // one line with the reason why it was dropped
+  // Prediction before the trial; nullopt for the first configuration.
+  std::optional<double> predicted_s = {};
+  std::vector<double> steps_s = {};  // times of the measured steps in all its trials
+  int64_t trials = 0;                // number of trials that measured it
+  int64_t needs_bytes = 0;           // memory that a rank needs by the plan; 0 if not known
+  int64_t has_bytes = 0;             // memory that a rank has; 0 if not known
+  int64_t peak_bytes = 0;            // measured peak of a rank's tensors; 0 if not known
+  std::string cause = {};            // one line with the reason why it was dropped
   bool operator==(const TuneRow&) const = default;
 };
 

@@ -73,8 +73,7 @@ bool SshConfigRules::Condition::Holds(std::string_view host) const {
 }
 
 void SshConfigRules::Read(std::string_view text) {
-  conditions_.push_back({{"*"}, {}});  // condition of the options before the first Host or Match
-                                       // line
+  conditions_.push_back({{"*"}, {}});  // condition of options before the first Host or Match line
   bool is_in_match = false;
   for (const std::string_view as_it_is : SplitLines(text)) {
     std::string blanks(as_it_is);

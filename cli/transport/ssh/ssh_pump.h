@@ -18,8 +18,8 @@
 namespace dslaunch {
 
 struct PumpEnd {
-  bool closed_by_node = false;     // true if the command ended; false if the connection was lost or
-                                   // stopped
+  // True if the command ended; false if the connection was lost or stopped.
+  bool closed_by_node = false;
   std::optional<int> exit_status;  // nullopt if a signal ended the command
   std::string error;               // cause if the connection was lost, otherwise empty
 };
@@ -60,9 +60,9 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   SshSession& session_;
   SshStream& stream_;
   const OnEnd on_end_;
-  std::unique_ptr<StreamEnd> local_;              // local stream; null after Stop()
-  asio::posix::stream_descriptor session_ready_;  // wait on the session's descriptor, which the
-                                                  // session owns
+  std::unique_ptr<StreamEnd> local_;  // local stream; null after Stop()
+  // Wait on the session's descriptor, which the session owns.
+  asio::posix::stream_descriptor session_ready_;
   asio::steady_timer retry_timer_;
   std::array<bool, kNumWaits> awaited_{};
   size_t delivered_ = 0;    // number of leading bytes of stream_.inbound() already delivered

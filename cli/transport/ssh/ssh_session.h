@@ -69,8 +69,8 @@ struct SshControl {
   // Time by which the attempt's deadline was extended, because waiting for a turn or for the user
   // does not count against the node.
   std::atomic<milliseconds::rep> granted_ms{0};
-  SshControl* outer = nullptr;  // the connection that this connection leads to, which outlives it;
-                                // null if none
+  // The connection that this connection leads to, which outlives it; null if none.
+  SshControl* outer = nullptr;
 
   void Begin(ConnectStep next) {
     step = next;

@@ -124,9 +124,9 @@ class SshSession::LoginAttempt {
   SshSession& session_;
   const SshConfig& config_ = session_.config_;
   const ssh_session ssh_ = session_.session_.get();
-  std::vector<std::string> tried_;   // names of the keys that were offered to the server
-  std::vector<std::string> locked_;  // names of offered keys whose passphrase the user did not
-                                     // enter
+  std::vector<std::string> tried_;  // names of the keys that were offered to the server
+  // Names of offered keys whose passphrase the user did not enter.
+  std::vector<std::string> locked_;
 };
 
 Result<void> SshSession::Login() { return LoginAttempt(*this).Run(); }
