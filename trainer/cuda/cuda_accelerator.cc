@@ -1,4 +1,5 @@
-// libdslaunch_cuda.so. Only this folder includes CUDA's and NCCL's headers.
+// Implements Accelerator in libdslaunch_cuda.so. Only this folder includes the headers of CUDA and
+// NCCL.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -15,7 +16,8 @@
 #include "trainer/cuda/cuda_kernels.h"
 #include "trainer/device/accelerator.h"
 
-// ProcessGroupNCCL's options contain a structure of NCCL, which must match LibTorch's.
+// ProcessGroupNCCL's options contain a structure of NCCL, whose version must match that used by
+// LibTorch.
 static_assert(NCCL_MAJOR == 2 && NCCL_MINOR == 28, "the headers of LibTorch's own NCCL are needed");
 static_assert(CUDART_VERSION / 1000 == DSLAUNCH_CUDA_MAJOR,
               "the headers of LibTorch's own CUDA are needed");
@@ -27,8 +29,8 @@ class CudaStepGraph : public StepGraph {
  public:
   void Capture(const std::function<void()>& work) override {
     c10::cuda::getCurrentCUDAStream().synchronize();
-    // Only this thread's calls may invalidate the recording, because others read data into pinned
-    // memory and watch NCCL meanwhile.
+    // Only calls of this thread may invalidate the recording, because other threads meanwhile read
+    // data into pinned memory and watch NCCL.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -36,7 +38,7 @@ class CudaStepGraph : public StepGraph {
       try {
         graph_.capture_end();
       } catch (const std::exception&) {
-        // The error of `work` has ended the recording too, and is the one to report.
+        // The error of `work` is reported, because it also caused this error.
       }
       graph_.reset();
       throw;
@@ -64,8 +66,8 @@ class CudaAccelerator : public Accelerator {
     return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index))->name;
   }
 
-  // Compute capability 5.3 added fp16 arithmetic, 8.0 bf16 (CUDA C++ Programming Guide, table of
-  // arithmetic instructions).
+  // Compute capability 5.3 added arithmetic in fp16, and 8.0 in bf16 (CUDA C++ Programming Guide,
+  // table of arithmetic instructions).
   DeviceTraits Traits(int index) const override {
     const cudaDeviceProp& device =
         *at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
@@ -78,8 +80,8 @@ class CudaAccelerator : public Accelerator {
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int world_size,
                                                 std::chrono::milliseconds timeout) override {
-    // The watchdog aborts failed operations (CleanUpOnly) but not the process, which ends with its
-    // own error (trainer/comm/backend_watch.h).
+    // With this value (CleanUpOnly), the watchdog aborts failed operations but not the process,
+    // which ends with its own error instead (trainer/comm/backend_watch.h).
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout;

@@ -1,4 +1,4 @@
-// The trainer's own kernels for NVIDIA GPUs.
+// Compiles the trainer's own kernels for NVIDIA GPUs.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Compiles the kernels for the GPU `index` of this process, which takes up to a second of CPU time.
-// Throws c10::Error if this machine has no NVRTC, or NVRTC rejects the kernels.
+// Compiles the kernels for the GPU `index` of this process, which takes up to one second of CPU
+// time. Throws c10::Error if this machine has no NVRTC, or if NVRTC rejects the kernels.
 std::unique_ptr<FusedKernels> MakeCudaKernels(int index);
 
 }  // namespace dslaunch

@@ -1,15 +1,16 @@
-// Rotary embedding and gated feed-forward layers. The kernels are defined at the end of the file, once
-// for each type of element: NAME_float, NAME_half, NAME_bfloat.
+// Defines the kernels of rotary embeddings and gated feed-forward layers. The end of the file
+// defines each kernel for each type of element: NAME_float, NAME_half and NAME_bfloat.
 
-constexpr int kElementThreads = 256;  // per block; must equal the value in kernel_calls.cc
+constexpr int kElementThreads = 256;  // per block; equals the value in kernel_calls.cc
 
 __device__ long long ThisPack() {
   return blockIdx.x * static_cast<long long>(kElementThreads) + threadIdx.x;
 }
 
-// Turns the halves (a, b) of each row of x [rows, 2 * half] into (a c - b s, b c + a s), where c is the
-// row's cosine and s its sine times `direction` (Su et al. 2021, section 3.4.2). `heads` consecutive
-// rows have the same row of `cosines` and `sines` [positions, half], which repeat.
+// Rotates the halves (a, b) of each row of x [rows, 2 * half] to (a c - b s, b c + a s), where c is
+// the row's cosine and s is its sine times `direction` (Su et al. 2021, section 3.4.2). Groups of
+// `heads` consecutive rows use the same row of `cosines` and `sines` [positions, half], whose rows
+// repeat.
 template <typename T, int kCount>
 __device__ void Rotate(const T* x, const T* cosines, const T* sines, long long rows, long long heads,
                        long long positions, long long half, float direction, T* y) {
@@ -34,10 +35,10 @@ __device__ void Rotate(const T* x, const T* cosines, const T* sines, long long r
 
 constexpr float kLog2OfE = 1.4426950408889634f;
 
-// The logistic function.
+// Returns the logistic function of x.
 __device__ float Logistic(float x) { return FastReciprocal(1 + FastPowerOf2(-kLog2OfE * x)); }
 
-// y = gate * logistic(gate) * up (Shazeer 2020, section 2: SwiGLU).
+// Computes y = gate * logistic(gate) * up (Shazeer 2020, section 2: SwiGLU).
 template <typename T, int kCount>
 __device__ void SwiGlu(const T* gate, const T* up, long long count, T* y) {
   using Some = Pack<T, kCount>;
@@ -52,7 +53,7 @@ __device__ void SwiGlu(const T* gate, const T* up, long long count, T* y) {
   Store(g, y + at);
 }
 
-// `gradient` is the gradient of y.
+// Computes the gradients by `gate` and `up`. `gradient` is the gradient by y.
 template <typename T, int kCount>
 __device__ void SwiGluGradients(const T* gradient, const T* gate, const T* up, long long count,
                                 T* gate_gradient, T* up_gradient) {
@@ -70,7 +71,8 @@ __device__ void SwiGluGradients(const T* gradient, const T* gate, const T* up, l
   Store(u, up_gradient + at);
 }
 
-// `wide`: rows, halves and tables are aligned for packs of 16 bytes and consist of whole packs.
+// `wide` means that rows, halves and tables are aligned for packs of 16 bytes and consist of whole
+// packs.
 #define DSLAUNCH_KERNELS(T, name)                                                                  \
   DSLAUNCH_KERNEL __launch_bounds__(kElementThreads)                                               \
       rotate_##name(const T* x, const T* cosines, const T* sines, long long rows, long long heads, \

@@ -8,18 +8,20 @@
 namespace dslaunch {
 namespace {
 
-// Same values as in the sources.
+// Equal to the values in the sources of the kernels.
 constexpr int kRowThreads = 512, kColumnThreads = 32, kColumnRows = 8, kFinishRows = 32;
 constexpr int kAtOnce = 4;
 constexpr int kElementThreads = 256;
 constexpr int kWarp = 32, kNormWarps = 8;
-// Packs of a row in the registers of a lane, of which it has 255. Layer normalization has one warp
-// for each row, and RMS normalization as many as these packs need.
+// Largest numbers of packs of a row that a lane keeps in its 255 registers. Layer normalization
+// uses one warp for each row. RMS normalization uses as many warps as the row needs with this
+// number of packs.
 constexpr int64_t kMaxLayerNormPacks = 8, kMaxRmsNormPacks = 4;
 constexpr int64_t kWideBytes = 16;
-// Blocks per multiprocessor that sum rows: enough to keep its memory busy, and few partial sums.
+// Number of blocks per multiprocessor that sum rows. It is enough to keep the memory busy, but
+// gives few partial sums.
 constexpr int64_t kBlocksPerProcessor = 4;
-constexpr int64_t kNormBlocksPerProcessor = 2;  // limited by the registers of a multiprocessor
+constexpr int64_t kNormBlocksPerProcessor = 2;  // limited by a multiprocessor's registers
 
 int64_t PackedColumns(const at::Tensor& rows) { return kWideBytes / rows.element_size(); }
 
@@ -37,19 +39,19 @@ const void* Pointer(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
-// Returns `tensor`, or a copy of it if it is not aligned for wide loads; it may be a part of
-// another tensor.
+// Returns `tensor`, or a copy if it is not aligned for wide loads, such as a part of another
+// tensor.
 at::Tensor Wide(const at::Tensor& tensor) {
   return !tensor.defined() || IsWide(tensor) ? tensor : tensor.clone();
 }
 
-// One thread for each pack of `elements`.
+// Returns a grid with one thread for each pack of the `elements` elements.
 KernelGrid ElementGrid(int64_t elements, const at::Tensor& like, bool wide) {
   const int64_t packs = elements / (wide ? PackedColumns(like) : 1);
   return {Unsigned(DividedUp(packs, kElementThreads))};
 }
 
-// Returns the number of warps that process a row: a power of 2.
+// Returns the number of warps that process each row, a power of 2.
 int64_t RowWarps(const at::Tensor& rows) {
   const int64_t needed = DividedUp(rows.size(1), kMaxRmsNormPacks * kWarp * PackedColumns(rows));
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(needed)));

@@ -1,5 +1,5 @@
-// The grids and arguments of the kernels in this folder. Needs no CUDA: a test runs them on the
-// CPU.
+// Determines the grids and arguments of the kernels in this folder. Does not use CUDA, so that a
+// test can run the kernels on the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,16 +13,16 @@
 
 namespace dslaunch {
 
-// A kernel for one type of element.
+// A kernel for a certain type of element.
 struct KernelVersion {
-  const char* name = "";  // in the sources, without the type: "gelu"
+  const char* name = "";  // name in the sources without the type, such as "gelu"
   at::ScalarType type = at::kFloat;
-  // Set only for normalizations, which are compiled for these.
+  // Set only for normalizations, which are compiled for these numbers.
   int64_t columns = 0;
-  int64_t row_warps = 0;  // number of warps that process a row
+  int64_t row_warps = 0;  // number of warps that process each row
 };
 
-// A number of blocks, or of threads of a block.
+// A number of blocks, or of threads in a block.
 struct KernelGrid {
   unsigned x = 1, y = 1;
 };
@@ -58,8 +58,8 @@ class KernelCalls : public FusedKernels {
                                  const at::Tensor& up) override;
 
  protected:
-  // Starts a kernel on the current stream. `arguments` point to the values of its parameters, which
-  // need not exist after the call.
+  // Starts a kernel on the current stream. `arguments` points to the values of its parameters,
+  // which need not exist after the call.
   virtual void Launch(const KernelVersion& kernel, KernelGrid blocks, KernelGrid threads,
                       void** arguments) = 0;
 
@@ -70,12 +70,14 @@ class KernelCalls : public FusedKernels {
     std::array<void*, sizeof...(arguments)> pointers = {&arguments...};
     Launch(kernel, blocks, threads, pointers.data());
   }
-  // Returns `rows`, which the kernel `name` computes from the pointers, and their sums.
+  // Calls the kernel `name`, which computes `rows` from the inputs in `pointers`. Returns `rows`
+  // and their sums.
   template <typename... Pointers>
   RowsAndSums WithSums(const at::Tensor& rows, bool wide, const char* name, Pointers... pointers);
-  // [matrices, rows, columns] -> [matrices, columns], in the type of `like`
+  // Sums the rows of each matrix in `parts` [matrices, rows, columns]. Returns [matrices, columns]
+  // in the dtype of `like`.
   at::Tensor Finish(const at::Tensor& parts, const at::Tensor& like);
-  // Returns a grid over the columns and over parts of the rows.
+  // Returns a grid over the columns (x) and over parts of the rows (y).
   KernelGrid ColumnGrid(const at::Tensor& rows, bool wide) const;
 
   const int64_t processors_;

@@ -1,8 +1,8 @@
-// Layer normalization (Ba, Kiros and Hinton 2016, section 3), with the surrounding additions. Each
-// row has one warp.
+// Defines the kernels of layer normalization (Ba, Kiros and Hinton 2016, section 3), fused with the
+// surrounding additions. One warp processes each row.
 
-// sums = x + branch, if branch is not null; normalized = (sums - mean) / deviation * weight + bias,
-// computed from the rounded sums.
+// Computes sums = x + branch, unless `branch` is null, and normalized = (sums - mean) / deviation *
+// weight + bias. `normalized` is computed from the rounded sums.
 DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     layer_norm(const T* x, const T* branch, const T* weight, const T* bias, long long rows, float epsilon,
                T* sums, T* normalized, float* means, float* inverse_deviations) {
@@ -46,9 +46,10 @@ DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
   }
 }
 
-// `gradient` is the gradient of `normalized`; `sum_gradient`, if not null, is the gradient of
-// `sums`, which is x here. Writes the gradient by x to `x_gradient`, and to `weights` and `biases`
-// [gridDim.x, kColumns] the sums of the gradients by weight and bias over the rows of each block.
+// Computes the gradients. `gradient` is the gradient by `normalized`. `sum_gradient`, which may be
+// null, is the gradient by `sums`, which is called x here. Writes the gradient by x to
+// `x_gradient`. Writes the gradients by weight and bias, summed over the rows of each block, to
+// `weights` and `biases` [gridDim.x, kColumns].
 DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     layer_norm_gradients(const T* gradient, const T* sum_gradient, const T* x, const T* weight,
                          const float* means, const float* inverse_deviations, long long rows, T* x_gradient,
@@ -59,7 +60,7 @@ DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     const long long begin = row * kColumns;
     const float mean = means[row], inverse = inverse_deviations[row];
     RowPack g[kPacks], in[kPacks], more[kPacks];
-    float sum = 0, product = 0;  // sums over the gradient by the normalized values
+    float sum = 0, product = 0;  // sums of the gradient by the normalized values
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!IsInRow(p)) continue;

@@ -1,11 +1,13 @@
-// RMS normalization (Zhang and Sennrich 2019, section 4), with the surrounding additions.
+// Defines the kernels of RMS normalization (Zhang and Sennrich 2019, section 4), fused with the
+// surrounding additions.
 
-// Returns the sum over all lanes of this row to all of them. All threads of the block call it.
+// Returns, in every lane that processes a row, the sum over the lanes of this row. All threads of
+// the block must call it.
 __device__ float SumOfRow(float mine) {
   mine = SumOfWarp(mine);
   if constexpr (kRowWarps > 1) {
     __shared__ float of_warps[kNormWarps];
-    __syncthreads();  // the sums of the last call were read
+    __syncthreads();  // all threads have read the last call's sums
     if (threadIdx.x == 0) of_warps[threadIdx.y] = mine;
     __syncthreads();
     const int first = threadIdx.y / kRowWarps * kRowWarps;
@@ -15,8 +17,8 @@ __device__ float SumOfRow(float mine) {
   return mine;
 }
 
-// sums = x + branch, if branch is not null; normalized = weight * (sums / root mean square), computed
-// from the rounded sums. The quotient is rounded too.
+// Computes sums = x + branch, unless `branch` is null, and normalized = weight * (sums / root mean
+// square). `normalized` is computed from the rounded sums, and the quotient is rounded, too.
 DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     rms_norm(const T* x, const T* branch, const T* weight, long long rows, float epsilon, T* sums,
              T* normalized, float* inverses) {
@@ -53,9 +55,10 @@ DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
   if (is_there && LaneOfRow() == 0) inverses[row] = inverse;
 }
 
-// `gradient` is the gradient of `normalized`; `sum_gradient`, if not null, is the gradient of
-// `sums`, which is x here. Writes the gradient by x to `x_gradient`, and to `weights`
-// [gridDim.x, kColumns] the sums of the gradient by weight over the rows of each block.
+// Computes the gradients. `gradient` is the gradient by `normalized`. `sum_gradient`, which may be
+// null, is the gradient by `sums`, which is called x here. Writes the gradient by x to
+// `x_gradient`. Writes the gradient by weight, summed over the rows of each block, to `weights`
+// [gridDim.x, kColumns].
 DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     rms_norm_gradients(const T* gradient, const T* sum_gradient, const T* x, const T* weight,
                        const float* inverses, long long rows, T* x_gradient, float* weights) {
@@ -67,7 +70,7 @@ DSLAUNCH_KERNEL __launch_bounds__(kWarp* kNormWarps)
     const bool is_there = row < rows;
     const float inverse = is_there ? inverses[row] : 0;
     RowPack g[kPacks], in[kPacks];
-    float product = 0;  // sum over the gradient by the quotients times the quotients
+    float product = 0;  // sum of each quotient times the gradient by it
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!is_there || !IsInRow(p)) continue;

@@ -1,17 +1,17 @@
-// Cross entropy, GELU and sums over rows. The kernels are defined at the end of the file, once for
-// each type of element: NAME_float, NAME_half, NAME_bfloat.
+// Defines the kernels of cross entropy, GELU and sums over rows. The end of the file defines each
+// kernel for each type of element: NAME_float, NAME_half and NAME_bfloat.
 
-// Must equal the sizes in kernel_calls.cc.
-constexpr int kRowThreads = 512;  // per block that processes one row
-constexpr int kColumnThreads = 32;  // per block that sums columns: the lanes of a warp side by side
-constexpr int kColumnRows = 8;  // warps of such a block, one below the other
+// Equal to the sizes in kernel_calls.cc.
+constexpr int kRowThreads = 512;  // threads per block that processes one row
+constexpr int kColumnThreads = 32;  // adjacent threads of a block that sums columns
+constexpr int kColumnRows = 8;  // warps of such a block, for successive rows
 constexpr int kFinishRows = 32;
-constexpr int kAtOnce = 4;  // loads before the first value is used, to hide memory latency
+constexpr int kAtOnce = 4;  // loads before the first use, to hide memory latency
 
-constexpr long long kIgnored = -100;  // a target to ignore
+constexpr long long kIgnored = -100;  // target that is ignored
 
-// The maximum of some values, and the sum of exp(value - maximum): Milakov and Gimelshein 2018,
-// "Online normalizer calculation for softmax", algorithm 3.
+// The maximum of some values and the sum of exp(value - maximum), as in Milakov and Gimelshein
+// 2018, "Online normalizer calculation for softmax", algorithm 3.
 struct Normalizer {
   float greatest = MinusInfinity();
   float sum = 0;
@@ -37,7 +37,7 @@ __device__ Normalizer NormalizerOf(const Pack<T, kCount>& pack) {
   return found;
 }
 
-// Combines the values of all threads of a block; the result is valid in the first thread.
+// Combines the values of all threads of a block. Only the first thread gets a valid result.
 __device__ Normalizer OfBlock(Normalizer mine) {
   __shared__ Normalizer of_warps[kRowThreads / kWarp];
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -55,7 +55,7 @@ __device__ Normalizer OfBlock(Normalizer mine) {
   return all;
 }
 
-// Calls visit(index, pack) for this thread's packs of a row.
+// Calls visit(index, pack) for each pack of a row that this thread processes.
 template <typename T, int kCount, typename Visit>
 __device__ void ForEachPack(const T* row, long long columns, const Visit& visit) {
   const auto* const packs = reinterpret_cast<const Pack<T, kCount>*>(row);
@@ -71,8 +71,9 @@ __device__ void ForEachPack(const T* row, long long columns, const Visit& visit)
   for (; i < count; i += kRowThreads) visit(i, packs[i]);
 }
 
-// Each block processes a row of `logits` [rows, columns]. Writes log(sum of exp(logits)) and the
-// loss of each row: 0 without a target, NaN if the target is out of range.
+// Computes cross entropies; each block processes one row of `logits` [rows, columns]. Writes
+// log(sum of exp(logits)) and the loss of each row. The loss is 0 without a target, and NaN if the
+// target is out of range.
 template <typename T, int kCount>
 __device__ void CrossEntropy(const T* logits, const long long* targets, long long columns,
                              float* log_sums, float* losses) {
@@ -92,7 +93,7 @@ __device__ void CrossEntropy(const T* logits, const long long* targets, long lon
                                                   : log_sum - ToFloat(begin[target]);
 }
 
-// Computes the gradient of `losses` times `scales` [rows] by the logits.
+// Computes the gradient of losses * scales [rows] by the logits.
 template <typename T, int kCount>
 __device__ void CrossEntropyGradient(const T* logits, const long long* targets, long long columns,
                                      const float* log_sums, const float* scales, T* gradients) {
@@ -112,12 +113,12 @@ __device__ void CrossEntropyGradient(const T* logits, const long long* targets, 
   });
 }
 
-// Tanh-approximated GELU (Hendrycks and Gimpel 2016, section 2): x s(2u), where s is the logistic
-// function and u = sqrt(2 / pi) (x + 0.044715 x^3), because 1 + tanh(u) = 2 s(2u).
+// GELU in the approximation by tanh (Hendrycks and Gimpel 2016, section 2) is x s(2u), where s is
+// the logistic function and u = sqrt(2 / pi) (x + 0.044715 x^3), because 1 + tanh(u) = 2 s(2u).
 constexpr float kLinear = 1.5957691216057308f, kCubic = 0.07135481627159992f;  // coefficients of 2u
 constexpr float kLog2OfE = 1.4426950408889634f;
 
-// Returns s(2u).
+// Returns s(2u) for x.
 __device__ float ShareOfGelu(float x) {
   const float exponent = -kLog2OfE * kLinear - kLog2OfE * kCubic * x * x;
   return FastReciprocal(1 + FastPowerOf2(x * exponent));
@@ -149,9 +150,9 @@ __device__ void GeluOfAll(const T* x, long long count, T* y) {
   }
 }
 
-// A source of rows whose columns are summed below. Each source loads the inputs of its elements for
-// kAtOnce rows before it computes the first one. Its registers must allow kBlocksPerProcessor of
-// kernel_calls.cc to run at once.
+// A source of rows whose columns SumColumns sums. Each source loads the inputs of its elements for
+// kAtOnce rows before it computes the first element. A source must use few enough registers that
+// kBlocksPerProcessor blocks (kernel_calls.cc) run at the same time.
 
 template <typename T, int kCount>
 struct Rows {
@@ -166,7 +167,7 @@ struct Rows {
   __device__ Loaded Make(const Loaded& loaded, long long, long long) const { return loaded; }
 };
 
-// The gradient by the input of GELU, which is also written to `into`.
+// A source of the gradient by the input of GELU, which Make also writes to `into`.
 template <typename T, int kCount>
 struct GeluGradients {
   static constexpr int kAtOnce = 2;
@@ -191,7 +192,7 @@ struct GeluGradients {
   }
 };
 
-// Three matrices [rows, width] side by side, which are also written to `into`.
+// A source of three matrices [rows, width] side by side, which Make also writes to `into`.
 template <typename T, int kCount>
 struct Thirds {
   static constexpr int kAtOnce = 4;
@@ -212,7 +213,8 @@ struct Thirds {
   }
 };
 
-// Writes the sums over a part of the rows [rows, columns] to `sums` [gridDim.y, columns].
+// Sums the columns of `source` [rows, columns]. Each block writes the sums over its part of the
+// rows to `sums` [gridDim.y, columns].
 template <typename T, int kCount, typename Source>
 __device__ void SumColumns(const Source& source, long long rows, long long columns, float* sums) {
   const long long column = (blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x) * kCount;
@@ -248,8 +250,8 @@ __device__ void SumColumns(const Source& source, long long rows, long long colum
   }
 }
 
-// Sums the rows of each of the consecutive matrices `parts` [rows, columns]; blockIdx.y selects the
-// matrix.
+// Sums the rows of each matrix in `parts`, which has consecutive matrices [rows, columns].
+// blockIdx.y selects the matrix.
 template <typename T>
 __device__ void Finish(const float* parts, long long rows, long long columns, T* sums) {
   const long long column = blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x;
@@ -262,13 +264,13 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
   __shared__ float of_warps[kFinishRows][kColumnThreads + 1];
   of_warps[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // Each warp adds up a column.
+  // Each warp adds the sums of one column.
   const float all = SumOfWarp(of_warps[threadIdx.x][threadIdx.y]);
   const long long into = blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.y;
   if (threadIdx.x == 0 && into < columns) Put(all, sums[blockIdx.y * columns + into]);
 }
 
-// `wide`: rows are aligned for packs of 16 bytes and consist of whole packs.
+// `wide` means that rows are aligned for packs of 16 bytes and consist of whole packs.
 #define DSLAUNCH_KERNELS(T, name)                                                                  \
   DSLAUNCH_KERNEL __launch_bounds__(kRowThreads) cross_entropy_##name(                             \
       const T* logits, const long long* targets, long long columns, float* log_sums,               \

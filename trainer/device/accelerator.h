@@ -1,6 +1,6 @@
-// The functions of CUDA that the trainer needs beyond LibTorch's general interfaces (c10::Stream,
-// c10::Event, pinned tensors). trainer/cuda/ implements them in a separate library; no other code
-// includes CUDA's headers. Tests have an implementation for the CPU
+// Declares the functions of CUDA that the trainer needs beyond LibTorch's general interfaces
+// (c10::Stream, c10::Event, pinned tensors). trainer/cuda/ implements them in a separate library,
+// and no other code includes CUDA's headers. Tests use an implementation for the CPU
 // (tests/support/recorded_graph.h).
 #pragma once
 
@@ -19,16 +19,16 @@
 
 namespace dslaunch {
 
-// Work on a device that is recorded once and run many times, with the same memory. Used by one
-// thread.
+// Records work on a device once, and then runs it many times with the same memory. Not thread-safe.
 class StepGraph {
  public:
   virtual ~StepGraph() = default;
-  // Runs `work` so that its device operations are recorded but not executed. Tensors created by
-  // `work` stay valid, and each replay overwrites them. Throws c10::Error if an operation cannot be
-  // recorded, such as waiting for the device; the graph is then empty again. Call it once.
+  // Runs `work` so that its operations on the device are recorded, but not executed. Tensors that
+  // `work` creates stay valid, and each replay overwrites them. Throws c10::Error if an operation
+  // cannot be recorded, such as waiting for the device; the graph is empty afterwards. Call it only
+  // once.
   virtual void Capture(const std::function<void()>& work) = 0;
-  // Runs the recorded operations on the current stream, without waiting for them.
+  // Runs the recorded operations on the current stream. Does not wait for them.
   virtual void Replay() = 0;
 };
 
@@ -36,32 +36,34 @@ class Accelerator {
  public:
   virtual ~Accelerator() = default;
   virtual c10::DeviceType type() const = 0;
-  // Selects the device for this process, and gives the calling thread a stream of its own there,
+  // Selects the device `index` for this process. Gives the calling thread its own stream there,
   // because the default stream cannot be recorded.
   virtual void Use(int index) = 0;
-  virtual std::string Name(int index) const = 0;  // "NVIDIA H100 80GB HBM3"
+  virtual std::string Name(int index) const = 0;  // such as "NVIDIA H100 80GB HBM3"
   virtual DeviceTraits Traits(int index) const = 0;
-  // Creates a backend for collectives over tensors of the device. It connects only at the first
-  // collective. An operation that exceeds `timeout` ends the process.
+  // Creates a backend for collectives over tensors on the device. It connects only at the first
+  // collective. If an operation takes longer than `timeout`, the process ends.
   virtual c10::intrusive_ptr<c10d::Backend> MakeBackend(
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
       std::chrono::milliseconds timeout) = 0;
   virtual std::unique_ptr<StepGraph> MakeStepGraph() = 0;
-  // For StartFusedKernels, on whose thread it runs. Returns null if the device has no kernels.
+  // Compiles the fused kernels for the device; null if the device has none. StartFusedKernels calls
+  // it on its own thread.
   virtual std::unique_ptr<FusedKernels> MakeFusedKernels(int /*index*/) { return nullptr; }
 };
 
 // The device on which a process computes.
 struct RankDevice {
   c10::Device device = c10::kCPU;
-  Accelerator* accelerator = nullptr;  // null for the CPU; exists until the process ends
+  Accelerator* accelerator = nullptr;  // null for the CPU; never destroyed
 };
 
-// The only symbol of the library, `dslaunch_cuda`.
+// The type of `dslaunch_cuda`, the only symbol that the library exports.
 struct AcceleratorSymbol {
-  // The versions it was compiled with; the rest is used only if the trainer's are the same.
+  // The versions with which the library was compiled. Use the other members only if they equal the
+  // trainer's versions.
   const char* stamp;
-  Accelerator* (*make)();  // called once
+  Accelerator* (*make)();  // called only once
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Copies of a device's tensors into memory of the host, made beside the work that follows.
+// Copies tensors of a device into memory of the host, in parallel with later work on the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,38 +12,39 @@
 
 namespace dslaunch {
 
-// Used by one thread, except where it is stated. Keeps the pinned memory of the largest copy.
+// Makes such copies. Keeps the pinned memory of the largest copy for later copies. Not thread-safe,
+// except where stated.
 class CopiesBeside {
  public:
   struct Request {
     at::Tensor tensor;   // contiguous, on the device
-    uint64_t begin = 0;  // where it begins in the copy, in bytes; a multiple of its elements' size
-    bool waits = false;  // its memory does not change before Hold(); else it is copied now
+    uint64_t begin = 0;  // its first byte in the copy; a multiple of its elements' size
+    bool waits = false;  // true if its memory does not change before Hold()
   };
-  // Consecutive bytes of the copy, in pinned memory.
+  // Consecutive bytes of a copy, in pinned memory.
   struct Piece {
     at::Tensor bytes;
     uint64_t begin = 0;
   };
   struct Copy {
     std::vector<Piece> pieces;            // in the order of the requests
-    std::shared_ptr<c10::Event> is_made;  // any thread may wait for it, and then read the pieces
+    std::shared_ptr<c10::Event> is_made;  // any thread may wait for it and then read the pieces
   };
 
-  // Gives the copies to the device: those that do not wait to the current stream, the others to a
-  // stream of their own. Their memory is used again by the next call. Precondition: the event of
-  // the last copy has been waited for.
+  // Enqueues the copies on the device: those with `waits` on a separate stream, and the others on
+  // the current stream. The next call reuses their memory. Precondition: the caller has waited for
+  // the event of the previous copy.
   Copy Start(const std::vector<Request>& requests);
-  // Makes the current stream wait for the copies of the last Start.
+  // Makes the current stream wait until the copies of the last Start are made.
   void Hold();
 
  private:
-  // Copies a tensor in the current stream.
+  // Enqueues a copy on the current stream.
   void Add(const Request& request, std::vector<Piece>& pieces);
 
   std::vector<at::Tensor> blocks_;
   size_t block_ = 0;  // index of the block in use
-  int64_t used_ = 0;  // bytes of it that are used
+  int64_t used_ = 0;  // used bytes of this block
   std::optional<c10::Stream> stream_;
   std::shared_ptr<c10::Event> is_made_;
 };

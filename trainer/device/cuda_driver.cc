@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Functions of the driver's interface, which have not changed since its first version. 0 is
-// success.
+// The functions of the driver that are used. They have not changed since the first version of its
+// interface, and return 0 on success.
 using InitFunction = int (*)(unsigned flags);
 using CountFunction = int (*)(int* count);
 using ErrorFunction = int (*)(int error, const char** text);

@@ -1,5 +1,5 @@
-// Detects NVIDIA GPUs through the driver alone, because LibTorch's CUDA libraries take seconds and
-// gigabytes of address space to load.
+// Detects NVIDIA GPUs through the driver alone, because LibTorch's CUDA libraries take seconds to
+// load, and gigabytes of address space.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@ namespace dslaunch {
 
 struct CudaDevices {
   int count = 0;            // number of GPUs visible under CUDA_VISIBLE_DEVICES
-  std::string none_reason;  // why count is 0
+  std::string none_reason;  // reason if `count` is 0; otherwise empty
 };
 
-// `driver` is the driver's library, as for dlopen. Creates no context on any device.
+// Counts the GPUs that this process can use. `driver` is the name of the driver's library for
+// dlopen. Creates no context on any device.
 CudaDevices CountCudaDevices(const char* driver = "libcuda.so.1");
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxStamp = 200;  // limit for the stamp of another version, which may be any text
+constexpr size_t kMaxStamp = 200;  // longest printed stamp; another version's may be any text
 
 [[noreturn]] void Refuse(const std::string& problem) {
   throw TrainError(ExitCode::kUnavailable, problem + ", or use device cpu (--device cpu)");
@@ -29,8 +29,8 @@ std::filesystem::path OwnFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-// Returns the library in the program's run path, which contains the folder of an installed dslaunch
-// for programs built on the SDK; empty if there is none.
+// Returns the path of the library in the program's run path; empty if it is not there. Programs
+// that were built with the SDK have the folder of an installed dslaunch in their run path.
 std::string PluginInRunPath() {
   Dl_serinfo size = {};
   void* const program = dlopen(nullptr, RTLD_LAZY);
@@ -48,7 +48,8 @@ std::string PluginInRunPath() {
   return "";
 }
 
-// Throws if LibTorch was used earlier, because it checks only once whether it has CUDA.
+// Throws if the program used LibTorch earlier, because LibTorch checks only once whether it has
+// CUDA.
 void CheckLoadedInTime() {
   if (at::globalContext().hasCUDA()) return;
   Refuse(
@@ -60,7 +61,8 @@ void CheckLoadedInTime() {
 }  // namespace
 
 Accelerator& LoadCudaPlugin(const std::string& path) {
-  // RTLD_LAZY, so that symbols missing in another LibTorch do not prevent reading the stamp.
+  // With RTLD_LAZY, the stamp can be read even if symbols are missing in another version of
+  // LibTorch.
   void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
     Refuse("CUDA cannot be used: " + SanitizeForTerminal(dlerror()) +

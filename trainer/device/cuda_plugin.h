@@ -1,4 +1,4 @@
-// Chooses the device of this process, and loads the library with the CUDA part of the trainer.
+// Chooses this process's device, and loads the library with the CUDA part of the trainer.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 
 namespace dslaunch {
 
-// Call it before any other use of LibTorch, which checks only once whether it has CUDA. Throws
-// TrainError kUnavailable with a hint. Rank 0 prints a notice if the choice may be unexpected.
+// Chooses and selects this process's device, loading the library if the device is a GPU. Call it
+// before any other use of LibTorch, because LibTorch checks only once whether it has CUDA. Rank 0
+// prints a notice if the choice may be unexpected. Throws TrainError kUnavailable with a hint.
 RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env);
 
-// Loads the library at `path`. Throws TrainError kUnavailable, naming both builds, if it cannot be
-// loaded or belongs to another build.
+// Loads the library at `path`. Throws TrainError kUnavailable if the library cannot be loaded or
+// belongs to another build; the message then names both builds.
 Accelerator& LoadCudaPlugin(const std::string& path);
 
 }  // namespace dslaunch

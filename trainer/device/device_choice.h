@@ -1,4 +1,4 @@
-// Chooses the kind and the index of the device on which a rank computes. Pure.
+// Chooses the kind and index of the device on which a rank computes. Pure.
 #pragma once
 
 #include <string>
@@ -8,22 +8,22 @@
 
 namespace dslaunch {
 
-// The devices that this rank's process can see.
+// The CUDA devices that this rank's process can use.
 struct CudaInfo {
-  int devices = 0;          // number of devices under CUDA_VISIBLE_DEVICES
-  std::string none_reason;  // why `devices` is 0: "there is no NVIDIA driver (...)"
+  int devices = 0;          // number of devices visible under CUDA_VISIBLE_DEVICES
+  std::string none_reason;  // reason if `devices` is 0
   std::string plugin;       // path of libdslaunch_cuda.so; empty if built without CUDA
 };
 
 struct ChosenDevice {
   bool cuda = false;
-  int index = 0;            // number of the device among the visible ones
-  std::string notice = {};  // text for the user if the choice may be unexpected, else empty
+  int index = 0;            // index among the visible devices
+  std::string notice = {};  // message if the choice may be unexpected; else empty
 };
 
-// Gives each rank of a machine its own device, the one with its local rank as index. With kAuto,
-// chooses the CPU if the process sees no device or the trainer was built without CUDA. Errors are
-// kUnavailable and have a hint.
+// Gives each rank of a machine its own device, whose index is the local rank. With kAuto, chooses
+// the CPU if the process sees no device or the trainer was built without CUDA. Errors are
+// kUnavailable and contain a hint.
 Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaInfo& info);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Memory of tensors on a device.
+// Measures the memory of tensors on a device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Returns the maximum number of bytes that tensors on `device`, a GPU, had at one time since the
-// process began or RestartDevicePeak was last called.
+// Returns the peak memory of tensors on `device`, a GPU, in bytes, since the process began or since
+// the last RestartDevicePeak.
 int64_t DevicePeakBytes(c10::Device device);
 void RestartDevicePeak(c10::Device device);
 

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns the words after the colon of the first line that begins with `name`.
+// Returns the words after the colon in the first line that begins with `name`.
 std::set<std::string> WordsOf(std::string_view text, std::string_view name) {
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {

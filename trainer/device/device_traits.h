@@ -1,4 +1,4 @@
-// Properties of a rank's hardware.
+// Determines properties of a rank's hardware.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@ namespace dslaunch {
 struct RankDevice;
 
 struct DeviceTraits {
-  int64_t memory_bytes = 0;  // memory of a GPU; 0 if unknown
-  // Whether it computes in these formats; otherwise values are converted around each operation.
+  int64_t memory_bytes = 0;  // memory of a GPU; 0 for a CPU or if unknown
+  // True if the hardware computes in this format. Otherwise, values are converted before and after
+  // each operation.
   bool float16 = true;
   bool bfloat16 = true;
 };
 
-// Returns the traits of the device, or of this machine's CPU.
+// Returns the traits of the device, or of this machine's CPU if the device is the CPU.
 DeviceTraits TraitsOf(const RankDevice& device);
 
-// Returns the traits of a CPU whose /proc/cpuinfo is `text`. For an unknown kind both formats are
-// assumed. Pure.
+// Returns the traits of a CPU whose /proc/cpuinfo is `text`. For an unknown kind of CPU, assumes
+// both formats. Pure.
 DeviceTraits TraitsOfCpu(std::string_view text);
 
 // Returns a notice if the hardware must emulate the chosen precision, which then saves memory but
-// no time; else "". Pure.
+// no time; otherwise empty. Pure.
 std::string PrecisionRemark(const PrecisionConfig& precision, const DeviceTraits& traits);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The memory that tensors may still take.
+// Determines how much memory tensors may use.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace dslaunch {
 
-// Returns the bytes that tensors on the device may take: of a CPU what the system and this
-// process's cgroup have available now, of a GPU its whole memory. nullopt if unknown.
+// Returns the number of bytes that tensors on the device may use; nullopt if unknown. For a CPU,
+// this is the memory that the system and this process's cgroup have available now. For a GPU, it is
+// the whole memory.
 std::optional<int64_t> MemoryForTensors(const RankDevice& device);
 
 }  // namespace dslaunch

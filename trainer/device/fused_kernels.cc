@@ -15,9 +15,9 @@ struct Started {
   std::shared_future<std::shared_ptr<FusedKernels>> kernels;
 };
 
-// Written before other threads compute.
+// Returns the kernels of this process. They are set before other threads compute.
 Started& OfThisProcess() {
-  // Never destroyed, because threads may compute until the process ends.
+  // Never destroyed, because threads may use the kernels until the process ends.
   static auto* const started = new Started;
   return *started;
 }
@@ -40,7 +40,7 @@ void StartFusedKernels(c10::Device device, bool reports_error,
     }
   };
   OfThisProcess() = {device, std::async(std::launch::async, guarded).share()};
-  // The libraries that the thread uses must not be unloaded before it ends.
+  // Waits for the thread at exit, because the libraries that it uses must not be unloaded earlier.
   std::atexit([] { OfThisProcess().kernels.wait(); });
 }
 

@@ -1,5 +1,5 @@
-// A training step as a graph: recorded once, then replayed with the same memory, so that a step
-// takes one CPU call instead of thousands.
+// Records a training step as a graph, and then replays it with the same memory, so that a step
+// needs one call by the CPU instead of thousands.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,24 +12,26 @@
 
 namespace dslaunch {
 
-// Used by one thread. The first steps run without a graph, so that everything allocated once
-// exists; the next step is recorded. A step whose inputs have other shapes runs without a graph,
-// which is kept for later steps. If such steps continue, they are recorded and replace the graph.
+// Runs training steps, and replays them as a graph where possible. The first steps run without a
+// graph, so that everything that is allocated only once exists; the next step is recorded. A step
+// whose inputs have other shapes runs without a graph, and the graph is kept for later steps. If
+// such steps continue, they are recorded and replace the graph. Not thread-safe.
 class GraphedStep {
  public:
-  // Performs everything that a step does on the device, given its inputs there, and returns the
+  // Does the whole work of a step on the device. The inputs are on the device, too. Returns the
   // results.
   using Work = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
   struct Outcome {
-    std::vector<at::Tensor> results;  // results, which later steps do not overwrite
-    bool replayed = false;            // `work` was not called
+    std::vector<at::Tensor> results;  // never overwritten by later steps
+    bool replayed = false;            // true if `work` was not called
   };
 
   explicit GraphedStep(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // Throws TrainError kBadInput, with the reason, if the step cannot be recorded; state that `work`
-  // keeps outside of the device is then as `work` left it.
+  // Runs a step with `work` or by replaying the graph. Throws TrainError kBadInput with the reason
+  // if the step cannot be recorded. In this case, state of `work` that is not on the device has
+  // changed as if the step had run.
   Outcome Run(const std::vector<at::Tensor>& inputs, const Work& work);
 
  private:
@@ -41,7 +43,7 @@ class GraphedStep {
   std::vector<at::Tensor> inputs_;   // tensors that the graph reads
   std::vector<at::Tensor> results_;  // tensors that the graph writes
   std::vector<at::Tensor> last_;     // inputs of the last step without a graph
-  int alike_ = 0;  // number of successive steps whose inputs had the shapes of `last_`
+  int alike_ = 0;                    // successive steps whose inputs had the shapes of `last_`
 };
 
 }  // namespace dslaunch

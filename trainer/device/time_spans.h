@@ -1,4 +1,4 @@
-// Measures how long work took on the device where it ran.
+// Measures how long work takes on the device where it runs.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,14 +12,14 @@
 
 namespace dslaunch {
 
-// Times successive pieces of work, each from Begin to End: the thread's time on the CPU, or the
-// time of the current stream on a device, which is known only later. A copy shares the measured
-// pieces.
+// Measures successive pieces of work, each from Begin to End. On the CPU, measures the time of the
+// thread. On another device, measures the time of the current stream, which is known only later.
+// Copies of this object share the pieces measured so far.
 class TimeSpans {
  public:
-  void Begin(c10::Device device);  // drops a piece that has not ended
-  void End();                      // does nothing without a Begin
-  // Returns the total of the ended pieces. Waits until the device has finished the last one.
+  void Begin(c10::Device device);  // discards a piece that has not ended
+  void End();                      // does nothing if no piece has begun
+  // Returns the total time of the ended pieces. Waits until the device has finished them.
   double Seconds() const;
 
  private:
