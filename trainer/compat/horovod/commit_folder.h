@@ -1,12 +1,12 @@
-// The files of commits of elastic::State.
+// Writes and reads the files of elastic::State's commits:
 //
 //   FOLDER/node_K/commit.GENERATION.NUMBER.BYTES.CRC32.safetensors   the last commit of node K
-//   FOLDER/node_K/unfinished                                         one that is being written
+//   FOLDER/node_K/unfinished                                         a commit being written
 //
-// A file gets the first name once it is whole on the disk; the name has the size and checksum that
-// its content must have. The folder may belong to one node or be shared by all: a node writes into
-// its own part and reads all parts, because its position among the nodes may change with each
-// attempt.
+// A file gets the first name when its content is complete on disk. The name contains the size and
+// checksum that the content must have. The folder may be on one node or shared by all nodes. A node
+// writes only into its own subfolder but reads all subfolders, because its position among the nodes
+// may change with each attempt.
 #pragma once
 
 #include <compare>
@@ -21,29 +21,30 @@
 
 namespace dslaunch::horovod {
 
-// Later commits are greater. Each Sync begins a generation above all that any rank knows. So
-// commits of a lost node, which belong to steps that the job has abandoned, are older than later
-// commits of the others.
+// Identifies a commit; a later commit is greater. Each Sync begins a generation that is greater
+// than all generations that any rank has. So commits of a lost node, whose steps the job has
+// abandoned, are less than later commits of the other nodes.
 struct CommitId {
   int64_t generation = 0;
-  int64_t number = 0;  // number of the commit in its generation
+  int64_t number = 0;  // number of the commit within its generation
   auto operator<=>(const CommitId&) const = default;
 };
 
-// The id {} means that there is no commit.
+// A commit. If `id` is {}, there is no commit.
 struct SavedCommit {
   CommitId id;
-  std::vector<NamedTensor> values;  // dense, contiguous, on the CPU
+  std::vector<NamedTensor> values;  // dense and contiguous tensors on the CPU
 };
 
-// "3.12", for messages.
+// Returns text for messages, such as "3.12".
 std::string ToText(const CommitId& id);
 
-// Returns the lowest rank with the newest commit. Precondition: `by_rank` is not empty. Pure.
+// Returns the lowest rank that has the newest commit. `by_rank` has each rank's commit and must not
+// be empty. Pure.
 int NewestRank(const std::vector<CommitId>& by_rank);
 
-// Returns the name of a commit's file, and the content of such a name; nullopt for any other name.
-// Pure.
+// Return the name of a commit's file, and parse such a name. Parsing returns nullopt for any other
+// name. Pure.
 std::string CommitFileName(const CommitId& id, const FileSum& sum);
 struct CommitFileInfo {
   CommitId id;
@@ -51,21 +52,21 @@ struct CommitFileInfo {
 };
 std::optional<CommitFileInfo> ParseCommitFileName(std::string_view name);
 
-// Not thread-safe.
+// The folder with the commits of all nodes, as seen by one node. Not thread-safe.
 class CommitFolder {
  public:
   CommitFolder(std::string folder, int node_rank);
 
-  // Writes a commit in place of the node's last one, and returns once it is on the disk. Throws
-  // TrainError kIo; the last one is then still there.
+  // Replaces this node's last commit by `commit`, and waits until it is on disk. Throws TrainError
+  // kIo; the last commit then still exists.
   void Write(const SavedCommit& commit) const;
   // Returns the newest intact commit of all nodes; nullopt if there is none. Prints a line on
-  // stderr for each newer one that is damaged or cannot be read.
+  // stderr for each newer commit that is damaged or cannot be read.
   std::optional<SavedCommit> ReadNewest() const;
 
  private:
   const std::string folder_;
-  const std::string own_;  // this node's folder
+  const std::string own_;  // this node's subfolder
 };
 
 }  // namespace dslaunch::horovod

@@ -26,7 +26,8 @@ WorkerEnv ReadEnvironment() {
   return *std::move(env);
 }
 
-// Returns the value of a variable, at least 0; `otherwise` if it is not set.
+// Returns the value of an environment variable, or `otherwise` if the variable is not set. Throws
+// TrainError kUsage if the value is not a number of at least 0.
 double ReadVariable(const char* name, double otherwise) {
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;
@@ -39,7 +40,7 @@ double ReadVariable(const char* name, double otherwise) {
   return value;
 }
 
-// Returns the numbers of rank 0's options, and the rest of this rank's.
+// Returns `options` with their numbers replaced by those of rank 0. Collective.
 InitOptions OptionsOfRank0(const ProcessGroup& group, InitOptions options) {
   at::Tensor numbers = at::tensor(
       {options.cycle_time.count(), options.fusion_threshold_bytes, options.cache_capacity,
@@ -121,8 +122,8 @@ Context::~Context() {
     fails = fails || members->thread->Failed();
   }
   if (!fails) return;
-  // The destructors of groups wait for the other ranks, so these are leaked; the process ends
-  // anyway.
+  // The groups are leaked, because their destructors would wait for other ranks. The process is
+  // about to end anyway.
   for (const auto& [id, members] : sets_) (void)members->group.release();
   (void)group_.release();
 }
@@ -223,7 +224,8 @@ int ProcessSet::Rank() const {
 }
 
 ProcessSet AddProcessSet(const std::vector<int>& ranks) {
-  // All ranks compare their lists. If they differed, ranks of a set would wait for others.
+  // All ranks compare their lists. If the lists differed, ranks in a set would wait forever for
+  // ranks that are not in their own set.
   const at::Tensor own = at::tensor(std::vector<int64_t>(ranks.begin(), ranks.end()), at::kLong);
   const at::Tensor all = Allgather(own);
   const int64_t size = own.numel();

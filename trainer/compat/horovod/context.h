@@ -1,4 +1,4 @@
-// The state between Init and Shutdown: this process's ranks and its process sets.
+// Holds the state between Init and Shutdown: this process's rank and the process sets.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@
 
 namespace dslaunch::horovod {
 
-// A process set. Ranks outside of it only know its ranks.
+// A process set. On ranks outside of the set, only `ranks` is set.
 struct Members {
   std::vector<int> ranks;
-  int own = -1;                         // this rank's position; -1: it is not in the set
+  int own = -1;                         // this rank's position in `ranks`; -1 if it is outside
   std::unique_ptr<ProcessGroup> group;  // null for the set of all ranks, or if this rank is outside
   std::unique_ptr<ExchangeThread> thread;
 };
@@ -26,25 +26,25 @@ class Context {
   explicit Context(const InitOptions& options);
   ~Context();
 
-  // Throws TrainError kUsage, with a hint, before Init and after Shutdown.
+  // Returns the context. Throws TrainError kUsage with a hint before Init and after Shutdown.
   static Context& Get();
 
   const WorkerEnv& env() const;
   int cross_rank() const { return cross_rank_; }
   int cross_size() const { return cross_size_; }
 
-  // Throws TrainError kUsage for a set that was removed.
+  // Returns the members of a set. Throws TrainError kUsage if the set was removed.
   Members& Find(const ProcessSet& set);
-  // Returns the thread of a set. Throws TrainError kUsage if this rank is not in it.
+  // Returns the thread of a set. Throws TrainError kUsage if this rank is not in the set.
   ExchangeThread& ThreadOf(const ProcessSet& set);
   int Add(const std::vector<int>& ranks);
   void Remove(const ProcessSet& set);
-  // Returns a name for a tensor without one: "allreduce.noname.3".
+  // Returns a new name for a tensor without a name, such as "allreduce.noname.3".
   std::string NewName(Kind kind);
 
  private:
   std::unique_ptr<WorkerEnv> env_;
-  std::unique_ptr<ProcessGroup> group_;  // all ranks
+  std::unique_ptr<ProcessGroup> group_;  // group of all ranks
   InitOptions options_;
   int cross_rank_ = 0, cross_size_ = 1;
   std::unique_ptr<Timeline> timeline_;

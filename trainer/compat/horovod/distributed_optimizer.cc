@@ -27,7 +27,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Returns the trained parameters of the optimizer's groups, in their order, with names.
+// Returns the trained parameters of the optimizer's groups with names, in the groups' order.
 std::vector<NamedTensor> NameParameters(const torch::optim::Optimizer& optimizer,
                                         const std::vector<NamedTensor>& named) {
   std::set<std::string> names;
@@ -67,7 +67,7 @@ std::vector<NamedTensor> NameParameters(const torch::optim::Optimizer& optimizer
   return parameters;
 }
 
-// Returns groups of positions in `parameters`, each parameter in one group.
+// Returns groups of indices in `parameters`. Each parameter is in exactly one group.
 std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& parameters,
                                             const DistributedOptimizerOptions& options) {
   if (options.num_groups < 0) Refuse("num_groups must not be negative");
@@ -90,7 +90,7 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
     for (const at::Tensor& tensor : tensors) {
       const auto found = std::ranges::find_if(
           parameters, [&](const NamedTensor& item) { return item.tensor.is_same(tensor); });
-      if (found == parameters.end()) continue;  // it is not trained
+      if (found == parameters.end()) continue;  // the parameter is not trained
       const auto position = static_cast<size_t>(found - parameters.begin());
       if (grouped[position]) Refuse("the parameter " + found->name + " is in two groups");
       grouped[position] = true;
@@ -104,11 +104,12 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
   return groups;
 }
 
-// Calls a function whenever a backward pass has added a gradient to the parameter's .grad().
+// Calls a function each time that a backward pass has added a gradient to a parameter's grad().
 class ArrivalHook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit ArrivalHook(std::function<void()> call) : call_(std::move(call)) {}
-  // Autograd also calls it without a gradient, if an operation had none for the parameter.
+  // Autograd also calls this function if an operation had no gradient for the parameter, so that
+  // grad() may be undefined.
   void operator()(const torch::autograd::Variable& parameter) override {
     if (parameter.grad().defined()) call_();
   }
@@ -117,7 +118,7 @@ class ArrivalHook : public torch::autograd::PostAccumulateGradHook {
   const std::function<void()> call_;
 };
 
-// A tensor has one such hook.
+// Throws if the parameter already has such a hook, because a tensor can have only one.
 void CheckHookIsFree(const NamedTensor& parameter) {
   if (torch::autograd::impl::get_autograd_meta(parameter.tensor) == nullptr) return;
   if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) == nullptr) return;
@@ -203,7 +204,7 @@ class DistributedOptimizer::Impl {
     std::vector<at::Tensor> gradients;
     for (const size_t i : groups_[group]) {
       const at::Tensor& parameter = parameters_[i].tensor;
-      // Another rank may have a gradient of this parameter.
+      // Other ranks may have a gradient of this parameter, so this rank must take part.
       if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
       gradients.push_back(parameter.grad());
     }
@@ -220,11 +221,11 @@ class DistributedOptimizer::Impl {
   const DistributedOptimizerOptions options_;
   const std::vector<NamedTensor> parameters_;
   const std::vector<std::vector<size_t>> groups_;
-  std::vector<size_t> group_of_;  // group of each parameter
-  std::vector<int> passes_left_;  // backward passes until each parameter's gradient is sent
-  std::vector<size_t> ready_;     // number of each group's parameters without passes left
-  std::vector<std::optional<Handle>> handles_;  // pending exchange of each group
-  bool hooked_ = false;  // the parameters; false if this rank is not in the process set
+  std::vector<size_t> group_of_;  // index of each parameter's group
+  std::vector<int> passes_left_;  // by parameter: backward passes until its gradient is sent
+  std::vector<size_t> ready_;     // by group: number of parameters without passes left
+  std::vector<std::optional<Handle>> handles_;  // pending exchange by group
+  bool hooked_ = false;                         // false if this rank is not in the process set
 };
 
 DistributedOptimizer::DistributedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,

@@ -49,7 +49,7 @@ std::string FolderOf(const StateOptions& options) {
   return node_dir.empty() ? "" : node_dir + "/elastic";
 }
 
-// "Float [32, 20]"
+// Returns text such as "Float [32, 20]".
 std::string Described(const at::Tensor& tensor) {
   return c10::str(tensor.scalar_type(), " ", tensor.sizes());
 }
@@ -72,9 +72,9 @@ struct State::Impl {
       if (const auto* sampler = std::get_if<ElasticSampler*>(&value))
         samplers.push_back({name, *sampler});
     }
-    OptimizerNumbers(optimizer);  // throws for an unknown optimizer
+    OptimizerNumbers(optimizer);  // throws for unsupported optimizers
     const std::string path = FolderOf(options);
-    // The cross rank of a node's first rank is the node's position.
+    // The first rank of a node has the node's position as its cross rank.
     if (LocalRank() == 0 && !path.empty()) folder.emplace(path, CrossRank());
     CatchStopSignals();
   }
@@ -93,12 +93,12 @@ struct State::Impl {
   torch::optim::Optimizer& optimizer;
   std::vector<NamedScalar> scalars;
   std::vector<NamedSampler> samplers;
-  std::optional<CommitFolder> folder;  // set on the first rank of each node
+  std::optional<CommitFolder> folder;  // only on the first rank of each node
   std::vector<std::function<void()>> callbacks;
   SavedCommit commit;  // the last commit
 };
 
-// Returns the bits of both kinds of scalars, which are exact, in the order of `scalars`.
+// Returns the scalars of both kinds as bits, which are exact, in the order of `scalars`.
 at::Tensor State::Impl::ScalarValues() const {
   at::Tensor values = at::empty({static_cast<int64_t>(scalars.size())}, at::kLong);
   int64_t* next = values.mutable_data_ptr<int64_t>();
@@ -146,8 +146,8 @@ std::vector<NamedTensor> State::Impl::Values() const {
   return values;
 }
 
-// Sets the state to `values`. If it throws for a tensor of the model or a scalar, nothing has
-// changed.
+// Sets the state to `values`. If this throws because of a tensor of the model or a scalar, the
+// state is unchanged.
 void State::Impl::Load(const std::vector<NamedTensor>& values) const {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
@@ -241,7 +241,8 @@ void State::Impl::SyncAll() {
     Broadcast_(values, root, {.name = "elastic.scalars"});
     SetScalars(values);
   }
-  // Samples that a rank with an older commit has recorded are not those of this model.
+  // If a rank has an older commit, the samples that it recorded were not used to train the current
+  // model.
   const bool counts = ids.at(static_cast<size_t>(Rank())) == ids.at(static_cast<size_t>(root));
   for (const auto& [name, sampler] : samplers) {
     at::Tensor epoch = at::full({1}, sampler->epoch(), at::kLong);
@@ -254,7 +255,7 @@ void State::Impl::SyncAll() {
   Keep({ids.at(static_cast<size_t>(root)).generation + 1, 0});
 }
 
-// Records on each rank the samples that all ranks have processed.
+// Records on each rank the samples that any rank has processed. Collective.
 void State::Impl::ShareRecords() const {
   for (const auto& [name, sampler] : samplers) {
     const at::Tensor all =

@@ -16,8 +16,8 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// Words of a rank's message in a cycle: flags, bytes of its second message, then a bit for each
-// position in the cache.
+// Positions of the words in a rank's first message of a cycle: flags, the size of its second
+// message in bytes, and then one bit for each position in the cache.
 constexpr size_t kFlags = 0, kBytes = 1, kBits = 2;
 constexpr int64_t kJoined = 1, kLeaving = 2, kGivesUp = 4;
 constexpr size_t kWordBits = 64;
@@ -119,7 +119,8 @@ int ExchangeThread::Join() {
   if (end_) throw *end_;
   joined_ = true;
   last_joined_.reset();
-  // Waits as long as ranks with data need; the thread notices lost ranks.
+  // There is no timeout, because ranks with data may need any time, and the thread notices lost
+  // ranks.
   changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return last_joined_.has_value() || end_; });
   if (!last_joined_) throw *end_;
   return *last_joined_;
@@ -144,7 +145,8 @@ void ExchangeThread::Run() {
     }
   } catch (...) {
     const TrainError error = ExplainException();
-    const bool is_bug = error.code() == ExitCode{1};  // neither ours nor of the communication
+    // Neither a TrainError nor a communication error.
+    const bool is_bug = error.code() == ExitCode{1};
     End(is_bug ? TrainError(ExitCode::kInternal, std::string("horovod: ") + error.what()) : error);
     const MutexLock lock(mutex_);
     failed_ = true;
@@ -201,8 +203,8 @@ RankMessage ExchangeThread::Collect() {
   return message;
 }
 
-// Exchanges one small message, and a second one if some rank submits a request that is not in the
-// cache.
+// Exchanges one small message per rank. Exchanges a second message if any rank submits a request
+// that is not in the cache.
 std::vector<RankMessage> ExchangeThread::ExchangeMessages(const RankMessage& own) {
   const size_t words = kBits + (negotiation_.cache_capacity() + kWordBits - 1) / kWordBits;
   at::Tensor header = at::zeros({static_cast<int64_t>(words)}, at::kLong);
@@ -246,7 +248,7 @@ std::vector<RankMessage> ExchangeThread::ExchangeMessages(const RankMessage& own
   return messages;
 }
 
-// Only the first rank of the set reports, for all.
+// Prints warnings about stalled tensors. Only the first rank of the set does this, for all ranks.
 void ExchangeThread::ReportStalls() {
   if (group_.rank() != 0 || options_.stall_warning.count() == 0) return;
   const steady_clock::time_point now = steady_clock::now();
@@ -264,7 +266,8 @@ void ExchangeThread::ReportStalls() {
   warned_ = std::move(warned);
 }
 
-// Returns null if this rank has not submitted the tensor, because it has joined.
+// Removes and returns the pending request `name`; null if this rank has not submitted it, because
+// it has joined.
 std::shared_ptr<Handle::State> ExchangeThread::Take(const std::string& name) {
   const MutexLock lock(mutex_);
   const auto found = under_way_.find(name);
@@ -316,7 +319,7 @@ void ExchangeThread::Execute(const std::vector<Response>& responses) {
 void ExchangeThread::Reduce(const std::vector<Response>& responses,
                             const std::vector<Piece>& pieces) {
   const Request& first = responses[pieces[0].response].request;
-  // This rank's tensors; undefined if it has joined.
+  // This rank's tensors, which are undefined if it has joined.
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> sizes;
   int64_t elements = 0;
@@ -386,7 +389,7 @@ void ExchangeThread::Gather(const Response& response, const std::shared_ptr<Hand
   state->Finish({at::cat(parts)}, std::move(rows));
 }
 
-// Pads parts to equal sizes, which all backends support.
+// Pads the parts to equal sizes, because only these are supported by all backends.
 void ExchangeThread::Scatter(const Response& response,
                              const std::shared_ptr<Handle::State>& state) {
   const auto ranks = static_cast<int64_t>(response.splits.size());

@@ -1,5 +1,5 @@
-// A rank's thread that agrees with the other ranks' threads on which tensors to exchange, and
-// exchanges them.
+// Runs a rank's thread that agrees with the threads of other ranks on which tensors to exchange,
+// and exchanges them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,11 +25,12 @@ namespace dslaunch::horovod {
 // A submitted request and its results. Thread-safe.
 struct Handle::State {
   Request request;
-  // kAllreduce and kBroadcast: the tensors that are exchanged in place, contiguous. Others: the
-  // input.
+  // For kAllreduce and kBroadcast, the tensors that are exchanged in place, which are contiguous.
+  // For other kinds, the input.
   std::vector<at::Tensor> tensors;
-  // For each of `tensors` the tensor to which the result is also copied and cast, because the
-  // submitted tensor was not contiguous or was sent in another dtype; undefined if not needed.
+  // For each tensor in `tensors`, the tensor to which the result is also copied and cast, because
+  // the submitted tensor was not contiguous or was sent in another dtype. Undefined if this is not
+  // needed.
   std::vector<at::Tensor> targets;
   std::chrono::steady_clock::time_point submitted;
 
@@ -43,17 +44,17 @@ struct Handle::State {
   void Finish(std::vector<at::Tensor> values, std::vector<int64_t> splits = {});
   void Fail(const TrainError& why);
   bool IsDone();
-  // Waits for the results and returns them, or throws the error. The thread ends every wait
-  // (InitOptions::stall_shutdown).
+  // Waits for the results and returns them, or throws the error. Every wait ends, because the
+  // thread ends pending requests after InitOptions::stall_shutdown.
   std::vector<at::Tensor> Wait();
 };
 
-// There is one for all ranks, and one for each process set. Only the thread uses the group until
-// Stop.
+// The exchanges of one set of ranks. There is one object for all ranks, and one for each process
+// set. Before Stop(), only its thread uses the group.
 class ExchangeThread {
  public:
-  // `options` are the same on all ranks. `timeline`, null except on rank 0, must outlive this.
-  // `ranks` are the ranks of the job, by rank in the group, for messages.
+  // `options` must be equal on all ranks. `ranks` has the job's ranks by rank in the group, for
+  // messages. `timeline` is null except on rank 0, and must outlive this object.
   ExchangeThread(const ProcessGroup& group, const InitOptions& options, std::vector<int> ranks,
                  Timeline* timeline);
   // Calls Stop().
@@ -61,19 +62,21 @@ class ExchangeThread {
   ExchangeThread(const ExchangeThread&) = delete;
   ExchangeThread& operator=(const ExchangeThread&) = delete;
 
-  // Thread-safe. Throws TrainError kUsage while a request of that name is pending, and the error
-  // that ended the thread.
+  // Adds a request to the next cycle. Throws TrainError kUsage while another request with this name
+  // is pending. Also throws the error that ended the thread. Thread-safe.
   void Submit(std::shared_ptr<Handle::State> state);
-  // One caller at a time. Returns the rank (of the group) that joined last.
+  // Waits until all ranks have joined, and returns the rank (in the group) that joined last. Call
+  // it on one thread at a time.
   int Join();
-  // Announces to the other ranks that this one leaves, which ends their threads too, and ends.
+  // Tells the other ranks that this rank leaves, which also ends their threads, and ends this
+  // thread.
   void Stop();
-  // After Stop: whether the exchange failed, so other ranks may be lost.
+  // Returns whether the exchange failed, so that other ranks may be lost. Call it after Stop().
   bool Failed();
 
  private:
   void Run();
-  bool Cycle();  // returns false if no cycle follows
+  bool Cycle();  // returns false if this was the last cycle
   RankMessage Collect();
   std::vector<RankMessage> ExchangeMessages(const RankMessage& own);
   void ReportStalls();
@@ -101,7 +104,7 @@ class ExchangeThread {
   std::optional<TrainError> end_ DSL_GUARDED_BY(mutex_);
   bool failed_ DSL_GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
 }  // namespace dslaunch::horovod

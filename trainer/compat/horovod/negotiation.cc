@@ -26,8 +26,8 @@ std::string RanksText(const std::vector<int>& ranks) {
   return text;
 }
 
-// Returns a text with the first property that must be equal on all ranks but differs between two,
-// and its values there; "" if nothing differs.
+// Returns a message about the first property that must be equal on all ranks but differs between
+// two requests, with both values; empty if nothing differs.
 std::string Difference(const Request& first, int first_rank, const Request& other, int rank) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
     return "the " + std::string(Name(first.kind)) + " of '" + first.name +
@@ -66,7 +66,8 @@ std::string Difference(const Request& first, int first_rank, const Request& othe
   return "";
 }
 
-// Whether a request may be in the cache, so that ranks send its position: it is equal on all ranks.
+// Returns whether a request may be in the cache, so that ranks send only its position. Such a
+// request is equal on all ranks.
 bool CanBeCached(const Request& request) {
   return request.kind == Kind::kAllreduce || request.kind == Kind::kBroadcast;
 }
@@ -306,7 +307,7 @@ std::vector<std::vector<Piece>> Fuse(const std::vector<Response>& responses,
   for (size_t i = 0; i < responses.size(); ++i) {
     const Request& request = responses[i].request;
     if (request.kind != Kind::kAllreduce || !responses[i].error.empty()) continue;
-    // Tensors of one dtype stay together; a group may have several.
+    // Tensors of the same dtype stay together. A group may have several dtypes.
     std::map<at::ScalarType, std::vector<size_t>> by_dtype;
     for (size_t t = 0; t < request.tensors.size(); ++t) {
       by_dtype[request.tensors[t].dtype].push_back(t);

@@ -1,5 +1,5 @@
 // Decides in each cycle which tensors all ranks have submitted. Every rank passes the same messages
-// to its own object and so reaches the same decision, without a coordinator. Pure.
+// to its own object, so that all ranks reach the same decision without a coordinator. Pure.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,7 +19,7 @@ namespace dslaunch::horovod {
 
 enum class Kind { kAllreduce, kAllgather, kBroadcast, kAlltoall, kBarrier };
 
-const char* Name(Kind kind);  // "allreduce"
+const char* Name(Kind kind);  // such as "allreduce"
 
 struct TensorForm {
   std::vector<int64_t> shape = {};
@@ -29,71 +29,72 @@ struct TensorForm {
   bool operator==(const TensorForm&) const = default;
 };
 
-// A rank's request under one name.
+// A rank's request to exchange the tensors with a certain name.
 struct Request {
   Kind kind = Kind::kAllreduce;
   std::string name = {};
   Op op = Op::kSum;
   double prescale_factor = 1.0;
   double postscale_factor = 1.0;
-  int root = 0;                          // sender of a kBroadcast, a rank of the set
+  int root = 0;                          // sending rank in the set, for kBroadcast
   std::vector<TensorForm> tensors = {};  // one tensor, or all tensors of a group
-  std::vector<int64_t> splits = {};      // rows that a kAlltoall sends to each rank
+  std::vector<int64_t> splits = {};      // number of rows for each rank, for kAlltoall
   bool operator==(const Request&) const = default;
 };
 
-// Requests as JSON text, and back. DecodeRequests throws TrainError kInternal for other text.
+// Convert requests to JSON text, and back. DecodeRequests throws TrainError kInternal for other
+// text.
 std::string EncodeRequests(const std::vector<Request>& requests);
 std::vector<Request> DecodeRequests(std::string_view text);
 
-// A rank's message of one cycle: its flags and its new requests.
+// A rank's message in one cycle: its flags and its new requests.
 struct RankMessage {
-  bool joined = false;         // the rank is in Join
-  bool leaving = false;        // Shutdown was called
-  bool gives_up = false;       // a tensor is past InitOptions::stall_shutdown
-  std::vector<size_t> cached;  // new requests that are in the cache, by position there
+  bool joined = false;         // true if the rank waits in Join
+  bool leaving = false;        // true if the rank has called Shutdown
+  bool gives_up = false;       // true if InitOptions::stall_shutdown has passed
+  std::vector<size_t> cached;  // cache positions of new requests that are cached
   std::vector<Request> requests;
 };
 
-// A request that all ranks, except those that have joined, have submitted.
+// A request that all ranks except those that have joined have submitted.
 struct Response {
-  Request request;         // the first rank's
-  std::string error = {};  // why it is impossible; empty: all ranks do it now
+  Request request;         // request of the lowest rank that submitted it
+  std::string error = {};  // reason if it is impossible; empty if all ranks do it now
   std::vector<std::vector<int64_t>> splits =
-      {};  // one value for each rank, for kAllgather (first dimensions) and kAlltoall
+      {};  // by rank: first dimension for kAllgather, splits for kAlltoall
 };
 
 struct Stall {
   std::string name;
   Kind kind = Kind::kAllreduce;
-  std::vector<int> missing;  // names of the ranks that have not submitted it
+  std::vector<int> missing;  // names of ranks that have not submitted it
   std::chrono::milliseconds age{0};
 };
 
-// Returns a line with the tensor, the ranks that have not submitted it, the time and a hint.
+// Returns a message with the tensor, the ranks that have not submitted it, the time and a hint.
 std::string StallText(const Stall& stall);
 
 class Negotiation {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `names` are the ranks' names in messages, by rank.
+  // `names` has the ranks' numbers for messages, by rank in the set.
   Negotiation(std::vector<int> names, size_t cache_capacity);
 
-  // Returns the position of an equal request in the cache, if there is one.
+  // Returns the position of an equal request in the cache; nullopt if there is none.
   std::optional<size_t> CachedPosition(const Request& request) const;
   size_t cache_capacity() const { return capacity_; }
 
   struct Decision {
-    std::vector<Response> ready;         // responses in the same order on all ranks
-    std::optional<int> left;             // a rank that has called Shutdown; no cycle follows
-    std::optional<std::string> stalled;  // why a rank gave up waiting; no cycle follows
-    std::optional<int> last_joined;      // the rank that joined last, once all have
+    std::vector<Response> ready;         // in the same order on all ranks
+    std::optional<int> left;             // rank that has called Shutdown; then no cycle follows
+    std::optional<std::string> stalled;  // why a rank gave up waiting; then no cycle follows
+    std::optional<int> last_joined;      // rank that joined last; set when all ranks have joined
   };
-  // `messages` has one of each rank, by rank.
+  // Processes the messages of a cycle, one of each rank, by rank.
   Decision OnCycle(const std::vector<RankMessage>& messages, Clock::time_point now);
 
-  // Returns the tensors that some ranks have submitted and others not, the oldest first.
+  // Returns the tensors that only some ranks have submitted, oldest first.
   std::vector<Stall> Stalls(Clock::time_point now) const;
 
  private:
@@ -109,14 +110,14 @@ class Negotiation {
   const std::vector<int> names_;
   const size_t ranks_;
   const size_t capacity_;
-  std::vector<std::string> order_;  // names in pending_, by first submission
+  std::vector<std::string> order_;  // names in `pending_`, in the order of first submission
   std::map<std::string, Pending> pending_;
   std::vector<bool> joined_;
   int last_joined_ = 0;
-  // The cache: requests by position, positions by name, and positions by last use.
+  // The cache: requests by position, positions by name, and positions in the order of last use.
   std::vector<std::optional<Request>> cache_;
   std::map<std::string, size_t> position_of_;
-  std::list<size_t> used_;  // the most recently used first
+  std::list<size_t> used_;  // most recently used position first
 };
 
 // A tensor of a response.
@@ -126,9 +127,9 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// Divides the all-reduces among `responses` into messages of at most `threshold_bytes`; tensors of
-// one dtype, operation and scale share a message, and tensors of a group always do. With 0 each
-// request has its own message.
+// Divides the all-reduces in `responses` into messages of at most `threshold_bytes`. Tensors with
+// the same dtype, operation and scale share a message. Tensors of a group with the same dtype
+// always share one. If `threshold_bytes` is 0, each request has its own messages.
 std::vector<std::vector<Piece>> Fuse(const std::vector<Response>& responses,
                                      int64_t threshold_bytes);
 

@@ -33,7 +33,8 @@ using torch::optim::SGDParamState;
 template <class T, class... Kinds>
 concept OneOf = (std::same_as<T, Kinds> || ...);
 
-// Calls visit(x) for each field of options or of a parameter's state: a number, a bool or a tensor.
+// Calls visit(x) for each field x of the options or of a parameter's state. A field is a number, a
+// bool or a tensor.
 template <class Visit>
 void ForFields(SGDOptions& options, Visit& visit) {
   visit(options.lr()), visit(options.momentum()), visit(options.dampening());
@@ -73,7 +74,8 @@ void ForFields(AdagradParamState& state, Visit& visit) {
   visit(state.sum()), visit(state.step());
 }
 
-// Collects fields as numbers; a tensor counts as 1 if it is defined.
+// Collects fields as numbers. The number of a tensor is 1 if the tensor is defined, and otherwise
+// 0.
 struct Write {
   std::vector<double> numbers;
   void operator()(const at::Tensor& tensor) { numbers.push_back(tensor.defined() ? 1 : 0); }
@@ -83,7 +85,8 @@ struct Write {
   }
 };
 
-// Sets fields to numbers. Allocates missing tensors in the shape of `like`, and collects tensors.
+// Sets fields to numbers. Allocates missing tensors in the shape of `like`, and collects all
+// tensors.
 struct Read {
   const double* next;
   at::Tensor like = {};
@@ -102,7 +105,7 @@ struct Read {
   }
 };
 
-// Returns the state of a parameter, or null. State must be its type.
+// Returns the state of a parameter, whose type must be State; null if there is none.
 template <class State>
 State* FindState(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
@@ -148,7 +151,7 @@ std::vector<at::Tensor> SetNumbersOf(torch::optim::Optimizer& optimizer,
   return read.tensors;
 }
 
-// The two functions for one kind of optimizer.
+// The two conversion functions for one kind of optimizer.
 struct OptimizerKind {
   std::vector<double> (*numbers)(torch::optim::Optimizer&);
   std::vector<at::Tensor> (*set)(torch::optim::Optimizer&, const std::vector<double>&);

@@ -1,4 +1,5 @@
-// The options and state of a LibTorch optimizer as numbers and tensors, to send or save them.
+// Converts the options and state of a LibTorch optimizer to numbers and tensors, in order to send
+// or save them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,15 +12,15 @@ class Optimizer;
 
 namespace dslaunch::horovod {
 
-// Returns the optimizer's options, the numbers of its state, and 1 or 0 for each tensor that it may
-// have. Equal groups of parameters give equally many numbers. Throws TrainError kUsage for an
-// unknown optimizer.
+// Returns the optimizer's options, the numbers in its state, and 1 or 0 for each tensor that its
+// state may have. Optimizers with equal groups of parameters give equally many numbers. Throws
+// TrainError kUsage for an unknown kind of optimizer.
 std::vector<double> OptimizerNumbers(torch::optim::Optimizer& optimizer);
 
-// Sets options and state to `numbers`, which OptimizerNumbers returned for an optimizer of this
-// kind. Drops tensors that it did not have, and allocates missing ones that it had. Returns the
-// tensors, for the caller to read or to fill, in an order that depends on `numbers` only. Throws
-// TrainError kBadInput if `numbers` are of other groups.
+// Sets options and state to `numbers`, which OptimizerNumbers returned for an optimizer of the same
+// kind. Discards tensors that the other optimizer did not have, and allocates missing tensors that
+// it had. Returns the tensors, which the caller may read or fill, in an order that depends only on
+// `numbers`. Throws TrainError kBadInput if `numbers` belong to other groups of parameters.
 std::vector<at::Tensor> SetOptimizerNumbers(torch::optim::Optimizer& optimizer,
                                             const std::vector<double>& numbers);
 

@@ -1,4 +1,4 @@
-// A trace of the exchanges of each tensor, for chrome://tracing and Perfetto.
+// Writes a trace of the exchanges of each tensor, for chrome://tracing and Perfetto.
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,12 @@
 
 namespace dslaunch::horovod {
 
-// Each tensor has a row with its exchanges over time. One thread.
+// A trace in which each tensor has a row with its exchanges over time. Not thread-safe.
 class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Writes nothing if `file` is empty. Throws TrainError kIo that names the file.
+  // If `file` is empty, writes nothing. Throws TrainError kIo with the name of the file.
   explicit Timeline(const std::string& file);
   ~Timeline();
   Timeline(const Timeline&) = delete;
