@@ -12,7 +12,7 @@ namespace dslaunch {
 struct ListedCheckpoint {
   std::string tag;
   std::string problem;  // empty if no problem was found
-  bool latest = false;  // whether the file `latest` names this checkpoint
+  bool latest = false;  // true if the file `latest` names this checkpoint
   Manifest manifest;    // empty if the manifest cannot be read
   std::string program = "dslaunch";
   // Only for checkpoints of other programs; see ForeignCheckpoint.

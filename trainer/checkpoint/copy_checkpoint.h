@@ -12,7 +12,7 @@ namespace dslaunch {
 struct CopyOptions {
   std::string work;  // identifies the source; a copy with the same `work` continues an interrupted
                      // one
-  bool force = false;  // whether to replace a checkpoint with the same tag
+  bool force = false;  // true to replace a checkpoint with the same tag
   // Called with the number of bytes that were written now (on_written), or that an interrupted copy
   // had already written (on_kept). May be empty.
   std::function<void(uint64_t bytes)> on_written = {};

@@ -221,7 +221,7 @@ Manifest DescribeEngine(const EngineCore& engine, int world_size) {
 
 // The engine's tensors for a copy, before the `replicated` tensors are divided among ranks.
 struct CopiedTensors {
-  std::vector<TensorPart> settled, others;  // see StateCopy for the difference
+  std::vector<TensorPart> settled, others;  // as in StateCopy
 };
 
 CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {

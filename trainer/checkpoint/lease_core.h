@@ -27,7 +27,7 @@ struct HeldLease {
   LeaseOwner owner;
   int64_t renewals = 0;    // number of renewals, which increases while the owner is alive
   int64_t renewed_ms = 0;  // Unix time by the owner's clock, only for display
-  // Whether the owner has released the lease. The file still names that owner, so that an earlier
+  // True if the owner has released the lease. The file still names that owner, so that an earlier
   // owner that was stopped meanwhile detects that it has lost the folder.
   bool released = false;
 };

@@ -127,7 +127,7 @@ std::map<std::string, uint64_t> ParseFiles(const nlohmann::json& json, const std
   return sizes;
 }
 
-// Reads a slice of a tensor with `elements` elements. `with_cuts`: whether the manifest's format
+// Reads a slice of a tensor with `elements` elements. `with_cuts` is true if the manifest's format
 // allows slices that are not contiguous.
 Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
   Shard shard = Shard::Whole(elements);

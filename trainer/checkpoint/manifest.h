@@ -21,7 +21,7 @@ struct TensorSlice {
 
 // A logical tensor, whose name and size do not depend on the number of ranks that wrote it.
 struct TensorRecord {
-  std::string name;  // such as "fc1.weight" or "optimizer/exp_avg/fc1.weight"
+  std::string name;  // name, such as "fc1.weight" or "optimizer/exp_avg/fc1.weight"
   std::string dtype;
   std::vector<int64_t> shape;
   // The slices, ordered by offset and start, all with the same pitch. Together they contain each
@@ -41,8 +41,8 @@ bool IsOfOptimizer(const std::string& name);
 
 // Names the optimizer's state of one parameter.
 struct StateName {
-  std::string kind;       // "exp_avg"
-  std::string parameter;  // "fc1.weight"
+  std::string kind;       // kind of state, such as "exp_avg"
+  std::string parameter;  // name of the parameter, such as "fc1.weight"
 };
 // Returns the name of a state tensor, such as "optimizer/exp_avg/fc1.weight".
 std::string NameOfState(const std::string& kind, const std::string& parameter);
@@ -78,12 +78,12 @@ struct Manifest {
   int64_t world_size = 0;     // number of ranks that saved
   int64_t train_batch_size = 0;
   // Manifests of older versions may lack the fields from here on.
-  int64_t saved_ms = 0;                // Unix time of the save; 0 if unknown
-  std::optional<bool> shuffle;         // whether the order of the data is random
-  int64_t micro_steps = 0;             // EngineCore::micro_steps()
-  int64_t skipped_steps = 0;           // see EngineProgress; default: steps without an update
-  int64_t scheduled_updates = 0;       // see EngineProgress; default: optimizer_updates
-  std::vector<double> learning_rates;  // see EngineProgress
+  int64_t saved_ms = 0;           // Unix time of the save; 0 if unknown
+  std::optional<bool> shuffle;    // true if the order of the data is random; nullopt if unknown
+  int64_t micro_steps = 0;        // EngineCore::micro_steps()
+  int64_t skipped_steps = 0;      // EngineProgress::skipped; default: steps without an update
+  int64_t scheduled_updates = 0;  // EngineProgress::scheduled_updates; default: optimizer_updates
+  std::vector<double> learning_rates;  // EngineProgress::learning_rates
   std::vector<double> next_rates;      // GetLearningRates(); not read when loading
   int64_t zero_stage = 0;              // only for display
   int64_t pipeline_stages = 0;         // only for display; 0 if unknown

@@ -16,7 +16,7 @@ namespace dslaunch {
 
 // The tensors that a rank writes into one file.
 struct StateFile {
-  std::string name;               // such as "model-00002-of-00004.safetensors"
+  std::string name;               // file name, such as "model-00002-of-00004.safetensors"
   std::vector<TensorPart> parts;  // parts in the file; if empty, no file is written
 };
 

@@ -124,7 +124,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   {
     const MutexLock lock(mutex_);
     if (ends_) throw TrainError(*verdict_);
-    std::erase(unsettled_, exchange);  // it is not in the stream of a device
+    std::erase(unsettled_, exchange);  // the exchange is not in the stream of a device
     waiting_ = {exchange, Clock::now(), std::move(interrupt)};
   }
   try {
@@ -210,7 +210,7 @@ void DesyncDetector::Run() {
       if (!verdict) continue;
       {
         const MutexLock lock(mutex_);
-        if (!StillWaits(*waiting)) continue;  // the exchange ended at the last moment
+        if (!StillWaits(*waiting)) continue;  // the exchange has ended meanwhile
         verdict_ = std::move(verdict);
       }
       PublishEnd(place);

@@ -46,7 +46,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   // because the error of the group's own timeout names no rank.
   static Patience PatienceFor(std::chrono::milliseconds timeout);
 
-  // `names`: the number by which messages name each rank, by rank.
+  // `names` has the number of each rank in messages, by rank.
   DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);
   ~DesyncDetector();
   DesyncDetector(const DesyncDetector&) = delete;
@@ -128,7 +128,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   // Exchanges that a device may not have completed yet, in the order in which they were begun.
   std::deque<Exchange> unsettled_ DSL_GUARDED_BY(mutex_);
   std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
-  // Whether waits must throw `verdict_`, even if they would return.
+  // True if waits must throw `verdict_`, even if they would return.
   bool ends_ DSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -20,8 +20,8 @@ class EngineBatch {
   // be moved.
   explicit EngineBatch(EngineCore& core);
 
-  // Begins a batch. From now on parameters may be gathered when they are read. `trains`: backward
-  // passes follow. Drops the gradients of a previous batch that failed.
+  // Begins a batch. From now on parameters may be gathered when they are read. If `trains`,
+  // backward passes follow. Drops the gradients of a previous batch that failed.
   void Begin(bool trains);
 
   // Returns a watch for a pass of a batch that trains. While the watch exists, exchanges by this
@@ -32,8 +32,8 @@ class EngineBatch {
   // loss in fp32 or wider, times loss scale / accumulation_steps. Keeps the loss for messages.
   at::Tensor Root(const at::Tensor& loss);
 
-  // `last`: gradients are complete after this backward pass, so the replicas exchange them while it
-  // runs.
+  // If `last`, gradients are complete after this backward pass, so the replicas exchange them while
+  // it runs.
   void BeforeBackward(bool last);
   void AfterBackward();
 

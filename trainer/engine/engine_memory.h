@@ -17,7 +17,7 @@ namespace dslaunch {
 // thread-safe.
 class EngineMemory {
  public:
-  // `measures_activations`: counts this thread's allocations, so each allocation takes a lock.
+  // If `measures_activations`, counts this thread's allocations, so each allocation takes a lock.
   EngineMemory(const OptimizerStep& step, const torch::nn::Module& module,
                bool measures_activations);
 

@@ -1,4 +1,4 @@
-// The parts of an engine, on which EngineCore and its scopes work.
+// Defines the parts of an engine, on which EngineCore and its scopes work.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -19,7 +19,7 @@
 namespace dslaunch {
 
 struct EngineParts {
-  // See the constructors of EngineCore. `make_optimizer`: null to use the configuration's
+  // See the constructors of EngineCore. `make_optimizer` is null to use the configuration's
   // optimizer.
   EngineParts(const EngineConfig& config, torch::nn::Module& module,
               std::shared_ptr<const MeshGroups> ranks, Passes passes, InitRecording* deferred,

@@ -177,8 +177,8 @@ ParameterTensor Weight(const EngineParts& engine, const std::string& call,
   return {engine, call, parameter, name, ModelParts(engine)};
 }
 
-// Returns the gradient of `parameter`. Throws unless the gradients of all ranks were added up.
-// `must_exist`: also throws if ranks have whole gradients and this parameter got none.
+// Returns the gradient of `parameter`. Throws unless the gradients of all ranks were added up. If
+// `must_exist`, also throws if ranks have whole gradients and this parameter got none.
 ParameterTensor Gradient(const EngineParts& engine, const std::string& call,
                          const at::Tensor& parameter, bool must_exist = false) {
   const std::string& name = NameOf(engine, call, parameter, /*trained=*/true);

@@ -11,8 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kComparedElements = 4096;  // per parameter; enough, because random values differ
-                                             // early
+constexpr int64_t kComparedElements = 4096;  // number of compared elements of each parameter
 
 constexpr char kHint[] =
     "Ranks that hold parts of a model (tensor parallelism) give the engine their group and the "

@@ -19,7 +19,7 @@ class WholeModelGuard {
  public:
   // Construct it before the ranks get rank 0's values. The engine gives `replicas` the same
   // parameters. `tensor` are the ranks that hold the other parts of this rank's parameters, or
-  // null. Both must outlive this object. `has_values`: false for a deferred module.
+  // null. Both must outlive this object. `has_values` is false for a deferred module.
   WholeModelGuard(const ProcessGroup& replicas, const ProcessGroup* tensor,
                   const torch::nn::Module& module, bool has_values);
 

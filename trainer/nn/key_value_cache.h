@@ -15,7 +15,7 @@ namespace dslaunch {
 // Describes a layer's part of the cache.
 struct CachedLayer {
   int64_t token_elements = 0;     // number of elements of a token's key and value together
-  std::optional<int64_t> window;  // tokens that a position attends to, including itself; or all
+  std::optional<int64_t> window;  // tokens that a position attends to, with itself; nullopt if all
 };
 
 // Keys and values of several rows, each a sequence of tokens. The first pass through the model
@@ -57,7 +57,7 @@ class KeyValueCache {
 
   struct Seen {
     at::Tensor keys, values;         // [rows, columns, heads, head_dim]
-    std::optional<at::Tensor> mask;  // bool [rows, 1, 1, columns]; nullopt if all are seen
+    std::optional<at::Tensor> mask;  // bool [rows, 1, 1, columns]; nullopt if nothing is masked
   };
   // Stores the keys and values [rows, T, heads, head_dim] of the pass. Returns the keys and values
   // to which the tokens of the pass attend; nullopt in the first pass, whose tokens attend only to
@@ -74,7 +74,7 @@ class KeyValueCache {
 
   const int64_t capacity_;
   bool in_first_pass_ = false;
-  int64_t shortest_ = 0, longest_ = 0;  // of the rows' numbers of tokens
+  int64_t shortest_ = 0, longest_ = 0;  // minimum and maximum number of tokens of a row
   at::Tensor last_positions_;
   std::map<int64_t, Stored> layers_;
 };

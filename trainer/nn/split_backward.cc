@@ -57,10 +57,10 @@ struct ProductGradient {
 // Computes y = x m + bias and its gradients, where m [in, out] is the weight or its transpose.
 struct Product {
   bool transposed = false;
-  // Whether the product itself adds the bias, which rounds differently than a separate addition.
+  // True if the product itself adds the bias, which rounds differently than a separate addition.
   bool fused = true;
   bool by_columns = false;  // true if m is column-major
-  bool by_onednn = false;   // use oneDNN if possible; it rounds differently
+  bool by_onednn = false;   // true to use oneDNN if possible, which rounds differently
 
   at::Tensor Matrix(const at::Tensor& weight) const { return transposed ? weight.t() : weight; }
 
@@ -133,7 +133,7 @@ ProductGradient JoinThirds(const autograd::variable_list& gradients) {
 // accumulates these gradients and runs hooks as for all gradients.
 class WeightNode : public autograd::Node {
  public:
-  // `place`: the sequence number of the node that defers the gradients.
+  // `place` is the sequence number of the node that defers the gradients.
   WeightNode(uint64_t place, autograd::edge_list edges, const Product& product, at::Tensor x,
              ProductGradient gradient)
       : Node(place, std::move(edges)),

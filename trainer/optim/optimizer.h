@@ -48,7 +48,7 @@ class Optimizer {
     at::Tensor tensor;  // not a copy, so copying into the tensor restores the state
   };
 
-  struct Inputs {  // see MakeOptimizer
+  struct Inputs {  // arguments of MakeOptimizer
     const OptimizerConfig& config;
     const LrSchedule& schedule;
     const std::vector<NamedTensor>& parameters;

@@ -17,25 +17,25 @@ struct GradSyncOptions {
   // dtype of a parameter is kept (AccumulationDtype).
   at::ScalarType accumulation_dtype = at::kFloat;
   at::ScalarType communication_dtype = at::kFloat;
-  // Whether the gradient of a parameter with a wider dtype than communication_dtype is sent in the
+  // True if the gradient of a parameter with a wider dtype than communication_dtype is sent in the
   // parameter's dtype.
   bool keeps_parameter_dtype = false;
-  bool prescale = false;  // see CommunicationConfig, as for predivide_factor and sum
+  bool prescale = false;  // see CommunicationConfig for this and the next two fields
   double predivide_factor = 1.0;
   bool sum = false;
-  // Whether messages are sent during the backward pass. If false, they are sent after its last
+  // True if messages are sent during the backward pass. If false, they are sent after its last
   // gradient has arrived.
   bool overlap = true;
   int64_t bucket_bytes = 25 << 20;  // approximate size of a message between the ranks
-  // Whether all ranks get rank 0's buffers; otherwise each rank keeps its own buffers.
+  // True if all ranks get rank 0's buffers; otherwise each rank keeps its own buffers.
   bool broadcast_buffers = true;
   // True if there may be any number of backward passes between Begin and End, and gradients outside
   // of them. False if there is exactly one backward pass, which is `last` if and only if Begin had
   // `sync`.
   bool batches = false;
-  // Whether a parameter without a gradient on this rank contributes zeros.
+  // True if a parameter without a gradient on this rank contributes zeros.
   bool ignore_unused = false;
-  // Whether the group's DesyncDetector must record every wait for other ranks.
+  // True if the group's DesyncDetector must record every wait for other ranks.
   bool reports_waits = false;
 };
 

@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Returns `dtype`, or fp64 if `module` trains parameters in fp64, because the configuration knows
-// no dtype wider than fp32 and does not convert an fp64 model.
+// Returns `dtype`, or fp64 if `module` trains parameters in fp64, because the configuration has no
+// dtype wider than fp32 and does not convert an fp64 model.
 inline at::ScalarType WidenedFor(const torch::nn::Module& module, const EngineConfig& config,
                                  Dtype dtype) {
   const bool casts = config.precision.model != Dtype::kFloat32;

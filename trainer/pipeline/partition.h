@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 struct LayerInfo {
-  std::string name;  // for messages
+  std::string name;  // name for messages
   std::string type;
   double parameters = 0;  // number of elements of its parameters
   double cost = 0;        // seconds ("profile") or operations ("best"; all 0 if unknown)

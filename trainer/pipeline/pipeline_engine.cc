@@ -129,7 +129,7 @@ class PipelineEngine::Impl {
 
   const PipelineConfig config_;
   const std::shared_ptr<torch::nn::Module> module_;
-  const std::vector<std::string> texts_;  // see StageParts::parts
+  const std::vector<std::string> texts_;  // descriptions of all parts (StageParts::parts)
   EngineCore core_;
   StageLink link_;
   const Stage stage_;

@@ -18,7 +18,7 @@ namespace dslaunch {
 
 struct StageLayer {
   size_t index = 0;  // position among all layers of the model
-  std::string name;  // for messages, such as "layer 3 (torch::nn::LinearImpl)"
+  std::string name;  // name for messages, such as "layer 3 (torch::nn::LinearImpl)"
   std::function<Tensors(const Tensors& inputs)> forward;
 };
 
@@ -28,7 +28,7 @@ struct StageParts {
   // layers by the first of them. Set evaluation or training mode on this module.
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::vector<StageLayer>> chunks;  // layers of each chunk, at least one
-  ModelCut cut;                                 // uses the names in `module`
+  ModelCut cut;                                 // cut of the model, by the names in `module`
   std::optional<InitRecording> deferred;        // recording of `module`; nullopt if it has memory
   // A description of each part of the whole model, for messages. Part p is chunk p / stages of
   // stage p % stages.
@@ -39,8 +39,8 @@ struct StageParts {
 // constructed once without memory, one at a time, to count their parameters. Layer i draws its
 // initial values from a generator seeded by the default generator's seed and i, or by 1234 + i
 // (config.seed_layers), so the values are equal for every cut. The default generator is not
-// changed. `config` has the stages and the partition of `module`. `costs`: LayerInfo::cost of each
-// layer, equal on all ranks; only partition "profile" needs it. Throws like CutLayers.
+// changed. `config` has the stages and the partition of `module`. `costs` has LayerInfo::cost of
+// each layer, equal on all ranks; only partition "profile" needs it. Throws like CutLayers.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& costs = {});
 

@@ -38,7 +38,7 @@ struct StagePlan {
   StagePlan(PipelineSchedule made, int stage);
 
   PipelineSchedule schedule;
-  std::vector<std::vector<ChunkPlace>> deferred_sends;  // DeferredSendsAfter
+  std::vector<std::vector<ChunkPlace>> deferred_sends;  // result of DeferredSendsAfter
 };
 
 enum class BatchPurpose { kTrain, kEvaluate, kInfer };

@@ -19,8 +19,8 @@ std::string StageLayerText(int stage, size_t index, const std::string& type);
 // Divides layers into parts. Part p is chunk p / stages of stage p % stages.
 class StageCut {
  public:
-  // `costs`: LayerInfo::cost of each layer, or empty; only partition "profile" needs it. Throws
-  // like CutLayers.
+  // `costs` has LayerInfo::cost of each layer, or is empty; only partition "profile" needs it.
+  // Throws like CutLayers.
   StageCut(std::vector<LayerInfo> layers, const std::vector<double>& costs, int64_t stages,
            int64_t virtual_stages, const std::string& partition);
 
@@ -30,7 +30,7 @@ class StageCut {
   std::pair<size_t, size_t> Part(size_t part) const { return {bounds_[part], bounds_[part + 1]}; }
   std::pair<size_t, size_t> Chunk(int stage, size_t chunk) const;
   int StageOf(size_t layer) const;
-  std::vector<size_t> LayersOf(int stage) const;  // ascending
+  std::vector<size_t> LayersOf(int stage) const;  // layers of all chunks of a stage, ascending
 
   // Returns a text for each part, such as "layers 0 to 3, 1.2 M parameters". `parameters` has the
   // number of parameters of each part, or is empty if unknown.

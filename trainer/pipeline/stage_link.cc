@@ -45,7 +45,7 @@ int TagOf(const LinkChannel& channel) {
 
 // A message, which consists of a part for the host and a part for the device.
 struct Packet {
-  at::Tensor host, payload;      // uint8
+  at::Tensor host, payload;      // uint8 tensors
   std::vector<at::Tensor> sent;  // both parts in one tensor on CPUs, else each part; none is empty
 };
 

@@ -15,7 +15,7 @@ namespace dslaunch {
 
 // Identifies a stream of messages, which arrive in the order in which they were sent.
 struct LinkChannel {
-  int peer = 0;           // world rank
+  int peer = 0;           // world rank of the other stage
   bool gradient = false;  // true for gradients, false for activations
   int chunk = 0;          // receiver's chunk for activations, sender's for gradients
   auto operator<=>(const LinkChannel&) const = default;
@@ -50,7 +50,7 @@ class StageLink {
   // `name_of` returns the name of a rank of `world` for messages, such as "stage 1 (rank 3)".
   // Collective over `world` on devices.
   StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
-  ~StageLink();  // does not wait; see Drain
+  ~StageLink();  // does not wait for unsent messages; see Drain
 
   // Connects to `peers`, which must also connect to this rank. Without this call two ranks connect
   // with their first message, for which each waits for the other. Does nothing on CPUs.

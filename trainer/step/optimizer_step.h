@@ -32,7 +32,7 @@ struct StepInputs {
   const MeshGroups& ranks;
   Passes passes = Passes::kMicroBatches;
   InitRecording* deferred = nullptr;
-  const OptimizerFactory& make_optimizer;  // null to use the configuration's
+  const OptimizerFactory& make_optimizer;  // null to use the configured optimizer
   // Parameters of other pipeline stages, which groups of the optimizer may also name.
   const std::vector<ParameterInfo>& elsewhere;
 };

@@ -89,8 +89,7 @@ void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& o
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip) {
   if (!config.cuda_graph)
-    optimizer.Prepare();  // PrepareStep() does it otherwise, outside of the
-                          // graph
+    optimizer.Prepare();  // otherwise PrepareStep() calls Prepare outside of the graph
   optimizer.BeginStep(skip);
   const std::vector<WeightPart>& parts = states.parts();
   const bool leave_device = LeaveDevice(parts, gradients);

@@ -19,7 +19,7 @@ class HostGroups {
     size_t count = 0;
   };
 
-  // `nodes`: the node of each rank.
+  // `nodes` has the node of each rank, by rank.
   explicit HostGroups(const std::vector<uint32_t>& nodes);
 
   size_t parts() const { return parts_.size(); }

@@ -68,7 +68,7 @@ class LinkCollective {
     at::ScalarType result_dtype;
     c10d::ReduceOp::RedOpType op;
     uint64_t item;      // item number in the tags of its messages
-    size_t column;      // see HostGroups
+    size_t column;      // column of the part (HostGroups)
     std::byte* result;  // destination of the result; null to use memory of staging_
   };
 

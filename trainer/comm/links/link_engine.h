@@ -34,7 +34,7 @@ class LinkEngine {
   // throws, later messages to the peer fail with that error. Called on the thread that calls Send.
   using Dialer = std::function<void(size_t peer)>;
 
-  // `names`: the number by which error texts name each rank, by rank.
+  // `names` has the number of each rank in error texts, by rank.
   LinkEngine(size_t rank, std::vector<size_t> names, Dialer dialer);
   // Fails pending messages on this rank and on the peers.
   ~LinkEngine();
@@ -135,7 +135,7 @@ class LinkEngine {
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);
   std::vector<bool> dial_begun_ DSL_GUARDED_BY(mutex_);
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last member, because it uses the others
 };
 
 }  // namespace dslaunch

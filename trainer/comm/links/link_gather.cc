@@ -64,8 +64,8 @@ void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, s
                  uint64_t tag, Deadline deadline, LinkEngine::Done done) {
   using Way = LinkTransfer::Way;
   const size_t own = engine.rank();
-  // `from` is the rank whose part it is. `sender` is the rank that sends the part, which differs if
-  // the part is forwarded.
+  // `from` is the rank whose part is sent. `sender` is the rank that sends the part, which differs
+  // if the part is forwarded.
   const auto message = [&](Way way, size_t peer, size_t from, size_t sender) {
     const uint64_t part = sender == from ? 0 : kForwarded | from;
     return LinkTransfer{way, peer, kGather | part | (tag << kRankBits), data + from * part_bytes,

@@ -38,9 +38,9 @@ struct LinkListener {
 // stream socket that ends when either rank closes it or exits. Thread-safe.
 class RankConnections {
  public:
-  // Connects to the agent's Unix socket as `rank` of `attempt`. `interfaces`: comma-separated
-  // network interfaces for connections to other nodes; empty to use any. Throws a TrainError that
-  // names the socket.
+  // Connects to the agent's Unix socket as `rank` of `attempt`. `interfaces` has the
+  // comma-separated network interfaces for connections to other nodes; empty to use any. Throws a
+  // TrainError that names the socket.
   static std::shared_ptr<RankConnections> Open(const std::string& socket_path, int rank,
                                                uint64_t attempt, const std::string& interfaces,
                                                Deadline deadline);

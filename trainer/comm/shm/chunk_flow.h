@@ -16,7 +16,7 @@ namespace dslaunch {
 // other ranks are still running the previous one. Never waits. Not thread-safe.
 class ChunkFlow {
  public:
-  // `names`: the number by which error texts name each rank, by rank.
+  // `names` has the number of each rank in error texts, by rank.
   ChunkFlow(SharedLayout layout, size_t rank, std::vector<size_t> names)
       : layout_(layout), rank_(rank), names_(std::move(names)) {}
 

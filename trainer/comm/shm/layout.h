@@ -34,9 +34,9 @@ struct alignas(kCacheLine) RankWords {
 
 // Identifies the collective that a rank runs. Stored at the beginning of each slot.
 struct alignas(kCacheLine) ChunkLabel {
-  uint32_t kind = 0;       // c10d::OpType
-  uint32_t dtype = 0;      // at::ScalarType
-  uint32_t reduction = 0;  // c10d::ReduceOp::RedOpType
+  uint32_t kind = 0;       // value of c10d::OpType
+  uint32_t dtype = 0;      // value of at::ScalarType
+  uint32_t reduction = 0;  // value of c10d::ReduceOp::RedOpType
   uint32_t root = 0;
   uint64_t bytes = 0;  // size of the tensor in bytes
   bool operator==(const ChunkLabel&) const = default;
@@ -54,7 +54,8 @@ struct alignas(kCacheLine) StreamWords {
   std::atomic<uint64_t> read;                       // bytes that the receiver has read
   alignas(kCacheLine) std::atomic<uint64_t> heard;  // requests that the sender has read
   std::atomic<uint64_t> written;                    // bytes that the sender has written
-  alignas(kCacheLine) std::array<MessageRequest, kMaxRequests> requests;  // request i at i % size
+  // Request i is at index i % size.
+  alignas(kCacheLine) std::array<MessageRequest, kMaxRequests> requests;
 };
 
 // Returns references into the shared memory, which are valid as long as the memory.

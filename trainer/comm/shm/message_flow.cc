@@ -10,7 +10,7 @@ namespace {
 
 // Number of bytes after which the other side is woken, so that both sides copy at the same time.
 constexpr size_t kMessagePartBytes = kRingBytes / 4;
-constexpr size_t kStep = 16;  // headers and data in a ring begin at a multiple of it
+constexpr size_t kStep = 16;  // alignment of headers and data in a ring, in bytes
 
 struct Header {
   uint64_t request = 0;

@@ -52,7 +52,7 @@ class MessageSender {
   std::deque<Message> unasked_;
   std::deque<Outgoing> unheeded_;  // requests whose message does not exist yet
   std::deque<Outgoing> outgoing_;
-  bool header_sent_ = false;  // whether the header of outgoing_[0] was sent
+  bool header_sent_ = false;  // true if the header of outgoing_[0] was sent
   size_t sent_bytes_ = 0;
 };
 

@@ -39,8 +39,8 @@ class ProgressThread {
   // Called once, on the engine's thread. `error` is null on success.
   using Done = std::function<void(std::exception_ptr error)>;
 
-  // `processes`: by rank, the pidfd of each other rank's process, -1 for this rank. `names`: by
-  // rank, the number by which error texts name it.
+  // `processes` has the pidfd of each other rank's process, and -1 for this rank, by rank. `names`
+  // has the number of each rank in error texts, by rank.
   ProgressThread(SharedSegment segment, size_t rank, std::vector<UniqueFd> processes,
                  std::vector<size_t> names);
   // Leaves the group. Pending operations fail on this rank and on ranks that wait for this rank.
@@ -85,7 +85,8 @@ class ProgressThread {
   void FailLost();
   void FailPeer(size_t peer, const std::string& why);
   void FailCollectives(const std::string& why);
-  void End(uint64_t id, const std::string& error);  // `error`: empty on success
+  // Ends an operation; `error` is empty on success.
+  void End(uint64_t id, const std::string& error);
   std::string NameOf(size_t rank) const { return "rank " + std::to_string(names_[rank]); }
   RankWords& Own() const { return layout_.words(rank_); }
 

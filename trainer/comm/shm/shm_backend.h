@@ -13,7 +13,7 @@ namespace dslaunch {
 // ranks; messages are matched by tag and order. Both run while the caller computes. A reduction
 // gives the same bits on all ranks and in every run (trainer/comm/backend/combine.h). Errors are
 // std::runtime_error "shared memory of the ranks: ..."; if a rank is lost, the text names it.
-// `names`: the number by which error texts name each rank, by rank. Every operation fails after
+// `names` has the number of each rank in error texts, by rank. Every operation fails after
 // `timeout`.
 //
 // Returns nullptr on every rank if the ranks of the group are not all on the same host (same

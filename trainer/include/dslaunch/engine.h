@@ -32,7 +32,7 @@
 namespace dslaunch {
 
 struct EngineConfig;
-struct EngineParts;  // trainer/engine/engine_parts.h
+struct EngineParts;  // defined in trainer/engine/engine_parts.h
 class MeshGroups;
 class StaleTraining;
 class TimeSpans;
@@ -40,12 +40,12 @@ class TimeSpans;
 // Computes the loss of a batch from the model's output and the target, as a scalar tensor.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
-// Returns the mean cross entropy as a scalar in fp32. `output`: logits [..., classes] of any
-// floating-point type. `target`: class indices, int64 [...].
+// Returns the mean cross entropy as a scalar in fp32. `output` has logits [..., classes] of any
+// floating-point type, and `target` has class indices, int64 [...].
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
 
 struct BackwardOptions {
-  // False: computes the gradients of the loss itself, not of loss / gradient_accumulation_steps.
+  // If false, computes the gradients of the loss itself, not of loss / gradient_accumulation_steps.
   bool scale_by_steps = true;
   // Keeps the graph for another Backward of the same forward pass. The gradients of all these
   // backward passes are summed. The ranks exchange the sum in the last of them, which must not set
@@ -88,14 +88,14 @@ using ClientState = std::map<std::string, std::string>;
 
 // The options of DeepSpeed's load_checkpoint.
 struct LoadCheckpointOptions {
-  // True: LoadCheckpoint throws unless the model and the checkpoint have the same parameters and
-  // buffers. False: it leaves tensors that only the model has unchanged and ignores tensors that
-  // only the checkpoint has, both with their optimizer state. A tensor with another shape always
+  // If true, LoadCheckpoint throws unless the model and the checkpoint have the same parameters and
+  // buffers. If false, tensors that only the model has are unchanged, and tensors that only the
+  // checkpoint has are ignored, both with their optimizer state. A tensor with another shape always
   // throws.
   bool load_module_strict = true;
-  bool load_module_only = false;         // weights and buffers only
-  bool load_optimizer_states = true;     // false: the state starts at zero
-  bool load_lr_scheduler_states = true;  // false: the schedule starts at step 1
+  bool load_module_only = false;         // true to load only weights and buffers
+  bool load_optimizer_states = true;     // false to start with a state of zero
+  bool load_lr_scheduler_states = true;  // false to start the schedule at step 1
 };
 
 struct LoadedCheckpoint {
@@ -358,8 +358,9 @@ class EngineCore : public EngineTensors {
 
   // Restores the position of the run and, like WeightsChanged, copies the tensors of ModelState(),
   // which must have been overwritten before, to the model's weights. Drops a partly accumulated
-  // step, because its gradients were computed for other weights. `without`: names in RankState()
-  // that were not overwritten; these tensors start again from rank 0's weights. Collective.
+  // step, because its gradients were computed for other weights. `without` has the names in
+  // RankState() that were not overwritten; these tensors start again from rank 0's weights.
+  // Collective.
   void Resume(const EngineProgress& progress, const std::set<std::string>& without = {});
 
   // Saves the checkpoint `dir`/`tag`, of which every rank writes its part. Collective. An existing

@@ -98,7 +98,7 @@ int CrossSize();
 // set.
 class ProcessSet {
  public:
-  ProcessSet() = default;  // all ranks
+  ProcessSet() = default;  // the set of all ranks
   int id() const { return id_; }
   std::vector<int> ranks() const;
   bool Included() const;  // whether this rank is in the set

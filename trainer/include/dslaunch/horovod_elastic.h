@@ -122,7 +122,7 @@ class ElasticSampler {
 // epoch or a learning rate, or a sampler's processed samples.
 struct NamedValue {
   std::string name;
-  std::variant<int64_t*, double*, ElasticSampler*> value;  // not owned
+  std::variant<int64_t*, double*, ElasticSampler*> value;  // must outlive the State
 };
 
 struct StateOptions {

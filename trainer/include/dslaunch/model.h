@@ -13,7 +13,7 @@ namespace dslaunch {
 
 // One layer of a model whose layers run in sequence.
 struct ModelLayer {
-  std::string name;  // for messages and for partition type:REGEX, such as "transformer.h.3"
+  std::string name;  // name for messages and partition type:REGEX, such as "transformer.h.3"
   // The modules of the model whose parameters and buffers, including those of their submodules, the
   // layer reads. A module may be in several layers (tied weights).
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
@@ -35,7 +35,8 @@ class Model : public torch::nn::Module {
   virtual std::vector<ModelLayer> Layers() { return {}; }
 
   // Returns the loss as a scalar in fp32: the mean over all targets, or the sum with
-  // at::Reduction::Sum. `targets`: int64 [B] or [B, T]; -100 marks positions without a target.
+  // at::Reduction::Sum. `targets` is int64 [B] or [B, T], and -100 marks positions without a
+  // target.
   virtual at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
                           int64_t reduction = at::Reduction::Mean) const {
     return at::cross_entropy_loss(output.flatten(0, -2).to(at::kFloat), targets.flatten(),

@@ -37,7 +37,7 @@ using Tensors = std::vector<at::Tensor>;
 
 // Describes a layer. Only the ranks of its stage build it.
 struct PipelineLayer {
-  std::string type;     // for partition type:REGEX, such as "torch::nn::LinearImpl"
+  std::string type;     // type's name for partition type:REGEX, such as "torch::nn::LinearImpl"
   std::string tie_key;  // layers with the same key share one module; empty if not shared
   // Creates the module; null if the layer is a function without parameters.
   std::function<std::shared_ptr<torch::nn::Module>()> build;
@@ -226,7 +226,7 @@ class PipelineEngine {
 
   // Returns the parameters of this rank's stage, under their names in the whole model.
   const torch::nn::Module& module() const;
-  const EngineCore& core() const;  // for steps, learning rate, norm, memory and checkpoints
+  const EngineCore& core() const;  // for steps, learning rates, norms and checkpoints
   EngineCore& core();
 
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",

@@ -71,7 +71,8 @@ class ProcessGroup {
   int world_size() const { return world_size_; }
   c10::Device device() const;  // device on which this rank computes
   const RankDevice& rank_device() const { return *device_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }  // see ProcessGroupOptions
+  // Time limit of every wait (ProcessGroupOptions).
+  std::chrono::milliseconds timeout() const { return timeout_; }
   // Returns whether all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
   // Returns whether CPU tensors are exchanged between several hosts, at least one of which has

@@ -47,7 +47,7 @@ class Reporter {
  public:
   struct Progress {
     int64_t step = 0;         // number of completed steps, from 1
-    int64_t total_steps = 0;  // 0 if unknown
+    int64_t total_steps = 0;  // planned number of steps; 0 if unknown
     std::optional<double> loss = {};
     std::optional<double> samples_per_s = {};  // total of all ranks
     std::optional<double> tokens_per_s = {};  // total of all ranks; shown in place of samples_per_s

@@ -66,7 +66,8 @@ class ReplicaContext {
 
   at::Tensor AllReduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   at::Tensor AllSum(const at::Tensor& tensor) const { return AllReduce(tensor, ReduceOp::kSum); }
-  at::Tensor AllGather(const at::Tensor& tensor) const;  // [...] -> [num_replicas, ...]
+  // Takes [...] and returns [num_replicas, ...].
+  at::Tensor AllGather(const at::Tensor& tensor) const;
   at::Tensor Broadcast(const at::Tensor& tensor, int source_replica = 0) const;
 
   // Divides a tensor [n, ...] that all replicas have: each replica calls `function` with its n /

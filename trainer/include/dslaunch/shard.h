@@ -30,7 +30,7 @@ struct Shard {
 struct ParameterCut {
   std::vector<int64_t> shape;  // shape of the whole parameter
   Shard shard;                 // elements at the start of this rank's tensor; the rest is padding
-  // Whether a lower rank of the group has the same elements. If so, norms and checkpoints omit this
+  // True if a lower rank of the group has the same elements. If so, norms and checkpoints omit this
   // rank's elements.
   bool is_copy = false;
 };

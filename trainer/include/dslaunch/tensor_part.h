@@ -13,17 +13,17 @@ namespace dslaunch {
 
 // The part of a tensor that this rank holds.
 struct TensorPart {
-  std::string name;            // module path, "fc1.weight"
+  std::string name;            // module path, such as "fc1.weight"
   at::Tensor tensor;           // contiguous, and not a copy: writing to the tensor changes the run
   std::vector<int64_t> shape;  // shape of the whole tensor
   Shard shard;                 // the elements of the whole tensor that `tensor` holds, in order
-  // Whether all ranks (in a pipeline: all ranks of the stage) hold the same part with the same
+  // True if all ranks (in a pipeline: all ranks of the stage) hold the same part with the same
   // values. Otherwise each rank holds different elements.
   bool replicated = true;
-  // Whether the values of a replicated tensor may differ between ranks (running means), so that
+  // True if the values of a replicated tensor may differ between ranks (running means), so that
   // only rank 0's values are saved.
   bool rank0_authoritative = false;
-  // Whether the ranks of this pipeline stage save the tensor. False if another stage saves it (tied
+  // True if the ranks of this pipeline stage save the tensor. False if another stage saves it (tied
   // weights).
   bool is_canonical = true;
 

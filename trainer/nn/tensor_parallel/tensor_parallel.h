@@ -12,7 +12,7 @@ struct TensorParallel {
   // The group of the ranks of all parts, in the order of the parts. Must outlive the model. Null if
   // the model only runs in a ShapePass, which exchanges nothing.
   const ProcessGroup* group = nullptr;
-  // Whether each rank computes norms, residuals and their dropouts only for 1 / parts of each
+  // True if each rank computes norms, residuals and their dropouts only for 1 / parts of each
   // sequence's tokens (Korthikanti et al., arXiv 2205.05198, section 4.2.2). The number of tokens
   // must be a multiple of `parts`.
   bool sequence_parallel = false;

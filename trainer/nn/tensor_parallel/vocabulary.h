@@ -13,9 +13,9 @@
 
 namespace dslaunch {
 
-// Returns the embeddings of tokens, int64 [B, T], in the form that LeaveRegion returns. `weight`:
-// this rank's rows of [vocabulary, H]. `padding`: the token whose embedding gets no gradient, or
-// -1.
+// Returns the embeddings of tokens, int64 [B, T], in the form that LeaveRegion returns. `weight`
+// has this rank's rows of [vocabulary, H]. `padding` is the token whose embedding gets no gradient,
+// or -1.
 at::Tensor EmbedTokens(const at::Tensor& tokens, const at::Tensor& weight, int64_t vocabulary,
                        int64_t padding, const TensorParallel& tensor);
 

@@ -171,7 +171,8 @@ void BucketSync::FillUnused() {
 void BucketSync::End() {
   if (!sync_) return;
   if (!last_) SendAll();
-  if (last_ && !options_.ignore_unused && !arrivals_.complete()) return;  // see Gradients()
+  // Gradients() reports the missing gradient.
+  if (last_ && !options_.ignore_unused && !arrivals_.complete()) return;
   AwaitAll();
 }
 

@@ -139,7 +139,7 @@ void ReducerSync::BeforeBackward(bool last) {
 void ReducerSync::AfterBackward() {
   if (!reduces_) return;
   if (!arrivals_.complete()) {
-    if (!options_.ignore_unused) return;  // see Gradients()
+    if (!options_.ignore_unused) return;  // Gradients() reports the missing gradient
     Supply(0);
   }
   reduces_ = false;

@@ -43,7 +43,7 @@ class GradientExchange {
   // Resets the tensors of RankTensors() to the values of a new run that starts with rank 0's
   // weights.
   virtual void Restart() {}
-  void SetSteps(int64_t steps) { steps_ = steps; }  // `steps`: number of completed steps
+  void SetSteps(int64_t steps) { steps_ = steps; }  // sets the number of completed steps
 
  protected:
   const ProcessGroup& group_;

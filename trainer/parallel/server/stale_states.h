@@ -49,7 +49,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   // Ends this rank's step by sending its gradients of all trained parameters to the servers. An
   // undefined gradient counts as zeros. If `gradients` is empty, the step makes no update.
   void PushGradients(const std::vector<at::Tensor>& gradients);
-  void SetSteps(int64_t steps);  // `steps`: number of steps made so far
+  void SetSteps(int64_t steps);  // sets the number of steps made so far
 
   bool is_server() const override { return group_.rank() < servers_; }
   ProcessGroup& group() override { return servers_group_ ? *servers_group_ : local_.self(); }

@@ -26,17 +26,17 @@ struct ShardedParameter {
   int64_t elements = 0;
   int dtype = 0;  // any number that identifies the dtype; it is only compared
   bool trained = true;
-  bool alone = false;  // whether the parameter gets a separate unit
+  bool alone = false;  // true if the parameter gets a separate unit
 };
 
 struct FlatParameter {
-  std::string name;                // for messages: the module, or the first parameter and " ..."
+  std::string name;  // name for messages: the module, or the first parameter and " ..."
   std::vector<size_t> parameters;  // indices of the parameters in memory order
   std::vector<int64_t> offsets;    // first element of each of `parameters`
-  int64_t elements = 0;            // of all parameters, without padding
-  int64_t shard_elements = 0;      // of each rank's part, with padding
+  int64_t elements = 0;            // number of all parameters' elements, without padding
+  int64_t shard_elements = 0;      // number of elements of each rank's part, with padding
   bool trained = true;
-  // Whether the parameters stay whole between steps. If false (stage 3), a rank keeps only its
+  // True if the parameters stay whole between steps. If false (stage 3), a rank keeps only its
   // part, and gathers the other parts while operations read them.
   bool persistent = true;
 };

@@ -38,9 +38,9 @@ namespace dslaunch {
 // read. On a device only the operations of the next pass that read the parameters wait for them.
 class ShardedStates : public ModelStates {
  public:
-  // `deferred`: the recording of tensors that still need their values and casts; null if the model
-  // was constructed normally. At stage 3 the parameters may be on another device than the ranks'
-  // device, to which only this rank's parts are copied.
+  // `deferred` is the recording of tensors that still need their values and casts; null if the
+  // model was constructed normally. At stage 3 the parameters may be on another device than the
+  // ranks' device, to which only this rank's parts are copied.
   ShardedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                 Passes passes, InitRecording* deferred);
 
@@ -108,7 +108,7 @@ class ShardedStates : public ModelStates {
   const GradSyncOptions options_;
   const ShardExchange exchange_;
   UnitGradients gradients_;
-  const bool refreshes_late_;  // whether persistent units are awaited only when they are read
+  const bool refreshes_late_;  // true if persistent units are awaited only when they are read
   std::vector<NamedTensor> parameters_;  // all parameters of the module
   std::vector<int64_t> elements_;        // number of elements of each parameter
   std::vector<Place> places_;            // position of each parameter in a unit's flat tensor

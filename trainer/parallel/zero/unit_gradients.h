@@ -28,7 +28,7 @@ class UnitGradients {
     at::ScalarType sum_dtype = at::kFloat;  // dtype to which sums are rounded, unless a parameter's
                                             // is wider
     ZeroConfig zero;
-    // Whether whole gradients accumulate and are reduced once per step. If false, they are reduced
+    // True if whole gradients accumulate and are reduced once per step. If false, they are reduced
     // in every backward pass, and only this rank's part of the sum accumulates.
     bool accumulates_whole = true;
   };
@@ -69,13 +69,13 @@ class UnitGradients {
 
  private:
   struct Unit {
-    std::string name;  // for messages
+    std::string name;  // name for messages
     int channel = 0;
     size_t parameters = 0;   // number of parameters
     at::ScalarType dtype;    // dtype of the parameters
     at::Tensor whole;        // [ranks * n], accumulation dtype; only if accumulates_whole
     at::Tensor part;         // [n], this rank's part of the sum; at stage 1 a view of `whole`
-    bool is_filled = false;  // whether `part` has gradients of this step
+    bool is_filled = false;  // true if `part` has gradients of this step
     // State of the current reduction:
     size_t awaited = 0;  // number of gradients that have not arrived yet
     at::Tensor message;  // [ranks * n], MessageDtype
