@@ -33,7 +33,8 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t FoldedCrc(uint32_t state,
   const __m128i by_stride = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
   const __m128i by_block = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
   const __m128i to_64_bits = _mm_set_epi64x(0, 0x163cd6124);
-  const __m128i polynomial = _mm_set_epi64x(0x1f7011641, 0x1db710641);  // and its inverse
+  // Polynomial and its inverse.
+  const __m128i polynomial = _mm_set_epi64x(0x1f7011641, 0x1db710641);
   const __m128i low_halves = _mm_setr_epi32(~0, 0, ~0, 0);
   __m128i lanes[4];
   for (size_t i = 0; i < 4; ++i) lanes[i] = Load(data + i * kBlockBytes);

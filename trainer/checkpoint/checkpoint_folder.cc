@@ -30,8 +30,9 @@ constexpr char kTemporaryPrefix[] = "tmp-";
 // do not begin with a dot, so no save has such a name.
 constexpr char kReplacedPrefix[] = "tmp-.replaced-";
 constexpr char kLatestFile[] = "latest";
-constexpr size_t kMaxTagBytes = 200;  // leaves room for temporary names, of at most 255 bytes
-constexpr size_t kSuffixBytes = 9;    // length of a temporary name's suffix "-1234abcd"
+// Maximum length of a tag. Temporary names are longer, and file names have at most 255 bytes.
+constexpr size_t kMaxTagBytes = 200;
+constexpr size_t kSuffixBytes = 9;  // length of a temporary name's suffix "-1234abcd"
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
   throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + why);

@@ -1,5 +1,5 @@
-// Lets all ranks choose the same checkpoint. The ranks check that they all see it, and each rank
-// verifies a part of its files.
+// Lets all ranks choose the same checkpoint. The ranks check that they all read the same one, and
+// each rank verifies a part of its files.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ using ChooseFrom = std::function<ResumeDecision(const CheckpointFolder::Listing&
                                                 const CheckpointFolder::Judge& judge)>;
 
 // Returns the decision of `choose`, which is the same on all ranks. Collective. `folder` is the
-// folder as this rank sees it. Throws on every rank if the ranks see different checkpoints, if a
-// rank cannot read the folder, or if the decision is kRefused.
+// folder on this rank. Throws on every rank if the ranks find different checkpoints, if a rank
+// cannot read the folder, or if the decision is kRefused.
 ResumeDecision ChooseTogether(const CheckpointFolder& folder, const ChooseFrom& choose,
                               const ProcessGroup& group);
 

@@ -52,8 +52,8 @@ struct LeaseDecision {
 
 enum class OwnerProcess { kUnknown, kAlive, kGone };
 
-// Judges a lease file over time for a process that wants the lease. Use one object for each attempt
-// to take the lease.
+// Judges a lease file over time for a process that tries to take the lease. Use one object for each
+// attempt to take the lease.
 //
 // Clocks of different hosts are not compared: an owner counts as dead if its lease has not changed
 // for `dead_after`, measured by this process.

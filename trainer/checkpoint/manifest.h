@@ -80,10 +80,10 @@ struct Manifest {
   // Manifests of older versions may lack the fields from here on.
   int64_t saved_ms = 0;           // Unix time of the save; 0 if unknown
   std::optional<bool> shuffle;    // true if the order of the data is random; nullopt if unknown
-  int64_t micro_steps = 0;        // EngineCore::micro_steps()
-  int64_t skipped_steps = 0;      // EngineProgress::skipped; default: steps without an update
-  int64_t scheduled_updates = 0;  // EngineProgress::scheduled_updates; default: optimizer_updates
-  std::vector<double> learning_rates;  // EngineProgress::learning_rates
+  int64_t micro_steps = 0;        // value of EngineCore::micro_steps() at the save
+  int64_t skipped_steps = 0;      // as in EngineProgress; default: steps without an update
+  int64_t scheduled_updates = 0;  // as in EngineProgress; default: optimizer_updates
+  std::vector<double> learning_rates;  // value of EngineProgress::learning_rates
   std::vector<double> next_rates;      // GetLearningRates(); not read when loading
   int64_t zero_stage = 0;              // only for display
   int64_t pipeline_stages = 0;         // only for display; 0 if unknown
@@ -104,9 +104,10 @@ inline constexpr char kManifestFile[] = "manifest.json";
 // format; otherwise it is "dslaunch checkpoint 2".
 std::string FormatManifest(const Manifest& manifest);
 
-// Parses a text of either format that is not trusted. Checks the checksum, all types and ranges,
-// that file names do not lead out of the folder, that the slices cover each tensor exactly once,
-// and that no slice is larger than its file. Throws kBadInput, naming `source`.
+// Parses a text of either format that is not trusted. Checks the checksum, and all types and
+// ranges. Also checks that file names do not lead out of the folder, that the slices cover each
+// tensor exactly once, and that no slice is larger than its file. Throws kBadInput, naming
+// `source`.
 Manifest ParseManifest(const std::string& text, const std::string& source);
 
 }  // namespace dslaunch

@@ -9,7 +9,8 @@ constexpr int kNormWarps = 8;  // per block; equals the value in kernel_calls.cc
 constexpr int kBlockRows = kNormWarps / kRowWarps;  // rows that a block processes at once
 constexpr int kRowLanes = kRowWarps * kWarp;
 constexpr int kCount = 16 / sizeof(T);
-constexpr int kPacks = (kColumns + kRowLanes * kCount - 1) / (kRowLanes * kCount);  // per lane
+// Packs per lane.
+constexpr int kPacks = (kColumns + kRowLanes * kCount - 1) / (kRowLanes * kCount);
 constexpr int kPaddedColumns = kPacks * kRowLanes * kCount;
 
 using RowPack = Pack<T, kCount>;

@@ -22,7 +22,7 @@ struct ChosenDevice {
 };
 
 // Gives each rank of a machine its own device, whose index is the local rank. With kAuto, chooses
-// the CPU if the process sees no device or the trainer was built without CUDA. Errors are
+// the CPU if no device is visible to the process or the trainer was built without CUDA. Errors are
 // kUnavailable and contain a hint.
 Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaInfo& info);
 

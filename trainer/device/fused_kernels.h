@@ -38,7 +38,7 @@ class FusedKernels {
 
   struct RowsAndSums {
     at::Tensor rows;
-    at::Tensor sums;  // SumRows(rows)
+    at::Tensor sums;  // result of SumRows(rows)
   };
   // Returns the gradient by x. `gradient` is the gradient by Gelu(x).
   virtual RowsAndSums GradientOfGelu(const at::Tensor& gradient, const at::Tensor& x) = 0;

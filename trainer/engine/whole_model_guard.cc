@@ -11,7 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kComparedElements = 4096;  // number of compared elements of each parameter
+// Number of compared elements of each parameter. It suffices, because random values differ early.
+constexpr int64_t kComparedElements = 4096;
 
 constexpr char kHint[] =
     "Ranks that hold parts of a model (tensor parallelism) give the engine their group and the "

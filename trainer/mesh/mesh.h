@@ -13,7 +13,7 @@ namespace dslaunch {
 // - kDataPipe: the ranks of one replica, numbered replica * pipeline + stage. Requires tensor = 1.
 enum class RankOrder { kPipeData, kDataPipe };
 
-const char* RankOrderName(RankOrder order);  // such as "pipe_data"
+const char* RankOrderName(RankOrder order);  // name, such as "pipe_data"
 
 enum class MeshAxis { kPipeline, kData, kTensor };
 

@@ -64,7 +64,7 @@ class MeshGroups {
   const MeshPlace place_;
   ModelCut cut_;
   std::string key_;                             // prefix of the groups' names
-  std::map<std::string, ProcessGroup> groups_;  // by name
+  std::map<std::string, ProcessGroup> groups_;  // groups by name
   const ProcessGroup* tensor_;
   const ProcessGroup* data_;
   std::vector<TiedGroup> tied_, tied_buffers_;

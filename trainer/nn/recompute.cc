@@ -288,7 +288,7 @@ class RecomputeNode : public autograd::Node {
   std::vector<KeptInput> inputs_;
   Tensors buffers_;
   Surroundings surroundings_;
-  std::vector<bool> is_differentiable_;  // indexed by output
+  std::vector<bool> is_differentiable_;  // true for differentiable outputs, by output
 };
 
 }  // namespace

@@ -383,7 +383,7 @@ class OneBitLamb : public OneBitOptimizer {
   }
 
   std::vector<at::Tensor> numbers_;       // by group: [parameters, kNumbers] on the CPU
-  std::vector<CompressionError> errors_;  // by group
+  std::vector<CompressionError> errors_;  // compression errors by group
   std::vector<at::Tensor> rest_;          // by group: padding of the exchanged tensor
 };
 

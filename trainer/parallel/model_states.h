@@ -65,8 +65,8 @@ class ModelStates {
   // pass is running.
   virtual void DropGradients() = 0;
   // Ends the open pass, even during a backward pass, and drops the gradients of this step. If some
-  // gradients have been sent, NaN is sent in place of the others, so that no rank waits and ranks
-  // that have not given up detect the invalid sums. In this case, and at stage 3, the call is
+  // gradients have been sent, NaN is sent in place of the others. No rank then waits for them, and
+  // ranks that have not given up detect the invalid sums. In this case, and at stage 3, the call is
   // collective; make it where all ranks do (before the next training pass).
   virtual void GiveUp() = 0;
 

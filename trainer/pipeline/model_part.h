@@ -15,7 +15,7 @@ namespace dslaunch {
 // The modules and tensors that one or several layers use.
 struct LayerReads {
   std::set<const torch::nn::Module*> modules;
-  std::set<const at::TensorImpl*> tensors;  // parameters and buffers
+  std::set<const at::TensorImpl*> tensors;  // parameters and buffers that the layers use
 
   bool Has(const at::Tensor& tensor) const {
     return tensors.contains(tensor.unsafeGetTensorImpl());

@@ -28,7 +28,7 @@ struct TimedAction {
 };
 
 struct SimulatedRun {
-  std::vector<std::vector<TimedAction>> stages;  // computing actions only
+  std::vector<std::vector<TimedAction>> stages;  // computing actions of each stage
   double total = 0;                              // time until the last action ends
   std::vector<double> idle;                      // idle time of each stage
   double idle_fraction = 0;                      // idle fraction of `total`, mean over all stages

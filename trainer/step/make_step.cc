@@ -35,7 +35,7 @@ void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device
 
 // Moves and casts the module. Returns the recording that ShardedStates must materialize, or null.
 // With ZeRO a recording is not materialized here, because all parameters may not fit into memory at
-// the same time, and in fp32 they take more memory than the parts that a rank keeps.
+// the same time. In fp32 they also take more memory than the parts that a rank keeps.
 InitRecording* PrepareModule(const StepInputs& inputs) {
   const EngineConfig& config = inputs.config;
   const c10::Device device = inputs.ranks.world().device();

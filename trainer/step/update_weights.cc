@@ -83,8 +83,8 @@ std::vector<UpdatePiece> CutUpdate(const std::vector<int64_t>& elements, int64_t
   return pieces;
 }
 
-// While a piece of offloaded weights is updated, the gradients of the next piece are copied to the
-// host, and the weights of the previous piece are copied back (as in the ZeRO-Offload paper).
+// While a piece of offloaded weights is updated, two copies run (as in the ZeRO-Offload paper): of
+// the next piece's gradients to the host, and of the previous piece's weights back to the device.
 void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
                    const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
                    const at::Tensor& skip) {

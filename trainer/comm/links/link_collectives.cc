@@ -328,8 +328,8 @@ void LinkCollective::AllToAll(const at::Tensor& input, const at::Tensor& output)
   steps_.Run();
 }
 
-// After round k (from 0), each rank has learned that the 2^(k+1) ranks up to itself have called
-// Barrier.
+// After round k (from 0), it is certain on each rank that the 2^(k+1) ranks up to that rank have
+// called Barrier.
 void LinkCollective::Barrier() {
   uint64_t round = 0;
   for (size_t distance = 1; distance < ranks_; distance *= 2, ++round) {

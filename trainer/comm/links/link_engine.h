@@ -103,7 +103,7 @@ class LinkEngine {
   };
   struct Ended {
     Done done;
-    std::string error;  // empty on success
+    std::string error;  // error text; empty on success
   };
 
   void Submit(std::function<void()> act);

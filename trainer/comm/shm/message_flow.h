@@ -24,7 +24,7 @@ class MessageSender {
         bell_(&layout.words(to).bell) {}
 
   struct Message {
-    uint64_t id = 0;  // the caller's
+    uint64_t id = 0;  // chosen by the caller
     uint64_t tag = 0;
     const std::byte* data = nullptr;
     size_t bytes = 0;
@@ -64,7 +64,7 @@ class MessageReceiver {
         bell_(&layout.words(from).bell) {}
 
   struct Place {
-    uint64_t id = 0;  // the caller's
+    uint64_t id = 0;  // chosen by the caller
     uint64_t tag = 0;
     std::byte* data = nullptr;
     size_t bytes = 0;

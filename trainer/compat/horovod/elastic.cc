@@ -95,7 +95,7 @@ struct State::Impl {
   std::vector<NamedSampler> samplers;
   std::optional<CommitFolder> folder;  // only on the first rank of each node
   std::vector<std::function<void()>> callbacks;
-  SavedCommit commit;  // the last commit
+  SavedCommit commit;  // last commit; its id is {} before the first
 };
 
 // Returns the scalars of both kinds as bits, which are exact, in the order of `scalars`.

@@ -19,7 +19,7 @@ namespace dslaunch::horovod {
 
 enum class Kind { kAllreduce, kAllgather, kBroadcast, kAlltoall, kBarrier };
 
-const char* Name(Kind kind);  // such as "allreduce"
+const char* Name(Kind kind);  // name for messages, such as "allreduce"
 
 struct TensorForm {
   std::vector<int64_t> shape = {};

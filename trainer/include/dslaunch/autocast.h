@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// While an object of this class is alive, matrix products and convolutions of this thread run in
-// `dtype`, and numerically sensitive operators (losses, norms) in fp32, on the CPU and on GPUs. A
+// While an object of this class exists, matrix products and convolutions of this thread run in
+// `dtype`, on the CPU and on GPUs. Numerically sensitive operators (losses, norms) run in fp32. A
 // `dtype` of nullopt changes nothing. The destructor of the outermost scope clears the cache of
 // 16-bit weights.
 class AutocastScope {

@@ -27,7 +27,7 @@ class Dataset {
   // Returns the samples at `indices`, each from 0 to size() - 1, in that order, on the CPU. All
   // samples must have inputs of the same shape and type, and targets of the same shape and type.
   // The first dimension of both has the size of `indices`. An implementation throws a
-  // std::exception if a sample cannot be read; the user sees its what().
+  // std::exception if a sample cannot be read; its what() is shown to the user.
   virtual Batch Fetch(std::span<const int64_t> indices) const = 0;
   // Returns the shape of one sample's inputs: {C, H, W}, {F} or {T}.
   virtual std::vector<int64_t> input_shape() const {

@@ -71,7 +71,7 @@ struct MemoryUse {
 // The position of a training run, without its tensors.
 struct EngineProgress {
   int64_t steps = 0;              // number of optimizer steps, skipped ones included
-  int64_t skipped = 0;            // skipped steps
+  int64_t skipped = 0;            // number of skipped steps
   int64_t updates = 0;            // updates that are part of the optimizer state
   int64_t scheduled_updates = 0;  // updates that the schedule has counted; differs from `updates`
                                   // after partial loads

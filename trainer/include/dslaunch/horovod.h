@@ -18,10 +18,10 @@
 // one order.
 //
 // Tensors are dense and on the CPU, with any strides; autograd does not record the exchange.
-// Functions may be called on any thread after Init, except where noted. Errors are TrainError:
-// kUsage for a wrong call, kBadInput on every rank if ranks submitted tensors that do not match
-// (the message names the tensor and two ranks), kUnavailable if a rank was lost, kTimedOut if a
-// rank did not submit a tensor that other ranks wait for.
+// Functions may be called on any thread after Init, except where noted. Errors are TrainError. The
+// code is kUsage for a wrong call; kBadInput, on every rank, if ranks submitted tensors that do not
+// match; kUnavailable if a rank was lost; and kTimedOut if a rank did not submit a tensor that
+// other ranks wait for. The message of kBadInput names the tensor and two ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -226,7 +226,7 @@ class PipelineEngine {
 
   // Returns the parameters of this rank's stage, under their names in the whole model.
   const torch::nn::Module& module() const;
-  const EngineCore& core() const;  // for steps, learning rates, norms and checkpoints
+  const EngineCore& core() const;  // for steps, rates, norms, memory and checkpoints
   EngineCore& core();
 
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",

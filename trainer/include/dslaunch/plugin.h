@@ -49,7 +49,8 @@ inline double NumberOf(const std::map<std::string, double>& numbers, const std::
 }  // namespace plugin_detail
 
 // Input of a plugin's model constructor. The constructor throws a std::exception if the model
-// cannot be created; the user sees its what(). The same applies to DatasetInput and MetricInput.
+// cannot be created; its what() is shown to the user. The same applies to DatasetInput and
+// MetricInput.
 struct PluginInput {
   std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
   std::string params_json;                // model.params of the recipe, a JSON object

@@ -100,8 +100,9 @@ class ProcessGroup {
   // Reductions support float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage
   // supports only the first four. The other collectives support any dtype.
 
-  void AllReduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;  // in place
-  void Broadcast(at::Tensor& tensor, int root) const;                      // in place
+  void AllReduce(at::Tensor& tensor,
+                 ReduceOp op = ReduceOp::kSum) const;  // changes `tensor` in place
+  void Broadcast(at::Tensor& tensor, int root) const;  // changes `tensor` in place
   // Gathers tensors of shape [...] from all ranks; returns [world_size, ...] on every rank.
   at::Tensor AllGather(const at::Tensor& tensor) const;
   // Takes a tensor [world_size, ...] on each rank, with one part per rank. Returns the reduction
@@ -115,9 +116,9 @@ class ProcessGroup {
   // Replaces each value by its sum over all ranks.
   void AllReduceSum(std::vector<double>& values) const;
 
-  // Disconnects from the group. Returns when all ranks have called it, so that no rank sees a
-  // broken connection, or after kFinishTimeout. No other call may follow. The ranks do not wait for
-  // the ranks in rank 0's `lost`.
+  // Disconnects from the group. Returns when all ranks have called it, so that no connection breaks
+  // while a rank uses it, or after kFinishTimeout. No other call may follow. The ranks do not wait
+  // for the ranks in rank 0's `lost`.
   void Finish(const std::vector<int>& lost = {});
 
  private:

@@ -22,8 +22,8 @@ namespace dslaunch {
 // be nested.
 //
 // Throws TrainError kBadInput if `forward` changes an input in place, reads a tensor that was
-// computed outside it and requires a gradient, or computes different results the second time; and
-// for gradients of gradients (create_graph).
+// computed outside it and requires a gradient, or computes different results the second time. Also
+// throws it for gradients of gradients (create_graph).
 std::vector<at::Tensor> Recompute(
     const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>& forward,
     const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& buffers = {});

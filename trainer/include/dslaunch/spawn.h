@@ -20,8 +20,8 @@ namespace dslaunch {
 //
 // The ranks are forked if this process has only one thread. With several threads (after
 // InitProcessGroup or a computation with large tensors) forking is not safe. Each rank then starts
-// this program again with the same arguments, repeats main() up to the same Spawn call, which it
-// finds by counting calls, and runs fn there.
+// this program again with the same arguments, repeats main() up to the same Spawn call, and runs fn
+// there. A rank finds that call by counting calls.
 //
 // Throws TrainError if a launcher has started this process (RANK or WORLD_SIZE is set).
 void Spawn(int ranks, const std::function<void(int rank)>& fn);

@@ -30,11 +30,11 @@ at::Tensor Reduce(const at::Tensor& x, int64_t group, ReduceOp op) {
 }
 at::Tensor Sum(const at::Tensor& x, int64_t group) { return Reduce(x, group, ReduceOp::kSum); }
 at::Tensor Max(const at::Tensor& x, int64_t group) { return Reduce(x, group, ReduceOp::kMax); }
-// [...] -> [parts, ...]
+// Gathers the tensors [...] of all ranks to [parts, ...].
 at::Tensor Gather(const at::Tensor& x, int64_t group, int64_t) {
   return GroupOf(group).AllGather(x.contiguous());
 }
-// [parts, ...] -> [...]
+// Reduces [parts, ...] of each rank to this rank's part, [...].
 at::Tensor Scatter(const at::Tensor& x, int64_t group) {
   return GroupOf(group).ReduceScatter(x.contiguous());
 }
@@ -72,18 +72,19 @@ TORCH_LIBRARY_IMPL(dslaunch, Meta, library) {
   library.impl("tensor_scatter", &ShapeOfScattered);
 }
 
-// [...] -> [parts, ...]
+// Runs Gather as an operator: [...] becomes [parts, ...].
 at::Tensor GatherParts(const at::Tensor& x, const TensorParallel& tensor) {
   static const auto run = NamedOperator<decltype(Gather)>("dslaunch::tensor_gather");
   return run.call(x, NumberOf(tensor), tensor.parts);
 }
 
-// [B, T / parts, H] -> [B, T, H]
+// Gathers the tokens of all ranks: [B, T / parts, H] becomes [B, T, H].
 at::Tensor GatherTokens(const at::Tensor& x, const TensorParallel& tensor) {
   return GatherParts(x, tensor).transpose(0, 1).flatten(1, 2);
 }
 
-// [B, T, H] -> [B, T / parts, H]
+// Sums the tokens over the ranks, and returns the sums of this rank: [B, T, H] becomes
+// [B, T / parts, H].
 at::Tensor ScatterTokens(const at::Tensor& x, const TensorParallel& tensor) {
   static const auto run = NamedOperator<decltype(Scatter)>("dslaunch::tensor_scatter");
   const at::Tensor by_part = x.unflatten(1, {tensor.parts, -1}).transpose(0, 1);

@@ -17,14 +17,14 @@
 namespace dslaunch {
 
 // Returns x, [B, T, H]. The gradient of x is the sum of the ranks' gradients. With sequence
-// parallelism x is [B, T / parts, H], the result is the tokens of all ranks, [B, T, H], and the
-// gradient of x is this rank's tokens of the sum.
+// parallelism x is [B, T / parts, H], and the result is the tokens of all ranks, [B, T, H]. The
+// gradient of x is then this rank's tokens of the sum.
 at::Tensor EnterRegion(const at::Tensor& x, const TensorParallel& tensor);
 
 // Returns the sum of x, [B, T, H], over the ranks. The gradient is passed on unchanged. With
-// sequence parallelism the result is this rank's tokens of the sum, [B, T / parts, H], and the
-// gradient of x is the gradient of all ranks' tokens. In that case it throws kBadInput unless T is
-// a multiple of the number of parts.
+// sequence parallelism the result is this rank's tokens of the sum, [B, T / parts, H]. The gradient
+// of x is then the gradient of all ranks' tokens. In that case the function throws kBadInput unless
+// T is a multiple of the number of parts.
 at::Tensor LeaveRegion(const at::Tensor& x, const TensorParallel& tensor);
 
 // Returns `parameter`, which every rank has whole and uses for a part of the tokens or the heads.

@@ -20,8 +20,8 @@ namespace dslaunch {
 // backward pass of a step, each rank sends each server the server's part of the gradients. Servers
 // add up these parts in the order of the ranks. Pull: after the optimizer's step, each server sends
 // its part of the parameters to every rank. A single server of P parameters and N ranks therefore
-// receives and sends (N - 1) P values in each step, while a rank of an all-reduce sends 2 (N - 1) /
-// N P.
+// receives and sends (N - 1) P values in each step. In an all-reduce, each rank sends only 2 (N -
+// 1) / N P values.
 class ServerStates : public ModelStates {
  public:
   ServerStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,

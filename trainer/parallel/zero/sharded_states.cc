@@ -167,7 +167,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
     }
   }
   std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.tensor; });
-  size_t index = 0;  // index in trained_
+  size_t index = 0;  // index of the parameter in trained_
   for (const auto& [place, unit] : pieces) {
     while (trained_[index] != place.tensor) ++index;
     parts_.push_back(
