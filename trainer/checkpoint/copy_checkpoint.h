@@ -10,8 +10,8 @@
 namespace dslaunch {
 
 struct CopyOptions {
-  std::string work;  // identifies the source; a copy with the same `work` continues an interrupted
-                     // one
+  // Identifies the source. A copy with the same `work` continues an interrupted copy.
+  std::string work;
   bool force = false;  // true to replace a checkpoint with the same tag
   // Called with the number of bytes that were written now (on_written), or that an interrupted copy
   // had already written (on_kept). May be empty.

@@ -18,7 +18,6 @@ using Operator = at::Tensor(const at::Tensor&, const at::Tensor&, const std::opt
                             std::optional<std::string_view>);
 
 constexpr int64_t kSmallest = 1 << 20;  // multiplications; smaller products take less than 20 us
-                                        // anyway
 
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.device().is_cpu() &&

@@ -120,7 +120,7 @@ class Negotiation {
   std::list<size_t> used_;  // most recently used position first
 };
 
-// A tensor of a response.
+// Identifies a tensor by the indices of its response and its position in the request.
 struct Piece {
   size_t response = 0;
   size_t tensor = 0;

@@ -13,8 +13,9 @@ namespace dslaunch {
 
 // The inputs of a model and the expected results.
 struct Batch {
-  at::Tensor inputs;  // float [B, C, H, W] from 0 to 1 (images), float [B, F] (csv) or int64 [B, T]
-                      // (tokens)
+  // Images are float [B, C, H, W] with values from 0 to 1, csv rows are float [B, F], and tokens
+  // are int64 [B, T].
+  at::Tensor inputs;
   at::Tensor targets;  // int64 [B] (classes) or [B, T] (the token after each input token)
 };
 

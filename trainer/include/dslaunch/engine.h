@@ -70,11 +70,11 @@ struct MemoryUse {
 
 // The position of a training run, without its tensors.
 struct EngineProgress {
-  int64_t steps = 0;              // number of optimizer steps, skipped ones included
-  int64_t skipped = 0;            // number of skipped steps
-  int64_t updates = 0;            // updates that are part of the optimizer state
-  int64_t scheduled_updates = 0;  // updates that the schedule has counted; differs from `updates`
-                                  // after partial loads
+  int64_t steps = 0;    // number of optimizer steps, skipped ones included
+  int64_t skipped = 0;  // number of skipped steps
+  int64_t updates = 0;  // updates that are part of the optimizer state
+  // Updates that the schedule has counted. Differs from `updates` after partial loads.
+  int64_t scheduled_updates = 0;
   // State of the loss scaler; the defaults if there is no scaler. See
   // trainer/precision/loss_scaler.h.
   double loss_scale = 1;
@@ -220,12 +220,12 @@ class EngineTensors : public EngineReadings {
 
   // Return the parts that this rank holds of the tensors that training changes (in a pipeline: the
   // tensors of its stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), ModelState
-  // and OptimizerState are valid on rank 0. ModelState: weights (fp32 master weights if there are
-  // any) and buffers, named by module path. OptimizerState: names are
-  // "optimizer/<kind>/<parameter>". RankState: compression errors, outer optimizers, and, if ranks
-  // train independently, each rank's weights and optimizer state; names begin with "rank_state/". A
-  // tensor that differs by rank has the number of ranks as its first dimension. The tensors are not
-  // copies: writing to them changes the run.
+  // and OptimizerState are valid on rank 0. ModelState has weights (fp32 master weights if there
+  // are any) and buffers, named by module path. OptimizerState has names
+  // "optimizer/<kind>/<parameter>". RankState has compression errors, outer optimizers, and, if
+  // ranks train independently, each rank's weights and optimizer state. Its names begin with
+  // "rank_state/". A tensor that differs by rank has the number of ranks as its first dimension.
+  // The tensors are not copies: writing to them changes the run.
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   std::vector<TensorPart> RankState() const;
@@ -449,8 +449,8 @@ class SavedWeights {
  private:
   std::weak_ptr<EngineParts> engine_;
   std::vector<at::Tensor> differ_;  // tensors of the model that differ between ranks
-  std::vector<at::Tensor> own_;     // values of `differ_` on this rank; empty if equal to the saved
-                                    // values
+  // Values of `differ_` on this rank; empty if they equal the saved values.
+  std::vector<at::Tensor> own_;
 };
 
 struct NamedForward {

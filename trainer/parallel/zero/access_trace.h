@@ -37,8 +37,7 @@ class AccessTrace {
   std::vector<int64_t> unit_elements_;
   std::vector<size_t> expected_, seen_;
   std::vector<std::vector<int64_t>> places_;  // positions of each unit in expected_
-  std::vector<int64_t> elements_before_;      // elements that are read before each position of
-                                              // expected_
+  std::vector<int64_t> elements_before_;      // elements read before each position of expected_
   bool followed_ = false;
 };
 

@@ -25,8 +25,8 @@ class UnitGradients {
  public:
   struct Settings {
     GradSyncOptions sync;
-    at::ScalarType sum_dtype = at::kFloat;  // dtype to which sums are rounded, unless a parameter's
-                                            // is wider
+    // Dtype to which sums are rounded, unless the dtype of a parameter is wider.
+    at::ScalarType sum_dtype = at::kFloat;
     ZeroConfig zero;
     // True if whole gradients accumulate and are reduced once per step. If false, they are reduced
     // in every backward pass, and only this rank's part of the sum accumulates.
@@ -73,13 +73,13 @@ class UnitGradients {
     int channel = 0;
     size_t parameters = 0;   // number of parameters
     at::ScalarType dtype;    // dtype of the parameters
-    at::Tensor whole;        // [ranks * n], accumulation dtype; only if accumulates_whole
+    at::Tensor whole;        // [ranks * n] in the accumulation dtype; only if accumulates_whole
     at::Tensor part;         // [n], this rank's part of the sum; at stage 1 a view of `whole`
     bool is_filled = false;  // true if `part` has gradients of this step
     // State of the current reduction:
     size_t awaited = 0;  // number of gradients that have not arrived yet
-    at::Tensor message;  // [ranks * n], MessageDtype
-    at::Tensor sum;      // [n], accumulation dtype
+    at::Tensor message;  // [ranks * n] in the dtype of messages
+    at::Tensor sum;      // [n] in the accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
     Exchange all_reduce_exchange;
     PendingExchange exchange;
