@@ -1,6 +1,6 @@
-// Used by tests/bench/checkpoint: saves or loads one checkpoint of float32 tensors with the
-// trainer's classes, in one process per rank, and prints the seconds it took.
-//   save FOLDER MIB RANKS   each rank writes its part, rank 0 commits
+// Used by tests/bench/checkpoint. Saves or loads one checkpoint of float32 tensors with the
+// trainer's classes, in one process per rank, and prints the seconds that this took.
+//   save FOLDER MIB RANKS   each rank writes its part, and rank 0 commits
 //   load FOLDER MIB RANKS   each rank checks the checkpoint and reads all of it
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -29,13 +29,13 @@ constexpr int kMaxRanks = 16;
 constexpr size_t kTensorElements = 1 << 20;
 constexpr std::chrono::minutes kTimeout{5};
 
-// Memory shared by the ranks; initially zero.
+// Memory that the ranks share; initially zero.
 struct Shared {
   std::atomic<int> arrived;
   FileSum sums[kMaxRanks];
 };
 
-// Returns once all ranks have called it equally often.
+// Returns once all ranks have called Barrier equally often. `times`: this rank's number of calls.
 void Barrier(Shared& shared, int ranks, int& times) {
   const int all = ranks * ++times;
   ++shared.arrived;

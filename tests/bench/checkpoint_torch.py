@@ -1,10 +1,9 @@
-"""PyTorch's part of tests/bench/checkpoint: saves or loads the same tensors, and prints the seconds it took.
+"""PyTorch's part of tests/bench/checkpoint: saves or loads the same tensors, and prints the seconds that this took.
 
-    checkpoint_torch.py torch|torch-synced|dcp|dcp-unsynced save|load FOLDER MIB      alone or under torchrun
+  checkpoint_torch.py torch|torch-synced|dcp|dcp-unsynced save|load FOLDER MIB      alone or under torchrun
 
-All ranks hold the same tensors. torch.save runs on rank 0, torch.load on all ranks; torch.distributed.checkpoint
-divides the
-writing itself and waits for the disk unless told not to."""
+All ranks hold the same tensors. torch.save runs on rank 0, torch.load on all ranks. torch.distributed.checkpoint
+divides the writing itself, and waits for the disk unless it is told not to."""
 
 import os
 import sys
@@ -70,7 +69,7 @@ def main():
     if rank == 0:
         print("%.6f" % (time.perf_counter() - begin))
     sys.stdout.flush()
-    os._exit(0)  # PyTorch's own threads sometimes abort while the interpreter exits
+    os._exit(0)  # skips interpreter exit, during which PyTorch's threads sometimes abort
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 // Simulates what the front end of a job of N nodes computes and sends, without a network and with
-// healthy nodes: they are reached, prepared, run, and report until the end. Every request is
+// healthy nodes, which are reached, prepared, run, and report until the end. Every request is
 // serialized as if there were a network. Prints one JSON object: for each step the microseconds of
 // computing per node, the bytes of the requests per node, and the peak memory of the process.
 //
 //   dslaunch-bench-front-end-core NODES [unlike]
 //
-// unlike: the names have nothing in common, as in some clouds.
+// unlike: the names of nodes have nothing in common, as in some clouds.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -27,7 +27,7 @@ namespace {
 
 std::string NameOf(uint32_t node, bool unlike) {
   if (!unlike) return "node" + std::to_string(node + 1) + ".cluster.example.com";
-  // The low bits of a multiplicative hash: distinct and unordered.
+  // Uses the low bits of a multiplicative hash, which are distinct and unordered.
   char name[32];
   std::snprintf(name, sizeof name, "i-%08x", (node + 1) * 2'654'435'761u);
   return name;
@@ -88,7 +88,7 @@ class Job {
         Hear(core, i, event);
       }
     });
-    // A minute: twice a second the leases are renewed and silence is checked.
+    // Simulates one minute. Leases are renewed and silence is checked twice a second.
     Step("run", [&] {
       for (int half_s = 0; half_s < 120; ++half_s) {
         now_ += milliseconds(500);

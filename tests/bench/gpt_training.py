@@ -1,5 +1,6 @@
-"""Code shared by PyTorch's parts of tests/bench/train, tests/bench/zero and tests/bench/pipeline: the model, its weights
-and data, the loss, and the metrics file, in which each optimizer step of rank 0 is one JSON object."""
+"""Contains the code shared by PyTorch's parts of tests/bench/train, tests/bench/zero and tests/bench/pipeline: the
+model, its weights and data, the loss, and the metrics file, in which each optimizer step of rank 0 is one JSON
+object."""
 
 import json
 import os
@@ -30,18 +31,18 @@ def prepare(recipe):
 
 
 def place():
-    """Returns (rank, number of ranks); without a launcher there is only one."""
+    """Returns (rank, number of ranks). Without a launcher there is only one rank."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 class TransformersLlama(torch.nn.Module):
-    """Hugging Face's, which returns only its logits."""
+    """Hugging Face's Llama, wrapped so that it returns only its logits."""
 
     def __init__(self, section):
         super().__init__()
-        from transformers import LlamaConfig, LlamaForCausalLM  # takes seconds
+        from transformers import LlamaConfig, LlamaForCausalLM  # inside the function, because the import takes seconds
         keys = {key: value for key, value in section.items() if key not in ("type", "model_type")}
-        # The head is the embedding, which is stored once.
+        # The head is the embedding, which is stored only once.
         self.whole = LlamaForCausalLM(LlamaConfig(**keys, attn_implementation="sdpa"))
 
     def state_dict(self, *args, **kwargs):
@@ -63,7 +64,7 @@ def blocks_of(model):
 
 
 def make_model(recipe, llama=TransformersLlama):
-    """Returns the model with the weights that `recipe` names; of class `llama` if it is a decoder."""
+    """Returns the model with the weights that `recipe` names. A decoder has the class `llama`."""
     model = new_model(recipe["model"], llama)
     model.load_state_dict(load_file(recipe["run"]["init_weights"]))
     return model
@@ -74,8 +75,9 @@ def loss_of(logits, targets):
 
 
 def train(recipe, metrics_file, step, replica=None):
-    """Calls `step`, which makes one optimizer step for inputs and targets [batch, time] and returns their loss.
-    `replica`: (index of this rank's replica, number of replicas), each with its own samples; place() by default."""
+    """Calls `step` for each batch. It makes one optimizer step for inputs and targets [batch, time] and returns
+    their loss. `replica`: (index of this rank's replica, number of replicas), each with its own samples; place() by
+    default."""
     rank, world = replica or place()
     tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
     block, batch = recipe["data"]["block_size"], recipe["engine"]["train_batch_size"] // world
@@ -93,6 +95,6 @@ def train(recipe, metrics_file, step, replica=None):
             before = now
     if dist.is_initialized():
         dist.destroy_process_group()
-    # PyTorch's own threads sometimes abort while the interpreter exits.
+    # Interpreter exit is skipped, because PyTorch's own threads sometimes abort during it.
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,5 @@
 """The competitors' part of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE cuda|cpu`.
+
 Prints the same lines as dslaunch-train. DeepSpeed gets RECIPE's engine section as its configuration."""
 
 import copy
@@ -17,7 +18,7 @@ from gpt_training import Gpt2, Llama, loss_of, make_model, prepare
 
 
 def batches(recipe, device):
-    """Yields batches on the device, copied from pinned memory as by a data loader."""
+    """Yields batches on the device, copied from pinned memory as a data loader does."""
     def there(rows):
         return rows.contiguous().pin_memory().to(device, non_blocking=True) if device == "cuda" else rows.contiguous()
 
@@ -31,7 +32,7 @@ def batches(recipe, device):
 
 
 class Masters:
-    """bf16 weights, and the fp32 copies that are updated."""
+    """Holds bf16 weights, and the fp32 copies that are updated."""
 
     def __init__(self, model):
         self.weights = list(model.bfloat16().parameters())
@@ -50,7 +51,7 @@ class Masters:
 
 
 def torch_step(kind, recipe, device):
-    """Returns a function of inputs and targets that makes a step and returns the loss."""
+    """Returns a function that makes a step for inputs and targets and returns the loss."""
     model = make_model(recipe, Llama).to(device)
     masters = Masters(model) if kind != "autocast" else None
     updated = masters.masters if masters else list(model.parameters())
@@ -81,7 +82,7 @@ def torch_step(kind, recipe, device):
 
 
 def drawn_model(recipe, device):
-    """Returns the model in bf16, initialized on the device. Each block keeps only its input, and is recomputed in the
+    """Returns the model in bf16, initialized on the device. Each block keeps only its input and is recomputed in the
     backward pass."""
     torch.set_default_dtype(torch.bfloat16)
     torch.manual_seed(1)
@@ -94,7 +95,8 @@ def drawn_model(recipe, device):
 
 
 def host_optimizer(parameters, settings, device):
-    """Returns DeepSpeed's own AdamW for the host, if it can be compiled, and the configuration it then needs."""
+    """Returns DeepSpeed's own AdamW for the host, or another one if it cannot be compiled, and the configuration
+    that the optimizer needs."""
     problem = "it is not compiled in a rehearsal"
     if device == "cuda":
         try:
@@ -102,7 +104,7 @@ def host_optimizer(parameters, settings, device):
             optimizer = DeepSpeedCPUAdam(parameters, adamw_mode=True, **settings)
             print("DeepSpeed updates by its DeepSpeedCPUAdam", flush=True)
             return optimizer, {}
-        except Exception as error:  # many types: no compiler, another CUDA, compiler errors
+        except Exception as error:  # many types are possible: no compiler, another CUDA, compiler errors
             problem = str(error).strip().split("\n")[-1]
     print("DeepSpeed updates by PyTorch's fused AdamW instead of its DeepSpeedCPUAdam: " + problem, flush=True)
     return torch.optim.AdamW(parameters, fused=True, **settings), {"zero_force_ds_cpu_optimizer": False}
@@ -112,11 +114,11 @@ def deepspeed_step(recipe, device):
     os.environ["DS_ACCELERATOR"] = device
     import deepspeed
 
-    # DeepSpeed compiles an operation for inference if it finds a compiler.
+    # Otherwise DeepSpeed compiles this operation, which only inference needs, if it finds a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     model = make_model(recipe, Llama) if "init_weights" in recipe["run"] else drawn_model(recipe, device)
     config = copy.deepcopy(recipe["engine"])
-    settings = config.pop("optimizer")["params"]  # its own optimizers are compiled
+    settings = config.pop("optimizer")["params"]  # DeepSpeed's own optimizers would be compiled
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -168,7 +170,7 @@ def main():
         prepare(recipe)
     else:
         train(kind, recipe, device)
-        os._exit(0)  # PyTorch's own threads sometimes abort while the interpreter exits
+        os._exit(0)  # skips interpreter exit, during which PyTorch's threads sometimes abort
 
 
 if __name__ == "__main__":

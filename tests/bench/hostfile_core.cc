@@ -1,5 +1,5 @@
-// Parses, filters and plans a hostfile of N lines. Prints one JSON object: seconds of each, the
-// best of some rounds.
+// Parses, filters and plans a hostfile of N lines. Prints one JSON object with the seconds that
+// each takes, as the best of some rounds.
 //
 //   dslaunch-bench-hostfile-core NODES text|yaml
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string Hostfile(int nodes, bool yaml) {
   return text;
 }
 
-// Selects every other node, and only some slots of half of them.
+// Returns a filter that selects every other node, and only some slots of half of these nodes.
 std::string Include(int nodes) {
   std::string filter;
   for (int i = 0; i < nodes; i += 2)

@@ -1,9 +1,9 @@
-"""The comparison of launchers: `tests/bench/launch --table` runs it and writes it into README.md and
+"""Compares launchers: `tests/bench/launch --table` runs this comparison and writes it into README.md and
 docs/benchmarks.md.
 
-Every launcher runs the same two programs with the same number of ranks: one prints a line and ends, one prints a line
-and sleeps until it is killed. The first gives the time of a job and of its first line; of the second one rank is
-killed with SIGKILL, and what happens then is recorded.
+Every launcher runs the same two programs with the same number of ranks. One prints a line and ends; the other prints a
+line and sleeps until it is killed. The first gives the time of a job and of its first line. One rank of the second is
+killed with SIGKILL, and the launcher's reaction is recorded.
 """
 
 import dataclasses
@@ -31,24 +31,24 @@ START_LIMIT_S = 90
 NOTICE_LIMIT_S = 30
 LEFT_AFTER_S = 2
 END_LIMIT_S = 10
-SLOW_S = 2.0  # a launcher that takes longer is measured in SLOW_ROUNDS rounds only
+SLOW_S = 2.0  # a launcher that takes longer is measured only in SLOW_ROUNDS rounds
 SLOW_ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
     """A launcher in a setting."""
-    setting: str        # "one node, 2 ranks"
+    setting: str        # such as "one node, 2 ranks"
     name: str
     argv: tuple         # command up to the ranks' program
-    why_not: str = ""   # why it cannot be measured here; empty: it can
+    why_not: str = ""   # reason why it cannot be measured; empty if it can
 
 
 @dataclasses.dataclass
 class Result:
     job_s: list
     line_s: list
-    notice_s: float = None  # None: not within NOTICE_LIMIT_S
+    notice_s: float = None  # None if not within NOTICE_LIMIT_S
     code: int = None
     left: int = None
 
@@ -64,12 +64,13 @@ def seconds(value):
 
 
 class Runner:
-    """Runs the two programs under launchers; `popen` starts a command where launchers of this setting run."""
+    """Runs the two programs under launchers. `popen` starts a command on the machine or host where launchers of this
+    setting run."""
 
     def __init__(self, popen, environment, hosts=()):
         self._popen = popen
         self._environment = environment
-        self._hosts = hosts  # those whose processes all belong to the job
+        self._hosts = hosts  # hosts whose processes all belong to the job
         self._count = 0
 
     def _start(self, way, script):
@@ -92,7 +93,7 @@ class Runner:
         sys.exit(f"no rank printed its line:\n{said.decode(errors='replace')[-2000:]}")
 
     def job(self, way):
-        """Returns the time of the first line and of the whole job."""
+        """Runs a job; returns the seconds until its first line and until its end."""
         child, mark, begin = self._start(way, "echo up-{mark}")
         line_s = self._await_line(child, mark, begin)
         child.stdout.read()
@@ -101,7 +102,7 @@ class Runner:
         return line_s, time.monotonic() - begin
 
     def kill(self, way, ranks, result):
-        """Kills the last rank of a job, and records what the launcher does and leaves."""
+        """Kills the last rank of a job, and records the launcher's reaction and the processes that it leaves."""
         child, mark, begin = self._start(way, "echo up-{mark}; exec sleep 6{mark}")
         self._await_line(child, mark, begin)
         sleeping = ("sleep", f"6{mark}")
@@ -143,10 +144,11 @@ class Runner:
         child.stdout.close()
 
     def measure(self, ways, ranks, rounds):
-        """Returns {way: Result}. The launchers run in turns, so that all see the same machine."""
+        """Returns {way: Result}. The launchers run in turns, so that changes of the machine's load affect all of
+        them."""
         results = {}
         for way in ways:
-            self.job(way)  # warms up: the first job copies agents, fills caches
+            self.job(way)  # warms up: the first job copies agents and fills caches
             results[way] = Result([], [])
         for turn in range(rounds):
             for way in ways[::1 if turn % 2 == 0 else -1]:

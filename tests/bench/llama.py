@@ -1,5 +1,5 @@
-"""Llama in plain PyTorch, with Hugging Face's names: what a user of torch.compile writes. Its settings are the section
-"model" of a recipe. Without biases and sliding windows; rotary embeddings of type default or llama3."""
+"""Llama in plain PyTorch, with Hugging Face's names, as a user of torch.compile would write it. Its settings are the
+section "model" of a recipe. It has no biases and sliding windows; rotary embeddings are of type default or llama3."""
 
 import math
 
@@ -88,7 +88,7 @@ class Body(nn.Module):
 
 
 class Llama(nn.Module):
-    """With a tied head."""
+    """The whole model, with a tied head."""
 
     def __init__(self, section):
         super().__init__()
@@ -101,7 +101,7 @@ class Llama(nn.Module):
 
     def forward(self, tokens):
         x = self.model.embed_tokens(tokens)
-        # In fp32, also if the model is converted to bf16.
+        # Computed in fp32, even if the model is converted to bf16.
         frequencies = inverse_frequencies(self.section, self.width, x.device)
         angles = torch.outer(torch.arange(tokens.shape[1], device=x.device), frequencies)
         cosines, sines = angles.cos().to(x.dtype), angles.sin().to(x.dtype)

@@ -1,4 +1,5 @@
-"""The program of tests/bench/memory_checkpoint: a small torch loop that saves its state every EVERY steps and continues from it.
+"""The program of tests/bench/memory_checkpoint: a small torch loop that saves its state every EVERY steps and continues
+from it.
 
 Arguments: FOLDER, EVERY and `disk` or `memory`. Each rank appends "TIME ATTEMPT STEP SAVE_S" to FOLDER/steps.RANK.
 """
@@ -51,5 +52,5 @@ with open(folder / f"steps.{rank}", "a", buffering=1) as lines:
                 dist.barrier()
                 os.replace(checkpoint.with_suffix(".new"), checkpoint)
         lines.write(f"{time.time()} {attempt} {step} {time.perf_counter() - begun}\n")
-        # A rank that ends alone would be a failure, so all look at the same time.
+        # A rank that ends alone would count as a failure, so all ranks check at the same time.
         dist.barrier()

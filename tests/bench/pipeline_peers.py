@@ -1,16 +1,16 @@
-"""The competitors in tests/bench/pipeline: the same model, weights, data and optimizer, each written in the style of
-its users.
+"""Runs the competitors in tests/bench/pipeline: the same model, weights, data and optimizer, each written in the style
+of its users.
 
-    pipeline_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
+  pipeline_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
 
 PEER is
-    gpipe, 1f1b, interleaved, zb-h1
-                torch.distributed.pipelining: each rank is a stage, or with interleaved two; its schedules have other
-                names, and ZB1P has zb-h1's memory
-    deepspeed   DeepSpeed's PipelineModule, whose schedule is 1F1B, on its CPU accelerator over Gloo
-    plain       no pipeline, alone
-    stage0, stage1
-                one stage alone, without sending or receiving: the seconds of its parts, for one micro-batch"""
+  gpipe, 1f1b, interleaved, zb-h1
+              torch.distributed.pipelining: each rank is a stage, or with interleaved two; its schedules have other
+              names, and ZB1P has zb-h1's memory
+  deepspeed   DeepSpeed's PipelineModule, whose schedule is 1F1B, on its CPU accelerator over Gloo
+  plain       no pipeline, alone
+  stage0, stage1
+              one stage alone, without sending or receiving: the seconds of its parts, for one micro-batch"""
 
 import copy
 import json
@@ -30,7 +30,7 @@ STAGES = 2
 
 
 class Part(nn.Module):
-    """One of `parts` parts of the GPT with equally many blocks."""
+    """One of `parts` parts of the GPT, with the same number of blocks in each."""
 
     def __init__(self, model, part, parts):
         super().__init__()
@@ -39,7 +39,7 @@ class Part(nn.Module):
         self.h = body["h"][part * blocks:(part + 1) * blocks]
         self.wpe = body["wpe"] if part == 0 else None
         self.ln_f = body["ln_f"] if part == parts - 1 else None
-        self.wte = body["wte"] if self.wpe or self.ln_f else None  # read by the embedding and by the head
+        self.wte = body["wte"] if self.wpe or self.ln_f else None  # used by the embedding and by the head
 
     def forward(self, x):
         if self.wpe:
@@ -83,7 +83,7 @@ def pytorch_step(recipe, schedule):
             pipe.step(target=targets, losses=losses, return_outputs=False)
         dist.all_reduce(tied.grad)
         counted = [parameter.grad for parameter in parameters if rank == 0 or parameter is not tied]
-        # Over all stages: the squared norm of the gradients, and the loss, which only the last stage has.
+        # Summed over all stages: the squared norm of the gradients, and the loss, which only the last stage has.
         both = torch.stack([nn.utils.get_total_norm(counted) ** 2, sum(losses, torch.zeros(()))]).detach()
         dist.all_reduce(both)
         nn.utils.clip_grads_with_norm_(parameters, recipe["engine"]["gradient_clipping"], both[0].sqrt())
@@ -107,11 +107,11 @@ def deepspeed_step(recipe):
     import deepspeed
     from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 
-    # DeepSpeed compiles an operation for inference if it finds a compiler.
+    # Otherwise DeepSpeed compiles this operation, which only inference needs, if it finds a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
     gpt, config = recipe["model"], copy.deepcopy(recipe["engine"])
-    del config["optimizer"]  # its own optimizers are compiled
+    del config["optimizer"]  # DeepSpeed's own optimizers would be compiled
     width, blocks = gpt["n_embd"], gpt["n_layer"]
     layers = [TiedLayerSpec("wte", nn.Embedding, gpt["vocab_size"], width),
               LayerSpec(Positions, gpt["n_positions"], width),
@@ -119,14 +119,14 @@ def deepspeed_step(recipe):
               LayerSpec(nn.LayerNorm, width),
               TiedLayerSpec("wte", nn.Embedding, gpt["vocab_size"], width, forward_fn=head)]
     model = PipelineModule(layers, num_stages=STAGES, loss_fn=gpt_training.loss_of, partition_method="type:block")
-    # Names of each layer's parameters in the whole model.
+    # Names that each layer's parameters have in the whole model.
     names = {"tied_modules.wte": "wte", "1": "wpe", **{f"{2 + i}": f"h.{i}" for i in range(blocks)}, f"{2 + blocks}": "ln_f"}
     weights = gpt_training.make_model(recipe).transformer.state_dict()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             layer = next(layer for layer in names if name.startswith(layer + "."))
             parameter.copy_(weights[names[layer] + name[len(layer):]])
-            # Without this, DeepSpeed's norm for clipping counts only the first stage.
+            # Without this, DeepSpeed's norm for clipping would count only the first stage.
             parameter.model_parallel = layer != "tied_modules.wte"
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=make_optimizer(recipe, model.parameters()))
 
@@ -156,7 +156,7 @@ def plain_step(recipe):
 
 def time_stage(recipe, stage, metrics_file):
     """Records, for each step, the medians over the micro-batches: forward, with the loss; backward; backward without
-    the gradients of matrices, which zb-h1 defers; and the update, with clipping."""
+    the gradients of matrices, which zb-h1 defers. Also records the update, with clipping."""
     part = Part(gpt_training.make_model(recipe), stage, STAGES)
     optimizer = make_optimizer(recipe, part.parameters())
     gpt, engine = recipe["model"], recipe["engine"]

@@ -1,4 +1,4 @@
-// The answers of an agent in the benchmarks of the rendezvous.
+// Makes the answers of an agent in the benchmarks of the rendezvous.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Returns the immediate answer of an agent whose workers start and end in no time; nullopt if it
-// does not answer. The caller sets the sender and the attempt.
+// Returns the immediate answer of an agent whose workers start and end in no time; nullopt if the
+// message needs no answer. The caller sets the sender and the attempt.
 inline std::optional<pb::AgentMessage> AnswerTo(const pb::RendezvousMessage& message) {
   pb::AgentMessage answer;
   switch (message.message_case()) {

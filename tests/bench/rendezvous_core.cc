@@ -90,7 +90,7 @@ class Job {
     message.set_attempt(attempt);
   }
 
-  // Messages of both sides are serialized, as over a network.
+  // Passes a message to the Coordinator. Messages of both sides are serialized, as over a network.
   void Deliver(const pb::AgentMessage& message) {
     pb::AgentMessage arrived;
     arrived.ParseFromString(message.SerializeAsString());
@@ -101,7 +101,7 @@ class Job {
     }
   }
 
-  // Every agent answers at once, until there are no more messages.
+  // Lets every agent answer at once, until there are no more messages.
   void Answer() {
     while (!on_the_way_.empty()) {
       const auto [session, bytes] = std::move(on_the_way_.front());
@@ -120,11 +120,11 @@ class Job {
 
   const size_t heap_before_ = HeapBytes();
   const uint32_t agents_;
-  const Clock::time_point now_ = Clock::now();  // constant, so nothing is late
+  const Clock::time_point now_ = Clock::now();  // constant, so that no message is late
   Coordinator coordinator_;
-  std::deque<std::pair<SessionId, std::string>> on_the_way_;  // to the agents
+  std::deque<std::pair<SessionId, std::string>> on_the_way_;  // messages to the agents
   size_t messages_ = 0;
-  size_t bytes_ = 0;  // sent by the rendezvous
+  size_t bytes_ = 0;  // bytes sent by the rendezvous
   uint32_t closed_ = 0;
 };
 

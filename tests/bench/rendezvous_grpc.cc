@@ -1,8 +1,8 @@
 // Runs a whole job of N agents through a real RendezvousServer: join, ranks, and the three
-// barriers. The rendezvous' own agent is in its process, as in a job; the others have a connection
-// each, TCP with mutual TLS on loopback, and share another process, so that the memory of the first
-// process is the server's. With IDLE_S the ranks run for this long, and the server's use of
-// resources is measured meanwhile. Prints one JSON object.
+// barriers. The rendezvous' own agent is in its process, as in a job. Each of the other agents has
+// a connection, TCP with mutual TLS on loopback, and all share another process, so that the memory
+// of the first process is the server's. With IDLE_S, the ranks run for this long, and the server's
+// use of resources is measured meanwhile. Prints one JSON object.
 //
 //   dslaunch-bench-rendezvous-grpc AGENTS [IDLE_S]
 //   dslaunch-bench-rendezvous-grpc AGENTS IDLE_S ENDPOINT   the other process, started by the first
@@ -52,21 +52,21 @@ constexpr char kJobId[] = "bench";
 constexpr uint32_t kSlots = 8;
 constexpr uint32_t kConnectAlone =
     50;  // agents that connect one after the other, to time single handshakes
-constexpr int kConnectAtOnce = 16;      // the other agents
+constexpr int kConnectAtOnce = 16;      // number of the other agents that connect at the same time
 constexpr milliseconds kWait(300'000);  // limit of any wait
 constexpr milliseconds kTick(500);
 constexpr milliseconds kBeat(1'000);  // the default interval of a job's agents
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  std::_Exit(1);  // gRPC's threads are running
+  std::_Exit(1);  // skips destructors, because gRPC's threads are running
 }
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// A point that all agents of a process reach.
+// A point that all agents of a process must reach.
 class Milestone {
  public:
   explicit Milestone(uint32_t agents) : missing_(agents) {}
@@ -77,7 +77,7 @@ class Milestone {
     reached_at_ = Clock::now();
     reached_.notify_all();
   }
-  // Returns when the last one reached it.
+  // Returns the time at which the last agent reached it. Ends the process if one takes too long.
   Clock::time_point Await() {
     std::unique_lock lock(mutex_);
     if (!reached_.wait_for(lock, kWait, [this] { return missing_ == 0; }))
@@ -101,7 +101,7 @@ struct Milestones {
 
 class Agent {
  public:
-  // `works`: its ranks run until EndWork.
+  // `works`: whether its ranks run until EndWork.
   Agent(std::shared_ptr<grpc::Channel> channel, uint32_t node, Milestones* milestones, bool works)
       : node_(node),
         milestones_(milestones),
@@ -118,7 +118,7 @@ class Agent {
     join.set_identity("machine " + std::to_string(node_));
     join.set_master_port(29'500);
     join.set_reached_at(reached_at);
-    join.set_address(reached_at);  // both are loopback
+    join.set_address(reached_at);  // both addresses are loopback
     join.set_address(reached_at);
     Send(std::move(message), 0);
   }
@@ -159,10 +159,10 @@ class Agent {
   RendezvousClient client_;
 };
 
-// --- The process of the other agents. It reads their credentials and, as empty ones, the two
-// signals to connect and to join; it prints a line after each.
+// --- The process of the other agents. It reads their credentials and two signals, to connect and
+// to join, which are empty credentials. It prints a line after each signal.
 
-// Returns false at the end of the input.
+// Reads one message. Returns false at the end of the input.
 bool Read(FileInputStream& input, pb::Credentials& credentials) {
   return ParseDelimitedFromZeroCopyStream(&credentials, &input, /*clean_eof=*/nullptr);
 }
@@ -206,7 +206,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Runs their ranks for `duration`.
+// Runs the ranks of the agents for `duration`, with heartbeats. Calls `on_beat` at each beat.
 void Work(std::vector<Agent*> agents, seconds duration, const std::function<void()>& on_beat) {
   const Deadline deadline = Deadline::After(duration);
   for (Clock::time_point next = Clock::now(); !deadline.Expired(); next += kBeat) {
@@ -247,7 +247,7 @@ int BeTheOthers(uint32_t agents, seconds idle, const std::string& endpoint) {
     Work(working, idle, [] {});
   }
   const Clock::time_point closed = milestones.closed.Await();
-  // This clock is the same in all processes.
+  // The clock is the same in all processes.
   std::printf("%lld %lld\n", static_cast<long long>(assigned.time_since_epoch().count()),
               static_cast<long long>(closed.time_since_epoch().count()));
   std::fflush(stdout);
@@ -256,8 +256,8 @@ int BeTheOthers(uint32_t agents, seconds idle, const std::string& endpoint) {
 
 // --- The process of the rendezvous.
 
-// A connection takes its socket and a socketpair, and at the agent's end also the descriptors of a
-// loop.
+// Raises the limit of open files. A connection takes its socket and a socketpair, and at the
+// agent's end also the descriptors of a loop.
 void RaiseFileLimit(uint32_t agents) {
   constexpr rlim_t kEach = 6;
   constexpr rlim_t kOthers = 100;
@@ -269,7 +269,8 @@ void RaiseFileLimit(uint32_t agents) {
     Fail("too few open files are allowed (ulimit -Hn) for " + std::to_string(agents) + " agents");
 }
 
-// Starts this program again, with pipes to its stdin and from its stdout.
+// Starts this program again as the process of the other agents, with pipes to its stdin and from
+// its stdout.
 class OtherProcess {
  public:
   OtherProcess(uint32_t agents, seconds idle, std::string endpoint) {
@@ -297,7 +298,7 @@ class OtherProcess {
   }
   void Signal() { Write(pb::Credentials()); }
 
-  // Returns the two numbers of its next line; the rendezvous' clock advances meanwhile.
+  // Returns the two numbers in its next line. Advances the rendezvous' clock while waiting.
   template <class Number>
   std::pair<Number, Number> ReadNumbers(RendezvousServer& server) {
     const Deadline deadline = Deadline::After(kWait);
@@ -342,12 +343,12 @@ CoordinatorOptions Options(uint32_t agents) {
   options.timeouts.set_ready_ms(wait_ms);
   options.timeouts.set_grace_ms(10'000);
   options.timeouts.set_teardown_ms(5'000);
-  options.timeouts.set_suspect_ms(wait_ms);  // these agents have no heartbeat
+  options.timeouts.set_suspect_ms(wait_ms);  // because these agents send no heartbeats
   options.timeouts.set_dead_ms(wait_ms);
   return options;
 }
 
-// Returns the number of established TCP connections with this port.
+// Returns the number of established TCP connections with this local port.
 uint32_t CountConnections(int port) {
   constexpr char kEstablished[] = "01";
   uint32_t count = 0;
@@ -364,7 +365,7 @@ uint32_t CountConnections(int port) {
   return count;
 }
 
-// Returns VmRSS or VmHWM in bytes.
+// Returns this process's VmRSS or VmHWM in bytes.
 size_t OwnMemory(const std::string& which) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -379,7 +380,7 @@ size_t HeapBytes() {
   return heap.uordblks + heap.hblkhd;
 }
 
-// Returns the CPU time of this process.
+// Returns the CPU time of this process in seconds.
 double ComputedSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -1,14 +1,12 @@
-"""The comparison for tests/bench/rendezvous: agents that meet at a torch.distributed.TCPStore as its users do.
+"""Runs the comparison for tests/bench/rendezvous: agents that meet at a torch.distributed.TCPStore as its users do.
 
-    rendezvous_tcpstore.py AGENTS
+  rendezvous_tcpstore.py AGENTS
 
-The store is in this process; the agents share a few others, with a connection each. To join, an agent sets a key of its
-own,
-takes a number, and waits for the last one; a barrier is that of torch.distributed.elastic: a counter, and a key that
-the last
-one sets. The agents of a process make requests one after the other, so there are as many requests at a time as
-processes:
-they keep the store busy without a thread for each agent. Prints one JSON object."""
+The store is in this process. The agents share a few other processes and have a connection each. To join, an agent sets
+its own key, takes a number, and waits for the last agent. A barrier works as in torch.distributed.elastic, with a
+counter and a key that the last agent sets. The agents of a process make requests one after the other, so there are as
+many simultaneous requests as processes, which keeps the store busy without a thread for each agent. Prints one JSON
+object."""
 
 import json
 import multiprocessing
@@ -25,7 +23,7 @@ HOST = "127.0.0.1"
 PROCESSES = 4
 BARRIERS = ("start", "finish", "teardown")
 LIMIT_S = 60
-TIMED_OUT = 75  # exit code
+TIMED_OUT = 75  # exit code on timeout
 ESTABLISHED = "01"
 # Each end of a connection resolves the other's name, which takes 5 s if no name server answers.
 os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
@@ -58,13 +56,13 @@ def be_agents(pipe, first, end, agents):
     for name in BARRIERS:
         barrier(stores, name, agents)
     pipe.send((joined, time.monotonic()))  # this clock is the same in all processes
-    pipe.recv()  # no connection ends before all are done
+    pipe.recv()  # so that no connection ends before all agents are done
 
 
 # --- The process of the store.
 
 def memory(which):
-    """Returns VmRSS or VmHWM in bytes."""
+    """Returns this process's VmRSS or VmHWM in bytes."""
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith(which + ":"):
             return int(line.split()[1]) * 1024
@@ -77,8 +75,8 @@ def count_connections(port):
 
 
 def start_agents(agents):
-    """Starts the processes of agents; returns the pipes to them."""
-    context = multiprocessing.get_context("fork")  # importing PyTorch takes seconds
+    """Starts the processes of the agents; returns the pipes to them."""
+    context = multiprocessing.get_context("fork")  # because importing PyTorch takes seconds
     bounds = [agents * part // PROCESSES for part in range(PROCESSES + 1)]
     pipes = []
     for first, end in zip(bounds, bounds[1:]):
@@ -110,7 +108,7 @@ def be_store(agents):
     tell_all(store.port)
     hear_all()
     connect_s = time.monotonic() - begin
-    connections = count_connections(store.port) - 1  # one is the store's own
+    connections = count_connections(store.port) - 1  # one connection is the store's own
     if connections != agents:
         sys.exit(f"{connections} connections instead of {agents}")
     rss_connected = memory("VmRSS")

@@ -1,6 +1,6 @@
-// A whole session of the front end with N simulated agents behind real TCP sockets on loopback: the
-// front end is the product's, from its transport to its exit code, and its streams outlive their
-// connections. The agents share another process.
+// Runs a whole session of the front end with N simulated agents behind real TCP sockets on
+// loopback. The front end is the product's, from its transport to its exit code, and its streams
+// outlive their connections. The agents share another process.
 //
 //   dslaunch-bench-scale agents NODES           prints its port, and a line "running" once all run;
 //                                               ends the job after a line on stdin
@@ -39,7 +39,7 @@ namespace {
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  std::_Exit(1);  // threads are running
+  std::_Exit(1);  // skips destructors, because threads are running
 }
 
 void RaiseFileLimit() {
@@ -64,7 +64,7 @@ void SetNoDelay(int fd) {
 
 // --- the agents ---
 
-// All nodes of the job. The peer name of a gRPC connection identifies its node.
+// The agents of all nodes. The peer name of a gRPC connection identifies its node.
 class Agents final : public pb::Agent::CallbackService {
  public:
   explicit Agents(uint32_t nodes) : num_nodes_(nodes) {
@@ -73,7 +73,7 @@ class Agents final : public pb::Agent::CallbackService {
     members_ = ToNodeSet(all);
   }
 
-  // Ends the jobs of all nodes successfully.
+  // Ends the jobs of all nodes with success.
   void EndJob() {
     const MutexLock lock(mutex_);
     for (Events* const events : running_) events->End();
@@ -115,7 +115,7 @@ class Agents final : public pb::Agent::CallbackService {
   }
 
  private:
-  // The reports of a node; owned by gRPC until OnDone.
+  // The stream of reports of one node; owned by gRPC until OnDone.
   class Events final : public grpc::ServerWriteReactor<pb::NodeEvent> {
    public:
     Events(uint32_t node, uint32_t nodes, const pb::NodeSet& members)
@@ -227,7 +227,7 @@ int BeTheAgents(uint32_t nodes) {
   const auto await_word = [&](const auto& self) -> void {
     input.async_wait(asio::posix::stream_descriptor::wait_read, [&, self](std::error_code) {
       char word = 0;
-      if (read(STDIN_FILENO, &word, 1) <= 0) std::_Exit(0);  // the benchmark has seen the end
+      if (read(STDIN_FILENO, &word, 1) <= 0) std::_Exit(0);  // the benchmark has ended
       if (!std::exchange(told, true)) agents.EndJob();
       self(self);
     });

@@ -1,4 +1,4 @@
-"""Runs dslaunch and PyTorch programs beside each other, for tests/bench/train, tests/bench/zero, tests/bench/tensor and
+"""Runs dslaunch and PyTorch programs in turns, for tests/bench/train, tests/bench/zero, tests/bench/tensor and
 tests/bench/pipeline: ranks on the CPU with one thread each, for one small GPT."""
 
 import copy
@@ -22,11 +22,11 @@ POLL_S = 0.01
 MEMORY_POLL_S = 0.2
 SAMPLES_OF_A_RANK = 4
 
-# Models and the tokens of a sample.
+# {name: (model, number of tokens of a sample)}
 MODELS = {
     "gpt": ({"type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 8, "n_positions": 256, "vocab_size": 512,
              "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, 256),
-    # The model of the recipe llama_tiny.
+    # This is the model of the recipe llama_tiny.
     "llama_tiny": ({"type": "decoder", "model_type": "llama", "vocab_size": 256, "hidden_size": 128,
                     "intermediate_size": 352, "num_hidden_layers": 4, "num_attention_heads": 4,
                     "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": True}, 128),
@@ -39,13 +39,13 @@ RECIPE = {
 
 
 def ranks_below(pid):
-    """Returns descendants of a process that are ranks: those started with RANK in their environment."""
+    """Returns those descendants of a process that are ranks, which have RANK in their environment."""
     parents = {}
     for entry in pathlib.Path("/proc").iterdir():
         try:
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         except (ValueError, OSError):
-            pass  # not a process, or one that has just ended
+            pass  # not a process, or a process that has just ended
     found = []
     for process, parent in parents.items():
         while parent not in (0, pid):
@@ -59,7 +59,7 @@ def ranks_below(pid):
 
 
 def peak_mib(pid):
-    """Returns VmHWM; 0 for a process that has ended."""
+    """Returns VmHWM of a process in MiB; 0 if the process has ended."""
     try:
         for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -82,7 +82,7 @@ class Job:
                                                  DS_ACCELERATOR="cpu"))
 
     def poll(self):
-        """Returns whether it is still running."""
+        """Records the peak memory. Returns whether the command is still running."""
         if self.first_step_s is None:
             if self.metrics.exists() and self.metrics.stat().st_size:
                 self.first_step_s = time.perf_counter() - self.begin
@@ -103,7 +103,7 @@ class Job:
 
 
 def run(commands):
-    """Runs all (argv, metrics file) at once; returns the result of each."""
+    """Runs all (argv, metrics file) at the same time; returns the result of each."""
     jobs = []
     try:
         jobs += [Job(argv, metrics) for argv, metrics in commands]
@@ -120,8 +120,8 @@ def run(commands):
 
 
 class Bench:
-    """Commands for training a model for `steps` steps, in a folder that also gets its weights, and data for steps of up
-    to `samples` samples."""
+    """Makes commands for training a model for `steps` steps, in a folder that also gets its weights, and data for
+    steps of up to `samples` samples."""
 
     def __init__(self, folder, steps, samples=2 * SAMPLES_OF_A_RANK, model="gpt"):
         self.folder = pathlib.Path(folder)
@@ -141,21 +141,21 @@ class Bench:
         return str(file)
 
     def _next(self, ranks, engine):
-        """Returns (recipe, metrics file)."""
+        """Returns (recipe, metrics file) of the next run."""
         self.runs += 1
         recipe = copy.deepcopy(self.recipe)
         recipe["engine"].update({"train_batch_size": SAMPLES_OF_A_RANK * ranks, **engine})
         return recipe, str(self.folder / f"metrics{self.runs}.jsonl")
 
     def dslaunch(self, ranks, engine={}):
-        """Returns (argv, metrics file); `engine` is added to the recipe's engine section."""
+        """Returns (argv, metrics file) of dslaunch. `engine` is added to the recipe's engine section."""
         recipe, metrics = self._next(ranks, engine)
         recipe["run"]["metrics_jsonl"] = metrics
         return [DSLAUNCH, "--launcher", "local", "--num_gpus", str(ranks), "--device", "cpu", "--log_dir",
                 str(self.folder / "jobs"), "train", self.write(recipe, f"recipe{self.runs}")], metrics
 
     def pytorch(self, program, ranks, engine={}, python=ORACLE):
-        """Returns (argv, metrics file); `program` is a script beside this one and its first argument."""
+        """Returns (argv, metrics file) of PyTorch. `program`: (a script beside this one, its first argument)."""
         recipe, metrics = self._next(ranks, engine)
         script, what = program
         argv = [python]
@@ -166,7 +166,7 @@ class Bench:
 
 
 def check_losses(losses, tolerance):
-    """Exits if two of {name: losses} differ by more than `tolerance`, relative."""
+    """Exits if two of {name: losses} differ by more than the relative `tolerance`."""
     (name, ours), *others = losses.items()
     for other, theirs in others:
         for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):

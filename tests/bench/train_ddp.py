@@ -1,9 +1,8 @@
 """PyTorch's part of tests/bench/train: the same model, weights, data and optimizer under DistributedDataParallel, in
-the usual
-style.
+the usual style.
 
-    train_ddp.py prepare RECIPE         writes the data and the weights that RECIPE names
-    train_ddp.py train RECIPE METRICS   trains; under torchrun one rank of several, else alone without a process group
+  train_ddp.py prepare RECIPE         writes the data and the weights that RECIPE names
+  train_ddp.py train RECIPE METRICS   trains; under torchrun one rank of several, else alone without a process group
 """
 
 import json

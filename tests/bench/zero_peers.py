@@ -1,13 +1,13 @@
-"""The competitors in tests/bench/zero and tests/bench/train: the same model, weights, data and optimizer, each
+"""Runs the competitors in tests/bench/zero and tests/bench/train: the same model, weights, data and optimizer, each
 written in the style of its users.
 
-    zero_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
+  zero_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
 
 PEER is
-    deepspeed   DeepSpeed on its CPU accelerator over Gloo, with RECIPE's engine section as its configuration
-    fsdp2       fully_shard on each block and on the whole model; with bf16, fp32 parameters are sharded, and
-                computing and reducing are in bf16, as in the other two
-    plain       no sharding, alone; with bf16 a bf16 model beside the fp32 weights that the optimizer updates"""
+  deepspeed   DeepSpeed on its CPU accelerator over Gloo, with RECIPE's engine section as its configuration
+  fsdp2       fully_shard on each block and on the whole model; with bf16, fp32 parameters are sharded, and
+              computing and reducing are in bf16, as in the other two
+  plain       no sharding, alone; with bf16 a bf16 model beside the fp32 weights that the optimizer updates"""
 
 import copy
 import json
@@ -31,10 +31,10 @@ def make_optimizer(recipe, parameters):
 def deepspeed_step(recipe):
     import deepspeed
 
-    # DeepSpeed compiles an operation for inference if it finds a compiler.
+    # Otherwise DeepSpeed compiles this operation, which only inference needs, if it finds a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     config = copy.deepcopy(recipe["engine"])
-    del config["optimizer"]  # its own optimizers are compiled
+    del config["optimizer"]  # DeepSpeed's own optimizers would be compiled
     model = gpt_training.make_model(recipe)
     deepspeed.init_distributed("gloo")
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=make_optimizer(recipe, model.parameters()))

@@ -1,8 +1,8 @@
-// An edge is a function that takes the bytes of one input, throws if a property is violated, and
-// otherwise returns whether the bytes were accepted. Each runs with every file of its kept corpus,
-// tests/fuzz/corpus/NAME/, and then with mutations of these files. The seed is fixed, so that only
-// changes of the code change the result, but random with --full. The seed is printed;
-// DSLAUNCH_FUZZ_SEED repeats one. tests/fuzz/run searches for new inputs.
+// Defines tests of edges. An edge is a function that takes the bytes of one input, throws if a
+// property is violated, and otherwise returns whether the bytes were accepted. Each edge runs with
+// every file of its kept corpus, tests/fuzz/corpus/NAME/, and then with mutations of these files.
+// The seed is fixed, so that only changes of the code change the result; with --full it is random.
+// The seed is printed, and DSLAUNCH_FUZZ_SEED repeats it. tests/fuzz/run searches for new inputs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ inline unsigned FuzzSeed() {
 
 class EdgeTest : public testing::TestWithParam<Edge> {
  protected:
-  // Returns the files in an order that does not depend on the disk.
+  // Returns the files of the corpus in an order that does not depend on the disk.
   std::vector<std::filesystem::path> CorpusFiles() const {
     std::vector<std::filesystem::path> files;
     const std::filesystem::path folder =

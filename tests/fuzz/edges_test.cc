@@ -1,4 +1,4 @@
-// Every function that DSLAUNCH_EDGES_DEF lists, one test each.
+// Tests every function that DSLAUNCH_EDGES_DEF lists, one test each.
 #include "tests/fuzz/edge_test.h"
 
 #include DSLAUNCH_EDGES_H

@@ -1,5 +1,6 @@
-// A libFuzzer program for the functions that DSLAUNCH_EDGES_DEF lists: DSLAUNCH_FUZZ_FUNCTION names
-// the one to run. One program contains all, because a program for each would be as large.
+// A libFuzzer program for the functions that DSLAUNCH_EDGES_DEF lists. DSLAUNCH_FUZZ_FUNCTION names
+// the function to run. One program contains all functions, because a program for each would be as
+// large.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

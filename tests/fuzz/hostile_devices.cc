@@ -1,4 +1,5 @@
-// Files of /sys and /proc from which accelerators are read, and variables that choose among them.
+// Fuzzes the files of /sys and /proc from which accelerators are read, and the variables that
+// select some of them.
 #include <filesystem>
 #include <map>
 #include <set>
@@ -22,7 +23,7 @@ const std::string kPci = "sys/bus/pci/devices/";
 const std::string kCards = "sys/devices/";
 const std::string kNodes = "sys/class/kfd/kfd/topology/nodes/";
 
-// Files that each row of AcceleratorTable() reads and that an input fills.
+// Files that each row of AcceleratorTable() reads. The input supplies their contents.
 const std::map<pb::Device, std::vector<std::string>> kFiles = {
     {pb::DEVICE_CUDA,
      {"proc/driver/nvidia/gpus/0000:19:00.0/information",
@@ -43,7 +44,7 @@ const std::map<pb::Device, std::vector<std::string>> kFiles = {
      {"proc/driver/cambricon/mlus/0000:41:00.0/information",
       "proc/driver/cambricon/mlus/0000:42:00.0/information", kPci + "0000:41:00.0/numa_node"}}};
 
-// Makes the device files, and the folders of kFiles.
+// Makes the device files, and the folders of kFiles. Returns whether this succeeded.
 bool MakeDevices(const TempDir& root) {
   const auto make = [&](const std::string& path) {
     std::filesystem::create_directories(std::filesystem::path(root / path).parent_path());
@@ -65,7 +66,7 @@ bool MakeDevices(const TempDir& root) {
   return true;
 }
 
-// Takes what precedes the next zero byte.
+// Removes the text up to the next zero byte, and the zero byte, from `rest`. Returns the text.
 std::string TakePiece(std::string_view& rest) {
   const size_t end = std::min(rest.find('\0'), rest.size());
   const std::string piece(rest.substr(0, end));
@@ -97,7 +98,8 @@ bool ReadsDeviceFiles(const std::string& bytes) {
   const bool each_alone = input.Flag();
   std::string_view rest = input.Rest();
   for (const std::string& path : kFiles.at(row.device)) {
-    std::filesystem::remove(root / path);  // because ext4 writes a truncated file to the disk
+    // Because ext4 writes a truncated file to the disk at once.
+    std::filesystem::remove(root / path);
     root.Write(path, TakePiece(rest));
   }
   std::map<std::string, std::string, std::less<>> variables;

@@ -66,10 +66,10 @@ namespace {
 
 using std::chrono::seconds;
 
-// Returns a message in the wire format; nullopt if the bytes are not one.
+// Returns a message in the wire format; nullopt if the bytes are not a valid message.
 template <class Message>
 std::optional<Message> TakeMessage(Input& input) {
-  // Otherwise it would log that texts are not UTF-8, for each message.
+  // Without this, protobuf would log for each message that its texts are not UTF-8.
   [[maybe_unused]] static auto* const former = google::protobuf::SetLogHandler(nullptr);
   const std::string_view bytes = input.Text();
   Message message;
@@ -79,7 +79,7 @@ std::optional<Message> TakeMessage(Input& input) {
 
 pb::Cause TakeCause(Input& input) {
   pb::Cause cause;
-  cause.set_kind(static_cast<pb::Cause::Kind>(input.Below(11)));  // one value more than exists
+  cause.set_kind(static_cast<pb::Cause::Kind>(input.Below(11)));  // includes one invalid value
   cause.set_node_index(input.Number32());
   cause.set_rank(static_cast<int32_t>(input.Number32()));
   cause.set_exit_code(static_cast<int32_t>(input.Number32()));
@@ -98,7 +98,7 @@ std::vector<pb::Node> TakeNodes(Input& input) {
   return nodes;
 }
 
-// Returns some of the indexes below `count`.
+// Returns a subset of the indexes below `count`.
 std::vector<uint32_t> TakeSome(Input& input, size_t count) {
   std::vector<uint32_t> some;
   const size_t mask = input.Byte();
@@ -125,14 +125,14 @@ pb::Policy TakePolicy(Input& input, size_t nodes) {
   return policy;
 }
 
-// A job's rendezvous, and agents that send arbitrary messages.
+// A job's rendezvous, and agents that send arbitrary messages to it.
 class Rendezvous {
  public:
   explicit Rendezvous(Input& input) : input_(input), options_(MakeOptions(input)) {
     coordinator_ = std::make_unique<Coordinator>(options_, now_);
   }
 
-  // Returns whether ranks were ever assigned.
+  // Handles the whole input. Returns whether ranks were ever assigned.
   bool Run() {
     for (int event = 0; event < kMaxEvents && !input_.empty(); ++event) {
       switch (input_.Below(8)) {
@@ -156,8 +156,8 @@ class Rendezvous {
   using Phase = Coordinator::Phase;
 
   static constexpr int kMaxEvents = 300;
-  static constexpr size_t kSessions = 6;       // at a time
-  static constexpr int kLongestEnd_s = 1'000;  // much more than all deadlines together
+  static constexpr size_t kSessions = 6;       // number of simultaneous sessions
+  static constexpr int kLongestEnd_s = 1'000;  // much longer than all deadlines together
 
   static CoordinatorOptions MakeOptions(Input& input) {
     CoordinatorOptions options;
@@ -168,7 +168,7 @@ class Rendezvous {
     options.rendezvous_node = static_cast<uint32_t>(input.Below(options.nodes.size()));
     options.absent_nodes = TakeSome(input, options.nodes.size());
     std::erase(options.absent_nodes, options.rendezvous_node);
-    if (input.Below(4) == 1) {  // another coordinator decided before
+    if (input.Below(4) == 1) {  // simulates an earlier coordinator
       options.attempt = 3;
       options.restarts = 1;
       options.attempt_ended_by.set_kind(pb::Cause::NODE_LOST);
@@ -200,7 +200,7 @@ class Rendezvous {
     const SessionId session = sessions_[place];
     const pb::AgentMessage message = TakeAgentMessage();
     if (ended_.contains(session))
-      return Disconnect(place);  // an ended session is not read any more
+      return Disconnect(place);  // the server no longer reads an ended session
     if (message.has_finished() && message.attempt() == coordinator_->attempt())
       finished_.insert(session);
     Take(coordinator_->OnMessage(session, message, now_));
@@ -296,7 +296,7 @@ class Rendezvous {
     }
   }
 
-  // Disconnects all agents; then the job must end.
+  // Disconnects all agents. The job must then end.
   void End() {
     for (size_t place = 0; place < kSessions; ++place) Disconnect(place);
     for (int second = 0; coordinator_->phase() != Phase::kCompleted; ++second) {
@@ -354,8 +354,8 @@ class Rendezvous {
   SessionId next_session_ = kSessions + 1;
   uint64_t attempt_ = 0;
   Phase phase_ = Phase::kJoining;
-  std::set<SessionId> ended_;     // ended by the rendezvous
-  std::set<SessionId> finished_;  // have sent `finished` in this attempt
+  std::set<SessionId> ended_;     // sessions that the rendezvous has ended
+  std::set<SessionId> finished_;  // sessions that have sent `finished` in this attempt
   std::set<std::pair<uint64_t, uint32_t>> assigned_;
   std::map<uint64_t, std::set<SessionId>> in_attempt_;
 };
@@ -563,7 +563,7 @@ bool AdmitsPeers(const std::string& bytes) {
   return started;
 }
 
-// The input is pieces of a connection's data: as they are, or framed.
+// The input consists of pieces of a connection's data, some as they are and some framed.
 bool ParsesPeerMessages(const std::string& bytes) {
   Input input(bytes);
   asio::io_context loop;
@@ -685,7 +685,8 @@ bool ParsesNodeEvents(const std::string& bytes) {
 
 namespace {
 
-// A message that passes a check must pass it again, unchanged.
+// Checks a message twice: if it passes a check, it must pass the check again, unchanged. Returns
+// whether it passed.
 template <class Message, class Check>
 bool PassesTwice(std::string_view bytes, Check check) {
   Message message;
@@ -738,7 +739,8 @@ bool ChecksPeers(const std::string& bytes) {
   }
 }
 
-// Three nodes answer once each, in any order; an answer that breaks a rule is its node's failure.
+// Three nodes answer once each, in any order. An answer that violates a rule must count as its
+// node's failure.
 bool PreparesNodes(const std::string& bytes) {
   Input input(bytes);
   SessionOptions options;
@@ -837,8 +839,8 @@ bool ParsesSupervisorMessages(const std::string& bytes) {
   return all_started > 0;
 }
 
-// A supervisor whose agent sends arbitrary requests. It starts nothing, and the processes that are
-// left are made up.
+// A supervisor whose agent sends arbitrary requests. It starts no processes, and the processes that
+// it reports as left do not exist.
 class ObedientSupervisor {
  public:
   explicit ObedientSupervisor(Input& input) : input_(input) {}
@@ -866,7 +868,7 @@ class ObedientSupervisor {
     CarryOut(core_.OnReaped(now_));
   }
 
-  // The agent is gone, and only time passes.
+  // Simulates that the agent has ended and only time passes.
   void End() {
     CarryOut(core_.OnControlLost(now_));
     for (int i = 0; i < kMostSteps && core_.wake(); ++i) {
@@ -879,7 +881,7 @@ class ObedientSupervisor {
   }
 
   bool finished() const { return finished_; }
-  bool has_processes() const { return left_ > 0; }  // at its last look
+  bool has_processes() const { return left_ > 0; }  // number at the last look
   int failures() const { return failures_; }
 
  private:
@@ -1087,12 +1089,12 @@ bool ConnectsRanks(const std::string& bytes) {
 
 namespace {
 
-// One server, its ranks, and the servers of other nodes, which send arbitrary messages.
+// A PMIx server, its ranks, and the servers of other nodes, which send arbitrary messages.
 class PmixServerOfANode {
  public:
   explicit PmixServerOfANode(Input& input) : input_(input), node_(TakeNode(input)) {}
 
-  // Returns whether any message was accepted.
+  // Handles the whole input. Returns whether any message was accepted.
   bool Run() {
     while (!input_.empty()) {
       switch (input_.Below(6)) {
@@ -1113,14 +1115,15 @@ class PmixServerOfANode {
           ReceiveFrom(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
       }
     }
-    // No node is left to answer, so every fence and request that began here must have ended.
+    // No other node is left to answer, so every fence and request that began on this node must have
+    // ended.
     for (uint32_t node = 0; node < std::size(kRanks); ++node) LoseNode(node);
     Require(open_.empty(), "a rank waits for nodes that are gone");
     return any_;
   }
 
  private:
-  static constexpr uint32_t kRanks[] = {2, 1, 2};  // on each node
+  static constexpr uint32_t kRanks[] = {2, 1, 2};  // number of ranks on each node
   static constexpr uint32_t kWorld = 5;
 
   static uint32_t TakeNode(Input& input) {
@@ -1133,7 +1136,7 @@ class PmixServerOfANode {
     return job;
   }
 
-  // Ascending, like the library's; empty: all.
+  // Returns ranks in ascending order, as PMIx's library passes them; empty means all ranks.
   std::vector<uint32_t> TakeRanks() { return TakeSome(input_, kWorld); }
   static bool IsOf(uint32_t node, uint32_t rank) {
     uint32_t first = 0;
@@ -1145,7 +1148,7 @@ class PmixServerOfANode {
     std::vector<uint32_t> ranks = TakeRanks();
     const bool takes_part =
         std::ranges::any_of(ranks, [&](uint32_t rank) { return IsOf(node_, rank); });
-    if (!ranks.empty() && !takes_part) return;  // no rank of this node would enter the fence
+    if (!ranks.empty() && !takes_part) return;  // no rank of this node would enter this fence
     open_.insert(++last_id_);
     CarryOut(exchange_.OnLocalFence(last_id_, std::move(ranks), std::string(input_.Text())));
   }
@@ -1161,7 +1164,7 @@ class PmixServerOfANode {
     if (node != node_ && gone_.insert(node).second) CarryOut(exchange_.OnNodeGone(node));
   }
 
-  // Receives a message from a node. A server that is not the hub is connected to the hub only.
+  // Receives a message from a node. A server that is not the hub is connected only to the hub.
   void ReceiveFrom(uint32_t from) {
     if (from == node_ || (node_ != 0 && from != 0) || gone_.contains(from)) return;
     Result<PmixActions> actions = exchange_.OnMessage(from, TakePmixMessage());
@@ -1225,7 +1228,7 @@ class PmixServerOfANode {
   const uint32_t node_;
   PmixExchange exchange_{JobOf(node_)};
   uint64_t last_id_ = 0;
-  std::set<uint64_t> open_;  // fences and requests of this node's ranks
+  std::set<uint64_t> open_;  // ids of this node's open fences and requests
   std::vector<pb::ModexRequest> asked_;
   std::set<uint32_t> gone_;
   bool any_ = false;
@@ -1238,8 +1241,9 @@ bool ExchangesPmix(const std::string& bytes) {
   return PmixServerOfANode(input).Run();
 }
 
-// Lines: "0..." and "1..." from those ranks, "c0" and "c1" for the end of their connections, "f..."
-// for the end of a barrier with the other nodes' data, "x..." for its failure.
+// The input consists of lines: "0..." and "1..." from those ranks, "c0" and "c1" for the end of
+// their connections, "f..." for the end of a barrier with the other nodes' data, "x..." for its
+// failure.
 bool SpeaksPmi(const std::string& bytes) {
   PmiCore core(PmixJobOf({2, 2}, 1));
   std::set<uint32_t> open = {0, 1};
@@ -1289,7 +1293,7 @@ bool ParsesPmixReports(const std::string& bytes) {
   bool has_started = false;
   while (!input.empty()) {
     const auto report = TakeMessage<pb::PmixReport>(input);
-    // The agent reads no more from such a server.
+    // The agent stops reading from a server that sends an invalid report.
     if (!report || !IsTaken(CheckPmixReport(*report, has_started, ranks))) break;
     Require((report->has_aborted() || report->has_rank()) == has_started,
             "a report comes before or after its time");

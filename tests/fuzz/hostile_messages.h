@@ -1,4 +1,4 @@
-// The handlers of messages that come from other processes of a job. Each function throws
+// Declares handlers of messages that come from other processes of a job. Each function throws
 // std::logic_error if a property is violated, and returns whether the bytes were accepted.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Plans of other programs' checkpoints.
+// Fuzzes plans of other programs' checkpoints.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -23,15 +23,16 @@ namespace {
 constexpr std::string_view kSeparator = "\n=====\n";
 constexpr uint64_t kMaxStorageBytes = 1 << 12;
 
-// Writes an archive of torch.save from "NAME BYTES BYTES...\n" and its pickle: data/0, data/1 and
-// so on have that many bytes.
+// Writes an archive of torch.save from the text "NAME BYTES BYTES...\n" and its pickle. The members
+// data/0, data/1 and so on get that many bytes each.
 void WriteArchive(const std::string& folder, std::string_view part) {
   const size_t end = part.find('\n');
   if (end == std::string_view::npos) return;
   std::istringstream line{std::string(part.substr(0, end))};
   std::string name;
   line >> name;
-  // No file is written outside of the folder. Paths are sanitized where messages are printed.
+  // Names that lead outside of the folder are skipped. So are names that are changed when they are
+  // printed, because messages contain sanitized paths.
   if (name.empty() || name.front() == '.' || name.front() == '/' || name.size() > 100 ||
       name.find("..") != std::string::npos || name != SanitizeForTerminal(name)) {
     return;
@@ -56,7 +57,7 @@ void WriteArchive(const std::string& folder, std::string_view part) {
   zip.Finish();
 }
 
-// Fails if a slice is not in its file, or slices do not have each element once.
+// Fails if a slice is outside of its file, or if the slices do not cover each element once.
 void RequirePlaced(const ForeignCheckpoint& plan) {
   for (const TensorRecord& tensor : plan.checkpoint.manifest.tensors) {
     const auto width = static_cast<int64_t>(DtypeBytes(tensor.dtype).value());

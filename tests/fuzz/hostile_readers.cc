@@ -49,7 +49,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns whether read() accepts its input.
+// Returns whether read() accepts its input. A refusal must satisfy the requirements of this folder.
 template <class Read>
 bool Accepts(Read read) {
   try {
@@ -62,8 +62,8 @@ bool Accepts(Read read) {
   }
 }
 
-// Makes a new file instead of truncating the old one, because some file systems wait for truncated
-// files.
+// Replaces a file by a new file instead of truncating it, because some file systems wait for the
+// disk when a file is truncated.
 void Replace(const std::string& file, const std::string& content) {
   std::filesystem::remove(file);
   std::ofstream(file, std::ios::binary) << content;
@@ -103,8 +103,8 @@ bool ReadsWriteJournal(const std::string& text) {
 
 namespace {
 
-// Calls visit(value) for a value and its content, but for at most `budget` of them: a value that is
-// shared many times is visited each time.
+// Calls visit(value) for a value and everything that it contains, for at most `budget` values. A
+// value that is shared many times is visited each time.
 template <class Visit>
 void ForEachValue(PickleValue value, size_t& budget, const Visit& visit) {
   if (budget == 0) return;
@@ -134,7 +134,7 @@ void RequireConsistentKeys(PickleValue value) {
   Require(!value.Find("\xff"), "a key is found that does not exist");
 }
 
-// Requires that all elements are in the file.
+// Requires that all elements of the tensor are inside the file.
 void RequireInside(const ArchivedTensor& tensor, size_t file_bytes) {
   const uint64_t width = DtypeBytes(tensor.dtype).value();
   Require(static_cast<uint64_t>(NumElements(tensor.shape).value()) * width == tensor.bytes,
@@ -188,7 +188,8 @@ bool DecodesImage(const std::string& file) {
   });
 }
 
-// Requires that the slices have each element once, counted one by one where the tensor is small.
+// Requires that the slices cover each element once. In small tensors the elements are counted one
+// by one.
 void RequireCovered(const TensorRecord& tensor) {
   const int64_t all = NumElements(tensor.shape).value();
   std::vector<int> held(all <= 4096 ? static_cast<size_t>(all) : 0);
@@ -312,7 +313,7 @@ bool ReadsHuggingFaceConfig(const std::string& text) {
     JsonObject object(json, "config.json", "");
     const ModelFamily& family = FamilyOfConfigJson(object);
     const ModelConfig model = family.ReadConfigJson(object);
-    // An export describes the same model.
+    // An exported config.json must describe the same model.
     const nlohmann::json written = family.ConfigJson(model, "float32");
     JsonObject again(written, "config.json", "");
     const ModelConfig reread = family.ReadConfigJson(again);
@@ -328,7 +329,7 @@ bool ReadsAdapterConfig(const std::string& text) {
     Require(lora.rank >= 1 && lora.rank <= 1 << 16, "a rank is out of range");
     Require(lora.dropout >= 0 && lora.dropout < 1, "a dropout is not a probability");
     Require(std::isfinite(lora.scale()), "a scale is not a number");
-    // An export has the same settings, for the layers that it names.
+    // An exported configuration must have the same settings for the layers that it names.
     const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj"};
     LoraConfig written = ReadAdapterConfig(
         JsonObject(AdapterConfigJson(lora, layers, "base", false), "adapter_config.json", ""));
@@ -417,7 +418,7 @@ bool ReadsChatLine(const std::string& input) {
   });
 }
 
-// The tokens are bytes.
+// In this test, each byte is a token.
 bool ReadsEvaluationTexts(const std::string& input) {
   constexpr int64_t kPositions = 16;
   return Accepts([&] {
@@ -457,7 +458,8 @@ bool MatchesPattern(const std::string& input) {
   });
 }
 
-// One rank sends requests while another waits for a key. Returns whether a request was accepted.
+// One rank sends requests while another rank waits for a key. Returns whether a request was
+// accepted.
 bool ServesStore(const std::string& bytes) {
   StoreCore core;
   Require(core.OnRequest(2, {StoreRequest::Op::kGet, 7, 0, {"key"}, {}}).empty(),
@@ -491,8 +493,8 @@ bool ServesStore(const std::string& bytes) {
   return any;
 }
 
-// The input is the header, and the copy that follows its page. A header with a wrong checksum is
-// refused, so inputs of a second kind have the right one.
+// The input is a header followed by the copy after the header's page. A header with a wrong
+// checksum is refused, so inputs of a second kind get the right checksum.
 bool ReadsCopySlot(const std::string& bytes) {
   const size_t fields = std::min(bytes.size(), kSlotHeaderFields);
   std::vector<std::byte> slot(kSlotHeaderBytes + bytes.size() - fields);

@@ -1,6 +1,6 @@
-// The trainer's readers of untrusted files, each with its properties: for any bytes it accepts or
-// throws TrainError kBadInput, and accepted content is consistent. Each function returns whether
-// the bytes were accepted, and throws std::logic_error if a property is violated.
+// Declares tests of the trainer's readers of untrusted files. A reader accepts any bytes or throws
+// TrainError kBadInput, and accepted content is consistent. Each function returns whether the bytes
+// were accepted, and throws std::logic_error if a property is violated.
 #pragma once
 
 #include <string>

@@ -74,7 +74,7 @@ void RequireSanitized(std::string_view text) {
 
 }  // namespace
 
-// The first byte is the size of the pieces.
+// The first byte of the input is the size of the pieces.
 bool FindsHello(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -104,7 +104,7 @@ bool FindsHello(const std::string& bytes) {
   return true;
 }
 
-// The first byte is the size of the pieces.
+// The first byte of the input is the size of the pieces.
 bool ReadsStatusLines(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -142,7 +142,8 @@ bool ReadsStatusLines(const std::string& bytes) {
   return any;
 }
 
-// The first bytes are the size of the pieces, and after how many the stream stalls.
+// The first two bytes of the input are the size of the pieces, and the number of pieces after which
+// the stream stalls.
 bool AssemblesLines(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -224,20 +225,20 @@ bool TagsLines(const std::string& bytes) {
   Input input(bytes);
   const TagStyle style = {std::string(input.Text()), "default"};
   const std::string tag = LineTag(style, input.Text(), 1000, 3);
-  // Variables are not expanded in the values.
+  // Variables in the values must not be expanded.
   if (!style.tag_template.empty())
     Require(tag.size() <= 8 * style.tag_template.size(), "a tag grows beyond its values");
   return true;
 }
 
-// Two ends that obey the rules. Each step of the input sends, delivers a part of the data in
-// flight, lets the reader consume data, or breaks the connection.
+// Two ends that obey the protocol. Each step of the input sends, delivers a part of the data in
+// transit, lets the reader consume data, or breaks the connection.
 bool ResumesStreams(const std::string& bytes) {
   struct End {
     ResumableCore core;
-    std::string on_its_way;  // in flight to the other end
+    std::string on_its_way;  // data in transit to the other end
     std::string sent;
-    std::string got;  // received by the core
+    std::string got;  // data received by the core
     size_t delivered = 0;
   };
   Input input(bytes);
@@ -270,7 +271,7 @@ bool ResumesStreams(const std::string& bytes) {
         break;
       }
       case 1: {
-        // Large enough to reach the window.
+        // The text is large enough to fill the window.
         const std::string text(std::min<size_t>(end.core.Room(), size_t{input.Byte()} << 16), 'x');
         if (end.sent.size() > 4 * ResumableCore::kWindow) break;
         end.core.Send(text);
@@ -308,7 +309,7 @@ bool ResumesStreams(const std::string& bytes) {
   return broke;
 }
 
-// The first byte is the size of the pieces.
+// The first byte of the input is the size of the pieces.
 bool ReadsResumableFrames(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -341,7 +342,8 @@ bool ReadsResumableFrames(const std::string& bytes) {
   return ticket || request || answer || (whole.first && !whole.second.empty());
 }
 
-// The first byte is the size of the largest message; then pieces of a stream, each with its length.
+// The first byte of the input is the size of the largest message. Pieces of a stream follow, each
+// with its length.
 bool ParsesFrames(const std::string& bytes) {
   Input input(bytes);
   const size_t max_bytes = input.Byte();
@@ -367,7 +369,7 @@ bool ParsesFrames(const std::string& bytes) {
   while (!input.empty()) {
     const std::string_view piece = input.Text();
     (void)send(peer.get(), piece.data(), piece.size(),
-               MSG_NOSIGNAL);  // fails after the end
+               MSG_NOSIGNAL);  // fails after the end of the stream
     sent += piece;
     io.poll();
   }

@@ -1,5 +1,6 @@
-// The functions of the launcher that read what other programs write, in pieces. Each function
-// throws std::logic_error if a property is violated, and returns whether the bytes were accepted.
+// Declares tests of the launcher's functions that read the output of other programs in pieces. Each
+// function throws std::logic_error if a property is violated, and returns whether the bytes were
+// accepted.
 #pragma once
 
 #include <string>

@@ -59,9 +59,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxPlannedNodes = 100;  // a plan may have a million nodes, which would take too long
+// Limit for planned nodes, because a million nodes would take too long.
+constexpr int kMaxPlannedNodes = 100;
 
-// Splits at zero bytes; the last piece is what follows the last one.
+// Splits at zero bytes. The text after the last zero byte is the last piece.
 std::vector<std::string> Words(std::string_view bytes) {
   std::vector<std::string> words;
   while (!bytes.empty()) {
@@ -249,7 +250,8 @@ bool ReadsNodeList(const std::string& bytes) {
 }
 
 bool ReadsSlurmJob(const std::string& bytes) {
-  constexpr size_t kMaxJobBytes = 400;  // cut for the same reason as in ReadsNodeList
+  // Cut, because only the number of names is limited, not their length.
+  constexpr size_t kMaxJobBytes = 400;
   SlurmAllocation allocation;
   allocation.nodes.resize(3);
   for (size_t i = 0; i < allocation.nodes.size(); ++i)
@@ -429,7 +431,7 @@ bool ReadsWorkerEnv(const std::string& bytes) {
           "a rank is none of the world");
   Require(env->local_world_size >= 1 && env->local_world_size <= env->world_size,
           "more ranks are on a node than in the world");
-  if (env->master_port == 0) return true;  // a world of one rank
+  if (env->master_port == 0) return true;  // the environment of a world of one rank
   std::vector<std::string> written;
   for (const auto& [name, value] : env->Required()) written.push_back(name + "=" + value);
   const Result<WorkerEnv> again = read(written);
@@ -459,14 +461,14 @@ bool ReadsJobRecord(const std::string& bytes) {
   return true;
 }
 
-// Whether all points and bars of a report's document are numbers; NaN and infinity are written as
-// null.
+// Returns whether all points and bars of a report's document are numbers. NaN and infinity are
+// written as null.
 bool HasOnlyNumbers(const nlohmann::json& value) {
   if (value.is_null()) return false;
   return !value.is_structured() || std::ranges::all_of(value, HasOnlyNumbers);
 }
 
-// The input is two ranks' metrics, the events, run.json, profile.json and preflight.json.
+// The input consists of two ranks' metrics, the events, run.json, profile.json and preflight.json.
 bool ReadsRankFiles(const std::string& bytes) {
   std::vector<std::string> files = Words(bytes);
   files.resize(6);
@@ -521,7 +523,7 @@ bool ReadsTuneFiles(const std::string& bytes) {
 }
 
 bool ReadsKnownHosts(const std::string& bytes) {
-  // A key of zeros with the length of a real key.
+  // The key consists of zeros and has the length of a real key.
   static const std::string key = "AAAAC3NzaC1lZDI1NTE5AAAAI" + std::string(43, 'A');
   const int line = FindRevocation(bytes, KnownHostsNames("Node1.example", 22), key);
   Require(line >= 0 && line <= 1 + std::ranges::count(bytes, '\n'), "a line is not in the file");

@@ -1,5 +1,6 @@
-// The functions of the launcher that read what users and their machines write. Each function throws
-// std::logic_error if a property is violated, and returns whether the bytes were accepted.
+// Declares tests of the launcher's functions that read text from users and their machines. Each
+// function throws std::logic_error if a property is violated, and returns whether the bytes were
+// accepted.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
-// Turns the bytes of one input into the choices of a test that takes more than a text: which events
-// occur, in which order, and cut where. Every sequence of bytes is valid, and short ones make few
-// choices.
+// Converts the bytes of one input into the choices of a test: the kinds, the order and the cuts of
+// events. Every sequence of bytes is valid, and short sequences make few choices.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@ class Input {
 
   bool empty() const { return rest_.empty(); }
 
-  // 0 at the end of the input, as for all numbers.
+  // Takes one byte. Returns 0 at the end of the input; so do all functions that return numbers.
   uint8_t Byte() {
     if (rest_.empty()) return 0;
     const char byte = rest_.front();
@@ -42,7 +41,7 @@ class Input {
   }
   uint32_t Number32() { return static_cast<uint32_t>(Number()); }
 
-  // Takes a length, and so many bytes.
+  // Takes a length in one byte, and that many bytes; fewer at the end of the input.
   std::string_view Text() {
     const size_t wanted = Byte();
     const size_t length = std::min(wanted, rest_.size());

@@ -1,4 +1,4 @@
-// A file in memory, without a path on a disk.
+// Makes a file in memory, without a path on a disk.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ class MemoryFile {
   int fd() const { return fd_.get(); }
   std::string path() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
 
-  // Returns the current content.
+  // Returns the current content of the file.
   std::string Content() const {
     std::string content(static_cast<size_t>(lseek(fd_.get(), 0, SEEK_END)), '\0');
     const ssize_t n = pread(fd_.get(), content.data(), content.size(), 0);

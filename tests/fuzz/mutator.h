@@ -14,7 +14,7 @@ class Mutator {
 
   size_t Below(size_t bound) { return random_() % bound; }
 
-  // Makes one to four random changes.
+  // Returns `text` with one to four random changes.
   std::string Changed(std::string text) {
     for (size_t changes = 1 + Below(4); changes > 0 && !text.empty(); --changes) Change(text);
     return text;
@@ -48,7 +48,8 @@ class Mutator {
     }
   }
 
-  // Replaces the next number, most often by one of similar length, else by one of kWords.
+  // Replaces the next number after `at`, by a number below 70 or by one of kWords. Does nothing if
+  // there is no number.
   void ReplaceNumber(std::string& text, size_t at) {
     constexpr char kDigits[] = "0123456789";
     const size_t begin = text.find_first_of(kDigits, at);
@@ -58,7 +59,7 @@ class Mutator {
                  Below(2) == 0 ? std::to_string(Below(70)) : kWords[Below(std::size(kWords))]);
   }
 
-  // The limits of number types, and words that JSON, safetensors, YAML and terminals interpret.
+  // Limits of number types, and words that JSON, safetensors, YAML and terminals interpret.
   static constexpr const char* kWords[] = {"0",
                                            "-0",
                                            "-1",

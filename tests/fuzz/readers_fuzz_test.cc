@@ -1,5 +1,5 @@
-// Mutations of files that the trainer writes itself, in addition to the kept corpus
-// (edges_test.cc).
+// Tests readers with mutations of files that the trainer itself writes, in addition to the kept
+// corpus (edges_test.cc).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -19,7 +19,7 @@ constexpr size_t kLengthBytes = 8;
 
 class ReadersFuzzTest : public testing::Test {
  protected:
-  // Mutates `good` `count` times; `around` makes the reader's input from it.
+  // Mutates `good` `count` times. `around` makes the reader's input from each mutation.
   template <class Around>
   void Fuzz(bool (*reads)(const std::string&), const std::string& good, int count, Around around) {
     ASSERT_TRUE(reads(around(good))) << "the input before its changes";
@@ -56,7 +56,7 @@ TEST_F(ReadersFuzzTest, SurvivesMutatedSafetensors) {
   const std::string file{std::istreambuf_iterator<char>(stream), {}};
   Fuzz(ReadsSafetensors, file, 5000);
 
-  // Mutates the header and keeps its length field correct.
+  // Mutates only the header and keeps its length field correct.
   size_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     header_bytes |= size_t{static_cast<unsigned char>(file[i])} << (8 * i);

@@ -1,4 +1,4 @@
-// Properties that the functions of this folder require of the code under test.
+// Defines properties that the tests of this folder require of the code under test.
 #pragma once
 
 #include <stdexcept>
@@ -14,7 +14,7 @@ inline void Require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// The message must be one line that is safe to print, however long its subject is.
+// Requires that the message is one line that is safe to print, however long the name in it is.
 inline void RequireOneLine(std::string_view message) {
   constexpr size_t kMaxMessageBytes = 2000;
   Require(!message.empty() && message.size() < kMaxMessageBytes, "a refusal is not one line");
@@ -28,7 +28,7 @@ inline void RequireRefusal(const Error& error) {
   RequireOneLine(error.message);
 }
 
-// Returns whether the input was accepted; a refusal must satisfy RequireRefusal.
+// Returns whether the input was accepted. A refusal must satisfy RequireRefusal.
 template <class T>
 bool IsTaken(const Result<T>& result) {
   if (!result.ok()) RequireRefusal(result.error());
