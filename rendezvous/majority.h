@@ -7,8 +7,6 @@
 // and no longer. A node that leaves a rendezvous joins another one only after MajorityFence. Any
 // two majorities share a node. When that node joins the second rendezvous, every lease of the first
 // rendezvous has expired, so its ranks have ended.
-// share a node. When that node joins the second rendezvous, every lease of the first one has
-// expired, and so have its ranks.
 #pragma once
 
 #include <algorithm>

@@ -7,7 +7,6 @@
 // ended, or the node has been silent for as long as its lease and the teardown after the lease can
 // take. A closed link does not prove this, because a cut network closes only this side of the link
 // while the node's side stays open.
-// open.
 #pragma once
 
 #include <cstddef>

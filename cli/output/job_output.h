@@ -91,9 +91,8 @@ class JobOutput {
   bool SlowReaderMakesProgress() const;
 
  private:
-  // Identifies a stream of output. It includes the node, because after a restart a rank may run on
-  // a different node.
-  // Node, rank, and whether the stream is stderr.
+  // Identifies a stream of output: node, rank, and whether the stream is stderr. Includes the node,
+  // because after a restart a rank may run on a different node.
   using StreamKey = std::tuple<std::string, uint32_t, bool>;
 
   struct Stream {

@@ -205,6 +205,7 @@ struct LaunchOptions {
   std::string role = "default";  // value of ROLE_NAME for the ranks
 
   // Options of SSH and other launchers.
+
   // The port of nodes whose hostfile line has no port. Overrides ssh_config, as `ssh -p` does. 0 if
   // not given; the port is then the port in ssh_config, else 22.
   int ssh_port = 0;

@@ -23,7 +23,6 @@ class HelloScanner {
 
   // Searches for a line with `nonce`, with which the agent was started; hello lines with a
   // different nonce are skipped.
-  // skipped.
   explicit HelloScanner(std::string_view nonce);
 
   // Scans further bytes and returns the new state. Does nothing after kFound or kFailed.
