@@ -65,11 +65,8 @@ class JobState {
 
   // Returns the newest attempt that started; 0 before the first one.
   uint64_t attempt() const { return attempt_; }
-  uint32_t restarts() const {
-    return restarts_;
-  }                                               // number of restarts after failures up to that
-                                                  // attempt
-  int world_size() const { return world_size_; }  // number of ranks of the newest attempt
+  uint32_t restarts() const { return restarts_; }  // number of restarts after failures so far
+  int world_size() const { return world_size_; }   // number of ranks of the newest attempt
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
   // Lists the ranks of the newest attempt in ascending order: the ranks that succeeded, and the

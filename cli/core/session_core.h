@@ -8,10 +8,10 @@
 // certainly ended its ranks (failover_core.h). Once the job is ending, the session ends in bounded
 // time, whatever the nodes do.
 //
-// The state is divided among parts. All of them share the nodes' connections (SessionNodes),
-// the requests to the nodes (NodeRequests), the state of the job (JobState) and the outbox. Apart
-// from these, a part changes only its own fields. It reads other parts through const references,
-// and changes them only by requests in the outbox, which SessionCore carries out.
+// The state is divided among parts. All of them share the nodes' connections (SessionNodes), the
+// requests to the nodes (NodeRequests), the state of the job (JobState) and the outbox. Apart from
+// these, a part changes only its own fields. It reads other parts through const references, and
+// changes them only by requests in the outbox, which SessionCore carries out.
 #pragma once
 
 #include <cstddef>
