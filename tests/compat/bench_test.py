@@ -1,4 +1,4 @@
-"""`dslaunch bench comm`: all exchanges on the ranks of a job, with values that are right."""
+"""Tests that `dslaunch bench comm` measures all exchanges on the ranks of a job, and that their results are right."""
 
 import json
 import os

@@ -1,8 +1,9 @@
-// elastic_program FAULT: 2 epochs of 10 batches with dslaunch/horovod_elastic.h, as a rank of a
-// launcher. In the first attempt, FAULT happens around the commit of batch kAt of epoch 0 on rank
-// ELASTIC_RANK (default 1). ELASTIC_OUT is a folder: rank 0 writes "losses" there, a line for each
-// batch of each attempt, and every rank "samples.RANK", which samples it then took. ELASTIC_FOLDER
-// is StateOptions::folder.
+// Trains 2 epochs of 10 batches with dslaunch/horovod_elastic.h, as a rank of a launcher:
+// elastic_program FAULT.
+// In the first attempt, FAULT happens around the commit of batch kAt of epoch 0 on rank
+// ELASTIC_RANK (default 1). ELASTIC_OUT is a folder. Rank 0 writes "losses" there, with a line for
+// each batch of each attempt. Every rank writes "samples.RANK" there, with the samples of each
+// batch. ELASTIC_FOLDER is StateOptions::folder.
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod_elastic.h>
 #include <torch/nn/modules/linear.h>
@@ -51,7 +52,7 @@ void WaitUntil(const char* what, Condition condition) {
   }
 }
 
-// The one commit in a node's part of a folder.
+// Returns the only commit in a node's part of a folder.
 fs::path CommitIn(const fs::path& folder) {
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder, missing)) {
@@ -67,7 +68,8 @@ class Trainer {
   void Train() {
     hvd::Init();
     folder_ = Variable("ELASTIC_FOLDER", Variable("DSLAUNCH_RANK_DIR", "") + "/../../elastic");
-    at::manual_seed(static_cast<uint64_t>(hvd::Rank()));  // the first Sync makes them equal
+    // The first Sync makes the ranks' weights equal.
+    at::manual_seed(static_cast<uint64_t>(hvd::Rank()));
     model_ = std::make_shared<Mlp>();
     adam_ = std::make_shared<torch::optim::Adam>(model_->parameters(), 0.01);
     hvd::DistributedOptimizer optimizer(adam_, hvd::NamedParameters(*model_));
@@ -75,8 +77,8 @@ class Trainer {
     sampler_ = &sampler;
     std::vector<hvd::elastic::NamedValue> values = {
         {"epoch", &epoch_}, {"batch", &batch_}, {"loss_sum", &loss_sum_}};
-    // Ranks that commit a sampler wait for each other, and with this fault rank 0 waits for a
-    // commit.
+    // With the fault "newest", rank 0 waits for a commit. Ranks that commit a sampler wait for each
+    // other, so this fault has no sampler.
     if (fault_ != "newest") values.push_back({"sampler", sampler_});
     hvd::elastic::State state(*model_, *adam_, values, {.folder = Variable("ELASTIC_FOLDER", "")});
     state.RegisterResetCallbacks({[&] {
@@ -109,7 +111,8 @@ class Trainer {
     sampler_->SetEpoch(epoch_);
   }
 
-  // The ranks have equal parts of a batch that does not depend on their number.
+  // Takes a step on this rank's equal part of a batch. The whole batch does not depend on the
+  // number of ranks.
   void TakeStep(hvd::DistributedOptimizer& optimizer) {
     const int64_t rows = kRows / hvd::Size();
     const std::vector<int64_t> mine = sampler_->GetIndices(taken_, rows);
@@ -177,7 +180,7 @@ class Trainer {
   std::shared_ptr<Mlp> model_;
   std::shared_ptr<torch::optim::Adam> adam_;
   hvd::elastic::ElasticSampler* sampler_ = nullptr;
-  int64_t taken_ = 0;  // batches of the sampler's part
+  int64_t taken_ = 0;  // number of batches taken from the sampler's part
   int64_t epoch_ = 0, batch_ = 0;
   double loss_sum_ = 0;
 };

@@ -1,5 +1,6 @@
-"""Horovod's elastic State (dslaunch/horovod_elastic.h) on the restarts of real jobs: whatever ends an attempt, the next one
-begins from the newest commit, the losses are those of a run that nothing interrupted, and an epoch has each sample once."""
+"""Tests that Horovod's elastic State (dslaunch/horovod_elastic.h) resumes in the restarts of real jobs.
+Whatever ends an attempt, the next one begins from the newest commit. The losses are those of an uninterrupted run,
+and an epoch has each sample once."""
 
 import collections
 import json
@@ -17,7 +18,7 @@ from test_hosts import wait_until  # noqa: E402
 PROGRAM = str(BUILD / "tests" / "dslaunch-elastic-program")
 FAULTS = os.environ["DSLAUNCH_FILE_FAULTS"]
 STEPS, AT = 20, 5
-EPOCH, SAMPLES = 10, 240  # steps and samples of one
+EPOCH, SAMPLES = 10, 240  # steps and samples of one epoch
 BAD_INPUT, PREEMPTED = 65, 85
 Step = collections.namedtuple("Step", "attempt size step loss loss_sum lr passes")
 
@@ -30,7 +31,7 @@ class ElasticCase(LauncherCase):
         self.env = {"ELASTIC_OUT": str(self.out), "OMP_NUM_THREADS": "1"}
 
     def train(self, fault, nodes=1, ranks=2, options=(), code=0, program=None, **variables):
-        """Runs the job to its end; the steps of all attempts."""
+        """Runs the job to its end. Returns the steps of all attempts."""
         self.forget_steps()
         ended, job = self.run_job(
             "--launcher", "local", "--num_nodes", nodes, "--num_gpus", ranks, "--device", "cpu", "--max_restarts", "1",
@@ -51,7 +52,8 @@ class ElasticCase(LauncherCase):
         return [Step(*map(int, row[:3]), *map(float, row[3:6]), int(row[6])) for row in rows]
 
     def check_samples(self, begins_at):
-        """Of steps that the last attempt built on, all ranks together: each sample once in an epoch."""
+        """Checks that each sample occurs once in an epoch, over all ranks and the steps that the last attempt built
+        on."""
         seen = collections.Counter()
         for file in self.out.glob("samples.*"):
             for attempt, step, *samples in (map(int, line.split()) for line in file.read_text().splitlines()):
@@ -60,7 +62,7 @@ class ElasticCase(LauncherCase):
         self.assertEqual({(epoch, sample): 1 for epoch in range(STEPS // EPOCH) for sample in range(SAMPLES)}, seen)
 
     def check_same(self, expected, steps, begins_at):
-        """Attempt 2 begins after step `begins_at`, and all steps are those of `expected`."""
+        """Checks that attempt 2 begins after step `begins_at`, and that all steps are those of `expected`."""
         self.assertEqual([2], sorted({step.attempt for step in steps} - {1}), self.job.output)
         second = [step.step for step in steps if step.attempt == 2]
         self.assertEqual(list(range(begins_at + 1, STEPS + 1)), second, self.job.output)
@@ -99,7 +101,7 @@ class Restarts(ElasticCase):
         expected = self.uninterrupted(nodes=2)
         for fault, begins_at, words in (
                 ("kill", AT, r"from commit 1\.5 of rank 0"),
-                # The commit of the killed rank's node is damaged or gone; the other node's commit is intact.
+                # The commit of the killed rank's node is damaged or missing, and the other node's commit is intact.
                 ("damage", AT, r"commit 1\.5 is not used: .*/node_0/commit\.1\.5\.\S+ is damaged"),
                 ("lose", AT, r"from commit 1\.5 of rank 2")):
             with self.subTest(fault):
@@ -107,7 +109,7 @@ class Restarts(ElasticCase):
                 self.assert_prints(self.job, words)
 
     def test_resumes_from_newest_commit_of_all_nodes(self):
-        # Rank 0 dies before its commit 5, which node 1 has.
+        # Rank 0 dies before its commit 5, which node 1 has written.
         expected = self.uninterrupted(nodes=2, ranks=1)
         steps = self.train("newest", nodes=2, ranks=1, ELASTIC_RANK="0", ELASTIC_FOLDER=str(self.folder / "shared"))
         self.check_same(expected, steps, begins_at=AT)
@@ -127,7 +129,7 @@ class Restarts(ElasticCase):
 
 
 class TornCommits(ElasticCase):
-    """SIGKILL at each call that changes files in commit 5, or within it."""
+    """Tests SIGKILL before and within each call that changes files in commit 5."""
 
     def test_resumes_after_kill_during_commit(self):
         commits = self.folder / "commits"
@@ -190,7 +192,7 @@ class Hosts(ElasticCase):
         steps = self.steps()
         self.assertEqual([(1, 1, step) for step in range(1, AT + 1)] + [(2, 2, step) for step in range(AT + 1, STEPS + 1)],
                          [step[:3] for step in steps])
-        # The callback scales the learning rate by the new size; batches are the same.
+        # The callback scales the learning rate by the new size. The batches are the same.
         self.assertEqual([0.01] * AT + [0.02] * (STEPS - AT), [step.lr for step in steps])
         self.assertAlmostEqual(steps[AT].loss_sum, steps[AT - 1].loss_sum + steps[AT].loss, places=4)
         self.assert_prints(first, r"node1 joined", r"elastic: begins from commit 1\.5 of rank 0")

@@ -1,5 +1,5 @@
-"""Horovod's way (dslaunch/horovod.h). Cases named test_... are Horovod's own, against plain arithmetic, which the program
-checks itself. Each rank is a process."""
+"""Tests Horovod's way (dslaunch/horovod.h). Cases named test_... are Horovod's own, and the program itself compares
+them with plain arithmetic. Each rank is a process."""
 
 import json
 import os
@@ -21,7 +21,7 @@ CASES = [
     "test_duplicate_names", "test_gradient_clipping", "backward_passes_per_step", "test_dynamic_requires_grad",
     "elastic_sampler",
 ]
-# Agreement in every way: without a cache, a cache that is too small for the names, no fusion, small messages.
+# The ranks agree without a cache, with a cache too small for the names, without fusion, and with small messages.
 SETTINGS = [
     {}, {"HOROVOD_CACHE_CAPACITY": "0"}, {"HOROVOD_CACHE_CAPACITY": "7"}, {"HOROVOD_FUSION_THRESHOLD": "0"},
     {"HOROVOD_FUSION_THRESHOLD": "1000", "HOROVOD_CYCLE_TIME": "0.2"},

@@ -1,5 +1,6 @@
-"""Ranks that exchange less than every gradient of every step: against PyTorch's own averaging, PowerSGD and DDP, against
-DeepSpeed's own 1-bit optimizers, and resumed from checkpoints."""
+"""Tests ranks that exchange less than every gradient of every step.
+Compares them with PyTorch's own averaging, PowerSGD and DDP, and with DeepSpeed's own 1-bit optimizers. Also resumes
+them from checkpoints."""
 
 import json
 import os
@@ -13,7 +14,7 @@ from style_program import run
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ORACLE_PYTHON = os.environ.get("DSLAUNCH_ORACLE_PYTHON") or ROOT / ".deps" / "oracle" / "bin" / "python3"
-# DeepSpeed 0.19.8 has no 1-bit optimizers any more.
+# DeepSpeed 0.19.8 no longer has 1-bit optimizers.
 DEEPSPEED_PYTHON = os.environ.get("DSLAUNCH_DEEPSPEED_PYTHON") or ROOT / ".deps" / "deepspeed-0.19.6" / "bin" / "python3"
 SGD = {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}
 POWER = {"mode": "powersgd", "start_powerSGD_iter": 3, "min_compression_rate": 1}
@@ -33,7 +34,7 @@ def one_bit(name):
 
 class LowCommunicationTest(unittest.TestCase):
     def steps(self, settings, ranks, **variables):
-        """[loss, gradient norm] of each step."""
+        """Returns [loss, gradient norm] of each step."""
         ended = run("config", ranks, STYLE_CONFIG=json.dumps(settings), **variables)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), (settings, ended.stdout))
         return [[float(number) for number in line.split()] for line in ended.stdout.splitlines()
@@ -45,7 +46,8 @@ class LowCommunicationTest(unittest.TestCase):
         return [loss for loss, _ in steps]
 
     def references(self, case, all_options, python=ORACLE_PYTHON):
-        """The losses of each of these options, with 2 ranks. One program, since to import PyTorch takes seconds."""
+        """Returns the losses of each of these options, with 2 ranks. One program runs all of them, because importing
+        PyTorch takes seconds."""
         ended = subprocess.run([python, HERE / "reference_program.py", case, "2", *map(json.dumps, all_options)],
                                capture_output=True, text=True, timeout=400, env=dict(os.environ, OMP_NUM_THREADS="1"))
         self.assertEqual(ended.returncode, 0, ended.stderr)
@@ -79,7 +81,7 @@ class LowCommunicationTest(unittest.TestCase):
             self.assert_close(self.losses(config(dict(own, mode="powersgd")), 2), reference, 1e-4, own)
 
     def test_powersgd_of_full_rank_matches_ddp(self):
-        # min_compression_rate 0: compressed though nothing is saved.
+        # With min_compression_rate 0, gradients are compressed although that saves nothing.
         full = dict(POWER, matrix_approximation_rank=32, min_compression_rate=0)
         self.assert_close(self.losses(config(full), 2), self.losses(config(), 2), 1e-5, "full rank")
 
@@ -89,7 +91,7 @@ class LowCommunicationTest(unittest.TestCase):
         options = [dict(params, type=name, lr=0.01, weight_decay=0.01) for name, params in ONE_BIT.items()]
         for own in options:
             if own["type"] == "ZeroOneAdam":
-                own["var_freeze_step"] -= 1  # DeepSpeed's variance stays from the second update after it on
+                own["var_freeze_step"] -= 1  # DeepSpeed's variance is constant from the second update after this step
         references = self.references("deepspeed_optimizer", options, DEEPSPEED_PYTHON)
         for name, reference in zip(ONE_BIT, references, strict=True):
             self.assert_close(self.losses(one_bit(name), 2), reference, 1e-3, name)
@@ -112,7 +114,7 @@ class LowCommunicationTest(unittest.TestCase):
                  config({"mode": "diloco", "inner_steps": 5})] + [one_bit(name) for name in ONE_BIT]
         for settings in cases:
             whole = self.steps(settings, 2)
-            for until in 11, 15:  # in the middle of an interval, and at an end
+            for until in 11, 15:  # in the middle of an interval, and at its end
                 with tempfile.TemporaryDirectory() as folder:
                     first = self.steps(settings, 2, STYLE_CHECKPOINTS=folder, STYLE_UNTIL=str(until))
                     then = self.steps(settings, 2, STYLE_CHECKPOINTS=folder, STYLE_UNTIL="20")

@@ -1,5 +1,6 @@
-"""reference_program.py CASE RANKS OPTIONS-AS-JSON...: for each OPTIONS, trains style_program's model on its data by Python's
-PyTorch, or by DeepSpeed's own optimizers, in RANKS forked processes, and prints the ranks' mean loss of each step."""
+"""Trains style_program's model on its data for each OPTIONS: reference_program.py CASE RANKS OPTIONS-AS-JSON...
+Uses Python's PyTorch, or DeepSpeed's own optimizers, in RANKS forked processes. Prints the ranks' mean loss of each
+step."""
 
 import json
 import os
@@ -40,8 +41,8 @@ def tell(loss):
 
 
 def apart(rank, ranks, options):
-    """Ranks train apart; after every inner_steps steps the mean of what they have moved is the outer SGD's gradient.
-    Without outer options their weights become the mean."""
+    """Trains the ranks separately. After every inner_steps steps, the mean of the ranks' changes is the outer SGD's
+    gradient. Without outer options, the ranks' weights become their mean."""
     model, start = make_model(), make_model()
     inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     outer = torch.optim.SGD(start.parameters(), **options["outer"]) if "outer" in options else None
@@ -78,7 +79,7 @@ def powersgd(rank, ranks, options):
 
 
 class Packer:
-    """In place of DeepSpeed's packbits, which is built for accelerators only."""
+    """Replaces DeepSpeed's packbits, which is built only for accelerators."""
 
     def load(self):
         return self
@@ -93,15 +94,15 @@ class Packer:
 
 
 def deepspeed_optimizer(rank, ranks, options):
-    """DeepSpeed's optimizer on its "compressed" backend. As its engine does, the first call makes the state; that it
-    is counted as a step is undone."""
+    """Runs DeepSpeed's optimizer on its "compressed" backend. The first call makes the state, as in DeepSpeed's
+    engine. That call counts as a step, which is undone."""
     import deepspeed.comm.torch
     from deepspeed.runtime.comm import compressed
     from deepspeed.runtime.fp16.onebit import adam, lamb, zoadam
     compressed.PackbitsBuilder = Packer
-    gather = compressed.dist.all_gather  # Gloo, unlike NCCL, wants a number to have the shape of what receives it
+    gather = compressed.dist.all_gather  # Gloo, unlike NCCL, requires a number to have the shape of its destination
     compressed.dist.all_gather = lambda to, own, group: gather(to, own.reshape(to[0].shape), group=group)
-    deepspeed.comm.torch.build_shm_op = lambda: None  # its collectives for CPUs, which it would compile now
+    deepspeed.comm.torch.build_shm_op = lambda: None  # DeepSpeed's CPU collectives, which would be compiled here
     deepspeed.comm.init_distributed("gloo", auto_mpi_discovery=False)
 
     class Engine:
@@ -109,7 +110,7 @@ def deepspeed_optimizer(rank, ranks, options):
 
     engine, model = Engine(), make_model()
     kind = {"OneBitAdam": adam.OnebitAdam, "ZeroOneAdam": zoadam.ZeroOneAdam, "OneBitLamb": lamb.OnebitLamb}
-    output, sys.stdout = sys.stdout, sys.stderr  # they print
+    output, sys.stdout = sys.stdout, sys.stderr  # the optimizers print
     optimizer = kind[options.pop("type")](model.parameters(), engine, comm_backend_name="compressed", **options)
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
@@ -155,7 +156,8 @@ def run_ranks(case, ranks, options):
 def main():
     case, ranks = sys.argv[1], int(sys.argv[2])
     torch.set_num_threads(1)
-    # Once, before the ranks are: an optimizer's first step would import torch._dynamo in each of them.
+    # PyTorch imports torch._dynamo here, before the ranks fork. Otherwise an optimizer's first step would import the
+    # module in each rank.
     from torch import _dynamo
     if case == "deepspeed_optimizer":
         os.environ["DS_ACCELERATOR"] = "cpu"

@@ -1,4 +1,5 @@
-"""TF-Replicator's way (dslaunch/replicator.h): its primitives against plain arithmetic, which the program checks itself."""
+"""Tests TF-Replicator's way (dslaunch/replicator.h). The program itself compares the primitives with plain
+arithmetic."""
 
 import unittest
 

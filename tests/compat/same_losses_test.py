@@ -1,5 +1,5 @@
-"""All styles and the engine train one model on one data set to the same losses and gradient norms, on 1, 2 and 4 ranks,
-and to those of PyTorch on the whole batch."""
+"""Tests that all styles and the engine train one model on one data set with the same losses and gradient norms.
+The number of ranks is 1, 2 and 4. The reference is PyTorch on the whole batch."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ ORACLE_PYTHON = os.environ.get("DSLAUNCH_ORACLE_PYTHON") or ROOT / ".deps" / "or
 TOLERANCE = 1e-6
 STYLES = ["engine", "zero1", "zero3", "server_1", "server_all", "horovod", "horovod_predivide", "horovod_groups", "replicator"]
 
-# The program's model and data, in Python's PyTorch.
+# This is the program's model and data in Python's PyTorch.
 REFERENCE = """
 import torch
 torch.manual_seed(0)

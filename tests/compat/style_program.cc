@@ -1,5 +1,6 @@
-// style_program CASE RANKS: runs one case of tests/compat/*_test.py in RANKS ranks of its own, or
-// in the ranks of a launcher. A case throws if an expectation is not met.
+// Runs one case of tests/compat/*_test.py: style_program CASE RANKS.
+// The program starts RANKS ranks itself, or is a rank of a launcher. A case throws if an
+// expectation is not met.
 #include <dslaunch/data_parallel.h>
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod.h>
@@ -51,7 +52,7 @@ Tensor Random(const std::vector<int64_t>& shape, at::ScalarType dtype, uint64_t 
   return at::randint(0, 10, shape).to(dtype);
 }
 
-// Every style trains this model with the same data and number of steps.
+// Every style trains this model with the same data and the same number of steps.
 constexpr int64_t kSteps = 20, kBatch = 24, kInputs = 20, kClasses = 10;
 
 struct Mlp : torch::nn::Module {
@@ -69,7 +70,7 @@ std::shared_ptr<Mlp> MakeModel() {
   return std::make_shared<Mlp>();
 }
 
-// A rank's part of the global batch of each step.
+// Returns a rank's part of the global batch of each step.
 std::vector<Batch> MakeBatches(int rank, int ranks) {
   at::manual_seed(1);
   const Tensor inputs = at::randn({kSteps, kBatch, kInputs});
@@ -100,7 +101,7 @@ void PrintStep(int rank, double loss, double norm) {
   if (rank == 0) std::printf("%.9g %.9g\n", loss, norm);
 }
 
-// One step of the engine; prints the mean loss of all ranks.
+// Takes one step of the engine, and prints the mean loss of all ranks.
 template <class Engine>
 void TakeStep(const dslaunch::ProcessGroup& group, Engine& engine, const Batch& batch) {
   Tensor loss = engine.Loss(engine.Forward(batch.inputs), batch.targets);
@@ -111,8 +112,8 @@ void TakeStep(const dslaunch::ProcessGroup& group, Engine& engine, const Batch& 
   PrintStep(group.rank(), mean.template item<double>(), engine.core().grad_norm());
 }
 
-// STYLE_CONFIG is the configuration. With a folder STYLE_CHECKPOINTS it goes on from the last
-// checkpoint there, and leaves one after STYLE_UNTIL steps.
+// Trains by the configuration in STYLE_CONFIG. With a folder STYLE_CHECKPOINTS, resumes from the
+// last checkpoint there, and saves one after STYLE_UNTIL steps.
 void TrainByConfig() {
   const auto group = dslaunch::InitProcessGroup();
   auto engine = dslaunch::Initialize(std::getenv("STYLE_CONFIG"), MakeModel(), group);
@@ -142,7 +143,7 @@ void TrainByEngine(const std::string& config) {
   }
 }
 
-// Every rank is a server.
+// Trains with a server on every rank.
 void TrainByServers() {
   const char* const ranks = std::getenv("WORLD_SIZE");
   TrainByEngine(R"("parallel": {"mode": "parameter_server", "servers": )" +
@@ -235,7 +236,7 @@ void TrainByDataParallel(size_t devices) {
   HOLDS(!parallel.Forward(at::ones({1, kInputs})).requires_grad());
 }
 
-// Named as Horovod's own (test/parallel/test_torch.py).
+// These cases have the names of Horovod's own (test/parallel/test_torch.py).
 
 void HorovodAllreduce() {
   hvd::Init();
@@ -259,7 +260,7 @@ void HorovodAllreduce() {
   HOLDS(at::equal(strided, expected));
 }
 
-// Ranks with different values: the mean, towards zero for integers.
+// Checks the mean of ranks with different values, which is rounded towards zero for integers.
 void HorovodAllreduceAverage() {
   hvd::Init();
   const int64_t sum = hvd::Size() * (hvd::Size() + 1) / 2;
@@ -313,7 +314,8 @@ void HorovodAllreduceAsyncFused() {
   }
 }
 
-// Each rank submits in an order of its own; names of one operation come again, in new sizes too.
+// Submits in a different order on each rank. Names of one operation occur again, also with new
+// sizes.
 void OrderDiffers() {
   hvd::Init();
   for (int round = 0; round < 6; ++round) {
@@ -345,10 +347,10 @@ void HorovodAllreduceError() {
       "the dtype is Float on rank 0 and Double on rank 1");
   CheckThrows([&] { hvd::Broadcast(at::ones({2}), hvd::Rank() % 2); }, "the root is 0 on rank 0");
   CheckThrows([&] { hvd::Allreduce(at::ones({2}, at::kBool)); }, "Bool cannot be reduced");
-  HOLDS(at::equal(hvd::Allreduce(at::ones({2})), at::ones({2})));  // the ranks go on
+  HOLDS(at::equal(hvd::Allreduce(at::ones({2})), at::ones({2})));  // the ranks continue
 }
 
-// Rank 0's tensor is under way as long as the others have not submitted theirs.
+// Rank 0's tensor is pending until the others submit theirs.
 void HorovodAllreduceDuplicateNameError() {
   hvd::Init();
   if (hvd::Size() == 1) return;
@@ -426,7 +428,7 @@ void HorovodBroadcastInplace() {
               "is not among the ranks that take part");
 }
 
-// Horovod's ..._zero_splits, ..._one_rank_sends_nothing and ..._one_rank_receives_nothing.
+// Covers Horovod's ..._zero_splits, ..._one_rank_sends_nothing and ..._one_rank_receives_nothing.
 void HorovodAlltoallNothing() {
   hvd::Init();
   const int64_t size = hvd::Size(), rank = hvd::Rank();
@@ -440,7 +442,7 @@ void HorovodAlltoallNothing() {
   HOLDS(from_others.received.size(0) == size - 1);
   HOLDS(size == 1 || from_others.received[size - 2][0].item<int64_t>() == size - 1);
   HOLDS(from_others.received_splits[0] == 0);
-  // Rank 0 gets nothing.
+  // Rank 0 receives nothing.
   std::vector<int64_t> not_to_0 = one;
   not_to_0[0] = 0;
   const auto received = hvd::Alltoall(at::full({size - 1, 2}, rank), not_to_0).received;
@@ -490,7 +492,7 @@ void HorovodJoinAllreduce() {
   }
 }
 
-// Rank r has r + 1 batches: those that have none left count with zeros.
+// Rank r has r + 1 batches. A rank without further batches contributes zeros.
 void JoinUnevenData() {
   hvd::Init();
   for (int batch = 0; batch <= hvd::Rank(); ++batch) {
@@ -534,7 +536,7 @@ void BroadcastStateOf(const Options& options) {
   hvd::BroadcastParameters(hvd::NamedParameters(*model), 0);
   hvd::BroadcastOptimizerState(optimizer, 0);
   HOLDS(optimizer.param_groups()[0].options().get_lr() == options.lr());
-  // The next steps are the same on all ranks, with no exchange between them.
+  // The following steps are the same on all ranks, without an exchange between them.
   for (const Batch& batch : MakeBatches(0, 1)) {
     optimizer.zero_grad();
     dslaunch::CrossEntropy(model->forward(batch.inputs), batch.targets).backward();
@@ -554,7 +556,7 @@ void BroadcastState() {
   BroadcastStateOf<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.05));
 }
 
-// All options of the optimizer are the root's, not only its learning rate.
+// Checks that all options of the optimizer become those of the root, not only its learning rate.
 void BroadcastStateOptions() {
   hvd::Init();
   const bool root = hvd::Rank() == 0;
@@ -575,7 +577,7 @@ void BroadcastStateOptions() {
   HOLDS(of_adam == torch::optim::AdamOptions(0.1).betas({0.8, 0.88}).eps(1e-4).amsgrad(true));
 }
 
-// A frozen parameter takes part in the broadcast, and in no exchange of gradients.
+// Checks that a frozen parameter is broadcast, and that its gradient is never exchanged.
 void BroadcastStateNoGrad() {
   hvd::Init();
   auto model = MakeModel();
@@ -601,12 +603,13 @@ void CompressionFp16() {
   hvd::Init();
   for (const auto compression : {hvd::Compression::kFp16, hvd::Compression::kBf16}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong}) {
-      const Tensor tensor = Random({5, 5}, dtype, 3);  // whole numbers, exact in 16 bit
+      const Tensor tensor = Random({5, 5}, dtype, 3);  // whole numbers, which are exact in 16 bits
       const Tensor sum = hvd::Allreduce(tensor, {.op = hvd::Op::kSum, .compression = compression});
       HOLDS(sum.scalar_type() == dtype && at::equal(sum, tensor * hvd::Size()));
     }
   }
-  const Tensor odd = at::full({1}, 2049.0);  // no number in 16 bit: it has travelled in that
+  // Not representable in 16 bits, so the result shows the 16-bit transfer.
+  const Tensor odd = at::full({1}, 2049.0);
   HOLDS(hvd::Allreduce(odd, {.compression = hvd::Compression::kFp16})[0].item<double>() == 2048);
 }
 
@@ -671,7 +674,7 @@ void BackwardPassesPerStep() {
   const Tensor x = at::ones({1, 1}) * (hvd::Rank() + 1);
   for (int step = 0; step < 2; ++step) {
     model->forward(x).sum().backward();
-    optimizer.ZeroGrad();  // nothing travels yet
+    optimizer.ZeroGrad();  // no gradient is sent yet
     model->forward(x).sum().backward();
     if (step == 1) CheckThrows([&] { model->forward(x).sum().backward(); }, "more backward passes");
     CheckThrows([&] { optimizer.ZeroGrad(); }, "gradients travel");
@@ -684,7 +687,7 @@ void BackwardPassesPerStep() {
   }
 }
 
-// A parameter without a gradient on some ranks.
+// Covers a parameter without a gradient on some ranks.
 void DynamicRequiresGrad() {
   hvd::Init();
   auto a = std::make_shared<torch::nn::LinearImpl>(2, 2),
@@ -736,7 +739,7 @@ void ProcessSets() {
   CheckThrows([&] { hvd::AddProcessSet({0, hvd::Rank() == 0 ? 1 : 0}); }, "");
 }
 
-// Each exchange within sets that work at the same time, with names that both use.
+// Tests each exchange within sets that are active at the same time, with names that both sets use.
 void ProcessSetsOfEachExchange() {
   hvd::Init();
   if (hvd::Size() < 3) return;
@@ -793,7 +796,7 @@ void Places() {
   CheckThrows([] { hvd::Rank(); }, "call dslaunch::horovod::Init() first");
 }
 
-// How often each sample is in a part of the ranks; every rank has as many.
+// Returns how often each sample occurs in the ranks' parts, which have equal sizes.
 Tensor TimesTaken(const hvd::elastic::ElasticSampler& sampler, int64_t samples) {
   const Tensor mine = at::tensor(sampler.Indices(), at::kLong);
   const Tensor all = hvd::Allgather(mine, {.name = "indices"});
@@ -819,7 +822,7 @@ void ElasticSampler() {
   HOLDS(sampler.GetIndices(0, 2) == std::vector<int64_t>({first_epoch[0], first_epoch[1]}));
   HOLDS(sampler.GetIndices(sampler.Batches(2), 2).empty());
 
-  // After a reset the others are shared.
+  // After a reset, the ranks share the remaining samples.
   sampler.RecordBatch(1, 2);
   HOLDS(sampler.Indices() == first_epoch);
   const Tensor processed = RecordedByAll(sampler);
@@ -829,7 +832,7 @@ void ElasticSampler() {
   HOLDS(at::equal(times.eq(0), processed.ne(0)));
   HOLDS(times.sum().item<int64_t>() == kSamples - 2 * size + extra(kSamples - 2 * size));
 
-  // One is left for all ranks, and none.
+  // One sample is left for all ranks, and then none.
   Tensor all_but_7 = at::ones({kSamples}, at::kByte);
   all_but_7[7] = 0;
   sampler.Load(0, all_but_7);
@@ -857,7 +860,8 @@ void ReplicatorPrimitives() {
   const dslaunch::ReplicaContext replica(group);
   const int n = replica.num_replicas(), id = replica.replica_id();
   Tensor x = at::full({2}, id + 1.0).requires_grad_();
-  // Each replica's loss is (id + 1) times the sum of all x, so each x gets the sum of these.
+  // Each replica's loss is (id + 1) times the sum of all x. So each x gets the sum of these
+  // factors.
   const Tensor sum = replica.AllSum(x);
   HOLDS(sum[0].item<double>() == n * (n + 1) / 2);
   (sum.sum() * (id + 1)).backward();

@@ -1,7 +1,8 @@
-"""docs/clusters.md: the dslaunch line of each section plans a job on two nodes, in an allocation of that section's form.
+"""Tests docs/clusters.md: the dslaunch line of each section plans a job on two nodes, in an allocation of that
+section's form.
 
-The variables and lists are those that the batch systems document; scontrol, blaunch and flux are stand-ins, because a dry
-run starts nothing."""
+The variables and lists are those that the batch systems document. scontrol, blaunch and flux are stand-ins, because
+a dry run starts nothing."""
 
 import json
 import os
@@ -20,7 +21,7 @@ PAGE = ROOT / "docs" / "clusters.md"
 
 
 def sections():
-    """Yields (machine, line with dslaunch, the lines before it) of the page."""
+    """Yields (machine, line with dslaunch, lines before it) for each section of the page."""
     text = PAGE.read_text(encoding="utf-8")
     _, blocks = split(text)
     lines = text.splitlines()
@@ -60,7 +61,7 @@ class Clusters(LauncherCase):
         self.assertTrue(plan["ranks"][0]["argv"][-1].startswith("--local_rank") or plan["ranks"][0]["argv"][-1].endswith("train.py"))
 
     def slurm(self, nodes, gpus):
-        """Returns the variables of an allocation of two nodes with these GPUs each."""
+        """Returns the variables of an allocation of two nodes with this number of GPUs each."""
         self.write_program("srun")
         self.write_program("scontrol", f"echo 'JobId=7 JobName=x'; echo '     Nodes={nodes} CPU_IDs=0-127 Mem=0 GRES=gpu:{gpus}(IDX:0-{gpus - 1})'")
         return {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": nodes, "SLURM_NODELIST": nodes, "SLURM_TASKS_PER_NODE": "1(x2)",
@@ -79,7 +80,7 @@ class Clusters(LauncherCase):
         self.assert_plan(plan, "slurm", ["nid010151", "nid010152"], 4)
 
     def test_plans_job_on_aurora(self):
-        """The first node, where dslaunch runs, has two GPUs here, which are four tiles."""
+        """Gives the first node, where dslaunch runs, two GPUs, which are four tiles."""
         nodes = self.folder / "nodefile"
         names = [f"x4102c5s{i}b0n0.hsn.cm.aurora.alcf.anl.gov" for i in range(2)]
         nodes.write_text("".join(f"{name}\n" for name in names))

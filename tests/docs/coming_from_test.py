@@ -1,4 +1,5 @@
-"""docs/coming-from.md has a row for every difference found by the side-by-side tests, and names every refused flag."""
+"""Tests docs/coming-from.md: the page has a row for every difference found by the side-by-side tests, and names
+every refused flag."""
 
 import pathlib
 import re
@@ -13,8 +14,8 @@ import drop_in_test  # noqa: E402
 from side_by_side_scripts import cells_of  # noqa: E402
 
 DOCS = TESTS.parent / "docs"
-# The row of the page for each script of docs/side-by-side.md with which dslaunch behaves unlike torchrun or
-# deepspeed.
+# Maps each script of docs/side-by-side.md with which dslaunch differs from torchrun or deepspeed to its row of the
+# page.
 ROWS = {
     "rank 1 exits with 3": "exit code",
     "rank 1 crashes (SIGSEGV)": "exit code",
@@ -38,9 +39,9 @@ ROWS = {
     "--local_rank": "--local_rank=N for scripts",
     "run as a module": "--local_rank=N for scripts",
 }
-# Variables that torchrun and deepspeed set for themselves, as PyTorch programs, and that ranks inherit.
+# torchrun and deepspeed set these variables for themselves, as PyTorch programs, and ranks inherit them.
 NOT_FOR_RANKS = {"TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK"}
-# Flags that drop_in_flags_test refuses for other reasons than a missing feature: they contradict each other, or are
+# drop_in_flags_test refuses these flags for other reasons than a missing feature: they contradict each other, or are
 # misspelt for both.
 BAD_FOR_BOTH = {"-i", "--include", "--module", "--nnodes", "--launhcer", "--log", "--rdzv-endpoint"}
 

@@ -1,5 +1,5 @@
-"""Runs the examples of the documentation: the shell blocks of getting-started.md and other-checkpoints.md, and the picture
-in README.md (page_examples.py)."""
+"""Runs the examples of the documentation (page_examples.py): the shell blocks of getting-started.md and
+other-checkpoints.md, and the picture in README.md."""
 
 import subprocess
 import unittest

@@ -1,4 +1,4 @@
-"""dslaunch help: the documentation in a terminal."""
+"""Tests `dslaunch help`, which shows the documentation in a terminal."""
 
 import os
 import pathlib

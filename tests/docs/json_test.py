@@ -1,4 +1,4 @@
-"""The JSON that dslaunch writes for programs has the fields of docs/reference/json.md, and no others."""
+"""Tests that the JSON that dslaunch writes for programs has exactly the fields of docs/reference/json.md."""
 
 import json
 import pathlib
@@ -10,13 +10,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from launcher_case import FASHION_MNIST, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 from pages import ROOT, split  # noqa: E402
 
-# Lists and objects that are empty or null in this test's jobs.
+# These lists and objects are empty or null in this test's jobs.
 MAY_BE_UNSEEN = re.compile(r"nodes\[\]\.left\[\]\.|train\.|nodes\[\]\.reach\[\]\.|rendezvous\.|"
                            r"ranks\[\]\.processes\[\]\.threads\[\]\.frames\[\]\.|missing\[\]\.|outliers\[\]\.|nodes\[\]\.gpus\[\]\.")
 
 
 def documents():
-    """Returns heading -> {field: meaning} of the page."""
+    """Returns heading -> {field: meaning} for the page."""
     prose, _ = split((ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8"))
     found = {}
     for _, line in prose:
@@ -123,7 +123,7 @@ class JsonTest(LauncherCase):
 
     def test_doctor_matches_page(self):
         code, job = self.run_job("doctor", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--bench", "--json")
-        self.assertIn(code, (0, 69), job.output)  # depends on this machine
+        self.assertIn(code, (0, 69), job.output)  # the result depends on this machine
         self.check("dslaunch doctor --json", json.loads(job.stdout))
 
     def test_hostfile_check_matches_page(self):

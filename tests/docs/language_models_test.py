@@ -1,7 +1,7 @@
 """Runs the blocks of docs/language-models.md.
 
-By default the two runs are shortened, so losses of the page are not compared. With DSLAUNCH_TEST_FULL=1 they have the lengths
-of the page, and validation losses must be those of the page."""
+By default the two runs are shorter, so the losses of the page are not compared. With DSLAUNCH_TEST_FULL=1 the runs
+have the lengths of the page, and the validation losses must be those of the page."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from pages import ROOT
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 LOSS = re.compile(r"test perplexity \d+\.\d+, loss (\d+\.\d+) ")
-LOSS_TOLERANCE = 0.1  # other processors round otherwise, and 400 steps enlarge the difference
+LOSS_TOLERANCE = 0.1  # other processors round differently, and 400 steps enlarge the difference
 SHORTER = [
     (" > pretrain.yaml", " -e 's/400/16/; s/: 40$/: 2/; s/: 200/: 100/' > pretrain.yaml"),
     ("400 steps of", "16 steps of"),

@@ -1,4 +1,5 @@
-"""The table that `tests/bench/launch --table` writes is the same in README.md and docs/benchmarks.md, and complete."""
+"""Tests that the table of `tests/bench/launch --table` is complete, and the same in README.md and
+docs/benchmarks.md."""
 
 import pathlib
 import re

@@ -1,4 +1,5 @@
-"""Every relative link and anchor in the documentation resolves, and every path of the tree in it exists."""
+"""Tests that every relative link and anchor in the documentation resolves, and that every path of the tree in it
+exists."""
 
 import itertools
 import re
@@ -7,16 +8,16 @@ import unittest
 
 from pages import ROOT, anchors, code_words, links, pages
 
-# `folder/...` of the tree in inline code, if it is a path and not a part of a command.
+# PATH matches `folder/...` of the tree in inline code, if the code is a path and not a part of a command.
 TOP_FOLDERS = ("agent", "base", "cli", "docs", "examples", "hostfiles", "net", "packaging", "proto", "rendezvous", "tests",
                "trainer")
 PATH = re.compile(r"^(?:%s)/[\w./{},*-]*$" % "|".join(TOP_FOLDERS))
 BRACES = re.compile(r"\{([^{}]*)\}")
-GENERATED = {"docs/kill-matrix.md"}  # written by a program from its observations
+GENERATED = {"docs/kill-matrix.md"}  # a program writes this page from its observations
 
 
 def spelt_out(pattern):
-    """"a/{b,c}" -> a/b, a/c."""
+    """Returns the paths of a pattern with braces: "a/{b,c}" becomes a/b and a/c."""
     match = BRACES.search(pattern)
     if not match:
         return [pattern]
@@ -25,7 +26,7 @@ def spelt_out(pattern):
 
 
 def exists(path):
-    """Returns whether a file or folder exists; "dir/unit" stands for its sources."""
+    """Returns whether a file or folder exists. "dir/unit" stands for its sources."""
     path = path.rstrip("/")
     return any(True for _ in ROOT.glob(path)) or any(True for _ in ROOT.glob(path + ".*"))
 
@@ -97,7 +98,7 @@ class LinksTest(unittest.TestCase):
 
 
 class ReaderTest(unittest.TestCase):
-    """Tests of the checks above."""
+    """Tests the checks above."""
 
     def test_finds_links_outside_of_code(self):
         text = "see [a](b.md#c) and `[x](no.md)`\n```\n[y](no.md)\n```\n![p](pic.png \"title\")\n"

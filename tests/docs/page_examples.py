@@ -1,9 +1,10 @@
 """Runs the examples of a page: bash runs each block ```sh, in the order of the page and in one folder.
 
-Where a page asks for it, python3 of .deps/oracle runs each block ```python the same way. A block ```text after one has lines
-of its output, on either stream and in any order. "exit code N" as the last line is the expected exit code; the default is 0.
-A block ```console of README.md begins with "$ COMMAND"; the other lines are its output. In expected lines "..." matches any
-text, "~/.local/state" is the folder of the test, and a decimal number matches any decimal number."""
+Where a page asks for it, python3 of .deps/oracle runs each block ```python the same way. A block ```text after an
+example has lines of its output, on either stream and in any order. "exit code N" as the last line is the expected exit
+code; the default is 0.
+A block ```console of README.md begins with "$ COMMAND", and its other lines are the output. In expected lines, "..."
+matches any text, "~/.local/state" is the folder of the test, and a decimal number matches any decimal number."""
 
 import os
 import pathlib
@@ -80,8 +81,8 @@ class PageCase(LauncherCase):
         return process.returncode, output.decode(errors="replace")
 
     def check_page(self, page, language, edit=lambda text: text, compare=lambda wanted, got: None):
-        """Runs the blocks of the page, whose text `edit` changes first. Calls compare(line of the page, line of the output)
-        for each expected line."""
+        """Runs the blocks of the page, after `edit` has changed its text. Calls compare(line of the page, line of
+        the output) for each expected line."""
         found = list(examples(edit(page.read_text(encoding="utf-8")), language))
         self.assertTrue(found, f"{page.name} has no block to run")
         for line, script, shown in found:

@@ -1,4 +1,4 @@
-"""Parses Markdown as far as the tests of the documentation need it: fenced blocks, headings and links."""
+"""Parses Markdown for the tests of the documentation: fenced blocks, headings and links."""
 
 import dataclasses
 import pathlib
@@ -6,7 +6,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^(```+|~~~+)\s*(\S*)\s*$")
-# [text](target), including images; the target may be in <> or be followed by a title.
+# LINK matches [text](target), including images. The target may be in <> or be followed by a title.
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 CODE = re.compile(r"(`+)(.+?)\1")
 HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
@@ -15,7 +15,7 @@ HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 @dataclasses.dataclass
 class Block:
     language: str
-    line: int  # line of its fence, from 1
+    line: int  # line number of its fence, from 1
     text: str
 
 
@@ -27,7 +27,7 @@ def pages():
 
 
 def split(text):
-    """Returns (prose, blocks): the lines outside of fences, as (number, line), and the fenced blocks in order."""
+    """Returns (prose, blocks): the lines outside of fences, as (number, line), and the fenced blocks, in order."""
     prose, blocks, fence, inside = [], [], None, []
     for number, line in enumerate(text.splitlines(), 1):
         match = FENCE.match(line)
@@ -68,14 +68,14 @@ def anchors(text):
 
 
 def links(text):
-    """Yields (line number, target) of every link outside of code."""
+    """Yields (line number, target) for every link outside of code."""
     for number, line in split(text)[0]:
         for target in LINK.findall(CODE.sub("", line)):
             yield number, target
 
 
 def code_words(text):
-    """Yields (line number, word) of every inline code outside of fences."""
+    """Yields (line number, word) for every inline code outside of fences."""
     for number, line in split(text)[0]:
         for _, code in CODE.findall(line):
             yield number, code

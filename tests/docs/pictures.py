@@ -25,7 +25,7 @@ from test_hosts import processes_where  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resolve()
 COLUMNS, ROWS = 100, 24
 WIDE_COLUMNS = 122
-REPORT_WIDTH, REPORT_HEIGHT = 1200, 2900  # pixels
+REPORT_WIDTH, REPORT_HEIGHT = 1200, 2900  # width and height in pixels
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 12  # pixels of 14 px of a monospaced font
 
 TRAINER = r"""
@@ -57,8 +57,8 @@ time.sleep(60)
 
 
 def styled_runs(line, attributes):
-    """Returns (text, SGR attributes) of a line of `tmux capture-pane -e`. Changes `attributes`, those at its beginning, to
-    those at its end."""
+    """Returns the (text, SGR attributes) of a line of `tmux capture-pane -e`.
+    `attributes` are those at the beginning of the line, and are changed to those at its end."""
     runs = []
     for piece in re.findall(r"\x1b\[[0-9;]*m|[^\x1b]+", line):
         if not piece.startswith("\x1b"):
@@ -103,7 +103,7 @@ def svg(screen, columns=COLUMNS):
 
 
 def screen_of(argv, seconds, environment, folder, columns=COLUMNS):
-    """Returns what a terminal shows of a command after so many seconds."""
+    """Returns the screen of a terminal that has run a command for this many seconds."""
     tmux = ["tmux", "-L", "dslaunch-" + uuid.uuid4().hex, "-f", "/dev/null"]
     try:
         subprocess.run([*tmux, "new-session", "-d", "-x", str(columns), "-y", str(ROWS), "-c", str(folder), "env",
@@ -121,7 +121,7 @@ def environment_in(folder):
 
 
 def top(folder):
-    """The screen of dslaunch top beside a job that has run for some seconds."""
+    """Returns a picture of dslaunch top, beside a job that has run for some seconds."""
     (folder / "train.py").write_text(TRAINER, encoding="utf-8")
     environment = environment_in(folder)
     job = subprocess.Popen(["dslaunch", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "4", "--show", "none",
@@ -136,7 +136,7 @@ def top(folder):
 
 
 def failed_job(folder):
-    """A command and what it prints when a rank fails."""
+    """Returns a picture of a command and its output when a rank fails."""
     (folder / "train.py").write_text(FAILING, encoding="utf-8")
     command = "dslaunch --launcher local --num_nodes 2 --num_gpus 2 train.py"
     shell = f'printf "%s\n" "$ {command}"; {command}; printf "$ "; exec sleep 60'
@@ -145,7 +145,7 @@ def failed_job(folder):
 
 
 def report(folder):
-    """The page about a run of which a rank is killed."""
+    """Returns a picture of the page about a run in which a rank is killed."""
     environment = environment_in(folder)
     job = subprocess.Popen(["dslaunch", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "2", "--max_restarts", "1",
                             "train", "fashion_mnist", "--steps", "1200", "--checkpoint_dir", "checkpoints",

@@ -1,4 +1,5 @@
-"""docs/reference matches the tables in the code, and these tables contain everything that the code reads."""
+"""Tests that docs/reference matches the tables in the code, and that these tables contain everything that the code
+reads."""
 
 import os
 import pathlib
@@ -17,14 +18,14 @@ SOURCES = ("agent", "base", "cli", "hostfiles", "net", "proto", "rendezvous", "t
 # Keys requested from a JsonObject, Int("epochs", ...), and rows of tables of keys, IntKey("epochs", ...).
 GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Text|Texts|ObjectText|Word|Object|"
                     r"ObjectOrEmpty|Objects|Strings|Ignored\w+<\w+>)(?:Key)?\(\s*\"(\w+)\"")
-# getenv("NAME") and similar calls, and constants that hold names of variables.
+# VARIABLE matches getenv("NAME") and similar calls, and constants that hold names of variables.
 VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+, )?\"([A-Z_]{3,})\"|"
                       r"k\w*Variable\[\]\s*=\s*\"([A-Z_]{3,})\"")
-# Variables between processes of dslaunch itself.
+# dslaunch's own processes pass these variables to each other.
 INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE",
             "DSLAUNCH_ACCELERATE_CONFIG", "DSLAUNCH_ACCELERATE_CONFIG_FILE"}
 
-# Keys of Hugging Face's config.json and PEFT's adapter_config.json.
+# These are keys of Hugging Face's config.json and PEFT's adapter_config.json.
 KEYS_OF_OTHER_FILES = {"model_type", "activation_function", "bias", "lora_alpha", "lora_dropout", "peft_type", "r",
                        "target_modules"}
 

@@ -1,4 +1,5 @@
-"""The reference of the SDK: doxygen generates it from the headers without a warning, and it contains their comments."""
+"""Tests that doxygen generates the reference of the SDK from the headers without a warning, and that the reference
+contains their comments."""
 
 import pathlib
 import re

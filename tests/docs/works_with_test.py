@@ -1,8 +1,7 @@
-"""docs/works-with.md: every line with dslaunch starts its tool on two nodes, with its place and its arguments.
+"""Tests docs/works-with.md: every line with dslaunch starts its tool on two nodes, with its place and its arguments.
 
-The tools are stand-ins: each file named by a line, and each module, records its arguments and environment. EXPECTED
-lists
-what a tool needs beyond torchrun's variables. --hostfile hosts becomes two nodes of this machine."""
+The tools are stand-ins: each file and each module named by a line records its arguments and environment. EXPECTED
+lists what a tool needs beyond torchrun's variables. `--hostfile hosts` stands for two nodes of this machine."""
 
 import json
 import os
@@ -17,16 +16,17 @@ from pages import ROOT  # noqa: E402
 PAGE = ROOT / "docs" / "works-with.md"
 HOSTS = ["--hostfile", "hosts"]
 
-# torch.distributed's env:// reads these, as do transformers, DeepSpeed, Megatron, nanotron, torchtitan and vLLM.
+# torch.distributed's env:// reads these variables, as do transformers, DeepSpeed, Megatron, nanotron, torchtitan and
+# vLLM.
 PLACE = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-# For each tool: the program's file, its arguments, and further variables with a value, or "" for any.
+# Maps each tool to the program's file, its arguments, and further variables with a value, or "" for any value.
 EXPECTED = {
     "torchrun": ("train.py", [], {}),
     "deepspeed": ("train.py", ["--deepspeed_config", "ds.json"], {"LOCAL_SIZE": "2"}),
     "accelerate": ("train.py", [], {"ACCELERATE_MIXED_PRECISION": "fsdp.yaml's"}),
     "HF Trainer": ("run_clm.py", ["--deepspeed", "ds.json", "--output_dir", "out"], {}),
     "TRL": ("trl/scripts/sft.py", ["--config", "sft.yaml"], {"ACCELERATE_MIXED_PRECISION": "zero3.yaml's"}),
-    # Lightning's TorchElasticEnvironment, which it selects by TORCHELASTIC_RUN_ID.
+    # Lightning uses its TorchElasticEnvironment if TORCHELASTIC_RUN_ID is set.
     "Lightning": ("train.py", [], {"TORCHELASTIC_RUN_ID": "", "GROUP_RANK": ""}),
     "LLaMA-Factory": ("llamafactory/launcher.py", ["sft.yaml"], {}),
     "axolotl": ("axolotl/cli/train.py", ["sft.yaml"], {}),
@@ -41,7 +41,8 @@ import json, os, sys
 assert __name__ == "__main__"
 json.dump({{"env": dict(os.environ), "argv": sys.argv, "file": __file__}}, open("report." + os.environ["RANK"], "w"))
 """
-# The parts of accelerate that --accelerate_config uses. tests/multiproc/accelerate_test.py uses the real one.
+# These are the parts of accelerate that --accelerate_config uses. tests/multiproc/accelerate_test.py uses the real
+# accelerate.
 ACCELERATE = """import argparse, os, types
 def launch_command_parser():
     parser = argparse.ArgumentParser()
@@ -57,7 +58,7 @@ prepare_simple_launcher_cmd_env = prepare_deepspeed_cmd_env = is_deepspeed_avail
 
 
 def rows():
-    """Yields (tool, line with dslaunch) of each row."""
+    """Yields (tool, line with dslaunch) for each row."""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(cells) == 3 and not set(cells[0]) <= set("-") and cells[0] != "tool":

@@ -1,9 +1,10 @@
-"""The engine computes the same on GPUs as on CPUs: ZeRO 3, offload, pipelines with every schedule, their combinations,
-and recomputation. Compares every loss and gradient norm with one rank on the CPU. Skipped without a GPU. With fewer
-GPUs than ranks a cell has fewer ranks; pipelines with more stages than GPUs are left out, which is reported.
+"""Tests that the engine computes the same on GPUs as on CPUs: ZeRO 3, offload, pipelines with every schedule, their
+combinations, and recomputation.
+Compares every loss and gradient norm with one rank on the CPU. Skipped without a GPU. With fewer GPUs than ranks, a
+cell has fewer ranks. Pipelines with more stages than GPUs are left out, which is reported.
 
-On the stand-in a race, a read of memory in use, or different collectives on ranks end a cell. The waits of a step, and
-the bytes it sends, are counted there."""
+On the stand-in, a cell ends at a race, a read of memory in use, or different collectives on ranks. The stand-in also
+counts the waits of a step and the bytes that the step sends."""
 
 import json
 import os
@@ -20,8 +21,8 @@ from spawn import Job, recipe, run_with_metrics  # noqa: E402
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 STEPS = 5
 WITHIN = 1e-4  # largest relative deviation in fp32
-WITHIN_16 = 2e-3  # the device has another attention kernel, whose 16-bit numbers round differently
-STEADY = "3-4"  # earlier steps set things up, and the last one reads its losses
+WITHIN_16 = 2e-3  # the device has another attention kernel, which rounds 16-bit numbers differently
+STEADY = "3-4"  # earlier steps include setup, and the last one reads its losses
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 4, "n_head": 2,
         "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
 BF16 = {"bf16": {"enabled": True}}
@@ -45,7 +46,7 @@ def pipeline(stages, accumulation=4, **more):
 
 
 RECOMPUTED = {"activation_checkpointing": {"number_checkpoints": 2}}
-# Number of ranks and engine configuration. The cells in ALSO run with DSLAUNCH_TEST_FULL=1.
+# Each cell is a number of ranks and an engine configuration. The cells in ALSO run with DSLAUNCH_TEST_FULL=1.
 CELLS = {
     "zero 3, small parameters whole": (2, zero(3)),
     "zero 3, accumulated": (2, {**zero3(), "gradient_accumulation_steps": 2}),
@@ -109,7 +110,7 @@ class EngineCase(unittest.TestCase):
         return False
 
     def counts_of(self, ranks, engine, **environment):
-        """Returns what each step requested from each rank's device: a list of steps for each rank."""
+        """Returns the requests of each step to each rank's device: a list of steps for each rank."""
         counts = os.path.join(self.folder, "counts")
         self.run_on("cuda", ranks, engine, STANDIN_COUNTS=counts, **environment)
         found = []
@@ -181,7 +182,7 @@ class Engine(EngineCase):
 
 
 class Counts(EngineCase):
-    """On the stand-in: the cost of a step."""
+    """Tests the cost of a step on the stand-in."""
 
     def setUp(self):
         if not is_standin():
@@ -193,7 +194,7 @@ class Counts(EngineCase):
         self.run_on("cuda", 2, {**zero3(), **BF16}, STANDIN_NO_SYNC=STEADY)
 
     def copies_beside(self, engine):
-        """Returns how many copies a rank makes in streams in which it computes nothing."""
+        """Returns the number of copies that a rank makes in streams without computation."""
         with Job(self.recipe_of(engine, "cuda"), 1, env_of_rank={0: {"STANDIN_TRACE": "1"}}) as job:
             rank, = job.finish()
         self.assertEqual(rank.code, 0)
@@ -212,13 +213,13 @@ class Counts(EngineCase):
         self.assertGreater(self.copies_beside(engine), 2 * STEPS * 4 * GPT2["n_layer"])  # matrices, and their rounding
 
     def test_sent_bytes_match_zero_paper(self):
-        """Section 7: of P parameters, stages 0 to 2 send 2 P, an all-reduce being a reduce-scatter and an all-gather,
-        and stage 3 sends 3 P."""
+        """Checks section 7 of the paper for P parameters. Stages 0 to 2 send 2 P, because an all-reduce is a
+        reduce-scatter and an all-gather. Stage 3 sends 3 P."""
         parameters, ranks = self.parameters(), 2
         for stage, times in ((0, 2), (1, 2), (2, 2), (3, 3)):
             with self.subTest(stage=stage):
                 steps = self.counts_of(ranks, zero3(**RELEASED) if stage == 3 else zero(stage))[0]
-                # An all-gather is counted by a rank's input, which is its part.
+                # The size of an all-gather is that of a rank's input, which is its part.
                 moved = sum(size * (2 if "all_reduce" in name else ranks if "all_gather" in name else 1)
                             for name, (_, size) in steps[3]["collectives"].items())
                 print("stage %d: %s" % (stage, steps[3]["collectives"]), flush=True)
@@ -230,7 +231,7 @@ class Counts(EngineCase):
         return (vocabulary + positions) * width + layers * block + 2 * width
 
     def test_compute_time_is_measured_on_the_device(self):
-        """With delayed operations the host finishes long before the device."""
+        """Delays the operations, so that the host finishes long before the device."""
         steps = self.run_on("cuda", 1, {}, STANDIN_DELAY_US="3000")[1]
         print("compute_s, step_s: %s" % [(step["compute_s"], step["step_s"]) for step in steps], flush=True)
         for step in steps[2:]:
@@ -248,10 +249,10 @@ class Counts(EngineCase):
             self.assertLessEqual(waits.get("copy_ to the device", 0), 1)  # the batch
 
     def test_stage_waits_once_per_batch(self):
-        """Independent of the number of micro-batches."""
+        """Checks that the number of waits does not depend on the number of micro-batches."""
         def waits(accumulation):
             steps = self.counts_of(2, pipeline(2, accumulation), STANDIN_STEP_OPERATION="aten::_fused_adamw_")
-            # Waits by events measure the step's times, and are not needed if the device is done already.
+            # Waits by events measure the step's times, and do not occur if the device is already done.
             return [{why: number for why, number in rank[3]["waits"].items() if "event" not in why} for rank in steps]
         few, many = waits(2), waits(6)
         print("waits of the stages in a batch: %s" % few, flush=True)

@@ -1,4 +1,4 @@
-"""The GPUs for the tests, and why they may be unavailable."""
+"""Finds the GPUs for the tests, and the reasons why they may be unavailable."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ SKIPPED = 77  # exit code that CTest counts as skipped
 
 
 def gpus():
-    """Returns how many GPUs this process may use."""
+    """Returns the number of GPUs that this process may use."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -30,15 +30,15 @@ def gpu_list():
 
 
 def where_gpus_are_listed(count, command):
-    """Returns a command that runs `command` with a driver that lists this many GPUs, in a mount namespace, which needs
-    root or a user namespace."""
+    """Returns a command that runs `command` with a driver that lists this many GPUs.
+    The command uses a mount namespace, which needs root or a user namespace."""
     folders = " ".join(str(gpu_list() / ("0000:%02x:00.0" % number)) for number in range(1, count + 1))
     unshare = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
     return [*unshare, "sh", "-c", "mount -t tmpfs none /proc/driver && mkdir -p " + folders + ' && exec "$0" "$@"', *command]
 
 
 def why_not():
-    """Returns why these tests cannot run here, or None."""
+    """Returns the reason why these tests cannot run here, or None."""
     plugin = os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "../lib/dslaunch/libdslaunch_cuda.so")
     if not os.path.exists(plugin):
         return "this dslaunch-train was built without CUDA"

@@ -1,4 +1,4 @@
-"""dslaunch-train on a GPU compared with the CPU, on an NVIDIA GPU or on the stand-in of tests/support/standin_gpu.
+"""Tests dslaunch-train on a GPU against the CPU, on an NVIDIA GPU or on the stand-in of tests/support/standin_gpu.
 Skipped without a GPU, or if this trainer was built without CUDA."""
 
 import json
@@ -16,7 +16,7 @@ UNAVAILABLE, TIMED_OUT = 69, 75
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2,
         "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
-STEPS = 30  # more than a graph's warm-up
+STEPS = 30  # more than the warm-up of a graph
 
 
 class GpuCase(unittest.TestCase):
@@ -49,7 +49,7 @@ class Training(GpuCase):
         for stage in (0, 1, 2):
             with self.subTest(stage=stage):
                 wanted = self.gpt2("cpu", {"zero_optimization": {"stage": stage}})
-                wanted["run"]["steps"] = 12  # later the losses rise again, and rounding errors grow
+                wanted["run"]["steps"] = 12  # the losses rise again later, and rounding errors grow
                 for ours, theirs in zip(self.run_on("cuda", wanted), self.run_on("cpu", wanted)):
                     self.assert_close(ours, theirs, 1e-3)
 
@@ -63,8 +63,8 @@ class Training(GpuCase):
                     wanted["engine"]["cuda_graph"] = True
                     graphed, _ = self.run_on("cuda", wanted)
                     if dropout:
-                        # A recording has one seed for the whole step, so it draws other numbers than steps without a
-                        # graph.
+                        # A recording has one seed for the whole step, so its random numbers differ from those of steps
+                        # without a graph.
                         self.assertNotEqual(graphed, plain)
                         self.assertAlmostEqual(sum(plain[-5:]) / 5, sum(graphed[-5:]) / 5, delta=0.1 * plain[-1])
                     else:
@@ -72,7 +72,7 @@ class Training(GpuCase):
 
     def test_fp16_with_loss_scale_matches_cpu(self):
         wanted = self.gpt2("cpu", {"fp16": {"enabled": True, "initial_scale_power": 10}})
-        wanted["run"]["steps"] = 12  # later the rounding of 16 bits dominates
+        wanted["run"]["steps"] = 12  # 16-bit rounding dominates later
         losses, _ = self.run_on("cuda", wanted)
         self.assertLess(losses[-1], 0.6 * losses[0])
         self.assert_close(losses, self.run_on("cpu", wanted)[0], 2e-3)
@@ -86,8 +86,8 @@ class Profile(GpuCase):
     STEPS, RECORDED = 16, 3
 
     def profile_of(self, **environment):
-        """Returns the profile, and the metrics of the last steps. These include the recorded steps, and only the
-        profile makes them wait for the device."""
+        """Returns the profile, and the metrics of the last steps.
+        The last steps include the recorded ones. Only the profile makes them wait for the device."""
         wanted = self.gpt2("cuda", {"steps_per_print": self.STEPS})
         wanted["run"].update(steps=self.STEPS, profile={"wait": 9, "warmup": 1, "active": self.RECORDED})
         with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +102,7 @@ class Profile(GpuCase):
         return profile, last
 
     def test_profile_lasts_until_device_is_done(self):
-        """The host has issued all work of the steps long before."""
+        """The host issues all work of the steps long before the device is done."""
         if not is_standin():
             self.skipTest("a model so small keeps no GPU busy; its kernels are counted")
         profile, metrics = self.profile_of(STANDIN_DELAY_US="300")
@@ -120,7 +120,7 @@ class Profile(GpuCase):
 
 
 class Checkpoints(GpuCase):
-    """A job may resume on another kind of device."""
+    """Tests that a job may resume on another kind of device."""
 
     def test_resumes_on_other_device(self):
         for first, second in (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")):
@@ -147,7 +147,7 @@ class Trouble(GpuCase):
         self.assertRegex(ended.err, r"^dslaunch-train: rank 0: out of memory: .*--plan_memory.*\n$")
 
     def test_times_out_if_lost_peer_is_not_detected(self):
-        """As over NVLink: a lost rank shows only by being late."""
+        """Loses a rank without a sign of its end, as over NVLink, so only the timeout can end the job."""
         if not is_standin():
             self.skipTest("whether a GPU notices depends on how it is connected")
         if gpus() < 2:
@@ -157,7 +157,7 @@ class Trouble(GpuCase):
             job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
             job.processes[1].kill()
             ended = job.finish(60)[0]
-        # A collective on the CPU may be the first that needs the lost rank.
+        # The first collective that needs the lost rank may be on the CPU.
         self.assertIn(ended.code, (TIMED_OUT, UNAVAILABLE), ended.err)
         self.assertRegex(ended.err, r"^dslaunch-train: rank 0: another rank (did not answer in time|was lost).*\n$")
 

@@ -1,5 +1,6 @@
-"""The programs that tests/gpu/run and tests/bench/gpu start: those of this checkout's build, or those of a tree made by
-tests/gpu/pack, which uses the PyTorch of its machine."""
+"""Finds the programs that tests/gpu/run and tests/bench/gpu start.
+They are those of this checkout's build, or those of a tree made by tests/gpu/pack, which uses the PyTorch of its
+machine."""
 
 import gzip
 import importlib.util
@@ -18,7 +19,7 @@ DRIVER = BUILD / "driver"  # driver of the stand-in, if the tree has it
 
 
 def unpack_programs():
-    """Makes the programs of a packed tree of their compressed files, which are removed."""
+    """Makes the programs of a packed tree from their compressed files, and removes these files."""
     for packed in BUILD.glob("*/*.gz"):
         program = packed.with_suffix("")
         with gzip.open(packed) as source, open(program, "wb") as target:
@@ -32,13 +33,14 @@ if PACKED.exists():
 
 
 def torch_folder():
-    """Returns the folder of this Python's PyTorch, which is not loaded; None if it has none."""
+    """Returns the folder of this Python's PyTorch without loading it, or None if there is none."""
     found = importlib.util.find_spec("torch")
     return pathlib.Path(found.submodule_search_locations[0]) if found else None
 
 
 def find_libraries():
-    """Makes LibTorch and NVIDIA's libraries available to the programs of a packed tree. Exits if that is not possible.
+    """Makes LibTorch and NVIDIA's libraries available to the programs of a packed tree. Exits if that is not
+    possible.
     """
     if not TRAIN.exists():
         sys.exit("%s does not exist; ./quickstart builds it, or set DSLAUNCH_BUILD_DIR" % TRAIN)
@@ -56,7 +58,7 @@ def find_libraries():
 
 
 def path_list(*folders):
-    """Joins paths without duplicates, so that the result does not change when it is applied again."""
+    """Joins paths without duplicates, so that a second call does not change the result."""
     return ":".join(dict.fromkeys(folder for folder in map(str, folders) if folder))
 
 
@@ -72,5 +74,5 @@ def environment():
               "LD_LIBRARY_PATH": path_list(*libraries), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if DEEPSPEED.exists():
         values["PYTHONPATH"] = path_list(DEEPSPEED, *given("PYTHONPATH"))
-        values["PATH"] = path_list(DEEPSPEED / "bin", *given("PATH"))  # ninja, for DeepSpeed's compiled operations
+        values["PATH"] = path_list(DEEPSPEED / "bin", *given("PATH"))  # folder of ninja, which compiles operations
     return {**values, **({"TEST_DATA": str(DATA)} if DATA.exists() else {})}

@@ -1,7 +1,8 @@
-// kernels_program SEED [time]: compares the results of trainer/nn on the GPU of this process, with
-// the trainer's own kernels if there are any, with LibTorch's operators in fp64 on the CPU. Prints
-// a line for each comparison; exit code 1 if one deviates. `time`: prints the time of a GPT-2 of
-// 124 M parameters in these kernels, and in LibTorch's operators.
+// Compares the results of trainer/nn on the GPU of this process with LibTorch's operators in fp64
+// on the CPU: kernels_program SEED [time].
+// Uses the trainer's own kernels if there are any. Prints a line for each comparison, and exits
+// with 1 if one deviates. `time` prints the time of a GPT-2 of 124 M parameters in these kernels,
+// and in LibTorch's operators.
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dslaunch/dslaunch.h>
@@ -34,7 +35,8 @@ double Within(at::ScalarType type) {
   return type == at::kFloat ? 1e-5 : type == at::kHalf ? 1e-3 : 8e-3;
 }
 
-// ours: from the GPU, in any type. theirs: fp64. NaN in only one of them is a failure too.
+// Compares `ours`, from the GPU and in any type, with `theirs` in fp64. NaN in only one of them is
+// also a failure.
 void Compare(const std::string& what, at::ScalarType type, const Tensor& ours, const Tensor& theirs,
              double within = 0) {
   const Tensor found = ours.detach().to(at::kCPU, at::kDouble);
@@ -84,7 +86,7 @@ void CheckCrossEntropy(at::ScalarType type, int64_t rows, int64_t columns, c10::
   }
 }
 
-// A normalization over the last dimension, and its parameters.
+// Describes a normalization over the last dimension, and its parameters.
 struct Normalization {
   std::string name;
   std::vector<std::pair<std::string, Leaf>> parameters;
@@ -94,8 +96,8 @@ struct Normalization {
   std::function<bool(const Tensor& x)> has_kernel;
 };
 
-// with_branch: normalizes a sum, and uses both results. Otherwise normalizes x, which is used
-// again.
+// Checks a normalization. If `with_branch`, normalizes a sum and uses both results. Otherwise
+// normalizes x, which is used again.
 void CheckNormalization(const Normalization& norm, at::ScalarType type, int64_t rows,
                         int64_t columns, bool with_branch, c10::Device device) {
   const Leaf x = MakeLeaf(at::randn({rows, columns}) * 3 + 1, type, device);
@@ -103,7 +105,7 @@ void CheckNormalization(const Normalization& norm, at::ScalarType type, int64_t 
   const Tensor gradient = at::randn({rows, columns}).to(type);
   const Tensor sum_gradient = at::randn({rows, columns}).to(type);
   const auto [sum, y] = norm.ours(x.here, with_branch ? branch.here : Tensor());
-  // In the type of the sum, whose rounding affects all other results.
+  // The type is that of the sum, because its rounding affects all other results.
   const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
   const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
   const Tensor wanted = norm.reference(rounded);
@@ -118,7 +120,7 @@ void CheckNormalization(const Normalization& norm, at::ScalarType type, int64_t 
     Compare(Name(what + ", gradient of the branch", gradient), type, branch.here.grad(),
             branch.reference.grad());
   }
-  // LibTorch on CPUs sums in the type of the elements; no kernel supports this width.
+  // LibTorch on CPUs sums in the type of the elements. No kernel supports this width.
   const double within = !norm.has_kernel(x.here) && type != at::kFloat ? 0.1 : 0;
   for (const auto& [name, parameter] : norm.parameters) {
     Compare(Name(what + ", gradient of the " + name, gradient), type, parameter.here.grad(),
@@ -176,7 +178,7 @@ void CheckSwiGlu(at::ScalarType type, int64_t rows, int64_t columns, c10::Device
   Compare(Name("SwiGLU, gradient of up", gradient), type, up.here.grad(), up.reference.grad());
 }
 
-// x: [2, length, 3, width]
+// Checks a rotation of x, whose shape is [2, length, 3, width].
 void CheckRotation(at::ScalarType type, int64_t length, int64_t width, c10::Device device) {
   const Leaf x = MakeLeaf(at::randn({2, length, 3, width}), type, device);
   const Tensor angles = at::randn({length, 1, width / 2});
@@ -204,7 +206,8 @@ void CheckBias(at::ScalarType type, int64_t rows, int64_t columns, c10::Device d
           bias.reference.grad());
 }
 
-// Checks a linear layer of GPT-2 and the following operation: GELU, or three equal parts.
+// Checks a linear layer of GPT-2 and the following operation: GELU, or the division into three
+// equal parts.
 void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
   const auto compare = [&](const std::string& what, const auto& ours, const auto& theirs) {
     const Leaf weight = MakeLeaf(at::randn({8, columns}), type, device);
@@ -213,7 +216,7 @@ void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::
     const Tensor gradient = at::randn({rows, columns}).to(type);
     const Tensor y = ours(x.here, weight.here, bias.here);
     const Tensor product = at::addmm(bias.reference, x.reference, weight.reference);
-    // In the type of the product, whose rounding affects all other results.
+    // The type is that of the product, because its rounding affects all other results.
     const Tensor rounded = product + (product.to(type).to(at::kDouble) - product).detach();
     const Tensor wanted = theirs(rounded);
     y.backward(gradient.to(device));
@@ -241,7 +244,7 @@ void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::
       [&](const Tensor& product) { return join(product.chunk(3, 1)); });
 }
 
-// Includes values far from 0, where GELU returns its input or 0.
+// Checks GELU, also for values far from 0, where GELU returns its input or 0.
 void CheckGelu(at::ScalarType type, c10::Device device) {
   const Leaf x = MakeLeaf(at::linspace(-30, 30, 4097).unsqueeze(0), type, device);
   dslaunch::FusedKernels* const kernels = dslaunch::FusedKernelsFor(x.here);
@@ -281,7 +284,8 @@ void CheckAll(c10::Device device) {
   }
 }
 
-// Prints ms per call: the median of five measurements by the device's events, each of ten calls.
+// Prints the ms per call: the median of five measurements of ten calls each, by the device's
+// events.
 template <typename Work>
 void Time(const std::string& what, c10::Device device, const Work& work) {
   const c10::impl::VirtualGuardImpl impl(device.type());

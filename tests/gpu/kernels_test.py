@@ -1,5 +1,6 @@
-"""Compares the trainer's own kernels (trainer/cuda/*.cu) with LibTorch's operators in fp64. The stand-in's kernels are
-LibTorch's operators, so there the same comparisons check the code that uses kernels. Skipped without a GPU."""
+"""Tests the trainer's own kernels (trainer/cuda/*.cu) against LibTorch's operators in fp64.
+The stand-in's kernels are LibTorch's operators, so on the stand-in the comparisons check the code that uses kernels.
+Skipped without a GPU."""
 
 import os
 import random

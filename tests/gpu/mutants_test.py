@@ -1,5 +1,6 @@
-"""Checks that the stand-in GPU detects missing synchronization: each cell runs with one kind of wait ignored, as if the
-trainer lacked it, and must fail. Without that, it succeeds."""
+"""Tests that the stand-in GPU detects missing synchronization.
+Each cell runs with one kind of wait ignored, as if the trainer lacked that wait, and must fail. Otherwise the cell
+succeeds."""
 
 import os
 import sys
@@ -22,7 +23,7 @@ def zero(stage, **more):
 
 RELEASED = zero(3, stage3_param_persistence_threshold=0)
 PIPELINE = {"pipeline": {"stages": 2}, "gradient_accumulation_steps": 2}
-# The ignored wait, the engine in which it is ignored, and the exit code of the first rank that notices.
+# Each row is the ignored wait, the engine with that wait, and the exit code of the first rank that detects the error.
 MUTANTS = (
     ("wait", zero(0), RACE),
     ("wait", zero(1), RACE),

@@ -1,5 +1,6 @@
-"""NVRTC compiles the trainer's kernels for all GPUs that LibTorch supports, and none of them spills registers. Needs no
-GPU. Skipped if the tests' Python has no NVRTC."""
+"""Tests that NVRTC compiles the trainer's kernels for all GPUs that LibTorch supports, and that none of them spills
+registers.
+Needs no GPU. Skipped if the tests' Python has no NVRTC."""
 
 import ctypes
 import os
@@ -15,16 +16,17 @@ ENVIRONMENT = pathlib.Path(os.environ["DSLAUNCH_ORACLE_PYTHON"]).parents[1]
 LIBRARY = next(ENVIRONMENT.glob("lib/python3.*/site-packages/nvidia/*/lib/libnvrtc.so.1[23]"), None)
 CUOBJDUMP = next(ENVIRONMENT.glob("lib/python3.*/site-packages/triton/backends/nvidia/bin/cuobjdump"), None)
 SKIPPED = 77  # exit code that CTest counts as skipped
-ARCHITECTURES = ("sm_75", "sm_90", "sm_120")  # the oldest, one in between, and the newest
-# Type of element, number of columns and of warps: GPT-2's smallest and largest size, the maximum of a row, and the minimum.
+ARCHITECTURES = ("sm_75", "sm_90", "sm_120")  # oldest, an intermediate, and newest architecture
+# Each row is a type of element, a number of columns, and a number of warps: GPT-2's smallest and largest size, the
+# maximum of a row, and the minimum.
 LAYER_NORMS = (("Bfloat", 768, 1), ("Half", 1600, 1), ("Bfloat", 2048, 1), ("float", 1024, 1), ("Half", 8, 1))
-# A head of Qwen3, the width of Llama 8B, and the maximum of a row.
+# These are a head of Qwen3, the width of Llama 8B, and the maximum of a row.
 RMS_NORMS = (("Bfloat", 128, 1), ("Bfloat", 4096, 4), ("float", 4096, 8))
 NORMS = ([("layer_norm_kernels.cu", *norm) for norm in LAYER_NORMS] + [("rms_norm_kernels.cu", *norm) for norm in RMS_NORMS])
 
 
 def sources(name):
-    """Returns the names of the files that are compiled together with `name`, and `name`."""
+    """Returns `name`, after the names of the files that are compiled together with it."""
     return ("instructions.cu", "common.cu", *(("norm_rows.cu",) if "norm" in name else ()), name)
 
 
@@ -33,7 +35,7 @@ def definitions(element, columns, warps):
 
 
 def compile_kernels(name, architecture, *defined):
-    """Returns (exit code, log, cubin)."""
+    """Compiles kernels with NVRTC. Returns (exit code, log, cubin)."""
     nvrtc = ctypes.CDLL(str(LIBRARY))
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     source = b"".join((SOURCES / file).read_bytes() for file in sources(name))
@@ -77,7 +79,7 @@ class Nvrtc(unittest.TestCase):
             used = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+)", said.stdout)
             self.assertTrue(used, said.stdout)
             self.assertEqual({stack for *_, stack in used}, {"0"}, said.stdout)
-            # 4 blocks of 256 threads of these kernels must fit on the 65536 registers of a multiprocessor.
+            # 4 blocks of 256 threads of these kernels must fit in the 65536 registers of a multiprocessor.
             for name, registers, _ in used:
                 if name.startswith(("sum_rows", "gelu_gradient", "join_thirds")):
                     self.assertLessEqual(int(registers), 64, name)

@@ -1,8 +1,10 @@
-"""A GPU computes the same as the CPU: every loss and gradient norm of models x optimizers x precisions x ZeRO stages x
-ranks. Every pair of values by default, every cell with DSLAUNCH_TEST_FULL=1. Skipped without a GPU.
+"""Tests that a GPU computes the same as the CPU.
+Compares every loss and gradient norm of models x optimizers x precisions x ZeRO stages x ranks. Runs cells that cover
+every pair of values by default, and every cell with DSLAUNCH_TEST_FULL=1. Skipped without a GPU.
 
-On the stand-in (tests/support/standin_gpu) a race, a read of memory in use, different collectives on ranks, or a hidden
-wait for the device in a step that must not wait end a cell. The requests of a step to the device are printed."""
+On the stand-in (tests/support/standin_gpu), a cell ends at a race, a read of memory in use, or different collectives
+on ranks. A hidden wait for the device in a step that must not wait also ends it. The requests of a step to the
+device are printed."""
 
 import json
 import os
@@ -17,7 +19,7 @@ from spawn import recipe, run_with_metrics  # noqa: E402
 from table import all_cells, pairwise_cells  # noqa: E402
 
 STEPS = 6
-STEADY = range(3, 6)  # earlier steps set things up, and the last one reads its losses
+STEADY = range(3, 6)  # earlier steps include setup, and the last one reads its losses
 DELAY_SEED, DELAY_US = 20261124, 300
 FACTORS = {
     "model": ("mlp", "cnn", "gpt2", "qwen3"),
@@ -51,8 +53,9 @@ def name_of(cell):
 
 
 def never_waits(cell):
-    """Returns whether no step may wait for the device. A loss scale depends on the gradients, and so does skipping a
-    step after an overflow, which only Adam does on the device. Lamb computes its norms on the host."""
+    """Returns whether no step may wait for the device.
+    A loss scale depends on the gradients. So does skipping a step after an overflow, which only Adam does on the
+    device. Lamb computes its norms on the host."""
     return cell["optimizer"] == "AdamW" and cell["precision"] != "fp16" or (
         cell["optimizer"] == "SGD" and cell["precision"] == "fp32")
 
@@ -118,7 +121,7 @@ class ParityMatrix(unittest.TestCase):
                 steps = [json.loads(line) for line in lines]
             for rank in range(cell["ranks"]):
                 os.unlink("%s.%d" % (counts, rank))
-            self.assertGreater(len(steps), STEPS)  # plus the setup before them, and evaluation
+            self.assertGreater(len(steps), STEPS)  # includes the setup and the evaluation
             text += "; a step: " + as_text(per_step([steps[i] for i in STEADY]))
         print(text, flush=True)
         for key, value in found.items():

@@ -1,6 +1,7 @@
 """Rehearses the use of a GPU machine: tests/gpu/pack, and the two commands of its tree, up to the last line of their
-tables. The tree is in another folder, has the stand-in in place of the CUDA part, and uses LibTorch from the PyTorch
-beside it. With DSLAUNCH_TEST_FULL=1 all tests of the tree are run, else one of each kind."""
+tables.
+The tree is in another folder, has the stand-in in place of the CUDA part, and uses LibTorch from the PyTorch beside
+it. With DSLAUNCH_TEST_FULL=1, all tests of the tree run. Otherwise one of each kind runs."""
 
 import os
 import pathlib
@@ -25,7 +26,7 @@ class Rehearsal(unittest.TestCase):
 
     @classmethod
     def pack(cls, *options):
-        """Returns the folder of the tree."""
+        """Packs a tree, and returns its folder."""
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         tree = pathlib.Path(folder.name) / "tree"
@@ -33,8 +34,8 @@ class Rehearsal(unittest.TestCase):
         return tree
 
     def run_in_tree(self, code, *command, is_listed=False):
-        """Returns the lines that it prints. It has no access to this build, and has one GPU, which the driver lists if
-        `is_listed`."""
+        """Returns the lines that a command in the tree prints.
+        The command has no access to this build. It has one GPU, which the driver lists if `is_listed`."""
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("DSLAUNCH_", "TEST_", "LD_LIBRARY_PATH"))}
         environment["PATH"] = "%s:%s" % (ROOT / "tests" / "support" / "nvidia_smi", environment["PATH"])
@@ -62,7 +63,7 @@ class Rehearsal(unittest.TestCase):
         self.assertTrue(any("sdk_test" in line and line.endswith("not run") for line in lines))
 
     def benchmark(self, rows, *arguments):
-        """Returns the lines of its table, which has a figure for each of `rows`."""
+        """Returns the lines of the benchmark's table, which must have a figure for each of `rows`."""
         lines = self.run_in_tree(0, "tests/bench/gpu", "--rehearse", "--rounds", "1", *arguments)
         table = lines[next(number for number, line in enumerate(lines) if "tokens/s" in line and "MFU" in line):]
         for name in rows:

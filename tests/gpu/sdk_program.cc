@@ -1,6 +1,6 @@
-// A program built on the SDK: sdk_program DEVICE whole|pipeline|early RANKS trains a small network
-// on numbers derived from the seed, and rank 0 prints the loss of each step. RANKS 0: a launcher
-// has started this program.
+// Trains a small network with the SDK on numbers derived from the seed: sdk_program DEVICE
+// whole|pipeline|early RANKS.
+// Rank 0 prints the loss of each step. With RANKS 0, a launcher has started this program.
 #include <dslaunch/dslaunch.h>
 #include <torch/nn/modules/linear.h>
 
@@ -47,7 +47,7 @@ void TrainWhole(const dslaunch::ProcessGroup& group) {
   }
 }
 
-// The source returns CPU tensors, which the engine moves.
+// Trains a pipeline. The source returns CPU tensors, which the engine moves.
 void TrainPipeline(const dslaunch::ProcessGroup& group) {
   at::manual_seed(1);
   auto engine = dslaunch::InitializePipeline(
@@ -77,7 +77,7 @@ int main(int, char** argv) {
   const std::string device = argv[1], mode = argv[2];
   const int ranks = std::stoi(argv[3]);
   const auto run = [&](int) {
-    if (mode == "early") at::manual_seed(1);  // checks whether there is CUDA
+    if (mode == "early") at::manual_seed(1);  // checks whether CUDA is available
     const auto group = dslaunch::InitProcessGroup({.device = device});
     if (group.rank() == 0) std::printf("on %s\n", group.device().str().c_str());
     if (mode == "pipeline") {

@@ -1,4 +1,4 @@
-"""Programs built on the SDK compute the same on GPUs as on CPUs. Skipped without a GPU."""
+"""Tests that programs built on the SDK compute the same on GPUs as on CPUs. Skipped without a GPU."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ UNAVAILABLE = 69
 
 
 def library_path():
-    # The program's run path has no plugin; the run path of an installed one does.
+    # The program's run path does not contain the plugin, unlike the run path of an installed program.
     folder = os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "../lib/dslaunch")
     return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH", ""), os.path.realpath(folder)]))
 
@@ -25,7 +25,7 @@ def run(device, mode, ranks):
 
 
 def run_on_two_nodes(device):
-    """Runs two ranks as a launcher would on one node each; returns (exit code, stdout, stderr) of both."""
+    """Runs two ranks as a launcher does on two nodes. Returns (exit code, stdout, stderr) of each rank."""
     holder, port = held_port()
     with holder:
         ranks = [subprocess.Popen([PROGRAM, device, "whole", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

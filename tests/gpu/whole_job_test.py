@@ -1,6 +1,6 @@
-"""Whole jobs on GPUs: dslaunch counts the GPUs, starts a rank for each, and the ranks train on them. Skipped without a
-GPU. With the stand-in there are two, listed by the test's own file system over /proc/driver, which needs root or a user
-namespace."""
+"""Tests whole jobs on GPUs: dslaunch counts the GPUs and starts a rank for each, and the ranks train on them.
+Skipped without a GPU. With the stand-in there are two GPUs. The test's own file system over /proc/driver lists them,
+which needs root or a user namespace."""
 
 import json
 import os
@@ -18,7 +18,7 @@ STANDINS = 2
 
 
 def enter():
-    """Runs this program again with a driver that lists the stand-in's GPUs, and does not return."""
+    """Runs this program again with a driver that lists the stand-in's GPUs. Does not return."""
     tried = subprocess.run(where_gpus_are_listed(STANDINS, ["true"]), capture_output=True, text=True)
     if tried.returncode != 0:
         print("SKIPPED: this machine does not let a test mount its own /proc/driver: " + tried.stderr.strip())
@@ -82,7 +82,7 @@ class WholeJob(LauncherCase):
         self.assert_nothing_left()
 
     def test_reports_rank_out_of_gpu_memory_as_cause(self):
-        """Its exit code, 69, is also that of a rank that lost another one."""
+        """Checks exit code 69, which is also that of a rank that lost another one."""
         if not is_standin():
             self.skipTest("a GPU's memory is as large as it is")
         if gpus() < 2:
