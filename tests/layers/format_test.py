@@ -1,4 +1,4 @@
-"""Every C++ file is formatted by clang-format 14 (.clang-format at the root)."""
+"""Tests that every C++ file is formatted by clang-format 14 (.clang-format at the root)."""
 import pathlib
 import re
 import shutil
@@ -8,7 +8,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer", "tests", "examples", "packaging")
-VERSION = "14"  # other versions break lines elsewhere
+VERSION = "14"  # other versions break lines differently
 NOT_RUN = 77
 
 

@@ -1,8 +1,8 @@
-"""The dependency rule of the tree: packaging/layers.txt lists which folder may include which.
+"""Tests the dependency rule of the tree: packaging/layers.txt lists which folder may include which.
 
-Fails on an include that the table does not allow, on a cycle among folders or among files, on a folder without a line in
-the table, and on a name that two headers of one program define. `python3 tests/layers/layers_test.py FOLDER` checks the
-tree in FOLDER and prints its problems.
+Fails on an include that the table does not allow, on a cycle among folders or files, and on a folder without a line
+in the table. Also fails on a name that two headers of one program define. `python3 tests/layers/layers_test.py
+FOLDER` checks the tree in FOLDER and prints its problems.
 """
 import pathlib
 import re
@@ -15,8 +15,8 @@ import unittest
 from measure import PRODUCT as TOP
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Folders that are linked into one program: of a name with two definitions, an arbitrary one is used (one-definition
-# rule).
+# The folders of each half are linked into one program. If a name has two definitions there, an arbitrary one is used
+# (one-definition rule).
 HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/mesh", "trainer/config",
                          "trainer/families"),
           "trainer": ("base", "proto/contract", "trainer")}
@@ -28,13 +28,13 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 
 
 def expand(word):
-    """"a/{b,c}" -> ["a/b", "a/c"]"""
+    """Returns the words of a pattern with braces: "a/{b,c}" becomes ["a/b", "a/c"]."""
     match = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
     return [match[1] + name + match[3] for name in match[2].split(",")] if match else [word]
 
 
 def folders_of(root, name):
-    """The folders that a line of the table is for: "a/*" is for each folder in a."""
+    """Returns the folders to which a line of the table applies. "a/*" applies to each folder in a."""
     if not name.endswith("/*"):
         return [name]
     return [path.relative_to(root).as_posix() for path in (root / name).parent.iterdir() if path.is_dir()]
@@ -100,7 +100,7 @@ def find_cycle(edges):
 
 
 def definitions(text):
-    """Yields the names that a header defines or declares, with namespaces, and with parameters of functions."""
+    """Yields the names that a header defines or declares, with namespaces and with the parameters of functions."""
     space = ".".join(re.findall(r"^namespace (\w+(?:::\w+)*) \{", text, re.M))
     for match in DEFINITION.finditer(text):
         yield f"{space}::" + re.sub(r"\s+", " ", next(name for name in match.groups() if name))
@@ -119,7 +119,7 @@ def names_twice(root):
 
 
 def problems(root):
-    """Returns messages about violations in the tree in `root`."""
+    """Returns messages about the violations in the tree in `root`."""
     table = read_table(root)
     found = []
     files, folders = {}, {}

@@ -1,6 +1,6 @@
-"""Prints the measures of the tree: folders, classes, functions, files, lines and words.
+"""Measures the tree, and prints its folders, classes, functions, files, lines and words.
 
-tests/layers/ratchets_test.py compares them with the limits in ratchets.txt.
+tests/layers/ratchets_test.py compares the measures with the limits in ratchets.txt.
 """
 import argparse
 import collections
@@ -22,7 +22,8 @@ NAME_PATTERNS = {
     "nobody": r"(Nobody|Somebody|ItsOwn|TheirOwn|Those)(?=[A-Z]|$)|_(nobody|somebody|its_own|those)(_|$)",
     "long": r"^.{56,}$",
 }
-# Whether a pattern looks at the first line of a comment (with trailing ones), at trailing comments, or at every line.
+# Each pattern applies to the first line of a comment (including trailing comments), to trailing comments, or to every
+# line.
 COMMENT_PATTERNS = {
     "of": ("first", r"^Of [a-zA-Z`]"),
     "clause": ("first", r"^(What|Who|Whose|Whom) "),
@@ -56,13 +57,13 @@ class Function:
 
 
 def files_below(root, *folders):
-    """The files of the tree below `folders`, as paths from `root`."""
+    """Returns the files of the tree below `folders`, as paths from `root`."""
     return [path.relative_to(root).as_posix() for folder in folders for path in sorted((root / folder).rglob("*"))
             if path.is_file() and "__pycache__" not in path.parts]
 
 
 def blank_comments_and_strings(text):
-    """Returns the text with comments and contents of strings replaced by spaces. Lines stay."""
+    """Returns the text with comments and contents of strings replaced by spaces. The number of lines stays the same."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
 
     def blank(match):
@@ -94,7 +95,7 @@ def statements(body):
             end = body_end(body, position)
             text = body[start:position]
             position = end
-            # An initializer ("int a{1};") goes on to its semicolon; a function's or a class's body does not.
+            # An initializer ("int a{1};") continues until its semicolon, unlike the body of a function or a class.
             if re.search(r"\)\s*(const|noexcept|override|final|->[^;{}]*|:[^;{}]*|\s)*$", text) or "(" in text:
                 yield text
                 start = position
@@ -118,7 +119,7 @@ def classes_of(file, text):
             while label := re.match(r"\s*(public|private|protected)\s*:(?!:)", statement):
                 access = label[1]
                 statement = statement[label.end():]
-            # Attributes and macros in front of, or after, the declaration.
+            # The declaration may have attributes and macros before or after it.
             statement = re.sub(r"\bDSL_\w+(\([^()]*\))?|\[\[.*?\]\]|\balignas\([^()]*\)", "", statement).strip()
             if not statement or NOT_MEMBERS.match(statement) or CLASS.match(statement + "{") or re.match(
                     r"(template\s*<.*>\s*)?(class|struct|union)\s+\w+$", statement, re.S):
@@ -138,7 +139,7 @@ def classes_of(file, text):
         yield found
 
 
-# A definition that begins a line outside of classes, or indented inside of one.
+# FUNCTION matches a definition that begins a line outside of classes, or that is indented inside one.
 FUNCTION = re.compile(r"^ *(?!(?:namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|return|case|using)\b)"
                       r"(?:[A-Za-z_~:][^;{}=]*?[ *&>])?(?P<name>[\w~:]+|operator[^\s(]+)\([^;{}]*\)[^;{}()]*(?:\([^;{}()]*\)[^;{}()]*)*\{", re.M)
 
@@ -149,7 +150,7 @@ def functions_of(file, text):
     position = 0
     while match := FUNCTION.search(clean, position):
         brace = match.end() - 1
-        # The body's brace: one after a member's initializer list may close an element of it.
+        # The body's brace follows the member initializers, whose braces are skipped.
         end = body_end(clean, brace)
         while re.match(r"\s*[,{]", clean[end:end + 20]):
             following = clean.find("{", end)
@@ -161,7 +162,7 @@ def functions_of(file, text):
 
 
 def is_table(text):
-    """Returns whether most lines are rows: they begin with a brace or a quote, or continue such a row."""
+    """Returns whether most lines are rows. A row begins with a brace or a quote, or continues such a line."""
     lines = [line.strip() for line in text.splitlines()[1:-1] if line.strip()]
     rows = sum(line[0] in '{"\'}.R(' for line in lines)
     return bool(lines) and rows >= 0.6 * len(lines)
@@ -179,7 +180,7 @@ def names_of_tests(root):
 
 
 def comments(root):
-    """(file, kind, text) of every comment line; kind is "first", "more" or "trailing"."""
+    """Returns (file, kind, text) of every comment line. The kind is "first", "more" or "trailing"."""
     for name in files_below(root, *PRODUCT, "tests"):
         mark = "//" if name.endswith((".cc", ".h", ".cu", ".proto")) else "#" if name.endswith((".py", "CMakeLists.txt", ".cmake")) else None
         if mark is None:
@@ -198,7 +199,7 @@ def comments(root):
 
 
 def word_hits(root):
-    """{pattern: [(file, text)]} of every pattern."""
+    """Returns {pattern: [(file, text)]} for every pattern."""
     found = collections.defaultdict(list)
     for file, name in names_of_tests(root):
         for pattern, expression in NAME_PATTERNS.items():
@@ -253,7 +254,7 @@ def blank_comments(text):
 
 
 def limits_of(measures):
-    """{name: value} of everything that ratchets.txt limits: what exceeds the general limits has a row of its own."""
+    """Returns {name: value} for all limits of ratchets.txt. Each value beyond the general limits has its own row."""
     rows = {}
     for folder, count in sorted(measures.folders.items()):
         if count > 45:

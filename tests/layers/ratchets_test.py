@@ -1,4 +1,5 @@
-"""The measures of the tree stay within ratchets.txt, whose limits only fall (tests/layers/measure.py prints and lowers them)."""
+"""Tests that the measures of the tree stay within ratchets.txt, whose limits only fall.
+tests/layers/measure.py prints and lowers the limits."""
 import pathlib
 import tempfile
 import unittest
@@ -57,7 +58,7 @@ Thing::Thing(int a)
 
 class LimitsTest(unittest.TestCase):
     def rows_of(self, **files):
-        """Returns the rows that a tree of these files needs in ratchets.txt, without those of words and models."""
+        """Returns the rows that a tree of these files needs in ratchets.txt, without the rows of words and models."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in files.items():
                 path = pathlib.Path(folder) / "base" / name.replace("_h", ".h").replace("_cc", ".cc")

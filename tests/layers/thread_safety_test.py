@@ -1,7 +1,9 @@
-"""Data guarded by base/mutex.h is used only with its mutex held, according to clang's thread safety analysis.
+"""Tests that data guarded by base/mutex.h is used only with its mutex held, according to clang's thread safety
+analysis.
 
-`thread_safety_test.py BUILD`: the compilation of BUILD by clang is the check itself; this test verifies that it checks all
-files and finds violations. Not run if BUILD was compiled by another compiler, which does not check.
+`thread_safety_test.py BUILD`: the compilation of BUILD by clang is the check itself. This test verifies that the
+compilation checks all files and finds violations. Not run if BUILD was compiled by another compiler, which does not
+check.
 """
 import json
 import pathlib
@@ -19,7 +21,7 @@ NOT_RUN = 77
 
 
 def commands():
-    """Returns {file: command} for each C++ file of the programs, and for files that are compiled together."""
+    """Returns {file: command} for each C++ file of the programs, and for files that are compiled together with them."""
     entries = json.loads((BUILD / "compile_commands.json").read_text())
     return {entry["file"]: shlex.split(entry["command"]) for entry in entries
             if entry["file"].startswith(tuple(f"{root}/{top}/" for root in (ROOT, BUILD) for top in TOP))}

@@ -1,4 +1,4 @@
-"""The trainer's lines for users go through one file: no other file of trainer/ prints.
+"""Tests that the trainer's lines for users go through one file: no other file of trainer/ prints.
 
 Data for programs (prediction_writer's JSON lines by fwrite, the status pipe by write) are not lines for users.
 """
@@ -13,7 +13,7 @@ PRINTS = re.compile(r"\b(v?f?printf|f?puts|f?putc|putchar|perror)\s*\(|\b(cout|c
 
 
 def printing(root):
-    """"FILE:LINE" of all other code that prints."""
+    """Returns "FILE:LINE" for all other code that prints."""
     found = []
     for path in sorted((root / "trainer").rglob("*")):
         name = path.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-// Violations that thread_safety_test.py must find; part of no target.
+// Contains violations that thread_safety_test.py must find. Part of no target.
 #include "base/mutex.h"
 
 namespace dslaunch {

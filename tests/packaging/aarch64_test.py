@@ -1,5 +1,6 @@
-"""What a build for another machine type stands on, without such a build: the toolchain's messages, the wheel of agents, and the
-versions that must agree. tests/packaging/try-aarch64 runs the programs."""
+"""Tests the basis of a build for another machine type, without such a build.
+Covers the toolchain's messages, the wheel of agents, and the versions that must agree. tests/packaging/try-aarch64
+runs the programs."""
 
 import json
 import pathlib
@@ -12,7 +13,7 @@ import unittest
 import zipfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine
+MACHINES = {"x86_64": 62, "aarch64": 183}  # values of e_machine
 
 
 def run(*command, **options):
@@ -32,7 +33,7 @@ class Aarch64Test(unittest.TestCase):
         return path
 
     def make_wheel(self, *agents):
-        """Runs a copy of the script, so that dist/ is not of this clone. Returns (process, wheel)."""
+        """Runs a copy of the script, which writes dist/ outside of this clone. Returns (process, wheel)."""
         clone = self.folder / "clone"
         (clone / "packaging").mkdir(parents=True, exist_ok=True)
         shutil.copy(SOURCE / "packaging/build-agents-wheel", clone / "packaging")
@@ -79,7 +80,7 @@ class Aarch64Test(unittest.TestCase):
                 self.assertEqual(0o755, entry.external_attr >> 16 & 0o777)
                 self.assertTrue(archive.read(entry).endswith(name.encode()))
             self.assertIn(f"Requires-Dist: dslaunch=={version}", archive.read(f"dslaunch_agents-{version}.dist-info/METADATA").decode())
-        # pip's extra is of the same version.
+        # pip's extra must have the same version.
         self.assertIn(f'agents = ["dslaunch-agents=={version}"]', (SOURCE / "pyproject.toml").read_text())
 
     def test_wheel_refuses_other_files(self):

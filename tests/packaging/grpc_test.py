@@ -1,4 +1,4 @@
-"""gRPC from archives (Debian, Ubuntu), from its CMake package and from pkg-config (Fedora and others)."""
+"""Tests gRPC from archives (Debian, Ubuntu), from its CMake package, and from pkg-config (Fedora and others)."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def checked(*command):
 
 class GrpcTest(unittest.TestCase):
     def build(self, *options):
-        """Builds and runs a program; returns the configuration's output and the program's libraries."""
+        """Builds and runs a program. Returns the configuration's output and the program's libraries."""
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="dslaunch-grpc-"))
         said = checked("cmake", "-S", SOURCE + "/tests/packaging/grpc", "-B", folder, "-G", "Ninja",
                        "-DDSLAUNCH_MODULES=" + SOURCE + "/packaging/cmake", *options)

@@ -1,5 +1,5 @@
-"""dslaunch after `pip install` without the trainer's LibTorch: doctor finds no problem, and commands that need the
-trainer name the package to install."""
+"""Tests dslaunch after `pip install` without the trainer's LibTorch.
+`dslaunch doctor` finds no problem, and commands that need the trainer name the package to install."""
 
 import shutil
 import subprocess

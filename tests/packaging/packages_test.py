@@ -1,4 +1,5 @@
-"""CPack's packages of a build: they contain the right files, run where they are unpacked, and are reproducible."""
+"""Tests CPack's packages of a build: they contain the right files, run where they are unpacked, and are
+reproducible."""
 
 import os
 import pathlib
@@ -29,7 +30,7 @@ class PackagesTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
 
     def pack(self, generator, folder="packages"):
-        """Returns {name: path} of the packages, made once per folder, with fast compression."""
+        """Returns {name: path} for the packages, which are made once per folder, with fast compression."""
         where = self.folder / folder / generator
         if not where.exists():
             output("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", generator, "-B", where, "-D",
@@ -123,7 +124,7 @@ class PackagesTest(unittest.TestCase):
         self.assertIn("glibc >= 2.28", output("rpm", "--query", "--requires", "--package", path))
 
     def stub_rpms(self, glibc):
-        """Returns packages without files, named as RHEL names those that ours need."""
+        """Returns packages without files, which have RHEL's names for the packages that dslaunch needs."""
         versions = {"glibc": glibc, "libstdc++": "8.5.0", "libgcc": "8.5.0", "zlib-devel": "1.2.11", "libpng-devel": "1.6.34",
                     "libjpeg-turbo-devel": "1.5.3"}
         folder = self.folder / f"stubs-{glibc}"

@@ -1,5 +1,6 @@
-"""Every shipped file: where its libraries come from, its hardening, what it reveals about the machine that built it,
-and the third-party code inside it. Of a build for another machine type too, whose programs run by an emulator (try-aarch64)."""
+"""Tests every shipped file: the source of its libraries, its hardening, the machine details it reveals, and the
+third-party code inside it.
+Also tests a build for another machine type, whose programs an emulator runs (try-aarch64)."""
 
 import json
 import os
@@ -24,7 +25,7 @@ def output(*command, **options):
 
 
 def files_below(folder):
-    """Returns the regular files below a folder; links are not followed."""
+    """Returns the regular files below a folder. Does not follow links."""
     paths = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
     return sorted(path for path in paths if not os.path.islink(path))
 
@@ -34,7 +35,8 @@ def is_elf(path):
         return file.read(4) == b"\x7fELF"
 
 
-# The newest symbol versions that a program may need: those of manylinux_2_28 (glibc 2.28, GCC 8), as for PyPI's torch.
+# These are the newest symbol versions that a program may need: those of manylinux_2_28 (glibc 2.28, GCC 8), as for
+# PyPI's torch.
 LIMITS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (8,)}
 
 
@@ -60,7 +62,7 @@ class Elf:
 
 
     def newest(self):
-        """Returns {prefix: the newest version that it needs of other files}."""
+        """Returns {prefix: newest version} of the symbols that this file needs from other files."""
         needed = re.search(r"Version needs section.*?(?=\n\n|\Z)", self.versions, re.DOTALL)
         newest = {}
         for prefix, version in re.findall(r"Name: (\w+?)_([\d.]+)", needed[0] if needed else ""):
@@ -117,13 +119,14 @@ class ShippedTest(unittest.TestCase):
                     continue
                 self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bPIE\b")
                 self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bNOW\b")
-                # A static program has no symbol names of the library, so look for the messages of its checks.
+                # A static program has no symbol names of the library, so the test searches for the messages of its
+                # checks.
                 if elf.is_static():
                     self.assertIn(b"stack smashing detected", elf.content)
                     self.assertIn(b"buffer overflow detected", elf.content)
                 else:
                     self.assertRegex(elf.symbols, r"\b__(?!stack)\w+_chk\b")
-                # Newer than GCC 8's library: contained in the file, or in LibTorch, which contains it.
+                # The function is newer than GCC 8's library. So the file contains it, or LibTorch does.
                 self.assertTrue("__glibcxx_assert_fail" in elf.symbols or b"%s:%d: %s: Assertion" in elf.content)
 
     @unittest.skipUnless(os.path.exists(BUILD + "/old-glibc"), "built for this system alone (OldGlibc.cmake says why)")
@@ -161,7 +164,7 @@ class ShippedTest(unittest.TestCase):
                 self.assertIn("statically linked", output("ldd", agent))
             # Names of glibc's modules for names and accounts have this form.
             self.assertNotIn(b"libnss_", elf.content)
-            # In a folder without any other file.
+            # The program also runs in a folder without any other file.
             root = self.folder + "/nothing-else"
             os.makedirs(root, exist_ok=True)
             shutil.copy(agent, root)

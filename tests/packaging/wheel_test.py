@@ -1,6 +1,8 @@
-"""A wheel as pip installs it: launcher and module work, the trainer uses the environment's torch or reports the problem.
+"""Tests a wheel as pip installs it: launcher and module work, and the trainer uses the environment's torch or reports
+the problem.
 
-    python3 tests/packaging/wheel_test.py WHEEL      after packaging/build-wheel; CI does not build one, which is a compilation
+Usage: python3 tests/packaging/wheel_test.py WHEEL, after packaging/build-wheel. CI does not build a wheel, because
+that is a compilation.
 """
 
 import os
@@ -61,7 +63,7 @@ class WheelTest(unittest.TestCase):
         self.assertIn("fashion_mnist", output(self.venv / "bin/dslaunch", "recipe", "ls", env=self.env))
 
     def torch(self, version):
-        """Makes a folder that looks like an installed torch of this version; None removes it."""
+        """Makes a folder that looks like an installed torch of this version. None removes the folder."""
         site, = self.venv.glob("lib/python3.*/site-packages")
         shutil.rmtree(site / "torch", ignore_errors=True)
         if version is None:
@@ -86,7 +88,7 @@ class WheelTest(unittest.TestCase):
         if installed is None:
             self.skipTest(f"no PyTorch in the environment of {ORACLE}; packaging/fetch-oracle")
         site, = self.venv.glob("lib/python3.*/site-packages")
-        for package in "torch", "nvidia":  # like pip's installation
+        for package in "torch", "nvidia":  # pip installs the packages in the same places
             (site / package).symlink_to(installed.parent / package)
             self.addCleanup((site / package).unlink)
         self.assertIn("LibTorch: 2.11", output(self.venv / "bin/dslaunch", "--version", env=self.env))

@@ -1,9 +1,9 @@
-// One rank of a job with more ranks than any machine here could hold. The other ranks are simulated
-// (tests/support/echo_backend.h); everything else is the same as in a rank of `dslaunch train`.
+// Runs one rank of a job with more ranks than any machine here can hold. The other ranks are
+// simulated (tests/support/echo_backend.h). Everything else is the same as in a rank of `dslaunch
+// train`.
 //
 //   dslaunch-one-rank zero RECIPE.json RANK RANKS      the first optimizer step of a recipe
-//   dslaunch-one-rank replicator RANKS GLOBAL_BATCH    a step of one replica, in TF-Replicator's
-//   style
+//   dslaunch-one-rank replicator RANKS GLOBAL_BATCH    a replica's step with TF-Replicator
 //
 // Prints one line of JSON.
 #include <ATen/ATen.h>
@@ -31,8 +31,8 @@ namespace dslaunch {
 namespace {
 
 void Zero(const std::string& file, int rank, int ranks) {
-  // Returns large temporary tensors to the system at once: in the heap, small remaining parts would
-  // occupy their space, so the next one would not fit.
+  // The system gets large temporary tensors back at once. In the heap, small remaining parts would
+  // occupy their space, and the next tensor would not fit.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();

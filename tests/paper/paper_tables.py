@@ -1,5 +1,5 @@
-"""Tables of papers, recomputed and measured with dslaunch. Each function returns rows; tests/paper/tables writes a page
-of them, and tables_test.py checks the fast ones."""
+"""Recomputes and measures tables of papers with dslaunch.
+Each function returns rows. tests/paper/tables writes a page of them, and tables_test.py checks the fast ones."""
 
 import json
 import os
@@ -20,8 +20,8 @@ import zero_measure  # noqa: E402
 ONE_RANK = BUILD / "tests" / "dslaunch-one-rank"
 STACK_MODEL = BUILD / "tests" / "libdslaunch-stack-model.so"
 
-# ZeRO (Rajbhandari et al., SC 2020), table 1: {parameters: {ranks: GB of a rank with P_os, P_os+g, P_os+g+p}}. None
-# if unknown, because the whole paper was not available.
+# ZERO_TABLE_1 is table 1 of ZeRO (Rajbhandari et al., SC 2020): {parameters: {ranks: GB of a rank with P_os, P_os+g,
+# P_os+g+p}}. A value is None if unknown, because the whole paper was not available.
 ZERO_TABLE_1 = {
     7.5e9: {1: ("120", "120", "120"), 4: ("52.5", "41.3", "30"), 16: ("35.6", "21.6", "7.5"), 64: ("31.4", "16.6", "1.88"),
             256: (None, None, None), 1024: ("30.1", "15.1", "0.12")},
@@ -29,12 +29,13 @@ ZERO_TABLE_1 = {
     1e12: {1: (None,) * 3, 4: (None,) * 3, 16: (None,) * 3, 64: (None,) * 3, 256: (None,) * 3,
            1024: ("4012", "2014", "15.6")},
 }
-# (layers, width, heads); the vocabulary provides the rest of the parameters.
+# Each model is (layers, width, heads). The vocabulary provides the other parameters.
 ZERO_MODELS = {7.5e9: (36, 4096, 32), 128e9: (70, 12288, 96), 1e12: (127, 25600, 160)}
 POSITIONS = 1024
 
-# GPipe (Huang et al., NeurIPS 2019), table 2, Transformer: {micro-batches: throughput with 2, 4, 8 stages relative to
-# 2 stages and one micro-batch}, from memory; the paper was not available.
+# GPIPE_TABLE_2 is table 2 of GPipe (Huang et al., NeurIPS 2019) for the Transformer: {micro-batches: throughput with 2,
+# 4, 8 stages relative to 2 stages and one micro-batch}. The values are from memory, because the paper was not
+# available.
 GPIPE_TABLE_2 = {1: (1.0, 1.07, 1.3), 4: (1.7, 3.2, 4.8), 32: (1.8, 3.4, 6.3)}
 
 
@@ -79,8 +80,8 @@ def states(planned):
 
 
 def zero_table_1(text, cells=None):
-    """Yields (parameters, ranks, stage, planned GB, the paper's text or None); `cells` selects by the first three, or
-    None for all."""
+    """Yields (parameters, ranks, stage, planned GB, the paper's text or None). `cells` contains the wanted
+    (parameters, ranks, stage), or is None for all."""
     for parameters, rows in ZERO_TABLE_1.items():
         for ranks, texts in rows.items():
             for stage in (1, 2, 3):
@@ -90,7 +91,7 @@ def zero_table_1(text, cells=None):
 
 
 def agrees(planned, text):
-    """Returns whether a number agrees with the paper to the paper's last digit."""
+    """Returns whether a number agrees with the paper up to the paper's last digit."""
     digits = len(text.partition(".")[2])
     return abs(planned - float(text)) <= 0.5001 * 10 ** -digits * (1 + 1e-9) or f"{planned:.{digits}f}" == text
 
@@ -104,7 +105,8 @@ def measured_peak(text, stage, ranks, samples=1, accumulation="bf16"):
 
 
 def stack_recipe(text, stage, ranks, width, inner, depth):
-    """Returns a model of `depth` residual blocks, small enough that one rank of many can make a step here."""
+    """Returns a model of `depth` residual blocks, which is small enough for a step of one rank of many on this
+    machine."""
     return {"model": {"type": "plugin", "path": str(STACK_MODEL), "params": {"width": width, "inner": inner, "depth": depth}},
             "data": {"type": "text", "path": text, "block_size": 1, "shuffle": False},
             "run": {"steps": 1, "seed": 1, "device": "cpu"},
@@ -131,7 +133,7 @@ def one_rank(*arguments):
 
 
 def step_of_one_rank(text, stage, ranks, width, inner, depth, rank=0):
-    """Returns (result of the step, plan)."""
+    """Returns (result of the step, plan) for one rank."""
     recipe = stack_recipe(text, stage, ranks, width, inner, depth)
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "recipe.json")
@@ -150,8 +152,9 @@ def section_7(text, ranks=64, width=1024, inner=2048, depth=8):
 
 
 def gpipe_schedule_s(stage_s, micro_batches):
-    """Returns the seconds of a step in which stage k takes stage_s[k] for a micro-batch's passes, with GPipe's
-    schedule: all forward passes, which take a third of the time, then all backward passes."""
+    """Returns the seconds of a step with GPipe's schedule.
+    Stage k takes stage_s[k] for a micro-batch's passes. All forward passes, which take a third of the time, precede
+    all backward passes."""
     def passes(times):
         done = [[0.0] * micro_batches for _ in times]
         for k, seconds in enumerate(times):
@@ -173,9 +176,9 @@ def _step_s(text, stages, micro_batches, layers, samples, steps):
 
 
 def gpipe_table_2(text, layers=8, samples=32, steps=8):
-    """Yields (micro-batches, {stages: throughput relative to 2 stages and 1 micro-batch}): measured for 2 stages; for 4
-    and 8 computed from the schedule, with stage times that are a fraction of one process's time for a micro-batch of
-    that size."""
+    """Yields (micro-batches, {stages: throughput relative to 2 stages and 1 micro-batch}).
+    The throughput of 2 stages is measured. Those of 4 and 8 stages are computed from the schedule. Their stage times
+    are a fraction of one process's time for a micro-batch of that size."""
     base = None
     for micro_batches in GPIPE_TABLE_2:
         two = _step_s(text, 2, micro_batches, layers, samples, steps)

@@ -1,6 +1,6 @@
-// A model of any size for `dslaunch train --plugin` that needs no random numbers for its initial
-// weights: an embedding of bytes, `depth` residual blocks of two layers (width -> inner -> width),
-// and a head.
+// Defines a model of any size for `dslaunch train --plugin` that needs no random numbers for its
+// initial weights. The model has an embedding of bytes, `depth` residual blocks of two layers
+// (width -> inner -> width), and a head.
 #include <dslaunch/plugin.h>
 
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kTokens = 256;
 
 struct Block : torch::nn::Module {
-  // Scaled so that values neither grow nor vanish over `depth` blocks.
+  // Scales the weights so that values neither grow nor vanish over `depth` blocks.
   Block(int64_t width, int64_t inner, int64_t depth)
       : up(register_parameter(
             "up", at::full({inner, width}, 1.0 / static_cast<double>(width), at::kBFloat16))),

@@ -1,4 +1,5 @@
-"""Compares papers' values for memory and bytes with dslaunch's own plans and runs: the fast part of tests/paper/tables.
+"""Tests papers' values for memory and bytes against dslaunch's own plans and runs: the fast part of
+tests/paper/tables.
 """
 
 import os
@@ -51,7 +52,7 @@ class TablesTest(unittest.TestCase):
                 self.assertEqual(sent, formula)
 
     def test_one_rank_of_large_job_completes_a_step(self):
-        # For 100 billion parameters and 400 ranks run tests/paper/tables --only large.
+        # `tests/paper/tables --only large` does the same for 100 billion parameters and 400 ranks.
         step, planned = paper_tables.step_of_one_rank(self.text, 3, 40, width=512, inner=1024, depth=240, rank=7)
         self.assertEqual((step["steps"], step["parameters"]), (1, paper_tables.stack_parameters(512, 1024, 240)))
         self.assertGreater(step["grad_norm"], 0)

@@ -1,5 +1,6 @@
-"""The installed tree, moved to another folder: users' programs and plugins are built against it with plain CMake and
-run, alone and by `dslaunch`, which finds its agent, trainer and recipes there."""
+"""Tests the installed tree after a move to another folder.
+Users' programs and plugins are built against the tree with plain CMake. They run alone and by `dslaunch`, which
+finds its agent, trainer and recipes there."""
 
 import json
 import os
@@ -14,8 +15,8 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 BAD_INPUT = 65
 
 ALONE = ("mnist_mlp", "plugin_model", "plugin_data")
-# The other examples, each with its own CMakeLists.txt, in one project that parses LibTorch's headers once. They are
-# compiled with dslaunch's compiler, the single examples with the system's.
+# The other examples, each with its own CMakeLists.txt, are in one project that parses LibTorch's headers once. They are
+# compiled with dslaunch's compiler, and the single examples with the system's.
 PROGRAMS = """
 cmake_minimum_required(VERSION 3.18)
 project(programs CXX)
@@ -145,7 +146,7 @@ class InstalledTest(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertRegex(ended.stdout + ended.stderr, r"elastic: begins from commit 1\.[3-9] of rank 0")
         losses = re.findall(r"epoch (\d): loss (\d\.\d+)", ended.stdout)
-        self.assertIn(len(losses), (10, 11), ended.stdout)  # one may be lost before its commit
+        self.assertIn(len(losses), (10, 11), ended.stdout)  # one loss may be lost before its commit
         self.assertLess(float(losses[-1][1]), 0.65)
 
     def test_replicator_program_runs_on_any_replicas(self):
@@ -168,7 +169,7 @@ class InstalledTest(unittest.TestCase):
         self.assertRegex(ended.stdout, r"step 250: loss 0\.[0-5]")
 
     def train(self, *arguments, ranks=2):
-        """Runs `dslaunch train` and returns the losses of its steps."""
+        """Runs `dslaunch train`, and returns the losses of its steps."""
         with tempfile.NamedTemporaryFile("r") as metrics:
             ended = run(self.dslaunch, "--num_gpus", str(ranks), "--device", "cpu", "--log_dir", self.folder + "/logs",
                         "train", *arguments, "--metrics_jsonl", metrics.name, cwd=self.plugin_folder)

@@ -1,4 +1,4 @@
-"""Ranks that a program starts by Spawn, and process groups that end in every way a program may end."""
+"""Tests ranks that a program starts by Spawn, and process groups that end in every way in which a program may end."""
 
 import json
 import os
@@ -108,7 +108,7 @@ class SpawnTest(unittest.TestCase):
 
 
 def run_ranks(what, world=2, meanwhile=lambda started: None, status_fd=None):
-    """Starts ranks as a launcher does; returns the exit code, stdout and stderr of each."""
+    """Starts ranks as a launcher does. Returns the exit code, stdout and stderr of each."""
     holder, port = held_port()
     with holder:
         status = {} if status_fd is None else {"DSLAUNCH_STATUS_FD": str(status_fd)}
@@ -168,7 +168,7 @@ class MainTest(unittest.TestCase):
 
 
 class ProcessGroupEndTest(unittest.TestCase):
-    """Two ranks exit at once and without a message, although Finish() is not called."""
+    """Tests that two ranks exit at once and without a message, although they do not call Finish()."""
 
     def test_succeeds_however_group_is_destroyed(self):
         for what in "destructor", "leaked", "static", "exit":

@@ -1,5 +1,5 @@
-// A program built on the SDK whose first argument selects its behaviour; tests/sdk/ranks_test.py
-// runs it.
+// Runs the behaviour that its first argument selects, in a program built on the SDK.
+// tests/sdk/ranks_test.py starts this program.
 #include <dslaunch/dslaunch.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ void StartThread() {
 
 void Sleep() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 
-// Every rank contributes its number + 1.
+// Returns a sum over ranks, to which every rank contributes its number + 1.
 double SumOverRanks(const ProcessGroup& group) {
   at::Tensor sum = at::full({4}, group.rank() + 1.0);
   group.AllReduce(sum);
@@ -45,7 +45,7 @@ void PrintSum(int rank) {
 
 void Backward() { at::ones({2}).requires_grad_().sum().backward(); }
 
-// Ways in which ranks started by the test leave their group.
+// The following functions are ways in which ranks started by the test leave their group.
 ProcessGroup* kept = nullptr;
 
 struct AtExit {
@@ -71,7 +71,7 @@ void Meet(bool at_static_destruction) {
   if (!at_static_destruction) kept = nullptr;
 }
 
-// Functions run by dslaunch::Main.
+// dslaunch::Main runs the following functions.
 void BreakShapes() {
   ProcessGroup group = dslaunch::InitProcessGroup();
   if (group.rank() == 1) at::ones({2, 3}).matmul(at::ones({2, 3}));

@@ -1,6 +1,6 @@
-// A recorded image of the memory of a Python process, as read_stacks --record writes it: the lines
-// of /proc/PID/maps that matter, a line "tids N...", an empty line, and then for each read its
-// address (8 bytes), its size (4 bytes) and what was read.
+// Contains a recorded image of the memory of a Python process, as read_stacks --record writes it.
+// The image begins with the relevant lines of /proc/PID/maps, a line "tids N...", and an empty
+// line. For each read, the address (8 bytes), the size (4 bytes) and the content follow.
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +21,7 @@ namespace dslaunch {
 
 class MemoryImage final : public MemoryReader {
  public:
-  // Accepts any bytes; malformed records are ignored.
+  // Accepts any bytes, and ignores malformed records.
   explicit MemoryImage(const std::string& bytes) {
     const size_t end = std::min(bytes.find("\n\n"), bytes.size());
     const std::string head = bytes.substr(0, end);
@@ -72,7 +72,7 @@ class MemoryImage final : public MemoryReader {
   size_t reads_ = 0;
 };
 
-// Records what is read through it.
+// Records every successful read of another memory.
 class RecordingMemory final : public MemoryReader {
  public:
   explicit RecordingMemory(MemoryReader& memory) : memory_(memory) {}

@@ -2,8 +2,8 @@
 
 import re
 
-# Each form calls `deeper(level)` at some level of a chain; `{n}` is the number of the form in its program. They are
-# valid from Python 3.8 on.
+# Each form calls `deeper(level)` at some level of a chain, and `{n}` is the number of the form in its program. The
+# forms are valid from Python 3.8 on.
 FORMS = [
     """
 def plain_{n}(level):
@@ -224,7 +224,8 @@ program()
 
 
 def write_program(random, threads, longest):
-    """Returns the text of a program with that many threads. Each first prints a line to stdout and then waits."""
+    """Returns the text of a program with this number of threads. Each thread first prints a line to stdout and then
+    waits."""
     text = HEAD
     names = []
     for number, form in enumerate(random.sample(FORMS, k=len(FORMS))):
@@ -237,7 +238,7 @@ def write_program(random, threads, longest):
     for number in range(threads):
         chain = random.choices(names, k=random.randint(0, longest))
         loops = [name for name in chain if name.startswith("event_loop")]
-        for name in loops[1:]:  # no event loop runs inside another
+        for name in loops[1:]:  # event loops cannot be nested
             chain.remove(name)
         text += f"    ([{', '.join(chain)}], last_{number}),\n"
     return text + "]\n" + TAIL

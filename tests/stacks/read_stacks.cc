@@ -1,6 +1,6 @@
-// Prints what agent/stacks reads of a process as JSON, and how long reading took.
+// Prints what agent/stacks reads from a process as JSON, and how long reading took.
 //
-// Usage: read_stacks PID [LOOKS]: the answer of the last of that many looks, 1 if not given.
+// Usage: read_stacks PID [LOOKS]: prints the answer of the last of that many looks, 1 by default.
 //        read_stacks PID --record FILE: writes a MemoryImage of a Python process.
 #include <chrono>
 #include <cstdio>
@@ -46,7 +46,8 @@ int Record(pid_t pid, const std::string& path) {
   std::string head;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = dslaunch::TakeLine(rest);
-    // The program, the library and a module with the version in its path.
+    // The needed lines are those of the program, the library, and a module with the version in its
+    // path.
     const bool is_first = head.empty();
     if (is_first || line.find("/libpython3.") != line.npos ||
         (line.find("/lib-dynload/") != line.npos && head.find("/lib-dynload/") == head.npos))
