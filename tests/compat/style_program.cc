@@ -556,7 +556,7 @@ void BroadcastState() {
   BroadcastStateOf<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.05));
 }
 
-// Checks that all options of the optimizer become those of the root, not only its learning rate.
+// Checks that all options of the root's optimizer are broadcast, not only its learning rate.
 void BroadcastStateOptions() {
   hvd::Init();
   const bool root = hvd::Rank() == 0;

@@ -219,7 +219,7 @@ class Counts(EngineCase):
         for stage, times in ((0, 2), (1, 2), (2, 2), (3, 3)):
             with self.subTest(stage=stage):
                 steps = self.counts_of(ranks, zero3(**RELEASED) if stage == 3 else zero(stage))[0]
-                # The size of an all-gather is that of a rank's input, which is its part.
+                # The size of an all-gather counts only a rank's input, which is its part.
                 moved = sum(size * (2 if "all_reduce" in name else ranks if "all_gather" in name else 1)
                             for name, (_, size) in steps[3]["collectives"].items())
                 print("stage %d: %s" % (stage, steps[3]["collectives"]), flush=True)

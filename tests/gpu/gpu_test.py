@@ -63,8 +63,8 @@ class Training(GpuCase):
                     wanted["engine"]["cuda_graph"] = True
                     graphed, _ = self.run_on("cuda", wanted)
                     if dropout:
-                        # A recording has one seed for the whole step, so its random numbers differ from those of steps
-                        # without a graph.
+                        # A recording has one seed for the whole step, unlike steps without a graph, so the random
+                        # numbers differ.
                         self.assertNotEqual(graphed, plain)
                         self.assertAlmostEqual(sum(plain[-5:]) / 5, sum(graphed[-5:]) / 5, delta=0.1 * plain[-1])
                     else:

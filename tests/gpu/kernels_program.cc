@@ -105,7 +105,7 @@ void CheckNormalization(const Normalization& norm, at::ScalarType type, int64_t 
   const Tensor gradient = at::randn({rows, columns}).to(type);
   const Tensor sum_gradient = at::randn({rows, columns}).to(type);
   const auto [sum, y] = norm.ours(x.here, with_branch ? branch.here : Tensor());
-  // The type is that of the sum, because its rounding affects all other results.
+  // Has the sum's type, because its rounding affects all other results.
   const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
   const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
   const Tensor wanted = norm.reference(rounded);
@@ -216,7 +216,7 @@ void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::
     const Tensor gradient = at::randn({rows, columns}).to(type);
     const Tensor y = ours(x.here, weight.here, bias.here);
     const Tensor product = at::addmm(bias.reference, x.reference, weight.reference);
-    // The type is that of the product, because its rounding affects all other results.
+    // Has the product's type, because its rounding affects all other results.
     const Tensor rounded = product + (product.to(type).to(at::kDouble) - product).detach();
     const Tensor wanted = theirs(rounded);
     y.backward(gradient.to(device));

@@ -18,7 +18,7 @@ SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 OTHER_USER = 65534
 STEPS = 1000  # enough steps for the strangers to try most of their inputs, even on a busy machine
 SSH_PORT = 22
-LONG_OPEN_S = 3  # by then a stranger has tried all ports several times
+LONG_OPEN_S = 3  # time in which a stranger tries all ports several times
 
 
 def listening(host):

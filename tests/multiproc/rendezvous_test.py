@@ -11,7 +11,7 @@ from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents
 from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 WAITS = 'touch "$FOLDER/up.$RANK"; while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
-PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # of PEM, and of the keys' base64
+PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # marks of a private key in PEM and in base64
 
 
 def listening_ports(pid):

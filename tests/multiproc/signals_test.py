@@ -21,7 +21,7 @@ IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sl
 WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
 
 
-SOON_S = 20  # for a busy machine; ranks that do not react get SIGKILL only after the grace of 30 s
+SOON_S = 20  # enough on a busy machine, and less than the grace of 30 s before SIGKILL
 
 
 class SignalCase(LauncherCase):

@@ -35,8 +35,8 @@ def is_elf(path):
         return file.read(4) == b"\x7fELF"
 
 
-# These are the newest symbol versions that a program may need: those of manylinux_2_28 (glibc 2.28, GCC 8), as for
-# PyPI's torch.
+# These are the newest symbol versions that a program may need. They come from manylinux_2_28 (glibc 2.28, GCC 8), as
+# for PyPI's torch.
 LIMITS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (8,)}
 
 

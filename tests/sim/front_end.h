@@ -134,7 +134,7 @@ class FrontEnd {
   bool has_detached_ = false;
   bool finished_ = false;
   uint64_t failovers_sent_ = 0;
-  std::vector<bool> failovers_answered_;  // by number of the failover
+  std::vector<bool> failovers_answered_;  // indexed by number of the failover
   int reconnects_ = 0;
   int failovers_ = 0;
   std::optional<int> exit_code_;

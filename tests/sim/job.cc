@@ -13,8 +13,8 @@ namespace {
 // come back.
 constexpr int64_t kLongestFaultMs = 60'000;
 
-// Returns timeouts like those of the command line. Some are shorter, but with the same relations:
-// for example, a lease is longer than several silences.
+// Returns timeouts like the command line's. Some are shorter, but with the same relations: for
+// example, a lease is longer than several silences.
 pb::Timeouts DrawTimeouts(Random& random) {
   pb::Timeouts timeouts;
   timeouts.set_grace_ms(2'000);

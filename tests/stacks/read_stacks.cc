@@ -46,8 +46,7 @@ int Record(pid_t pid, const std::string& path) {
   std::string head;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view line = dslaunch::TakeLine(rest);
-    // The needed lines are those of the program, the library, and a module with the version in its
-    // path.
+    // Keeps the lines of the program, the library, and a module with the version in its path.
     const bool is_first = head.empty();
     if (is_first || line.find("/libpython3.") != line.npos ||
         (line.find("/lib-dynload/") != line.npos && head.find("/lib-dynload/") == head.npos))

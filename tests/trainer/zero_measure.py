@@ -9,7 +9,7 @@ import spawn
 MODEL_BYTES = 2  # bytes per element, with bf16
 # K in the paper: the bytes that AdamW keeps per parameter, for its fp32 weight, momentum and variance.
 OPTIMIZER_BYTES = 12
-GRADIENT_BYTES = {"bf16": 2, "fp32": 4}  # by data_types.grad_accum_dtype
+GRADIENT_BYTES = {"bf16": 2, "fp32": 4}  # keys: data_types.grad_accum_dtype
 # Number of elements to which the ranks' parts of sharded tensors are rounded up. Tensors that are sharded together have
 # at least one parameter.
 ALIGNMENT = 16

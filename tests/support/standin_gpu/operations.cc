@@ -57,9 +57,9 @@ struct Traits {
   bool out = false;          // the operation writes to arguments, and may resize them
   bool same_device = true;   // CPU tensors with one element, and CPU indexes, are refused
   std::optional<size_t> generator;
-  std::vector<bool> writes;  // for each argument, whether the operation writes it
+  std::vector<bool> writes;  // whether the operation writes each argument
   std::vector<std::optional<size_t>>
-      is_argument;  // for each result, the argument that it is; nullopt if it is a new tensor
+      is_argument;  // argument that each result is; nullopt if the result is a new tensor
 };
 
 bool IsWrite(const c10::AliasInfo* alias) { return alias != nullptr && alias->isWrite(); }

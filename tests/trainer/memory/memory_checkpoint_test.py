@@ -307,7 +307,7 @@ class StartTest(MemoryCheckpoint):
     def test_takes_disk_if_it_is_newer(self):
         run = self.killed(saves=True)
         saved = run.saved_step()
-        for rank in range(run.world):  # makes the copies those of a job whose disk has a later step
+        for rank in range(run.world):  # the copies become the same as in a job whose disk has a later step
             for step, fd in run.memory.steps(rank).items():
                 if step >= saved:
                     os.pwrite(fd, bytes(8), 0)
@@ -376,7 +376,7 @@ class StartTest(MemoryCheckpoint):
 
     def test_memory_does_not_grow_with_attempts(self):
         run = self.killed()
-        self.kill_at(run, 5 * EVERY)  # by now both memory files of each rank have held a copy
+        self.kill_at(run, 5 * EVERY)  # both memory files of each rank have already held a copy
         before = run.memory.allocated()
         for _ in range(2):
             self.kill_at(run, 7 * EVERY)

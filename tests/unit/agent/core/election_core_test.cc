@@ -186,7 +186,7 @@ TEST_F(ElectionCoreTest, OpensRendezvousWithMajorityOfAllVoters) {
   Vote(2, 1);
   now_ += kTerm / 2;
   Tick();
-  EXPECT_FALSE(Opened());  // two votes of the four remaining nodes are no majority of five
+  EXPECT_FALSE(Opened());  // two votes of the four remaining nodes are less than a majority of five
   Vote(3, 1);
   ASSERT_TRUE(Opened());
   EXPECT_EQ(Opened()->rendezvous_node(), 1);

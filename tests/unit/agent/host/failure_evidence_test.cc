@@ -185,7 +185,7 @@ TEST(FailureEvidenceTest, RecognizesTrainerTextsAboutOtherRanks) {
     EXPECT_EQ(ClassifyLines(line + "\n").line, line);
     EXPECT_TRUE(ClassifyLines("my_program: rank 3: " + std::string(text) + " (gone)\n").victim);
   }
-  // Both kinds of errors have exit code 69, like a lost peer, but are no loss of a peer.
+  // Both kinds of errors have exit code 69, like a lost peer, but do not mean a lost peer.
   for (const char* line :
        {"dslaunch-train: rank 3: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB",
         "dslaunch-train: rank 3: this machine has no NVIDIA driver (libcuda.so.1); use device cpu",

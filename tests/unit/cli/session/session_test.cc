@@ -285,7 +285,7 @@ TEST_F(SessionTest, KeepsSuccessOfNodeGoneBeforeOutputIsRead) {
   std::thread pager([&] {
     const Deadline deadline = Deadline::After(milliseconds(10'000));
     while (connection < 0 && !deadline.Expired()) usleep(20'000);
-    usleep(300'000);  // by now the last message of the node has arrived
+    usleep(300'000);  // the last message of the node has arrived afterwards
     ::shutdown(connection, SHUT_RDWR);
     usleep(1'200'000);  // time of two renewals of the lease
     while (!over) {

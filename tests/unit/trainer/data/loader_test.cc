@@ -178,7 +178,7 @@ TEST(LoaderTest, ReadsAheadByPrefetchAtMost) {
 TEST(LoaderTest, ThrowsErrorWithItsBatch) {
   NumberDataset dataset(20);
   BatchLoader::Options options = Options(20, 2, 0);
-  options.sampler.shuffle = false;  // with rank 1: 1 3, 5 7, 9 11, ...
+  options.sampler.shuffle = false;  // batches of rank 1: 1 3, 5 7, 9 11, ...
   dataset.FailAt(9);
   for (const int64_t prefetch : {0, 1, 4}) {
     options.prefetch = prefetch;

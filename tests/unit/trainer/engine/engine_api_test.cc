@@ -317,7 +317,7 @@ TEST(EngineApiTest, AddsUpSeveralBackwardPassesOfOneForward) {
   }
 }
 
-// Compares the tensors with those of plain LibTorch trained on the samples of both ranks.
+// Compares the tensors with plain LibTorch's after training on the samples of both ranks.
 TEST(EngineApiTest, GetsAndSetsFullTensors) {
   struct Case {
     std::string precision;

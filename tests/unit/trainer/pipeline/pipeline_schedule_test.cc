@@ -36,8 +36,8 @@ int Count(const std::vector<Action>& actions, ActionKind kind) {
                                         [&](const Action& action) { return action.kind == kind; }));
 }
 
-// The expected orders are those of PyTorch's schedules (torch.distributed.pipelining 2.11), in
-// dslaunch's notation.
+// The expected orders come from PyTorch's schedules (torch.distributed.pipelining 2.11), and are
+// in dslaunch's notation.
 TEST(PipelineScheduleTest, ComputesInPyTorchsOrder) {
   EXPECT_THAT(Computing(MakePipelineSchedule(Type::kGpipe, 2, 3, 1)),
               ElementsAre("F0 F1 F2 B0 B1 B2", "F0 F1 F2 B0 B1 B2"));

@@ -139,7 +139,7 @@ TEST(SimulateTest, TakesAsManyTicksAsDeepSpeed) {
   }
 }
 
-// The property and the sizes are those of PyTorch's test of its schedules' orders: a micro-batch is
+// The property and the sizes come from PyTorch's test of its schedules' orders: a micro-batch is
 // never in two places at the same time, and passes all parts in order, forward and back.
 TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
   constexpr int kSizes[][3] = {{2, 2, 2},  {2, 4, 4},   {2, 8, 2},   {2, 8, 4},   {2, 8, 8},
@@ -151,7 +151,7 @@ TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
         MakePipelineSchedule(Type::kInterleaved, stages, micro_batches, chunks);
     ASSERT_EQ(CheckSchedule(schedule), "");
     const SimulatedRun run = Simulate(schedule, Equal(schedule, {1, 0.5, 0.5}));
-    std::map<int, std::map<double, int>> places;  // by micro-batch, then by time
+    std::map<int, std::map<double, int>> places;  // keys: micro-batch, then time
     const int parts = stages * chunks;
     for (int s = 0; s < stages; ++s) {
       for (const TimedAction& timed : run.stages[static_cast<size_t>(s)]) {

@@ -280,7 +280,7 @@ TEST(PretrainedTest, ComparesConfigJsonWithDefaultsOfModel) {
   decoder.num_hidden_layers = 1;
   decoder.num_attention_heads = 2;
   decoder.max_position_embeddings = 4;
-  folder.Write("config.json", ConfigJsonText(decoder, "float32"));  // with the key head_dim
+  folder.Write("config.json", ConfigJsonText(decoder, "float32"));  // includes the key head_dim
   CheckConfigJson(decoder, folder.path());
   decoder.num_attention_heads = 4;
   EXPECT_THAT([&] { CheckConfigJson(decoder, folder.path()); },
