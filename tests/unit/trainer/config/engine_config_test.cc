@@ -32,7 +32,7 @@ std::string Refusal(const std::string& text, int64_t ranks = 1) {
   return "accepted";
 }
 
-// A configuration with these keys (JSON without the braces) besides a batch size.
+// Returns a configuration with these keys (JSON without the braces) and a batch size.
 std::string With(const std::string& keys) { return R"({"train_batch_size": 8, )" + keys + "}"; }
 
 // Reads the keys that tests/trainer/deepspeed_keys.py has listed from DeepSpeed's source.
@@ -48,7 +48,7 @@ TEST(EngineConfigTest, KnowsEveryKeyOfDeepSpeed) {
       if (key != "train_batch_size") config[json::json_pointer(pointer + "/" + key)] = value;
       EXPECT_EQ(Refusal(config.dump()), "accepted") << section << " " << key;
       ++keys;
-      // Another value is obeyed or refused with a reason, but never unknown.
+      // Another value is applied or refused with a reason, but is never unknown.
       config[json::json_pointer(pointer + "/" + key)] = "a word";
       EXPECT_THAT(Refusal(config.dump()), Not(HasSubstr("known key"))) << section << " " << key;
     }
@@ -56,7 +56,7 @@ TEST(EngineConfigTest, KnowsEveryKeyOfDeepSpeed) {
   EXPECT_GT(keys, 200u);
 }
 
-// DeepSpeed's tutorials, as they stand there.
+// Reads DeepSpeed's tutorials without changes.
 TEST(EngineConfigTest, ReadsTutorialConfigurations) {
   for (const int64_t ranks : {1, 2, 4}) {
     const EngineConfig adam = Parse(
@@ -237,7 +237,7 @@ TEST(EngineConfigTest, ReadsAutocastAndApexPresets) {
     Dtype model;
     std::optional<Dtype> autocast;
     bool masters, batch_norm_float32;
-    std::optional<double> static_scale;  // nullopt: none, 0: dynamic
+    std::optional<double> static_scale;  // nullopt for no scaling, 0 for dynamic scaling
     Dtype accumulation;
   };
   constexpr Dtype k32 = Dtype::kFloat32, k16 = Dtype::kFloat16, kB16 = Dtype::kBFloat16;
@@ -314,7 +314,7 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
     const char* keys;
     const char* message;
   } cases[] = {
-      // Contradictions.
+      // These keys contradict each other.
       {R"("fp16": {"enabled": true}, "bf16": {"enabled": true})",
        "bf16 is enabled, and fp16 too; enable one of them"},
       {R"("amp": {"enabled": true}, "fp16": {"enabled": true})", "amp is enabled, and fp16 too"},
@@ -339,7 +339,7 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
        "optimizer is Lamb, which needs a dynamic loss scale"},
       {R"("amp": {"enabled": true, "keep_batchnorm_fp32": true})",
        "amp.keep_batchnorm_fp32 has no meaning with opt_level O1"},
-      // Values out of range or of the wrong type.
+      // These values are out of range or of the wrong type.
       {R"("fp16": {"enabled": true, "loss_scale": true})", "fp16.loss_scale is true, not a number"},
       {R"("fp16": {"loss_scale": -1})", "fp16.loss_scale is -1; it must be at least 0"},
       {R"("fp16": {"loss_scale": "0"})", "fp16.loss_scale is \"0\", not a number"},
@@ -411,7 +411,7 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
        "zero_optimization.stage is 0, at which nothing is offloaded"},
       {R"("zero_optimization": {"zero_quantized_weights": true})",
        "zero_optimization.zero_quantized_weights is true, but ZeRO++"},
-      // Typing errors, at every depth.
+      // These keys have typing errors, at every depth.
       {R"("zero_optimizatoin": {"stage": 0})", "did you mean \"zero_optimization\"?"},
       {R"("zero_optimization": {"overlap_com": true})", "did you mean \"overlap_comm\"?"},
       {R"("zero_optimization": {"offload_param": {"devise": "none"}})", "did you mean \"device\"?"},
@@ -428,7 +428,7 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
       {R"("flops_profiler": {"profile_stp": 5})", "did you mean \"profile_step\"?"},
       {R"("comms_logger": {"verbos": true})", "did you mean \"verbose\"?"},
       {R"("train_batch_size": 8)", "the key \"train_batch_size\" is given twice"},
-      // Features that dslaunch lacks.
+      // dslaunch lacks these features.
       {R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 1})",
        "flops_profiler.recompute_fwd_factor is 1, but"},
       {R"("comms_logger": {"enabled": true, "debug": true})", "comms_logger.debug is true, but"},
@@ -572,7 +572,7 @@ TEST(EngineConfigTest, ReadsMonitors) {
             std::nullopt);
 }
 
-// People's files spell out DeepSpeed's defaults, and sections that they have switched off.
+// Users' files spell out DeepSpeed's defaults, and sections that are disabled.
 TEST(EngineConfigTest, AcceptsDefaultsAndDisabledSections) {
   for (
       const char* keys : {
@@ -717,7 +717,7 @@ TEST(EngineConfigTest, DescribesResolvedSettings) {
   EXPECT_EQ(shown["gradient_clipping"], 1.0);
 }
 
-// A configuration that has something of everything.
+// Contains keys of every section.
 const char kEverything[] = R"({
   "train_batch_size": 64, "gradient_accumulation_steps": 4, "steps_per_print": 10, // comment
   "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8},
@@ -736,7 +736,7 @@ const char kEverything[] = R"({
   "tensorboard": {"enabled": false, "output_path": "", "job_name": "x"},
   "checkpoint": {"tag_validation": "WARN"}, "timers": {"throughput": {"enabled": true}}})";
 
-// One change of a byte or a piece.
+// Returns the text after one change of a byte or a piece.
 std::string Mutated(std::string text, std::mt19937& random) {
   static const char* const kPieces[] = {"{",  "}",     "[",     "]",        ",",
                                         ":",  "\"",    "null",  "true",     "-1",
@@ -785,7 +785,7 @@ TEST(EngineConfigTest, ParsesOrRefusesAnyText) {
     for (size_t n = 1 + random() % 3; n > 0; --n) text = Mutated(std::move(text), random);
     check(text);
   }
-  // Valid JSON with one value of another kind.
+  // Each of these texts is valid JSON with one value of another kind.
   const json everything = json::parse(kEverything, nullptr, true, true);
   std::vector<json::json_pointer> places;
   AllLeaves(everything, json::json_pointer(), places);

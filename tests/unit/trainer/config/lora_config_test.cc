@@ -21,7 +21,7 @@ LoraConfig ReadPeft(const json& config) {
   return ReadAdapterConfig(JsonObject(config, "adapter_config.json", ""));
 }
 
-// The keys that PEFT 0.21.2 writes.
+// Returns the keys that PEFT 0.21.2 writes.
 json PeftConfig() {
   return json::parse(R"({
     "alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null,

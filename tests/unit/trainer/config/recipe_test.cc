@@ -39,7 +39,7 @@ std::string Refusal(const json& recipe, int64_t ranks = 4) {
   return "accepted";
 }
 
-// The minimal recipe with the value at a JSON pointer replaced.
+// Returns the minimal recipe after replacing the value at a JSON pointer.
 json With(const std::string& pointer, const json& value) {
   json recipe = Minimal();
   recipe[json::json_pointer(pointer)] = value;
@@ -410,7 +410,7 @@ TEST(RecipeTest, RefusesContradictingKeys) {
 struct BatchCase {
   std::optional<int64_t> train, micro, accumulation;
   int64_t ranks;
-  int64_t want_train, want_micro, want_accumulation;  // 0: refused
+  int64_t want_train, want_micro, want_accumulation;  // 0 if the recipe is refused
 };
 
 TEST(BatchTest, ComputesThirdBatchSize) {
@@ -459,7 +459,7 @@ TEST(BatchTest, RefusalShowsArithmetic) {
                                  "gradient_accumulation_steps ? x 3 ranks has no whole"));
 }
 
-// Before any rank starts: the front end reads recipes too.
+// The front end also reads recipes, so the refusal comes before any rank starts.
 TEST(RecipeTest, RefusesToCompareWeightsThatDifferByDesign) {
   const std::pair<json, const char*> engines[] = {
       {{{"zero_optimization", {{"stage", 3}}}}, "at ZeRO stage 3 there are no copies"},

@@ -60,7 +60,7 @@ TEST(EvaluationTextsTest, CutsBeginningOfLongQuery) {
 
 TEST(EvaluationTextsTest, ResultsCountQuestionsAndWeightDocuments) {
   EvaluationTexts texts;
-  // Normalized by bytes or by characters, the second choice is more likely.
+  // The second choice is more likely if normalized by bytes or by characters.
   texts.questions = {{.first = 0, .characters = {1, 4}, .bytes = {1, 4}, .gold = 1},
                      {.first = 2, .characters = {2, 3}, .bytes = {4, 3}, .gold = 0}};
   texts.documents = {{.first = 4, .count = 2, .words = 3, .bytes = 10, .tokens = 5},

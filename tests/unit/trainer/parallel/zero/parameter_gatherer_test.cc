@@ -51,9 +51,9 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// A GPT with a bit of everything: the head is the token embedding again, positions are frozen, and
-// there are a convolution, a batch norm, a parameter of a module that has children, and PyTorch's
-// own transformer layer.
+// A GPT with every special case of a module. The head is the token embedding again, and positions
+// are frozen. Also has a convolution, a batch norm, a parameter of a module with children, and
+// PyTorch's own transformer layer.
 struct NetImpl : nn::Module {
   NetImpl()
       : wte(register_module("wte", nn::Embedding(kVocabulary, kWidth))),
@@ -69,7 +69,7 @@ struct NetImpl : nn::Module {
     for (int64_t i = 0; i < kLayers; ++i) h->push_back(Block());
     wpe->weight.set_requires_grad(false);
   }
-  // int64 [B, T] -> [B, T, kVocabulary]
+  // Maps int64 [B, T] to [B, T, kVocabulary].
   at::Tensor forward(const at::Tensor& tokens) {
     at::Tensor x = wte(tokens);
     x = x + wpe(at::arange(tokens.size(1)));
@@ -87,7 +87,7 @@ struct NetImpl : nn::Module {
   nn::ModuleList h;
   nn::TransformerEncoderLayer layer;
   at::Tensor scale;
-  bool backwards = false;  // the blocks
+  bool backwards = false;  // reversed order of the blocks
   int64_t fail_at = -1;
 };
 TORCH_MODULE(Net);
@@ -111,7 +111,7 @@ at::Tensor Loss(const at::Tensor& logits, int64_t seed) {
   return at::cross_entropy_loss(logits.flatten(0, 1).to(at::kFloat), Tokens(seed + 1).flatten());
 }
 
-// Cuts a module into a unit for each of its modules that has parameters.
+// Divides a module into a unit for each of its modules that has parameters.
 struct Sharded {
   Sharded(nn::Module& module, const ProcessGroup& group, const GatherLimits& limits,
           int first_channel = 0)
@@ -149,15 +149,15 @@ struct Sharded {
 
   std::map<std::string, size_t> index;
   std::vector<at::Tensor> shards;
-  int64_t whole = 0, largest = 0;  // elements
+  int64_t whole = 0, largest = 0;  // numbers of elements
   ShardExchange exchange;
   std::optional<ParameterGatherer> gatherer;
 };
 
-// One that is sharded, beside one that is not.
+// Holds a sharded module and the same module without sharding.
 struct Pair {
   Pair(const ProcessGroup& group, const GatherLimits& limits) {
-    at::set_num_threads(1);  // ranks enough for the cores
+    at::set_num_threads(1);  // the ranks themselves occupy the cores
     Fill(*plain);
     Fill(*net);
     sharded.emplace(*net, group, limits);
@@ -175,7 +175,7 @@ struct Pair {
     }
   }
 
-  // A training pass of both, with the gradients added to those that are there.
+  // Runs a training pass of both modules, which adds to existing gradients.
   void Train(int64_t seed) {
     at::Tensor logits = plain->forward(Tokens(seed));
     Loss(logits, seed).backward();
@@ -224,7 +224,7 @@ TEST_P(GathererTest, MatchesUnshardedModelBitForBit) {
   ExpectNoErrors(RunRanks(ranks, [&](const ProcessGroup& group) {
     Pair pair(group, limits);
     const int64_t whole = pair.sharded->whole;
-    // Each kind of pass without and with an order that is known.
+    // Each kind of pass runs with and without a known order.
     for (int64_t round = 0; round < 3; ++round) {
       pair.Train(round + group.rank());
       const GatherCounts& counts = pair.gatherer().counts();
@@ -243,7 +243,7 @@ TEST_P(GathererTest, MatchesUnshardedModelBitForBit) {
       pair.plain->train();
       pair.net->train();
     }
-    // Two forward passes before the backward passes.
+    // Two forward passes precede the backward passes.
     at::Tensor loss = Loss(pair.plain->forward(Tokens(1)), 1);
     (loss + Loss(pair.plain->forward(Tokens(2)), 2)).backward();
     pair.gatherer().Begin(true);
@@ -271,7 +271,7 @@ TEST(Gatherer, GathersAheadFromSecondPassOn) {
     EXPECT_EQ(second.ahead, first.units) << "all but the first one, which comes with Begin";
     EXPECT_EQ(second.bytes, 4 * pair.sharded->whole);
 
-    // Inference has an order of its own.
+    // Inference has a separate order.
     const at::NoGradGuard no_grad;
     pair.Predict(0);
     EXPECT_EQ(pair.gatherer().counts().ahead, 0);
@@ -339,11 +339,12 @@ TEST(Gatherer, ReadWaitsForUnitThatStays) {
       refresh(gatherer, 2);
       gatherer.Begin(/*trains=*/true);  // in the thread whose operations wait
       EXPECT_EQ(gatherer.awaited_units(), 3);
-      std::thread([&] { gatherer.Begin(/*trains=*/false); }).join();  // another one may read them
+      // Another thread may read them.
+      std::thread([&] { gatherer.Begin(/*trains=*/false); }).join();
       EXPECT_EQ(gatherer.awaited_units(), 0);
       EXPECT_TRUE(at::equal(flats[1], expected(2)));
 
-      refresh(gatherer, 3);  // and is destroyed
+      refresh(gatherer, 3);  // destroyed while a refresh is pending
     }
     for (const at::Tensor& flat : flats) EXPECT_EQ(flat.numel(), 8);
     EXPECT_EQ(ParameterGatherer::OwnerOf(flats[0]), ParameterGatherer::Owner::kOther);
@@ -363,7 +364,8 @@ TEST(Gatherer, KeepsUnitsNeededSoon) {
     EXPECT_LT(near.gatherer().counts().units, far.gatherer().counts().units);
     EXPECT_GT(near.gatherer().counts().peak_live_elements,
               far.gatherer().counts().peak_live_elements);
-    // In the forward pass, and again in the backward pass where that reads them.
+    // Parameters are gathered in the forward pass, and again in the backward pass if that reads
+    // them.
     EXPECT_LT(far.gatherer().counts().bytes, 4 * 3 * far.sharded->whole);
   }));
 }
@@ -405,7 +407,7 @@ TEST(Gatherer, RejectsReadsOutsidePasses) {
       pair.Train(i);
     }
 
-    // A backward pass that comes after the end.
+    // This backward pass comes after the end of the pass.
     pair.gatherer().Begin(true);
     const at::Tensor loss = Loss(pair.net->forward(Tokens(0)), 0);
     pair.gatherer().End();
@@ -437,7 +439,7 @@ TEST(Gatherer, StaysUsableAfterExceptionInPass) {
       pair.gatherer().Begin(true);
       EXPECT_THROW(pair.net->forward(Tokens(0)), std::runtime_error);
       pair.net->fail_at = -1;
-      // An operation that fails while it has parameters.
+      // This operation fails while its parameters are gathered.
       EXPECT_THROW(at::mm(pair.net->wte->weight, at::ones({3, 3})), c10::Error);
       pair.Train(at);  // the engine's next Begin
       pair.Train(at);
@@ -462,7 +464,7 @@ TEST(Gatherer, KeepsUnshardedUnitsUntilReshard) {
     pair.gatherer().Unshard(units);
     EXPECT_TRUE(at::equal(weight, expected));
     EXPECT_EQ(weight.data_ptr<float>()[1], expected[0][1].item<float>());
-    // Guards may be inside one another.
+    // Guards may be nested.
     pair.gatherer().Unshard({units[0]});
     pair.gatherer().Reshard({units[0]}, /*keep=*/false);
     EXPECT_TRUE(at::equal(weight, expected));
@@ -478,7 +480,7 @@ TEST(Gatherer, KeepsUnshardedUnitsUntilReshard) {
     expected.mul_(3);
     pair.gatherer().Unshard(units);
     EXPECT_TRUE(at::equal(weight, expected));
-    // Through a pass, too.
+    // The parameters also stay gathered during a pass.
     {
       const at::AutoGradMode grad(true);
       pair.gatherer().Begin(true);
@@ -542,7 +544,7 @@ TEST(Gatherer, AutocastKeepsNoCopies) {
     EXPECT_EQ(output.scalar_type(), at::kBFloat16);
     EXPECT_THROW(linear->weight.storage().data(), c10::Error) << "cast shards were gathered";
     EXPECT_EQ(pair.gatherer().counts().bytes, 2 * (linear->weight.numel() + linear->bias.numel()));
-    // A copy of the user's own is one.
+    // The user's own copy is an independent tensor.
     const at::Tensor copy = linear->weight.to(at::kBFloat16);
     copy.mul_(2);
     EXPECT_TRUE(
@@ -584,7 +586,7 @@ TEST(Gatherer, GathersTwoModelsInOneThread) {
 }
 
 TEST(Gatherer, LostRankErrorNamesModule) {
-  // The second time it is known to be lost when gathering begins.
+  // The second time, the loss is already known when gathering begins.
   for (const auto delay : {std::chrono::milliseconds(0), std::chrono::milliseconds(200)}) {
     const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
       Pair pair(group, {});
