@@ -30,7 +30,7 @@ class FrontEnd {
   std::optional<int> exit_code() const { return exit_code_; }
   int failovers() const { return failovers_; }
   bool has_detached() const { return has_detached_; }
-  // The job continues, and its nodes may come back.
+  // Returns whether the job continues and its nodes may reconnect.
   bool takes_nodes() const { return !process_.gone && !core_.end().connecting_stopped(); }
 
   void Start();

@@ -1,5 +1,5 @@
-// The actions of the supervisor's cores as texts, for tests that carry them out on numbers instead
-// of processes.
+// Writes the actions of the supervisor's cores as texts, for tests that carry them out on numbers
+// instead of processes.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Adds the text of an action; nothing if it is seen by its answer only (MakeCgroup, StartWorker,
-// CountLeft, ListLeft), or if it is a KillLeft right after the same one.
+// Adds the text of an action to `texts`. Adds nothing if only the answer shows the action
+// (MakeCgroup, StartWorker, CountLeft, ListLeft), or if the last action was the same KillLeft.
 void AddText(const SupervisorAction& action, std::vector<std::string>& texts);
 
 // Returns `count` processes that do not end.

@@ -1,4 +1,4 @@
-// The supervisor's decisions, without processes or a clock.
+// Tests the supervisor's decisions, without processes or a clock.
 #include "agent/supervisor/supervisor_core.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ class SupervisorCoreTest : public testing::Test {
     request.mutable_detach();
     Request(std::move(request));
   }
-  // A worker ends and is reaped.
+  // Ends and reaps a worker.
   void Exit(uint32_t rank, const WorkerChange& change) {
     --left_;
     Do(core_.workers().OnChange(rank, change));
@@ -92,7 +92,7 @@ class SupervisorCoreTest : public testing::Test {
   }
   void OutboundEnds() { Do(core_.OnOutboundEnded(now_)); }
 
-  // Lets time pass; due timeouts happen at their time.
+  // Advances the clock. Due timeouts happen at their time.
   void Pass(Ms time) {
     const Clock::time_point end = now_ + time;
     while (core_.wake() && *core_.wake() <= end) {
@@ -101,7 +101,7 @@ class SupervisorCoreTest : public testing::Test {
     }
     now_ = end;
   }
-  // The machine stalls.
+  // Stalls the machine: no timeout happens in between.
   void Stall(Ms time) {
     now_ += time;
     Do(core_.OnTime(now_));
@@ -309,7 +309,7 @@ TEST_F(SupervisorCoreTest, EndsIfAgentSurvivesSigkill) {
                            "stopped"}));
 }
 
-// The agent's own children have to end too, however long its last bytes have waited.
+// The agent's own children must also end, however long its last bytes have waited.
 TEST_F(SupervisorCoreTest, EndsChildrenOfAgentThatDiesLate) {
   Configure(seconds(10));
   FrontEndGone();
@@ -430,7 +430,7 @@ TEST_F(SupervisorCoreTest, FrontEndThatReturnsInTimeEndsNothing) {
     Do(core_.OnConnectionResumed());
     EXPECT_EQ(Done(), Words({"connected again"}));
   }
-  Do(core_.OnConnectionResumed());  // arrived before the break was noticed here
+  Do(core_.OnConnectionResumed());  // arrived before the supervisor detected the break
   NoFrontEnd();                     // refers to the earlier break
   Pass(seconds(10));
   EXPECT_EQ(Done(), Words());

@@ -1,4 +1,4 @@
-// The decisions about a node's workers, without processes or a clock.
+// Tests the decisions about a node's workers, without processes or a clock.
 #include "agent/supervisor/supervisor_workers_core.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using std::chrono::seconds;
 using Ms = milliseconds;
 
 // Carries out the core's actions on processes that are only numbers, and records them as text.
-// Counts what is left as SupervisorCore does.
+// Counts the remaining processes as SupervisorCore does.
 class SupervisorWorkersCoreTest : public testing::Test {
  protected:
   // --- events ---
@@ -46,7 +46,7 @@ class SupervisorWorkersCoreTest : public testing::Test {
     core_.OnStop(stop);
     Count();
   }
-  // A worker ends and is reaped.
+  // Ends and reaps a worker.
   void Exit(uint32_t rank, const WorkerChange& change) {
     --left_;
     Do(core_.OnChange(rank, change));
@@ -55,7 +55,7 @@ class SupervisorWorkersCoreTest : public testing::Test {
   void Count() {
     if (core_.stopping()) Do(core_.OnLeft({.ranks = left_, .apart = apart_}, now_));
   }
-  // Lets time pass; due timeouts happen at their time.
+  // Advances the clock. Due timeouts happen at their time.
   void Pass(Ms time) {
     const Clock::time_point end = now_ + time;
     while (core_.wake() && *core_.wake() <= end) {

@@ -148,7 +148,7 @@ TEST(ZeroEngineTest, KeepsFp32BatchNormsAmong16BitLayers) {
   }
 }
 
-// Gradients that accumulate in 16 bit are converted to fp32 in pieces. The update must give the
+// Gradients that accumulate in 16 bits are converted to fp32 in pieces. The update must give the
 // same bits as without pieces.
 TEST(ZeroEngineTest, UpdatesInPiecesToTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
@@ -232,8 +232,7 @@ TEST(ZeroEngineTest, RejectsReadsOutsideOfPassesAtStage3) {
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
          auto model = MakeNet();
          auto engine = Initialize(Config(3, 2), model, group);
-         group.Barrier();  // because the other rank still connects to the store of rank 0 in
-                           // Initialize
+         group.Barrier();  // the other rank still connects in Initialize
          model->first->weight.sum();
        })) {
     EXPECT_THAT(TextOf(error), HasSubstr("GatheredParameters"));

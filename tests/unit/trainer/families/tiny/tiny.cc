@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-// A linear layer that is cut by its outputs or by its inputs.
+// A linear layer that is divided by its outputs or by its inputs.
 class Linear : public DividedModule {
  public:
   Linear(int64_t in, int64_t out, const std::optional<Cut>& outputs,

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Kind = GatherAction::Kind;
 
-// Carries out what a schedule decides, for units of 10 elements.
+// Carries out the decisions of a schedule, for units of 10 elements.
 class Driver {
  public:
   Driver(const GatherLimits& limits, size_t units) : schedule_(limits) {
