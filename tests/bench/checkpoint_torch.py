@@ -1,4 +1,4 @@
-"""PyTorch's part of tests/bench/checkpoint: saves or loads the same tensors, and prints the seconds that this took.
+"""Saves or loads the tensors of tests/bench/checkpoint with PyTorch, and prints the seconds that this took.
 
   checkpoint_torch.py torch|torch-synced|dcp|dcp-unsynced save|load FOLDER MIB      alone or under torchrun
 

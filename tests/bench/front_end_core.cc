@@ -1,5 +1,5 @@
-// Simulates what the front end of a job of N nodes computes and sends, without a network and with
-// healthy nodes, which are reached, prepared, run, and report until the end. Every request is
+// Simulates what the front end of a job of N nodes computes and sends, without a network. The nodes
+// are healthy: they are reached and prepared, run, and report until the end. Every request is
 // serialized as if there were a network. Prints one JSON object: for each step the microseconds of
 // computing per node, the bytes of the requests per node, and the peak memory of the process.
 //

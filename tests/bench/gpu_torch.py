@@ -1,4 +1,5 @@
-"""The competitors' part of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE cuda|cpu`.
+"""Trains with the competitors of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE
+cuda|cpu`.
 
 Prints the same lines as dslaunch-train. DeepSpeed gets RECIPE's engine section as its configuration."""
 

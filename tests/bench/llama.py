@@ -1,5 +1,6 @@
-"""Llama in plain PyTorch, with Hugging Face's names, as a user of torch.compile would write it. Its settings are the
-section "model" of a recipe. It has no biases and sliding windows; rotary embeddings are of type default or llama3."""
+"""Defines Llama in plain PyTorch, with Hugging Face's names, as a user of torch.compile would write the model. Its
+settings are the section "model" of a recipe. It has no biases and sliding windows; rotary embeddings are of type
+default or llama3."""
 
 import math
 

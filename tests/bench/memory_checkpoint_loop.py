@@ -1,5 +1,5 @@
-"""The program of tests/bench/memory_checkpoint: a small torch loop that saves its state every EVERY steps and continues
-from it.
+"""Runs the program of tests/bench/memory_checkpoint: a small torch loop that saves its state every EVERY steps and
+continues from it.
 
 Arguments: FOLDER, EVERY and `disk` or `memory`. Each rank appends "TIME ATTEMPT STEP SAVE_S" to FOLDER/steps.RANK.
 """

@@ -1,8 +1,8 @@
 // Runs a whole job of N agents through a real RendezvousServer: join, ranks, and the three
 // barriers. The rendezvous' own agent is in its process, as in a job. Each of the other agents has
-// a connection, TCP with mutual TLS on loopback, and all share another process, so that the memory
-// of the first process is the server's. With IDLE_S, the ranks run for this long, and the server's
-// use of resources is measured meanwhile. Prints one JSON object.
+// a connection: TCP with mutual TLS on loopback. They all share another process, so the memory of
+// the first process is the server's. With IDLE_S, the ranks run for this long, and the server's use
+// of resources is measured meanwhile. Prints one JSON object.
 //
 //   dslaunch-bench-rendezvous-grpc AGENTS [IDLE_S]
 //   dslaunch-bench-rendezvous-grpc AGENTS IDLE_S ENDPOINT   the other process, started by the first

@@ -5,7 +5,7 @@
 The store is in this process. The agents share a few other processes and have a connection each. To join, an agent sets
 its own key, takes a number, and waits for the last agent. A barrier works as in torch.distributed.elastic, with a
 counter and a key that the last agent sets. The agents of a process make requests one after the other, so there are as
-many simultaneous requests as processes, which keeps the store busy without a thread for each agent. Prints one JSON
+many simultaneous requests as processes. That keeps the store busy without a thread for each agent. Prints one JSON
 object."""
 
 import json

@@ -1,5 +1,5 @@
-"""PyTorch's part of tests/bench/train: the same model, weights, data and optimizer under DistributedDataParallel, in
-the usual style.
+"""Trains the model of tests/bench/train with the same weights, data and optimizer under PyTorch's
+DistributedDataParallel, in the usual style.
 
   train_ddp.py prepare RECIPE         writes the data and the weights that RECIPE names
   train_ddp.py train RECIPE METRICS   trains; under torchrun one rank of several, else alone without a process group

@@ -1,8 +1,9 @@
-// Defines tests of edges. An edge is a function that takes the bytes of one input, throws if a
-// property is violated, and otherwise returns whether the bytes were accepted. Each edge runs with
-// every file of its kept corpus, tests/fuzz/corpus/NAME/, and then with mutations of these files.
-// The seed is fixed, so that only changes of the code change the result; with --full it is random.
-// The seed is printed, and DSLAUNCH_FUZZ_SEED repeats it. tests/fuzz/run searches for new inputs.
+// Defines tests of edges. An edge is a function that takes the bytes of one input. The function
+// throws if a property is violated, and otherwise returns whether the bytes were accepted. Each
+// edge runs with every file of its kept corpus, tests/fuzz/corpus/NAME/, and then with mutations of
+// these files. The seed is fixed, so that only changes of the code change the result; with --full
+// it is random. The seed is printed, and DSLAUNCH_FUZZ_SEED repeats it. tests/fuzz/run searches for
+// new inputs.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@ from ssh_case import NO_PERMISSION, RANKS, UNAVAILABLE, SshCase  # noqa: E402
 
 class SixteenBehindABastion(SshCase):
     # With one home, the agent is copied only once. sshd drops half of the logins while 4 are pending, and all logins
-    # while 10 are pending.
+    # while 10 are.
     host_options = {"count": 16, "shared_home": True, "bastion": {"MaxStartups": "4:50:10"}}
 
     def test_all_nodes_log_in_despite_max_startups(self):

@@ -1,4 +1,4 @@
-"""A user's training script for torchrun that uses plain torch.distributed, without dslaunch."""
+"""Trains as a user's script for torchrun that uses plain torch.distributed, without dslaunch."""
 
 import os
 import socket

@@ -1,5 +1,5 @@
-"""A user's training script for DeepSpeed or torchrun, without dslaunch. It trains, and writes its environment and
-arguments to OUT/rank.N.json."""
+"""Trains as a user's script for DeepSpeed or torchrun, without dslaunch. Writes its environment and arguments to
+OUT/rank.N.json."""
 
 import argparse
 import json

@@ -124,14 +124,13 @@ class AgainstTheTools(HostsCase):
               "json.dump({'env': dict(os.environ), 'argv': sys.argv[1:]},\n"
               "          open(os.environ['FOLDER'] + '/rank.' + os.environ['RANK'], 'w'))\n")
     # Variables that are not compared: each tool sets them in its own way (the job's id, the port, the host of the
-    # store, the number of threads), or the tools set them for themselves as PyTorch programs.
+    # store, the number of threads). Or the tools set them for themselves, as PyTorch programs.
     OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS",
            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR",
            "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
     def environment_from(self, argv, ranks):
-        """Returns, for each rank, its arguments and the variables that a launcher adds to the launcher's own
-        environment."""
+        """Returns each rank's arguments and the variables that a launcher adds to the launcher's own environment."""
         script = self.folder / "report.py"
         script.write_text(self.REPORT)
         own = {**VENV, "FOLDER": str(self.folder), "PATH": f"{ORACLE_PYTHON.parent}:/usr/bin:/bin"}

@@ -1,6 +1,7 @@
 """Runs the rows of the kill matrix in which the rendezvous may move: a job of three nodes loses one node, and the
-other two continue. If the lost node hosted the rendezvous, the nodes of a detached job elect another host, and the
-front end of an attached job chooses one. The new attempt must begin only when no process of the old attempt runs."""
+other two continue. If the lost node hosted the rendezvous, another host is needed. The nodes of a detached job elect
+one, and the front end of an attached job chooses one. The new attempt must begin only when no process of the old
+attempt runs."""
 
 import dataclasses
 import json

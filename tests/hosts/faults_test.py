@@ -206,8 +206,8 @@ class LostHost(FaultCase):
         return not [process for process in node.processes() if process.environ.get("RANK")]
 
     def check(self, lost, others):
-        """Checks, from the moment when `lost` becomes silent, that the ranks of `others` end soon and that the job
-        ends in time."""
+        """Checks from the moment when `lost` becomes silent that the ranks of `others` end soon and that the job ends
+        in time."""
         silent_at = time.time()
         for node in others:
             wait_until(lambda node=node: self.has_no_ranks(node), 12, f"{node.name} without ranks")

@@ -5,13 +5,13 @@ sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--onl
                     [--roots FRONT,NODE1,NODE2] [--markdown FILE]
 sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: time until an end and a stop are known
 
-Each cell is a job of 2 nodes x 2 ranks, in which each rank has a grandchild in its own session. The cell defines the
-required result, with a reason (EXPECTED below). The test measures the exit code, the time until each node knew (its
-ranks got SIGTERM, or had ended), the time until no process was left on any host (by their process tables), and the
-cause that was reported. The user is root, with a cgroup for each host (then the grandchildren have emptied their
-environment), or an ordinary user without one. Without --defaults, the job runs with a grace of 1 s, and nodes are lost
-after 2 s of silence. Some faults are also injected on hosts with another setup (SETUPS), in training whose ranks divide
-the layers of a model and keep copies in memory (TRAINING), and in elastic jobs of three nodes (election_rows.py).
+Each cell is a job of 2 nodes x 2 ranks. Each rank has a grandchild in its own session. The cell defines the required
+result, with a reason (EXPECTED below). The test measures the exit code, the time until each node knew (its ranks got
+SIGTERM, or had ended), the time until no process was left on any host (by their process tables), and the cause that was
+reported. The user is root, with a cgroup for each host (then the grandchildren have emptied their environment), or an
+ordinary user without one. Without --defaults, the job runs with a grace of 1 s, and nodes are lost after 2 s of
+silence. Some faults are also injected on hosts with another setup (SETUPS), in training whose ranks divide the layers
+of a model and keep copies in memory (TRAINING), and in elastic jobs of three nodes (election_rows.py).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The program that the kill matrix's ranks run. Arguments: FOLDER (on the disk that all hosts share) and MODE.
+"""Runs as a rank of the kill matrix. Arguments: FOLDER (on the disk that all hosts share) and MODE.
 
 Each rank starts a grandchild in its own session, writes FOLDER/up.RANK, and then waits:
 wait      for FOLDER/go, and exits with 0

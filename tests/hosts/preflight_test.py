@@ -1,6 +1,6 @@
 """Tests `dslaunch doctor --bench` and --preflight on eight test hosts. A node with a slow network, processor or
-disk, or with a wrong clock, must be named with its figure; healthy nodes must never be named. A spare must replace
-an unfit node."""
+disk, or with a wrong clock, must be named with its figure. Healthy nodes must never be named. A spare must replace an
+unfit node."""
 
 import contextlib
 import json

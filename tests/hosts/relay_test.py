@@ -289,7 +289,7 @@ class LossOfARelay(RelayLossCase):
         node.power_cut()
         hosts.nodes.remove(node)
         lost_at = time.time()
-        # If the relay is not on node1, the loss of its group's other nodes is not detected at once, and an attempt may
+        # If the relay is not on node1, the loss of its group's other nodes is not detected at once. So an attempt may
         # still begin on them.
         gone = ", ".join(node.name for node in group)
         wait_until(lambda: f"get ranks; without {gone}" in job.output, 90, f"an attempt without {gone}")

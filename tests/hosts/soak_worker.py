@@ -1,4 +1,4 @@
-"""The program that the soak's ranks run. Arguments: FOLDER (on the disk that all hosts share) and SECONDS.
+"""Runs as a rank of the soak. Arguments: FOLDER (on the disk that all hosts share) and SECONDS.
 
 A rank holds the lock on its number. An earlier attempt's rank with the same number may still hold the lock for SECONDS.
 The rank waits for FOLDER/go, reports its end, and exits with 0. On SIGTERM it exits with 143.

@@ -103,8 +103,8 @@ class ByteForByte(ProgramCase):
     def test_values_of_environment_file_arrive(self):
         seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
         print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
-        # The values have no line ends, and no blanks or quotes around them, because an enclosing pair of quotes would
-        # be removed from values in this file.
+        # The values have no line ends, and no blanks or quotes around them. An enclosing pair of quotes would be
+        # removed from values in this file.
         values = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                   for value in awkward_strings(random.Random(seed), 40)]
         file = self.folder / "variables"

@@ -170,7 +170,7 @@ class Faults {
   }
 
   // Sometimes stalls the disk too, in a detached job. A stalled loop reads no decisions of the
-  // rendezvous, so only the lease ends the node's ranks, and only the fence of the next rendezvous
+  // rendezvous, so only the lease ends the node's ranks. Only the fence of the next rendezvous
   // waits for that.
   void MaybeStallDiskToo(uint32_t node) {
     if (world_.job.detached && random_.OneIn(3)) StallDisk(node);

@@ -38,8 +38,8 @@ class Network {
   // Returns the number of messages sent between two places. A message through a relay counts twice.
   int64_t messages() const { return messages_; }
 
-  // Cuts one direction until `until`. An existing cut is not extended, because the arrival of
-  // messages that wait for its end is already planned, and would fall into the longer cut.
+  // Cuts one direction until `until`. An existing cut is not extended. Messages that wait for its
+  // end already have a planned arrival, which would fall into the longer cut.
   void Cut(Place from, Place to, int64_t until) {
     if (!IsCut(from, to)) cuts_.push_back({from, to, until});
   }

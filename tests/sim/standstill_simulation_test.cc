@@ -1,5 +1,5 @@
 // Tests the path from signs of life of ranks to the decision that a job is hanging, in virtual
-// time, with lost or late looks, lost heartbeats, ranks that end, and suspended machines.
+// time. Simulates lost or late looks, lost heartbeats, ranks that end, and suspended machines.
 //   DSLAUNCH_TEST_SEED=N  runs only history N
 #include <gtest/gtest.h>
 

@@ -31,7 +31,7 @@ inline bool DenySyscalls(const std::vector<int>& numbers, int error_number) {
 }
 
 // Returns whether `holds` returns true in a child process in which the system calls `numbers` fail
-// with `error_number`; false also if the child cannot be started or filtered.
+// with `error_number`. Also returns false if the child cannot be started or filtered.
 inline bool HoldsWithout(const std::vector<int>& numbers, int error_number,
                          const std::function<bool()>& holds) {
   const pid_t child = fork();

@@ -1,6 +1,6 @@
 // Simulates the other ranks of a group: each has the same data and makes the same calls as this
-// rank. So sums are this rank's values times the number of ranks, and a message received from
-// another rank is the message that this rank sent to that rank. No data leaves the process.
+// rank. So sums are this rank's values times the number of ranks. A message received from another
+// rank is the message that this rank sent to that rank. No data leaves the process.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-"""Base of the tests that run dslaunch on the front test host, with its nodes behind real sshds."""
+"""Provides the base of the tests that run dslaunch on the front test host, with its nodes behind real sshds."""
 
 import os
 import subprocess

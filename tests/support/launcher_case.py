@@ -1,4 +1,5 @@
-"""Base of the end-to-end tests: starts dslaunch, reads its output, and checks that no process of a job is left.
+"""Provides the base of the end-to-end tests: starts dslaunch, reads its output, and checks that no process of a job is
+left.
 
 The binaries are in $DSLAUNCH_BUILD_DIR (default: build/ of this checkout).
 """

@@ -8,7 +8,8 @@
 namespace dslaunch {
 
 // Returns the document. Returns null if the page does not consist of exactly one document and one
-// script between the usual elements, for example if a text of the job added or closed an element.
+// script between the usual elements. For example, a text of the job may have added or closed an
+// element.
 inline nlohmann::json DocumentIn(std::string_view page) {
   constexpr std::string_view kBegin = "<script type=\"application/json\" id=\"data\">";
   const size_t begin = page.find(kBegin);

@@ -1,4 +1,4 @@
-"""Base of tests with their own Slurm cluster (slurm_cluster.py), which runs for a whole class."""
+"""Provides the base of tests with their own Slurm cluster (slurm_cluster.py), which runs for a whole class."""
 
 import shlex
 import subprocess

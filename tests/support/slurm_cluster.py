@@ -1,7 +1,7 @@
 """Runs a Slurm cluster for a test: munged, slurmctld and one slurmd per node, all on this machine.
 
 Needs root and Debian's slurm-wlm and munge. The cluster uses no file in /etc. Its daemons and their child processes are
-in a PID namespace, so that all of them end with the test, even if the test is killed.
+in a PID namespace. So all of them end with the test, even if the test is killed.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Base of SSH tests: writes ssh_config on the front host, runs jobs with a rank on each node, and simulates silent
-hosts."""
+"""Provides the base of SSH tests: writes ssh_config on the front host, runs jobs with a rank on each node, and
+simulates silent hosts."""
 
 import os
 import signal

@@ -34,9 +34,9 @@ class StrictBackend : public c10d::Backend {
   explicit StrictBackend(c10::intrusive_ptr<c10d::Backend> inner);
 
   const std::vector<Operation>& operations() const { return operations_; }
-  // Throws std::runtime_error if the ranks of the group have not run the same collectives, or if
-  // the sends and receives of two ranks do not match in order. All ranks must call it; it uses the
-  // group's store.
+  // Throws std::runtime_error if the ranks of the group have not run the same collectives. Also
+  // throws if the sends and receives of two ranks do not match in order. All ranks must call it; it
+  // uses the group's store.
   void Compare(const ProcessGroup& group) const;
 
   const std::string getBackendName() const override { return "strict"; }

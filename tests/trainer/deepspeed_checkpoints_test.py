@@ -1,8 +1,8 @@
 """Compares plans of DeepSpeed's checkpoints with DeepSpeed's own converters.
 
-DeepSpeed trains a small model for three steps and saves, at each ZeRO stage, on 1 to 4 ranks, in each dtype and with
-each feature that changes the layout. Every tensor must have the same bytes as the output of zero_to_fp32 and
-ds_to_universal. Frozen parameters, which zero_to_fp32 loses at stage 1, and stage 0, which it does not read, are
+DeepSpeed trains a small model for three steps and saves it. It does so at each ZeRO stage, on 1 to 4 ranks, in each
+dtype and with each feature that changes the layout. Every tensor must have the same bytes as the output of zero_to_fp32
+and ds_to_universal. Frozen parameters, which zero_to_fp32 loses at stage 1, and stage 0, which it does not read, are
 compared with the ranks' memory. DSLAUNCH_TEST_FULL=1 runs all combinations, with every DeepSpeed that
 packaging/fetch-deepspeed has made."""
 
@@ -130,7 +130,7 @@ class DeepSpeedCheckpointsTest(unittest.TestCase):
         cls.temporary.cleanup()
 
     def results(self):
-        """Returns, for each case, the case, its plan, and the expected facts other than tensors."""
+        """Returns each case, its plan, and the expected facts other than tensors."""
         return [(case, self.plans[case["folder"]],
                  json.loads(pathlib.Path(case["folder"], "expected.json").read_text())) for case in self.cases]
 

@@ -1,4 +1,4 @@
-"""Reference implementations of DeepSpeed's algorithms that PyTorch lacks, written directly from the formulas."""
+"""Implements DeepSpeed's algorithms that PyTorch lacks, as references written directly from the formulas."""
 
 import math
 
@@ -173,7 +173,7 @@ class LossScaler:
 
 
 def scaler_trace(config, overflows):
-    """Returns, for each attempted update, the scale after it and whether DeepSpeed raised an error."""
+    """Returns the scale after each attempted update, and whether DeepSpeed raised an error."""
     config = dict(config)
     dynamic, static_scale = config.pop("dynamic"), config.pop("static_scale")
     if not dynamic:

@@ -1,4 +1,4 @@
-"""GPT-2 in plain PyTorch, with Hugging Face's names, weight layout and arithmetic."""
+"""Defines GPT-2 in plain PyTorch, with Hugging Face's names, weight layout and arithmetic."""
 
 import math
 

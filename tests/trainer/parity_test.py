@@ -195,8 +195,8 @@ TUTORIALS = {
     "bf16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"bf16":{"enabled":true}}',
     "zero": '{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}},"zero_optimization":{"stage":2}}',
 }
-# The initial fp16 scale is so high that the first steps overflow, and the windows are so short that the scale grows
-# until later steps overflow again.
+# The initial fp16 scale is so high that the first steps overflow. The windows are so short that the scale grows until
+# later steps overflow again.
 SCALERS = [
     {"initial_scale_power": 24, "loss_scale_window": 3},
     {"initial_scale_power": 22, "loss_scale_window": 2, "hysteresis": 1},

@@ -55,8 +55,8 @@ SMALL = {"reduce_bucket_size": 3000}
 
 def continues_alike(cell):
     """Returns whether DeepSpeed's next steps should equal dslaunch's. DeepSpeed's stage 0 in fp16
-    (FP16_UnfusedOptimizer) makes other steps from the same weights than its ZeRO stages, which dslaunch follows, so
-    only the first loss is compared."""
+    (FP16_UnfusedOptimizer) makes other steps from the same weights than its ZeRO stages. dslaunch follows these stages,
+    so only the first loss is compared."""
     return (cell["stage"], cell["precision"]) != (0, "fp16")
 
 

@@ -1,5 +1,5 @@
-"""Tests a parameter server that updates as gradients arrive. Ranks must be ahead by at most `staleness` steps,
-training must converge, losing a worker must not end the run, and losing a server must end it."""
+"""Tests a parameter server that updates as gradients arrive. Ranks must be ahead by at most `staleness` steps, and
+training must converge. The loss of a worker must not end the run, and the loss of a server must."""
 
 import glob
 import math

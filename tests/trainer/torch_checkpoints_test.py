@@ -245,7 +245,7 @@ def write_trained(folder):
 
 
 def write_divided(folder):
-    """Saves, from four ranks in a mesh of 2 x 2, tensors that are divided in many ways."""
+    """Saves tensors that are divided in many ways, from four ranks in a mesh of 2 x 2."""
     mesh = init_device_mesh("cpu", (2, 2))
     tensors = {}
     for i, (shape, placements, dtype) in enumerate([

@@ -1,5 +1,5 @@
-"""Tests that the memory that a rank uses at each stage of ZeRO, counted from its live tensors, and the bytes that it
-sends in a step, counted by Linux, match the ZeRO paper. tests/bench/zero_memory prints the whole table."""
+"""Tests that a rank's memory and sent bytes at each stage of ZeRO match the ZeRO paper. The memory is counted from live
+tensors, and the bytes of a step by Linux. tests/bench/zero_memory prints the whole table."""
 
 import os
 import re

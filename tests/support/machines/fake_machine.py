@@ -93,7 +93,7 @@ class FakeMachine:
         for node, own in enumerate(self.cpus):
             self._write(f"sys/devices/system/node/node{node}/cpulist", ",".join(map(str, own)))
 
-    # Simulates an HGX machine. The driver's list is in /proc, where no file that the kernel lacks can be mounted, so
+    # Simulates an HGX machine. The driver's list is in /proc, where no file that the kernel lacks can be mounted. So
     # this machine shows only device files, as in a sandbox.
     def cuda(self, number):
         self._pci(number, f"0000:{(0x19, 0x3b, 0x9b, 0xdb)[number]:02x}:00.0", "0x10de", "0x2330", "0x030200")

@@ -1,5 +1,5 @@
-// Generates the random numbers of the stand-in device. A kernel draws from a CPU generator that is
-// seeded with the device generator's seed and the amount drawn so far, like the seed and offset of
+// Generates the random numbers of the stand-in device. A kernel draws from a CPU generator. Its
+// seed is the device generator's seed and the amount drawn so far, like the seed and offset of
 // CUDA's Philox.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Decides by vector clocks which accesses to memory are ordered. The checker has no side effects
-// and checks operations when they are enqueued, so its results do not depend on the timing of the
+// Decides by vector clocks which accesses to memory are ordered. The checker has no side effects,
+// and checks operations when they are enqueued. So its results do not depend on the timing of the
 // streams' threads.
 #pragma once
 

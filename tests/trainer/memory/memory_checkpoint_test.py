@@ -181,8 +181,9 @@ class MemoryCheckpoint(unittest.TestCase):
         return ranks[0]
 
     def kill_at(self, run, step, delay_s=0.0, moment=lambda: True):
-        """Runs an attempt and kills all ranks, one after the other, once the attempt has made `step` and `moment`
-        returns true, or rank 0 has ended. Returns the output of rank 0, and the steps that the attempt made."""
+        """Runs an attempt, and then kills all ranks, one after the other. Waits until the attempt has made `step` and
+        `moment` returns true, or until rank 0 has ended. Returns the output of rank 0, and the steps that the attempt
+        made."""
         with run.start() as job:
             job.wait_for(lambda: max(run.losses(run.attempt), default=0) >= step or job.processes[0].poll() is not None,
                          60, "step %d" % step)

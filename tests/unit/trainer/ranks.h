@@ -18,8 +18,8 @@
 
 namespace dslaunch {
 
-// A port of this machine that listens until the object is destroyed, so that no other process can
-// take the port before the ranks' store uses it.
+// A port of this machine that listens until the object is destroyed. So no other process can take
+// the port before the ranks' store uses it.
 class HeldPort {
  public:
   HeldPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -52,7 +52,7 @@ struct RankThread {
 };
 inline thread_local RankThread rank_thread;
 
-// Makes LibTorch record a group. LibTorch's record of collectives belongs to the process and adds
+// Makes LibTorch record a group. LibTorch's record of collectives belongs to the process. It adds
 // each process group at its first collective, without a lock, because it does not expect several
 // ranks in one process. So the first collectives are started one after the other, all before any
 // rank continues.

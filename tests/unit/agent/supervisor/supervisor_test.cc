@@ -677,8 +677,8 @@ TEST(Supervisor, FrontEndLossEndsAllEvenIfAgentDoesNothing) {
   EXPECT_TRUE(supervisor.IsEmpty());
   EXPECT_TRUE(IsGone(supervisor.agent()));
   EXPECT_GE(took, Ms(500));
-  // The limit is the sum of the grace period, a second for the ranks' children in other sessions, 2
-  // s for the agent, and 1 s of tolerance.
+  // The limit is the grace period, 1 s for the ranks' children in other sessions, 2 s for the
+  // agent, and 1 s of tolerance.
   EXPECT_LT(took, Ms(500 + 1000 + 2000 + 1000));
 }
 

@@ -633,8 +633,8 @@ TEST_F(SessionCoreTest, WarnsOfNodeSilentAfterOwnCut) {
   EXPECT_THAT(logged, HasSubstr("no heartbeat from node0 for 6 s; the other nodes decide"));
 }
 
-// The silence of all nodes means that this process was cut off, even before the first ranks run,
-// and even if the last heartbeats did not arrive at the same time.
+// The silence of all nodes means that this process was cut off. That also applies before the first
+// ranks run, and if the last heartbeats did not arrive at the same time.
 TEST_F(SessionCoreTest, OwnCutAtStartLosesNoNode) {
   PlanFor(2, 2, 0);
   RunAll();

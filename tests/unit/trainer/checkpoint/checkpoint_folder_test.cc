@@ -97,8 +97,8 @@ TEST_F(CheckpointFolderTest, IgnoresAndRemovesInterruptedSave) {
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
 }
 
-// If the file system cannot exchange names, a replaced checkpoint briefly has no tag, so a crash at
-// that moment leaves it under a temporary name.
+// If the file system cannot exchange names, a replaced checkpoint briefly has no tag. So a crash at
+// that moment leaves the checkpoint under a temporary name.
 TEST_F(CheckpointFolderTest, RestoresReplacedCheckpointIfTagIsFree) {
   Save(1);
   Save(2);

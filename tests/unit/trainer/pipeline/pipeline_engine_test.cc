@@ -508,7 +508,7 @@ TEST(PipelineEngineMemoryTest, FreesSentOutputsThatBackwardDoesNotRead) {
 }
 
 // A stage must hold the tensors that its backward passes read only for the micro-batches that the
-// schedule keeps in progress. A tanh layer keeps its output until the backward pass; an output that
+// schedule keeps in progress. A tanh layer keeps its output until the backward pass. An output that
 // a linear layer reads is kept until the gradient of the layer's weight is computed.
 TEST(PipelineEngineMemoryTest, HoldsAsManyMicroBatchesAsScheduled) {
   InRanks(4, [](ProcessGroup& group) {

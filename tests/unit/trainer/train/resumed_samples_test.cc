@@ -116,8 +116,8 @@ TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherRanks) {
   }
 }
 
-// For any sequence of layouts, each sample of an epoch is read once, except samples that the end of
-// an epoch drops or repeats, as in every layout.
+// For any sequence of layouts, each sample of an epoch is read once. The exceptions are samples
+// that the end of an epoch drops or repeats, as in every layout.
 TEST(ResumedSamplesTest, ReadsEverySampleOfEpochOnce) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

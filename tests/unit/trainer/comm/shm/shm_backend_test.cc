@@ -156,8 +156,8 @@ TEST(ShmBackend, QueuesMoreMessagesThanRequests) {
   });
 }
 
-// A work must be complete before its future, because code that waits for the future may stop the
-// profiler, to which the end of the work is reported.
+// A work must be complete before its future. Code that waits for the future may stop the profiler,
+// to which the end of the work is reported.
 TEST(ShmBackend, WorkEndsBeforeItsFuture) {
   InRanks(2, [](ProcessGroup& group) {
     const auto work = BeginSum(group, at::ones({kChunkBytes}));

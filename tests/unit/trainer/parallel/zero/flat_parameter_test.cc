@@ -67,8 +67,8 @@ TEST(FlatParameterTest, KeepsDtypesInSeparateUnits) {
       << "in the order in which they are complete";
 }
 
-// Whatever the other parameters of a pipeline stage are, a weight that it shares with other stages
-// is cut in the same way on all of them.
+// A weight that pipeline stages share is divided in the same way on all of them, whatever their
+// other parameters are.
 TEST(FlatParameterTest, PutsTiedParameterIntoSeparateUnit) {
   auto model = kModel;
   model[2].alone = true;
