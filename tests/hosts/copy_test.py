@@ -11,7 +11,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
-PROJECT = "/mnt/project"  # on a disk that is mounted only on the front end
+PROJECT = "/mnt/project"  # folder on a disk that only the front end mounts
 BIG_BYTES = 30_000_000
 PROGRAM = """#!/bin/sh
 echo "$(hostname) has $(cat data/in.txt) in $(pwd)"

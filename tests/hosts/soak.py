@@ -126,7 +126,7 @@ class SoakJob:
             return Fault(f"{node.name} was cut one way already")
         self.cut_one_way.add(node.name)
         node.cut_one_way(direction)
-        self.later(seconds, lambda: self.has_power(node) and node.heal())  # it may have lost its power since
+        self.later(seconds, lambda: self.has_power(node) and node.heal())  # the node may have lost its power since then
         return Fault(f"{node.name} cut, {direction}, for {seconds:.1f} s", (node.name,))
 
     def cut_front_end(self):
@@ -160,7 +160,7 @@ class SoakJob:
         return Fault(f"log disk frozen for {seconds:.1f} s", self.while_starting("node"))
 
     def fill_disk(self):
-        threading.Thread(target=self.disk.fill, daemon=True).start()  # in a thread, because the disk may be frozen
+        threading.Thread(target=self.disk.fill, daemon=True).start()  # a thread, because the disk may be frozen
         return Fault("log disk filled", self.while_starting("disk"))
 
     def pause_front_end(self):

@@ -292,7 +292,7 @@ if rank == 2:
                 self.assertEqual(0, code, shown)
                 self.assertIn(b"step 3/3", shown)
                 redrawn = shown.count(b"\r\x1b[K")
-                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # no other sequences, such as colours
+                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # excludes other sequences, such as colours
                 self.assertEqual(env["TERM"] == "xterm", redrawn > 0, shown)
 
     # A failure keeps its code if output is lost. A success becomes a failure.

@@ -190,7 +190,7 @@ class TopTest(LauncherCase):
     def test_nvidia_smi_runs_only_while_job_is_viewed(self):
         self.start_job()
         tmux = self.look()
-        wait_until(lambda: len(self.nvidia_smis()) == 2, 20)  # one per node
+        wait_until(lambda: len(self.nvidia_smis()) == 2, 20)  # one entry per node
         tmux.press("q")
         wait_until(lambda: not self.nvidia_smis(), 20)
         tmux.run("kill-server")

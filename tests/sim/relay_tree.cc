@@ -16,7 +16,7 @@
 namespace dslaunch::sim {
 namespace {
 
-constexpr int64_t kLossAtMs = 8'000;  // after all ranks have started and before any has ended
+constexpr int64_t kLossAtMs = 8'000;  // time after all ranks have started and before any has ended
 constexpr int64_t kShortestRankMs = 20'000;
 constexpr int64_t kSilentMs = 30'000;  // kUsualSilence, of the front end's link to a relay
 

@@ -25,7 +25,7 @@ struct Machine {
   // Whether the machine was ever stopped or its clock jumped. Its lease may then end a little later
   // than other nodes assume.
   bool stood_still = false;
-  int64_t went_on_at = 0;  // when the machine, or its agent, last resumed
+  int64_t went_on_at = 0;  // time at which the machine, or its agent, last resumed
   int64_t disk_full_until = 0;
 };
 

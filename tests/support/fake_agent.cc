@@ -82,8 +82,8 @@ int main(int argc, char** argv) {
   if (fault == "half-close") {
     char bytes[3] = "";
     if (::write(1, "out", 3) != 3) return 1;
-    ::shutdown(1, SHUT_WR);  // if sshd passed a socket
-    ::close(1);              // if sshd passed a pipe instead
+    ::shutdown(1, SHUT_WR);  // closes the output if sshd passed a socket
+    ::close(1);              // closes the output if sshd passed a pipe instead
     ::close(2);              // because sshd also waits until stderr is closed
     return ::read(0, bytes, sizeof bytes) == 2 && std::string(bytes) == "in" &&
                    ::read(0, bytes, 1) == 0

@@ -30,7 +30,7 @@ class Mistaken : public dslaunch::Model {
     if (is_training()) ++step_;
     if (is_training() && step_ == drift_step_) {
       const at::NoGradGuard no_grad;
-      used_->weight[3][100].add_(1e-6);  // only on this rank
+      used_->weight[3][100].add_(1e-6);  // the drift is only on this rank
     }
     if (is_training() && step_ == sleep_step_) {
       std::this_thread::sleep_for(std::chrono::seconds(12));

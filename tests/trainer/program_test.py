@@ -200,7 +200,7 @@ class DivergenceTest(ProgramCase):
                         run={"steps": steps, "seed": 7, "save_every": 1, "checkpoint_dir": self.path("c"),
                              "metrics_jsonl": self.path("metrics.jsonl")})
         self.refused(wanted, "try a lower learning rate", *words, world=world)
-        return self.metrics()  # without the step that ended the run
+        return self.metrics()  # excludes the step that ended the run
 
     def test_bf16_run_ends_when_it_diverges(self):
         steps = self.diverges({"bf16": {"enabled": True}, "gradient_clipping": 0}, {"type": "SGD", "params": {"lr": 1e36}},

@@ -360,7 +360,7 @@ TEST_F(SshConnectTest, FollowsSshConfig) {
   const std::string port = std::to_string(port_);
   const struct {
     std::string line;
-    std::string refusal;  // if empty, the connection succeeds
+    std::string refusal;  // empty if the connection succeeds
   } cases[] = {
       {"HostName no-such-host.invalid", "cannot resolve the host name 'no-such-host.invalid'"},
       {"Port " + std::to_string(FreePort()), "refused"},

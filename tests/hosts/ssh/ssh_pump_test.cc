@@ -72,7 +72,7 @@ size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_whi
   while (true) {
     if (!stalled && total >= stall_at) {
       stalled = true;
-      std::this_thread::sleep_for(stall / 4);  // until all buffers in between are full
+      std::this_thread::sleep_for(stall / 4);  // enough to fill all buffers in between
       const std::clock_t before = std::clock();
       std::this_thread::sleep_for(stall);
       if (cpu_while_stalled_s)

@@ -33,7 +33,7 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kCollectives = -1;  // in place of a peer: the stream of collectives
+constexpr int kCollectives = -1;  // stream of collectives, in place of a peer
 constexpr std::chrono::seconds kHeedPatience{10};
 enum Tag : int { kDescription = 1, kData, kGroupedDescription, kGroupedData };
 
@@ -113,7 +113,7 @@ class StreamWork final : public c10d::Work {
     if (TheSettings().ignored != "wait") {
       LetStreamWait(CurrentStream(stream_.device_index()), end_);
     }
-    held_.clear();  // until here, as NCCL's backend also keeps its tensors until wait()
+    held_.clear();  // kept until here, as NCCL's backend keeps its tensors until wait()
   }
   void abort() override {}
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }

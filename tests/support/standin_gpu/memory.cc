@@ -22,7 +22,7 @@ namespace dslaunch::standin {
 namespace {
 
 constexpr size_t kAlignment = 512, kPage = 4096;
-constexpr int kPinned = -1;  // in place of a stream
+constexpr int kPinned = -1;  // placeholder for a stream
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 struct Block {

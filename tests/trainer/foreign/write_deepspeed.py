@@ -91,7 +91,7 @@ def configuration(case):
     if case["stage"] == 3:
         zero.update(stage3_param_persistence_threshold=0, stage3_max_live_parameters=0,
                     sub_group_size=60 if case.get("sub_groups") else 10**9)
-    elif case.get("alignment") and "parameter_alignment" in DeepSpeedZeroConfig.model_fields:  # not in 0.19.6
+    elif case.get("alignment") and "parameter_alignment" in DeepSpeedZeroConfig.model_fields:  # absent in 0.19.6
         zero["parameter_alignment"] = True
     if case.get("offload"):
         zero["offload_optimizer"] = {"device": "cpu"}

@@ -235,7 +235,7 @@ class KillTest(MemoryCheckpoint):
         moment = self.random.choice(("start", "step", "copy", "save"))
         at = self.random.randint(1, STEPS - EVERY)
         was_torn, was_saving = run.memory.has_torn_copy(), run.is_saving()
-        if moment == "start":  # before the ranks have connected, while they read their copies, or soon after
+        if moment == "start":  # kills before the ranks connect, while they read their copies, or soon after
             killed = self.kill_at(run, 0, self.random.random() * 0.6)
         elif moment == "copy" and not was_torn:
             killed = self.kill_at(run, at, moment=run.memory.has_torn_copy)

@@ -324,7 +324,7 @@ TEST_F(LogTailTest, LimitsLastLinesOfALargeFile) {
   EXPECT_EQ(std::count(last.begin(), last.end(), '\n'), 50);
   EXPECT_EQ(last.substr(0, 11), "line 99950\n");
   EXPECT_EQ(LastLines(Path("a"), 50, 25),
-            "line 99998\nline 99999\n");  // without the first line, which was cut
+            "line 99998\nline 99999\n");  // excludes the first line, which was cut
   Append("b", std::string(1'000'000, 'x'));
   EXPECT_EQ(LastLines(Path("b")), std::string(64 * 1024, 'x'));
   Append("b", "\n");

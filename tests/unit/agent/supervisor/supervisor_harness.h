@@ -21,7 +21,7 @@ class SupervisorHarness {
     bool one_socket = false;  // whether stdin and stdout are one socket instead of two pipes
     bool resumable = false;
     bool without_cgroup = false;  // whether to behave as if cgroup v2 were not mounted (root only)
-    std::function<int(int, int)> run_agent;  // if empty, the test is the agent
+    std::function<int(int, int)> run_agent;  // empty if the test is the agent
   };
   SupervisorHarness() : SupervisorHarness(Setup()) {}
   explicit SupervisorHarness(const Setup& setup);

@@ -80,7 +80,7 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--numa_binding"},
     {"--signals_to_handle"},
     {"--virtual_local_rank"},
-    {"--use_env"},  // from torch.distributed.launch
+    {"--use_env"},  // option of torch.distributed.launch
 };
 // Options of horovodrun that dslaunch accepts or refuses. Its options for tuning MPI and NCCL are
 // unknown to dslaunch.

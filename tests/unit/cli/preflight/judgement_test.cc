@@ -67,7 +67,7 @@ TEST(FindSlow, SkipsKindsOfOneNode) {
 TEST(FindSlow, AllowsForStarvation) {
   std::vector<Figure> figures = Figures(FigureKind::kSending, {100, 100, 60, 100});
   EXPECT_EQ(1u, FindSlow(figures, figures).size());
-  figures[2].starved = 0.3;  // without it, 86
+  figures[2].starved = 0.3;  // the figure would be 86 without starvation
   EXPECT_THAT(FindSlow(figures, figures), IsEmpty());
   figures[2].value = 20;  // 29 if starvation had no effect
   EXPECT_EQ(1u, FindSlow(figures, figures).size());

@@ -85,7 +85,7 @@ TEST(StaleSyncTest, NoRankWaitsForLostOrLeftRanks) {
 TEST(StaleSyncTest, RejectsStepsOutOfOrder) {
   StaleSync sync(2, 3, 0);
   sync.HoldAfter(kFar);
-  EXPECT_FALSE(sync.OnMade(0, 1));  // before the step has begun
+  EXPECT_FALSE(sync.OnMade(0, 1));  // called before the step begins
   sync.OnBegun(0);
   EXPECT_FALSE(sync.OnMade(0, 2));
   EXPECT_TRUE(sync.OnMade(0, 1));
