@@ -101,7 +101,7 @@ struct Milestones {
 
 class Agent {
  public:
-  // `works`: whether its ranks run until EndWork.
+  // If `works`, the agent's ranks run until EndWork.
   Agent(std::shared_ptr<grpc::Channel> channel, uint32_t node, Milestones* milestones, bool works)
       : node_(node),
         milestones_(milestones),

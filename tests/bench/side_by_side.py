@@ -22,7 +22,7 @@ POLL_S = 0.01
 MEMORY_POLL_S = 0.2
 SAMPLES_OF_A_RANK = 4
 
-# {name: (model, number of tokens of a sample)}
+# Maps each name to its model and the number of tokens of a sample.
 MODELS = {
     "gpt": ({"type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 8, "n_positions": 256, "vocab_size": 512,
              "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, 256),

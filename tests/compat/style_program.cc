@@ -608,7 +608,7 @@ void CompressionFp16() {
       HOLDS(sum.scalar_type() == dtype && at::equal(sum, tensor * hvd::Size()));
     }
   }
-  // Not representable in 16 bits, so the result shows the 16-bit transfer.
+  // 2049 is not representable in 16 bits, so the result shows the 16-bit transfer.
   const Tensor odd = at::full({1}, 2049.0);
   HOLDS(hvd::Allreduce(odd, {.compression = hvd::Compression::kFp16})[0].item<double>() == 2048);
 }

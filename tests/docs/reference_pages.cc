@@ -43,7 +43,7 @@ std::string Page(const std::string& title, const std::string& about) {
   return "# " + title + "\n\n" + kMade + "\n" + about + "\n";
 }
 
-// Options.
+// The following functions make the page of options.
 
 std::string Joined(const std::vector<std::string>& texts) {
   std::string joined;
@@ -123,7 +123,7 @@ std::string OptionsPage() {
   return page;
 }
 
-// Keys.
+// The following functions make the page of keys.
 
 std::string ParentOf(const std::string& path) {
   const size_t dot = path.rfind('.');
@@ -188,7 +188,7 @@ std::string RecipePage() {
   return page;
 }
 
-// Variables and exit codes.
+// The following functions make the pages of variables and exit codes.
 
 template <size_t count>
 std::string Variables(const std::string& title, const VariableMeaning (&variables)[count]) {
@@ -212,7 +212,7 @@ std::string EnvironmentPage() {
   return page;
 }
 
-// JSON.
+// The following functions make the page of JSON documents.
 
 std::string Fields(const JsonDocument& document) {
   std::string text = document.about + std::string("\n\n") + Head({"field", "meaning"});

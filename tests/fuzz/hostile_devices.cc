@@ -98,7 +98,7 @@ bool ReadsDeviceFiles(const std::string& bytes) {
   const bool each_alone = input.Flag();
   std::string_view rest = input.Rest();
   for (const std::string& path : kFiles.at(row.device)) {
-    // Because ext4 writes a truncated file to the disk at once.
+    // The file is removed first, because ext4 writes a truncated file to the disk at once.
     std::filesystem::remove(root / path);
     root.Write(path, TakePiece(rest));
   }

@@ -739,8 +739,8 @@ bool ChecksPeers(const std::string& bytes) {
   }
 }
 
-// Three nodes answer once each, in any order. An answer that violates a rule must count as its
-// node's failure.
+// Checks that an answer that violates a rule counts as its node's failure. Three nodes answer once
+// each, in any order.
 bool PreparesNodes(const std::string& bytes) {
   Input input(bytes);
   SessionOptions options;

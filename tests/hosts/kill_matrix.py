@@ -85,7 +85,7 @@ SILENT = Expected(69, r"{node}", "dead", "a node fell silent")
 GOES_ON = Expected(0, None, "never", "no rank failed and no node was lost")
 NO_CODE = Expected(None, None, "at once", "a killed dslaunch has no exit code; its nodes end the ranks themselves")
 
-# {fault: (phases, where, Expected)}
+# Maps each fault to (phases, where, Expected).
 EXPECTED = {
     "rank": (PHASES[:3], NODES,
              Expected(137, r"rank {rank}\b.*SIGKILL", "at once", "the first rank that failed: 128 + SIGKILL")),

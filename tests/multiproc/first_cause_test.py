@@ -56,7 +56,7 @@ if rank == 2:
     {fails}
 steps(1000)
 """
-# {name: (script, text in the evidence of the first cause, exit code)}
+# Maps each name to (script, text in the evidence of the first cause, exit code).
 CORPUS = {
     "an exception": (FINALLY.format(fails='raise ValueError("bad batch 17")'), "bad batch 17", 1),
     "an assertion": (FINALLY.format(fails='assert rank != 2, "loss is nan"'), "loss is nan", 1),
@@ -180,7 +180,7 @@ int main() {
   }
 }
 """
-# {name: (code that fails, text in the evidence, exit code)}
+# Maps each name to (code that fails, text in the evidence, exit code).
 CPP_CORPUS = {
     "an exception of C++": ('throw std::runtime_error("bad batch 17");', "bad batch 17", 134),
     "a failed check of C++": ("std::vector<int>().at(3);", "range_check", 134),

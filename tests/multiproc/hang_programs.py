@@ -80,7 +80,7 @@ if __name__ == "__main__":
     main()
 '''
 
-# {name: code that rank 1 runs while the other ranks wait}
+# Maps each name to the code that rank 1 runs while the other ranks wait.
 HANGS = {
     "sleeping loader": '''
 def load_batch():
@@ -229,7 +229,7 @@ def main():
     exchange()
 
 '''
-# {name: exchange after which all ranks wait, so that their stacks do not show the cause}
+# Maps each name to an exchange after which all ranks wait, so their stacks do not show the cause.
 FLIGHT_HANGS = {
     "skipped exchange": '''
 def exchange():
@@ -377,7 +377,7 @@ int main(void) {
 }
 """
 
-# {name: whole program that runs for `SECONDS`, in which some ranks are silent for a legitimate reason}
+# Maps each name to a whole program that runs for `SECONDS`, in which some ranks are silent for a legitimate reason.
 HEALTHY = {
     "evaluation on rank 0": '''
 def work(until):
@@ -535,7 +535,7 @@ int main(int argc, char** argv) {
   return MPI_Finalize();
 }
 """
-# {name: code that rank 1 runs}
+# Maps each name to the code that rank 1 runs.
 MPI_HANGS = {
     "sleeping loader": "  begins();\n  sleep(3600);  // HERE",
     "FIFO without a writer": "  mkfifo(\"fifo\", 0600);\n  begins();\n  open(\"fifo\", O_RDONLY);  // HERE",
@@ -566,7 +566,7 @@ MPI_WAITS = {
                    "MPI_STATUS_IGNORE);\n  MPI_Recv(many, 1 << 20, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);  // HERE",
     "crossed groups": "  begins();\n  MPI_Barrier(other);  // HERE",
 }
-# {name: code of rank 0 before the barrier in which it waits}
+# Maps each name to the code of rank 0 before the barrier in which it waits.
 MPI_BEFORE = {"other shape": "  if (rank == 0) MPI_Send((int*)&counter, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);"}
 
 

@@ -74,7 +74,7 @@ class Network {
   }
   int64_t Hop(int64_t sent, Place from, Place to) {
     ++messages_;
-    // Now and then a packet is lost and retransmitted, which delays the message.
+    // One in 200 packets is lost and retransmitted, which delays the message.
     const bool is_lost = !is_calm_ && random_.OneIn(200);
     const int64_t arrival = sent + (is_lost ? random_.Between(200, 3'000) : random_.Between(1, 50));
     return std::max(arrival, CutUntil(from, to));

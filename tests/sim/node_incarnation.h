@@ -26,15 +26,15 @@ class Rendezvous;
 
 class NodeIncarnation {
  public:
-  // `own`: the decisions of this node's own command; nullopt if the node has no command.
+  // `own` has the decisions of this node's own command, or is nullopt if the node has no command.
   NodeIncarnation(World& world, size_t index, uint32_t node,
                   const std::optional<pb::OwnPart>& own = std::nullopt);
   NodeIncarnation(const NodeIncarnation&) = delete;
 
   uint32_t node() const { return node_; }
   size_t index() const { return index_; }
-  // Three processes that can stall separately: the agent's loop, the agent's other threads (the
-  // heart and the server of a rendezvous), and the supervisor.
+  // Returns one of three processes that can stall separately: the agent's loop, the agent's other
+  // threads (the heart and the server of a rendezvous), and the supervisor.
   Process& loop() { return loop_; }
   Process& threads() { return threads_; }
   Process& supervisor() { return supervisor_.process(); }

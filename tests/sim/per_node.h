@@ -38,7 +38,7 @@ class Member {
   std::optional<int> exit_code() const { return exit_code_; }
 
   void Start() { Carry(core_.Start()); }
-  // Handle a message of node 0, and the end of the connection to node 0.
+  // These handle a message of node 0 and the end of its connection.
   void OnMessage(const pb::NodeMessage& message) { Carry(core_.OnMessage(message, Now())); }
   void OnClosed() { Carry(core_.OnClosed("end of file", Now())); }
   // Handles an event of an agent. Ignores agents other than the current one of this node.

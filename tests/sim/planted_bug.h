@@ -6,14 +6,14 @@ namespace dslaunch::sim {
 
 enum class PlantedBug {
   kNone,
-  kNoFence,            // accepts messages of an older attempt, or of an agent that counts as lost
-  kEarlyReaped,        // a supervisor reports its processes as ended once it has sent SIGTERM
-  kEarlyDrained,       // an agent reports that its ranks have ended before the supervisor does
-  kFailsOverTooEarly,  // the front end names another rendezvous before the lease of the lost one
-                       // has run out
-  kEarlyCommandEnd,    // a node's command does not wait for the end of its agent
-  // Bugs of detached jobs: kMinority: one node counts as a majority. kNoElectionFence: the nodes
-  // elect another rendezvous before the leases of the lost one have run out.
+  kNoFence,       // accepts messages of an older attempt, or of an agent that counts as lost
+  kEarlyReaped,   // a supervisor reports its processes as ended once it has sent SIGTERM
+  kEarlyDrained,  // an agent reports that its ranks have ended before the supervisor does
+  // The front end names another rendezvous before the lease of the lost one has run out.
+  kFailsOverTooEarly,
+  kEarlyCommandEnd,  // a node's command does not wait for the end of its agent
+  // These are bugs of detached jobs. kMinority: one node counts as a majority. kNoElectionFence:
+  // the nodes elect another rendezvous before the leases of the lost one have run out.
   kMinority,
   kNoElectionFence,
 };

@@ -131,8 +131,8 @@ Totals RunAll(RunOne run, uint64_t usual) {
 TEST(SimulationTest, EveryJobEndsWithTrueResult) {
   const Totals totals = RunAll(RunHistory, kUsualHistories);
   if (totals.histories == 0) return;
-  // Otherwise the histories would not exercise enough: both outcomes, restarts, failovers and lost
-  // front ends must occur.
+  // Both outcomes, restarts, failovers and lost front ends must occur, or the histories would not
+  // exercise enough.
   EXPECT_GT(totals.Share(totals.succeeded), 0.1);
   EXPECT_LT(totals.Share(totals.succeeded), 0.9);
   EXPECT_GT(totals.Share(totals.restarted), 0.25);

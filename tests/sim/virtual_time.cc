@@ -38,8 +38,9 @@ void Timeline::GoOn(Process& process) {
   while (!process.gone && now_ >= process.stopped_until && !process.backlog.empty()) {
     Task task = std::move(process.backlog.front());
     task();
-    process.backlog.pop_front();  // removed only after the call, so that tasks that the call adds
-                                  // wait for their turn
+    // The task is removed only after the call, so that tasks that the call adds wait for their
+    // turn.
+    process.backlog.pop_front();
   }
   if (process.gone) process.backlog.clear();
 }

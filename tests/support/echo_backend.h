@@ -35,7 +35,7 @@ class EchoBackend : public c10d::Backend {
   void shutdown() override {}
 
  private:
-  // messages not yet received back, by peer and tag
+  // Contains the messages not yet received back, by peer and tag.
   std::map<std::pair<int, int>, std::vector<at::Tensor>> sent_;
   int64_t sent_bytes_ = 0;
 };

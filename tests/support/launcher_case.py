@@ -132,7 +132,7 @@ class LauncherCase(unittest.TestCase):
         """Returns the living processes of the test's jobs, including dslaunch itself."""
         return processes_with(MARK, self.mark)
 
-    # Starting.
+    # The following methods start dslaunch.
 
     def start(self, *arguments, env=None, cwd=None):
         """Starts dslaunch and returns the Job. Arguments may be str, bytes, Path or lists of them."""
@@ -191,7 +191,7 @@ class LauncherCase(unittest.TestCase):
         self.assertGreaterEqual(len(found), count, f"files {pattern}: only {found}; the output:\n{job.output}")
         return found
 
-    # Checks.
+    # The following methods check results.
 
     def assert_code(self, expected, code, job):
         self.assertEqual(expected, code, f"wrong exit code; the output:\n{job.output}")

@@ -226,7 +226,7 @@ class DeepSpeedTest(InputsCase):
         for (steps, _), wanted, scaler in zip(oracle.run(recipes, 2), recipes, SCALERS, strict=True):
             with self.subTest(scaler=scaler):
                 scales, skipped = [step["loss_scale"] for step in steps], [step["skipped"] for step in steps]
-                # Otherwise the test would prove nothing.
+                # The scale must have fallen, or the test would prove nothing.
                 self.assertLess(min(scales), scales[0])
                 self.assertGreater(max(scales[scales.index(min(scales)):]), min(scales))
                 self.assertIn(True, skipped[skipped.index(False):])

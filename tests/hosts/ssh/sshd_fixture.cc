@@ -71,7 +71,7 @@ int FreePort() {
 }
 
 void SshdTest::SetUp() {
-  // Ignored as in dslaunch's main, because a test may end while bytes arrive.
+  // SIGPIPE is ignored as in dslaunch's main, because a test may end while bytes arrive.
   std::signal(SIGPIPE, SIG_IGN);
   std::string name = (std::filesystem::temp_directory_path() / "dslaunch-sshd-XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);

@@ -31,10 +31,10 @@ c10::Stream CurrentStream(c10::DeviceIndex device);
 void SetCurrentStream(const c10::Stream& stream);
 
 c10::Stream DefaultStream(c10::DeviceIndex device);
-c10::Stream PoolStream(c10::DeviceIndex device);  // returns the streams of the pool in turn, so the
-                                                  // same stream may be returned again
-c10::Stream NewStream(c10::DeviceIndex device);   // returns each stream only once
-int NumberOf(const c10::Stream& stream);          // index of the stream in clocks
+// Returns the streams of the pool in turn, so the same stream may be returned again.
+c10::Stream PoolStream(c10::DeviceIndex device);
+c10::Stream NewStream(c10::DeviceIndex device);  // returns each stream only once
+int NumberOf(const c10::Stream& stream);         // index of the stream in clocks
 c10::Stream StreamOfNumber(int number);
 
 class EventMark {

@@ -141,7 +141,7 @@ void Write(const TorchArchive& archive, const std::string& path) {
   Copy(archive.root(), archive, object, tensors);
   NewFile file(path);
   TorchArchiveWriter writer(file, "archive", std::move(object));
-  // Written in blocks whose sizes differ from the tensors' sizes.
+  // The blocks have other sizes than the tensors.
   for (size_t at = 0; at < tensors.size(); at += 7) {
     writer.Write(&tensors[at], std::min<size_t>(7, tensors.size() - at));
   }

@@ -214,7 +214,7 @@ TEST_F(CopyReceiverTest, ReplacesAChangedFileWhoseSizeAndTimeWereRestored) {
   const std::string path = place_ + "/a";
   struct stat before {};
   ASSERT_EQ(::lstat(path.c_str(), &before), 0);
-  // Longer than a tick of the clock of file times.
+  // The pause is longer than a tick of the clock of file times.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::ofstream(path, std::ios::in).put('!');
   const timespec times[2] = {before.st_mtim, before.st_mtim};

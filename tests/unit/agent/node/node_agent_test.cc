@@ -580,7 +580,7 @@ TEST_F(NodeAgentTest, HeartbeatsReportProgressOfRanks) {
   EXPECT_EQ(beat.attempt(), 1u);
   EXPECT_EQ(beat.heartbeat().ranks(0).rank(), 3u);
   EXPECT_EQ(beat.heartbeat().ranks(0).step(), 42u);
-  // By then a heartbeat was answered, so the age of a failure is known to within a round trip.
+  // A heartbeat has been answered, so the age of a failure is known to within a round trip.
   supervisor_->Exit(0, 1);
   const pb::AgentMessage failed = Receive();
   EXPECT_GT(failed.worker_failed().rtt_us(), 0u);

@@ -115,7 +115,7 @@ TEST(SupervisorPump, StalledReaderCostsNoCpuTime) {
     }
     return 0;
   }});
-  // By then every buffer between agent and front end is full.
+  // After this pause, every buffer between agent and front end is full.
   std::this_thread::sleep_for(Ms(300));
   const Ms before = CpuTime(supervisor.supervisor());
   std::this_thread::sleep_for(Ms(1000));

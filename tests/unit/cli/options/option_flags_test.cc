@@ -153,7 +153,7 @@ Case SetsVariable(const char* flag, const char* value, const char* expected) {
 
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
-      // Options of horovodrun.
+      // These are options of horovodrun.
       {"--hosts",
        {"w0:2,u@w1"},
        [](const Options& o) {
@@ -208,7 +208,7 @@ const std::vector<Case>& Cases() {
       {"--check_build", {}, nullptr, "dslaunch doctor"},
       {"--ssh_identity_file", {"id"}, nullptr, "IdentityFile"},
 
-      // Options of accelerate and mpirun.
+      // These are options of accelerate and mpirun.
       {"--num_processes", {"4"}, [](const Options& o) { EXPECT_EQ(o.num_ranks, 4); }},
       {"--num_processes",
        {"6"},
@@ -236,7 +236,7 @@ const std::vector<Case>& Cases() {
       {"--map_by", {"slot"}, [](const Options& o) { EXPECT_FALSE(o.num_gpus); }},
       {"--map_by", {"ppr:4:node"}, nullptr, "--num_gpus N starts N ranks on each node"},
 
-      // Nodes and ranks.
+      // These flags select nodes and ranks.
       {"--hostfile", {"/h f"}, [](const Options& o) { EXPECT_EQ(o.hostfile, "/h f"); }},
       {"--include", {"w0@w1:0,2"}, [](const Options& o) { EXPECT_EQ(o.include, "w0@w1:0,2"); }},
       {"--include",
@@ -293,7 +293,7 @@ const std::vector<Case>& Cases() {
       {"--master_addr", {""}, [](const Options& o) { EXPECT_FALSE(o.master_addr); }},
       {"--master_port", {"6000"}, [](const Options& o) { EXPECT_EQ(o.master_port, 6000); }},
 
-      // The way to reach nodes.
+      // These flags select the way to reach nodes.
       {"--launcher", {"ssh"}, [](const Options& o) { EXPECT_EQ(o.launcher, Launcher::kSsh); }},
       {"--launcher", {"PDSH"}, [](const Options& o) { EXPECT_EQ(o.launcher, Launcher::kPdsh); }},
       {"--launcher",
@@ -441,7 +441,7 @@ const std::vector<Case>& Cases() {
        {"127.0.0.1"},
        [](const Options& o) { EXPECT_EQ(o.master_addr, "127.0.0.1"); }},
 
-      // The program.
+      // These flags describe the program.
       {"--module", {}, [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kModule); }},
       {"--no_python", {}, [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kPlain); }},
       {"--run_path", {}, [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kPath); }},
@@ -479,7 +479,7 @@ const std::vector<Case>& Cases() {
        [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kAuto); }},
       {"--start_method", {"fork"}, nullptr, "not supported with --run_path", {"--run_path"}},
 
-      // Output.
+      // These flags select the output.
       {"--tee", {"0:3,1:1"}, [](const Options& o) { EXPECT_TRUE(o.shown_ranks.all); }},
       {"-t", {"3"}, [](const Options& o) { EXPECT_TRUE(o.shown_ranks.all); }},
       {"--redirects",
@@ -526,7 +526,7 @@ const std::vector<Case>& Cases() {
       {"--stdin", {"1"}, nullptr, "--stdin"},
       {"--pty", {}, [](const Options& o) { EXPECT_TRUE(o.pty); }},
 
-      // Failures.
+      // These flags concern failures.
       {"--stop_signal", {"SIGUSR1"}, [](const Options& o) { EXPECT_EQ(o.stop_signal, SIGUSR1); }},
       {"--stop_signal", {"auto"}, [](const Options& o) { EXPECT_EQ(o.stop_signal, 0); }},
       {"--stop_signal", {"SIGKILL"}, nullptr, "--stop_signal"},

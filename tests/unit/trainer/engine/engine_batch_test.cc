@@ -90,8 +90,8 @@ at::Tensor Targets() { return at::arange(kSamples).remainder(3); }
 // Passes messages between the stages, which are threads.
 class Mail {
  public:
-  using Key = std::tuple<int, bool, int64_t>;  // replica, whether the message is a gradient, number
-                                               // of the message
+  // A key is the replica, whether the message is a gradient, and the number of the message.
+  using Key = std::tuple<int, bool, int64_t>;
 
   void Put(const Key& key, const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);

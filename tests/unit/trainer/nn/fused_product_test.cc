@@ -80,7 +80,7 @@ TEST_F(FusedProductTest, GeluMatchesLibTorch) {
 TEST_F(FusedProductTest, ThreeOutputsMatchLibTorch) {
   ExpectSame([](const Layer& l) {
     const auto [first, second, third] = ApplyConv1DInThirds(l.x, l.weight, l.bias);
-    // makes a gradient that is not a plain matrix in memory, like attention's
+    // Makes a gradient that is not a plain matrix in memory, like attention's.
     return at::cat({second.transpose(0, 1), (first * third).transpose(0, 1)}, 2);
   });
 }

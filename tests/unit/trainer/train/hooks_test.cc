@@ -383,7 +383,7 @@ TEST(EndReportHookTest, PrintsPlanBesideMeasuredMemory) {
 
 TEST(ReplicaCheckHookTest, EndsRunWhenWeightsDrift) {
   const auto errors = RunRanks(2, [](const ProcessGroup& ranks) {
-    // Not const, because a run that fails to save leaves its group.
+    // The group must not be const, because a run that fails to save leaves its group.
     auto& group = const_cast<ProcessGroup&>(ranks);
     Prepared prepared(json{{"check_replicas_every", 2}}, json::object(), group);
     const std::unique_ptr<TrainHook> hook = MakeReplicaCheckHook(prepared.recipe());

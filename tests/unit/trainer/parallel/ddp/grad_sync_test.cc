@@ -107,7 +107,7 @@ struct Cell {
 std::vector<Cell> Table() {
   std::vector<Cell> table;
   const at::ScalarType dtypes[][3] = {
-      // parameters, accumulation, communication
+      // The dtypes are those for parameters, accumulation and communication.
       {at::kFloat, at::kFloat, at::kFloat},       {at::kFloat, at::kFloat, at::kBFloat16},
       {at::kBFloat16, at::kBFloat16, at::kFloat}, {at::kBFloat16, at::kFloat, at::kFloat},
       {at::kBFloat16, at::kFloat, at::kBFloat16}, {at::kHalf, at::kHalf, at::kHalf},

@@ -339,7 +339,7 @@ TEST(Gatherer, ReadWaitsForUnitThatStays) {
       refresh(gatherer, 2);
       gatherer.Begin(/*trains=*/true);  // in the thread whose operations wait
       EXPECT_EQ(gatherer.awaited_units(), 3);
-      // Another thread may read them.
+      // Another thread may read the parameters.
       std::thread([&] { gatherer.Begin(/*trains=*/false); }).join();
       EXPECT_EQ(gatherer.awaited_units(), 0);
       EXPECT_TRUE(at::equal(flats[1], expected(2)));
