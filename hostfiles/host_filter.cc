@@ -17,10 +17,10 @@ namespace {
 constexpr size_t kMaxTokenBytes = 60;
 constexpr int kAmbiguous = -1;
 
-// An element NAME:SLOT,SLOT... of a filter, as typed.
+// An element NAME:SLOT,SLOT... of a filter, as the user typed it.
 struct NodeSpec {
   std::string_view token;
-  std::string_view name;  // name without brackets
+  std::string_view name;  // name of the node, without the brackets of an IPv6 address
   std::string_view slots;
   bool has_slots = false;
 };
@@ -77,7 +77,7 @@ class Filter {
   }
 
   // Returns the token as a known node with or without slots; nullopt if no such node is known. A
-  // name may contain a colon.
+  // node's name may contain a colon.
   std::optional<NodeSpec> Resolve(std::string_view token) const {
     if (IsKnown(token)) return NodeSpec{token, token, {}, false};
     const size_t colon = token.rfind(':');
@@ -85,7 +85,8 @@ class Filter {
     return NodeSpec{token, token.substr(0, colon), token.substr(colon + 1), true};
   }
 
-  // Removes the first node from `rest`. A name may contain '@', as in hostfiles.
+  // Removes the first node from `rest` and returns it. The node's name may contain '@', as in
+  // hostfiles.
   Result<NodeSpec> TakeNode(std::string_view& rest) const {
     const size_t first_at = std::min(rest.find('@'), rest.size());
     std::optional<NodeSpec> spec;
@@ -185,10 +186,10 @@ class Filter {
   const std::string_view source_;
   std::unordered_map<std::string_view, int> by_name_;
   std::unordered_map<std::string_view, int> by_host_;
-  std::ptrdiff_t most_ats_ = 0;  // largest number of '@' in a node's name
-  // The hosts that the filter names and their chosen slots, by index of the host.
+  std::ptrdiff_t most_ats_ = 0;  // largest number of '@' in the name of a node
+  // Whether the filter names a host, and the slots that it chooses, by index of the host.
   std::vector<bool> named_;
-  std::vector<std::vector<int>> slots_;  // empty for all slots
+  std::vector<std::vector<int>> slots_;  // chosen slots of each host; empty for all slots
 };
 
 }  // namespace

@@ -17,10 +17,10 @@ namespace dslaunch {
 
 enum class FilterKind { kInclude, kExclude };
 
-// Returns the selected hosts in their order. If a filter names slots of a host, its `devices` and
-// `slots` are set to match. An empty filter selects all hosts. Fails with kUsage, also for an empty
-// selection; the message begins with the option, and names the token and a hint. `source`: the
-// hostfile's name for messages. Pure, linear in hosts and filter.
+// Returns the selected hosts in their order. If a filter names slots of a host, sets its `devices`
+// and `slots` to match. An empty filter selects all hosts. Fails with kUsage if the filter is wrong
+// or selects no host; the message begins with the option, and contains the token and a hint.
+// `source` is the hostfile's name for messages. Pure; takes time linear in hosts and filter.
 Result<std::vector<Host>> FilterHosts(const std::vector<Host>& hosts, FilterKind kind,
                                       std::string_view filter, std::string_view source);
 

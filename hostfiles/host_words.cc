@@ -19,7 +19,7 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Returns the value of a text of digits, but at most `max` + 1.
+// Returns the value of a text of digits, or `max` + 1 if the value exceeds `max`.
 int ReadCapped(std::string_view digits, int max) {
   int value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -51,7 +51,7 @@ bool IsUserName(std::string_view name) {
   });
 }
 
-// Sets host and port from `address`: NAME, NAME:PORT, an IPv6 address, or [IPv6]:PORT.
+// Parses NAME, NAME:PORT, an IPv6 address or [IPv6]:PORT, and sets the host and port of `host`.
 Result<void> ParseAddress(std::string_view address, std::string_view token, const Place& place,
                           Host& host) {
   std::string_view port;

@@ -1,4 +1,5 @@
-// Parses the parts that both hostfile formats share: names, numbers and error positions. Pure.
+// Parses the parts that both hostfile formats share: names, numbers and error positions. All
+// functions are pure.
 #pragma once
 
 #include <string>
@@ -11,34 +12,35 @@
 
 namespace dslaunch {
 
-// A position in a file, for error messages.
+// A line of a file or an option, named in error messages.
 struct Place {
   const std::string& path;
   int line;  // 0 if `path` is an option rather than a file
 
-  // Returns kBadInput with "path:line: 'token': what; hint". A long or unprintable token is
-  // shortened and made printable.
+  // Returns the error kBadInput with the message "path:line: 'token': what; hint". Shortens a long
+  // token and makes an unprintable token printable.
   Error Bad(std::string_view token, const std::string& what_and_fix) const;
 };
 
-// Sets the name, user, host and port from "[USER@]NAME[:PORT]". NAME may be an IPv6 address, in
-// brackets if a port follows.
+// Parses "[USER@]NAME[:PORT]" and sets the name, user, host and port of `host`. NAME may be an IPv6
+// address, which needs brackets if a port follows.
 Result<void> ParseHostName(std::string_view token, const Place& place, Host& host);
 
-// Check or parse the parts of such a name, each given as a separate token.
-Result<void> CheckAddress(std::string_view text, const Place& place);  // without port or brackets
+// Checks or parses one part of a host's name, given as a separate token. An address has no port or
+// brackets.
+Result<void> CheckAddress(std::string_view text, const Place& place);
 Result<void> CheckUser(std::string_view text, const Place& place);
 Result<int> ParsePort(std::string_view digits, std::string_view token, const Place& place);
-// Parses a number of slots. `word`: the text in the file that contains the number `digits`, for
-// messages.
+// Parses the number of slots `digits`. `word` is the text in the file that contains this number,
+// for messages.
 Result<int> ParseSlotCount(std::string_view digits, std::string_view word, const Place& place);
 
-// Collects the hosts of a file in their order.
+// Collects the hosts of a file in their order and rejects duplicates.
 class HostList {
  public:
   // Adds a host. Fails if an earlier host has the same SSH server or the same name.
   Result<void> Add(Host host, const Place& place);
-  // Returns the hosts. Fails if there are none. Call it once.
+  // Removes and returns all hosts. Fails if there are none. Call this once.
   Result<std::vector<Host>> Take(const std::string& path, const std::string& hint);
 
  private:

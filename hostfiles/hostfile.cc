@@ -15,12 +15,12 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShownBytes = 60;  // limit of a name in a hint
+constexpr size_t kMaxShownBytes = 60;  // most bytes of a name that a hint shows
 constexpr std::string_view kSlotsKey = "slots=";
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
-// Removes the first line from `text` and returns it without its line end.
+// Removes the first line from `text` and returns it without its line ending.
 std::string_view TakeLine(std::string_view& text) {
   const size_t end = text.find('\n');
   std::string_view line = text.substr(0, end);
@@ -29,7 +29,7 @@ std::string_view TakeLine(std::string_view& text) {
   return line;
 }
 
-// Removes the next blank-separated word from `rest` and returns it; empty at the end.
+// Removes the next blank-separated word from `rest` and returns the word; empty at the end.
 std::string_view TakeWord(std::string_view& rest) {
   while (!rest.empty() && IsBlank(rest.front())) rest.remove_prefix(1);
   const size_t size =
@@ -60,7 +60,7 @@ Result<bool> ParseSpare(std::string_view word, const Place& place) {
   return place.Bad(word, "nothing may follow slots=N but spare=true and a '# comment'; remove it");
 }
 
-// Returns the host of a line, with an empty name if the line has no node.
+// Parses a line of a hostfile. Returns a host with an empty name if the line has no node.
 Result<Host> ParseLine(std::string_view line, const Place& place) {
   if (line.size() > kMaxHostLineBytes) {
     return place.Bad(line, "longer than " + std::to_string(kMaxHostLineBytes) +

@@ -18,28 +18,28 @@
 
 namespace dslaunch {
 
-inline constexpr int kMaxSlots = 4096;                  // limit of slots of a node
-inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // limit of the size of the whole file
+inline constexpr int kMaxSlots = 4096;                  // maximum number of slots of a node
+inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // maximum size of a hostfile
 inline constexpr size_t kMaxHostLineBytes = 1024;
 
-// A node that a job may use. The front end represents nodes only in this form, from the hostfile's
+// A node that a job may use. The front end represents a node in this form only, from the hostfile's
 // line to the job's last report.
 struct Host : NodeTarget {
   int slots = 0;       // number of slots, from 1 to kMaxSlots
   int line = 0;        // line in the file, from 1; 0 if the host came from no file
-  bool spare = false;  // true if the host gets ranks only after another node is lost
-  // Variables for the ranks of this node. Set only by the YAML format.
+  bool spare = false;  // whether the host gets ranks only after another node is lost
+  // Environment variables for the ranks of this node. Set only by the YAML format.
   std::vector<std::pair<std::string, std::string>> env = {};
-  // Labels that are shown with the node. Set only by the YAML format.
+  // Labels to show with the node. Set only by the YAML format.
   std::vector<std::pair<std::string, std::string>> labels = {};
-  // Devices chosen by a filter (host_filter.h), one per slot, ascending; if empty, the first
+  // Devices that a filter chose (host_filter.h), one per slot, ascending; if empty, the first
   // devices are used.
   std::vector<int> devices = {};
 };
 
-// Parses a whole hostfile; `path` is used in messages only. Fails with kBadInput and a message
-// "path:line: 'token': what; hint". A file without hosts is an error. Pure, linear in the size of
-// `text`.
+// Parses a whole hostfile; `path` is used in messages only. Fails with kBadInput and the message
+// "path:line: 'token': what; hint", also if there are no hosts. Pure; takes time linear in the size
+// of `text`.
 Result<std::vector<Host>> ParseHostfile(std::string_view text, const std::string& path);
 
 // Reads and parses the file at `path`, which may be a pipe. Blocks while reading.

@@ -12,10 +12,10 @@
 namespace dslaunch {
 namespace {
 
-// Limit of the size of all values with aliases expanded.
+// Limit of the total size of all values after aliases are expanded.
 constexpr size_t kMaxExpandedBytes = 4 * kMaxHostfileBytes;
-constexpr size_t kMaxDepth = 8;                  // limit of nesting; a host's env needs four levels
-constexpr size_t kMaxVariableBytes = 128 << 10;  // limit of NAME=VALUE, as in Linux
+constexpr size_t kMaxDepth = 8;  // limit of nesting, of which a host's env needs four levels
+constexpr size_t kMaxVariableBytes = 128 << 10;  // maximum size of NAME=VALUE, as in Linux
 constexpr char kForm[] = "write '- name: NAME' and below it 'slots: N' for each node";
 const std::vector<std::string> kKeys = {"name",   "address", "port",        "user", "slots",
                                         "labels", "env",     "environment", "spare"};
@@ -40,7 +40,7 @@ std::string KeyList() {
   return list;
 }
 
-// Reads one host from an entry of the list.
+// Reads one host from an entry of the YAML list.
 class HostReader {
  public:
   explicit HostReader(const std::string& path) : path_(path) {}

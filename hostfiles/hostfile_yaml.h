@@ -25,7 +25,8 @@ namespace dslaunch {
 // `---`, `{` or `%`, unlike any line of the text format.
 bool IsYamlHostfile(std::string_view text, const std::string& path);
 
-// Parses as ParseHostfile() does. Depth and size are limited, with aliases expanded.
+// Parses a hostfile in the YAML format, with the errors of ParseHostfile(). Limits nesting and size
+// after aliases are expanded.
 Result<std::vector<Host>> ParseYamlHostfile(std::string_view text, const std::string& path);
 
 }  // namespace dslaunch

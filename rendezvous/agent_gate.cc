@@ -5,9 +5,10 @@
 namespace dslaunch {
 namespace {
 
-// More stops than a user sends by pressing Ctrl-C repeatedly.
+// Limit of the stop requests of an agent, far more than a user sends by pressing Ctrl-C repeatedly.
 constexpr uint32_t kMostStops = 100;
-// Enough for heartbeats and one or two messages for each rank in a second.
+// Limit of the messages of an agent in a second, enough for heartbeats and one or two messages for
+// each rank.
 constexpr uint32_t kMostMessagesPerSecond = 1'000;
 
 }  // namespace

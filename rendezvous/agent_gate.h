@@ -1,5 +1,5 @@
-// Accepts messages of an agent while they are valid (proto/wire/peer_check.h) and not more numerous
-// than in any job. The caller passes the time, so the gate uses no clock.
+// Rejects messages of an agent that are invalid (proto/wire/peer_check.h) or more numerous than an
+// agent of any real job sends. The caller passes the time, so the gate uses no clock.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ class AgentGate {
  public:
   explicit AgentGate(const PeerLimits& limits) : limits_(limits) {}
 
-  // Checks a message and cuts texts that are too long. An error names the rule that the agent
-  // violated, and continues the sentence "its agent sent".
+  // Checks a message and cuts texts that are too long. An error describes the violated rule as the
+  // end of the sentence "its agent sent ...".
   Result<void> OnMessage(pb::AgentMessage& message, Clock::time_point now);
 
  private:
-  // Counts a failure. Returns whether the attempt has more failures than ranks, although each rank
-  // fails at most once.
+  // Counts a failure. Returns whether the attempt has more failures than ranks, which is invalid
+  // because each rank fails at most once.
   bool HasTooManyFailures(uint64_t attempt);
 
   const PeerLimits limits_;
-  uint64_t attempt_ = 0;   // attempt of the newest failure
-  uint32_t failures_ = 0;  // number of failures in attempt_
+  uint64_t attempt_ = 0;   // attempt of the newest failure message
+  uint32_t failures_ = 0;  // number of failure messages in attempt_
   uint32_t stops_ = 0;
-  Clock::time_point second_;  // beginning of the current second
-  uint32_t messages_ = 0;     // number of messages in the current second
+  Clock::time_point second_;  // start of the one-second window that messages_ counts
+  uint32_t messages_ = 0;     // number of messages since second_
 };
 
 }  // namespace dslaunch

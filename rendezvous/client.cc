@@ -15,7 +15,7 @@ class RendezvousClient::Stream final
         on_message_(std::move(on_message)),
         on_end_(std::move(on_end)) {
     stub_->async()->Attend(&context_, this);
-    AddHold();  // Send() may begin a write at any time until closed_
+    AddHold();  // keeps the stream open, because Send() may begin a write until closed_
     StartRead(&incoming_);
     StartCall();
   }
@@ -23,7 +23,7 @@ class RendezvousClient::Stream final
   ~Stream() override {
     context_.TryCancel();
     const MutexLock lock(mutex_);
-    // The wait is bounded, because a cancelled call ends.
+    // A cancelled call ends soon, so this wait is short.
     done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
   }
 
@@ -36,8 +36,8 @@ class RendezvousClient::Stream final
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      // Writing has failed too. The stream is cancelled, because otherwise a pending write would
-      // keep it open.
+      // Failed reads mean that the stream is broken. A pending write could keep it open, so it is
+      // cancelled.
       context_.TryCancel();
       {
         const MutexLock lock(mutex_);

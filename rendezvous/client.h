@@ -1,4 +1,4 @@
-// Implements an agent's side of the rendezvous stream.
+// Implements the agent's side of the rendezvous stream.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,8 +13,9 @@ namespace dslaunch {
 
 class RendezvousClient {
  public:
-  // Both callbacks run on gRPC's threads, one at a time. on_end is called once, after the last
-  // on_message, also if the destructor cancels the stream.
+  // The callbacks receive the rendezvous' messages and the reason for the end of the stream. Both
+  // run on gRPC's threads, one at a time. on_end is called once, after the last on_message, also if
+  // the destructor cancels the stream.
   using OnMessage = std::function<void(pb::RendezvousMessage)>;
   using OnEnd = std::function<void(std::string why)>;
 

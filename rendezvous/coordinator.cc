@@ -10,13 +10,13 @@
 namespace dslaunch {
 namespace {
 
-// Time from the failure of the first victim to the end of the attempt. It is long, because a Python
-// program that leaves the process group before it exits needs up to about a second for the rest of
-// its exit.
+// Time from the failure of the first victim to the end of the attempt. A Python program may leave
+// the process group up to about a second before it exits, so the time is long enough for the cause
+// to be reported too.
 constexpr milliseconds kSettle(2'000);
 
-// Returns the predicate of a notice about a node that joins late. It mentions --on_join now,
-// because users of torchrun may expect a restart for the joining node.
+// Returns the predicate of a notice about a node that joins late. Users of torchrun may expect a
+// restart for the joining node, so the predicate mentions --on_join now.
 std::string LateJoinText(const pb::Policy& policy, bool has_room) {
   constexpr char kAtOnce[] =
       "; --on_join now restarts all ranks for a node that joins, as torchrun does";
@@ -28,7 +28,7 @@ std::string LateJoinText(const pb::Policy& policy, bool has_room) {
   return std::string(" joined; it may get ranks at the next restart") + kAtOnce;
 }
 
-// Returns whether the message belongs to an attempt before `attempt`.
+// Returns whether the message of `participant` belongs to an attempt before `attempt`.
 bool IsOutdated(const Participant& participant, const pb::AgentMessage& message, uint64_t attempt) {
   if (message.attempt() >= attempt) return false;
   switch (message.message_case()) {
@@ -37,7 +37,7 @@ bool IsOutdated(const Participant& participant, const pb::AgentMessage& message,
     case pb::AgentMessage::kWorkerFailed:
       return true;
     case pb::AgentMessage::kDrained:
-      return participant.in_attempt;  // a spare does not know the attempt's number
+      return participant.in_attempt;  // spares are not told the attempt's number
     default:
       return false;
   }
@@ -51,7 +51,8 @@ void RefuseOutdated(Roster& roster, SessionId session, const pb::AgentMessage& m
   roster.Send(session, std::move(reply));
 }
 
-// Returns the reported cause, corrected so that it is not success and names a node of the job.
+// Returns the cause that `participant` reported, corrected so that it is not success and names a
+// node of the job.
 pb::Cause CauseReportedBy(const Roster& roster, size_t num_nodes, const Participant& participant,
                           pb::Cause cause) {
   const uint32_t index = participant.member.node_index;
@@ -63,8 +64,8 @@ pb::Cause CauseReportedBy(const Roster& roster, size_t num_nodes, const Particip
   return cause;
 }
 
-// Makes the agent of a lost rank kill it, because the rank might never end by itself. The agent
-// then reports a tolerated loss.
+// Makes the agent of a rank that counts as lost kill the rank, because the rank might never exit by
+// itself. The agent then reports a loss that the job tolerates.
 void EndLostRank(Roster& roster, uint32_t rank) {
   const Participant* const owner = roster.OwnerOf(rank);
   if (owner == nullptr || owner->lost_in) return;
@@ -73,8 +74,7 @@ void EndLostRank(Roster& roster, uint32_t rank) {
   roster.Send(owner->session, std::move(message));
 }
 
-// Notifies all nodes except `sender` that MPI is used, because each of their ranks must use MPI
-// too.
+// Notifies all nodes except `sender` that a rank uses MPI, because then all ranks must use it.
 void SendMpiBegun(Roster& roster, const Participant& sender) {
   pb::RendezvousMessage message;
   message.mutable_mpi_begun();
@@ -84,8 +84,8 @@ void SendMpiBegun(Roster& roster, const Participant& sender) {
   }
 }
 
-// Notifies the user of all reconnected nodes in one line, because a single relay may carry the
-// connections of many nodes.
+// Notifies the user of all nodes in `names` in one line, because a single relay may carry the
+// connections of many nodes, which then reconnect together.
 void NotifyOfReconnected(Roster& roster, const std::vector<std::string>& names) {
   if (names.empty()) return;
   roster.Notify((names.size() == 1 ? "the connection to " : "the connections to ") +
@@ -93,8 +93,8 @@ void NotifyOfReconnected(Roster& roster, const std::vector<std::string>& names) 
                 " made again; nothing was lost");
 }
 
-// Returns the number of ranks of the attempt on nodes where not all ranks have succeeded, not
-// counting lost ranks that are tolerated.
+// Returns the number of ranks of the attempt on nodes where some rank is still running. Does not
+// count lost ranks that are tolerated.
 size_t CountRunning(const Roster& roster) {
   size_t ranks = 0;
   for (const Participant& participant : roster.Joined()) {
@@ -104,7 +104,8 @@ size_t CountRunning(const Roster& roster) {
   return ranks;
 }
 
-// Passes the progress of the node's own ranks to `watch`, and ignores reports about other ranks.
+// Passes the progress of the node's own ranks to `watch`. Ignores what the node reports about ranks
+// of other nodes.
 void PassProgress(const google::protobuf::RepeatedPtrField<pb::RankProgress>& ranks,
                   const Participant& participant, HangWatch& watch, Clock::time_point now) {
   for (const pb::RankProgress& rank : ranks) {
@@ -134,8 +135,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     majority_.emplace(options_.voters, options_.nodes.size(), options_.majority,
                       MajorityLease(options_.timeouts));
   if (options_.attempt == 0) return;
-  // Earlier attempts belong to the lost rendezvous, so only their number and the cause of their end
-  // are known.
+  // The reports of earlier attempts were lost with the previous rendezvous. Only the number of
+  // restarts and the cause of the last end are known, so every entry gets this cause.
   const pb::Cause& cause = options_.attempt_ended_by;
   ended_.assign(options_.restarts, {cause, now - milliseconds(options_.policy.cooldown_ms()), {}});
   failures_.Add(ReportSince(cause, cause.node_index(), now, now));
@@ -172,8 +173,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return refuse("node " + std::to_string(index) + ", which is not part of the job");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(roster_.NodeName(index) + ": its slots differ");
-  // The session of an agent that has left may still be open, because its connection then counts as
-  // broken.
+  // The session of an agent that left the job may still be open, because its connection counts as
+  // broken until it is resumed. Only a node that is still in the job is therefore refused.
   if (roster_[index].has_joined && !roster_[index].lost_in && !roster_[index].HasLeft())
     return refuse(roster_.NodeName(index) + ": it has joined already");
   if (phase() == Phase::kStopping || phase() == Phase::kCompleted) {
@@ -183,8 +184,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                               : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
                                           roster_.NodeName(index) + " joined too late"));
   }
-  // Before the start, DecideQuorum reports nodes that share a machine and ends the job. A job that
-  // has started must not end because of them, so the node is refused.
+  // Before the start, DecideQuorum reports nodes that share a machine and ends the job. A running
+  // job must not end because of a late node, so that node is refused.
   if (phase() != Phase::kJoining && !options_.may_share_machine) {
     for (const Participant& other : roster_.Joined()) {
       if (!other.lost_in && other.member.node_index != index &&
@@ -201,10 +202,10 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                    join.address(), join.link_port(), join.role()},
                   now);
   OnLateJoin(index, now);
-  // The node gets the peers now, because a majority may need it before it gets ranks.
+  // The new node may need a majority before it gets ranks, so it gets the addresses of the peers
+  // now.
   if (majority_ && phase() != Phase::kJoining) roster_.SendPeers(options_.voters, &roster_[index]);
-  // A decision examines all nodes, so it is skipped while nodes are missing and a join changes
-  // nothing.
+  // A decision examines all nodes, so it is made only once no expected node is missing.
   if (still_expected_ > 0 && !options_.nodes[index].spare()) --still_expected_;
   if (phase() != Phase::kJoining || still_expected_ == 0 || is_twin) TryToForm(now);
 }
@@ -214,7 +215,7 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   const bool has_room =
       PickMembers(roster_.UsableMembers(), quorum_options_).size() > members_.size();
-  // Once the ranks of a node have finished, a restart for the new node would only waste time.
+  // A restart for the new node would only waste time once the ranks of some node have finished.
   const bool near_end = std::ranges::any_of(roster_.Joined(), [](const Participant& other) {
     return other.in_attempt && other.finished;
   });
@@ -229,7 +230,7 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
                          Clock::time_point now) {
   if (IsOutdated(participant, message, attempt()))
     return RefuseOutdated(roster_, participant.session, message);
-  // Reports of ranks count only from an agent that has ranks in this attempt.
+  // An agent may have no ranks in this attempt, so its reports of ranks count only if it has some.
   const bool current = participant.in_attempt && message.attempt() == attempt();
   switch (message.message_case()) {
     case pb::AgentMessage::kHeartbeat:
@@ -333,7 +334,8 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   if (failures_.is_closed()) return;
   const FailureReport report = ReportOf(failed, participant.member.node_index, now);
   if (failed.tolerated() && rank >= 0) {
-    // A tolerated loss ends the attempt only if no remaining rank could succeed.
+    // A tolerated loss leaves the other ranks running, so the attempt ends only if none of them
+    // could succeed.
     if (!barrier_.InAttempt() || !participant.tolerated.insert(static_cast<uint32_t>(rank)).second)
       return;
     tolerated_.push_back(report);
@@ -352,7 +354,8 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   }
   failures_.Add(report);
   if (!barrier_.InAttempt()) return;
-  // Wait for other reports, because the failure that made this rank a victim may be reported soon.
+  // The failure that made this rank a victim may be reported soon, so the attempt ends only after
+  // kSettle.
   if (!failed.cause().victim() || failures_.reports().size() >= CountRunning(roster_))
     return EndAttempt(now);
   if (!settle_by_) settle_by_ = now + kSettle;
@@ -363,13 +366,13 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   if (phase() == Phase::kCompleted || (cause_ && IsSuccess(*cause_))) return;
   const uint32_t index = participant.member.node_index;
   const pb::Cause::Kind kind = cause.kind();
-  // The job ends without the rendezvous node, because that node runs the rendezvous. Any other node
-  // that cannot continue leaves the job.
+  // The rendezvous runs on the rendezvous node, so the job ends with that node. Any other node that
+  // cannot continue leaves the job.
   const bool ends_job = phase() == Phase::kJoining || index == options_.rendezvous_node ||
                         kind == pb::Cause::INTERRUPTED ||
                         (participant.in_attempt && kind == pb::Cause::INTERNAL);
   const bool is_repeated =
-      std::exchange(participant.leaving, true);  // a leaving node counts as empty once torn down
+      std::exchange(participant.leaving, true);  // a leaving node is empty once it is torn down
   if (is_repeated && !ends_job) return;
   barrier_.Enter(phase(), roster_);
   const bool ends_attempt = participant.in_attempt && barrier_.InAttempt();
@@ -377,8 +380,7 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
     if (ends_attempt) return EndAttemptForNode(cause.message(), now);
     return roster_.Notify(cause.message());
   }
-  // The cause no longer matters, because another attempt was about to replace the attempt that it
-  // ended.
+  // Another attempt was about to replace the failed one, so the job ends with the new cause.
   if (ends_job && (phase() == Phase::kDraining || phase() == Phase::kWaiting)) {
     failures_.Close();
     return Stop(cause, now);
@@ -392,7 +394,7 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
 }
 
 // A single broken connection concerns one node only. If the connections of all nodes broke, the
-// front end was killed and will not return, so the ranks end now instead of waiting for it.
+// front end was killed and will not return, so the ranks end now.
 void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken) {
   const bool was_broken = std::exchange(participant.front_end_link_is_broken, is_broken);
   if (!is_broken) {
@@ -432,7 +434,8 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
     Stop(*silence.stop, now);
   }
   Lose(silence.lost, silence.why, Fence::kYes, now);
-  // The time limit ends the job, even if another attempt is about to begin.
+  // The time limit ends the job even if another attempt is about to begin, so earlier failures no
+  // longer count.
   if (time_limit_ && now >= *time_limit_ && phase() != Phase::kStopping) {
     failures_.Close();
     Stop(roster_.MakeNodeCause(

@@ -33,7 +33,7 @@ struct CoordinatorOptions {
   std::string job_id;
   std::vector<pb::Node> nodes;
   pb::Timeouts timeouts;
-  bool may_share_machine = false;  // whether nodes with equal identities are accepted
+  bool may_share_machine = false;  // true to accept nodes with equal identities
   pb::Policy policy;
   // Node whose agent runs the rendezvous and gets the notices for the user.
   uint32_t rendezvous_node = 0;
@@ -44,40 +44,41 @@ struct CoordinatorOptions {
   uint64_t attempt = 0;
   uint32_t restarts = 0;
   pb::Cause attempt_ended_by;
-  // For a job without a front end: the nodes of which `majority` must receive this rendezvous'
-  // heartbeats before another attempt begins (rendezvous/majority.h). Empty if no majority is
-  // needed.
+  // Nodes that can form a majority in a job without a front end. `majority` of them must receive
+  // the heartbeats of this rendezvous before another attempt begins (rendezvous/majority.h). Empty
+  // if no majority is needed.
   std::vector<uint32_t> voters;
   size_t majority = 0;
 };
 
 class Coordinator {
  public:
-  // Starts the join timeout at `now`.
+  // Creates a rendezvous that waits for nodes. The join timeout starts at `now`.
   Coordinator(CoordinatorOptions options, Clock::time_point now);
 
-  // Sets the time for leases. Call it before each event if there are voters.
+  // Sets the boot time for leases. If there are voters, call this before each event.
   void SetBootTime(BootClock::time_point now) {
     if (majority_) majority_->SetTime(now);
   }
 
-  // These methods handle an event and return the messages to send, in order.
+  // Handle a message of a session and return the messages to send, in order.
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
                                   Clock::time_point now);
   std::vector<Outgoing> OnDisconnect(SessionId session, Clock::time_point now) {
     return Disconnect(session, "its agent disconnected", now);
   }
-  // Disconnects an agent that sent an invalid message, described by `what`.
+  // Disconnects the agent of `session` because it sent an invalid message, which `what` describes.
+  // Returns the messages to send.
   std::vector<Outgoing> OnBrokenRules(SessionId session, const std::string& what,
                                       Clock::time_point now) {
     return Disconnect(session, "its agent sent " + what, now);
   }
-  // Checks the time limits. Call it at least every half heartbeat.
+  // Checks all timeouts and returns the messages to send. Call this at least every half heartbeat.
   std::vector<Outgoing> OnTick(Clock::time_point now);
 
   using Phase = Barrier::Phase;
   Phase phase() const { return barrier_.phase(); }
-  // Returns the newest attempt with ranks; 0 before the first one.
+  // Returns the number of the newest attempt with ranks; 0 before the first attempt.
   uint64_t attempt() const { return roster_.attempt(); }
 
  private:
@@ -98,9 +99,9 @@ class Coordinator {
   void TryToForm(Clock::time_point now);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
-  // Ends the attempt because of the failures that were reported.
+  // Ends the attempt because of the reported failures, and decides whether another attempt follows.
   void EndAttempt(Clock::time_point now);
-  // Ends the attempt because a node joins or leaves, which costs no restart.
+  // Ends the attempt because a node joins or leaves. Such an end does not use up a restart.
   void EndAttemptForNode(const std::string& reason, Clock::time_point now);
   void Drain(const pb::Cause& cause, const std::string& reason, milliseconds delay,
              Clock::time_point now);
@@ -108,14 +109,17 @@ class Coordinator {
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CompleteIfTornDown(Clock::time_point now);
 
-  enum class Fence { kNo, kYes };  // whether the sessions of the nodes may still be open
-  // Declares nodes lost with a single cause, which names the first node, and ends the attempt once.
+  // Whether to fence the sessions of lost nodes, which may still be open.
+  enum class Fence { kNo, kYes };
+  // Declares nodes lost with one common cause, which names the first node. Ends the attempt once
+  // for all of them.
   void Lose(std::vector<Participant*> lost, const std::string& why, Fence fence,
             Clock::time_point now);
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
-  // Notifies the user of stragglers and hangs, and applies the policy to a hang. `steps_count` is
-  // whether missing steps count, because this process has read reports all the time.
+  // Notifies the user of stragglers and hangs, and applies the policy for hangs. Pass false for
+  // `steps_count` if this process did not read reports for some time; missing steps then do not
+  // count as a hang.
   void CheckProgress(bool steps_count, Clock::time_point now);
 
   const CoordinatorOptions options_;
@@ -128,11 +132,13 @@ class Coordinator {
   size_t still_expected_ = 0;
   std::vector<uint32_t> members_;  // nodes with ranks in the attempt
   HangWatch hang_watch_;
-  uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime at the last tick
+  uint64_t exchange_us_ = 0;  // HangWatch::ExchangeTime() in microseconds at the last tick
   StandstillCheck standstill_;
   FailureLog failures_;
-  std::vector<FailureReport> tolerated_;  // losses that do not end the attempt, in order of arrival
-  // Time at which the attempt ends if only victims have failed; otherwise nullopt.
+  // Losses that did not end the attempt, in order of arrival.
+  std::vector<FailureReport> tolerated_;
+  // Time at which the attempt ends if only victims of other failures have failed; nullopt if none
+  // has failed.
   std::optional<Clock::time_point> settle_by_;
   std::vector<EndedAttempt> ended_;  // results of the attempts that have ended, oldest first
   std::optional<pb::Cause> cause_;   // cause of the job's end; set when stopping, NONE for success

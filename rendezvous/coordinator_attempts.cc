@@ -1,4 +1,4 @@
-// Implements the attempts of a job: how they begin and end, and how the job ends.
+// Implements the attempts of a job: their begin and end, and the end of the job.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -11,9 +11,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostInspected = 8;  // most ranks that are inspected after others timed out
+// Most ranks that are inspected after others timed out, in all nodes together.
+constexpr size_t kMostInspected = 8;
 
-// Returns the indexes of the nodes for which the job does not wait.
+// Returns the indexes of the nodes for which the job does not wait: those that cannot join any
+// more, or joined but are not usable.
 std::vector<uint32_t> NotExpected(const CoordinatorOptions& options, const Roster& roster,
                                   bool is_joining) {
   std::vector<uint32_t> indexes;
@@ -33,8 +35,8 @@ std::vector<uint32_t> UnfitNodes(const Roster& roster) {
   return nodes;
 }
 
-// Inspects the ranks that have not failed in this attempt. A node itself skips its ranks that have
-// succeeded, because the rendezvous has no list of them.
+// Requests an inspection of ranks that have not failed in this attempt. The rendezvous has no list
+// of the ranks that succeeded, so each node skips its own.
 void InspectRunning(Roster& roster, const FailureLog& failures) {
   std::set<int> failed;
   for (const FailureReport& report : failures.reports()) failed.insert(report.cause.rank());
@@ -46,7 +48,7 @@ void InspectRunning(Roster& roster, const FailureLog& failures) {
   });
 }
 
-// Returns whether every rank of the attempt saved because it was asked to stop.
+// Returns whether `cause` is a request to stop and every rank of the attempt has saved its state.
 bool AllSaved(const Roster& roster, const pb::Cause& cause) {
   return IsStopRequest(cause) &&
          std::ranges::all_of(roster.Joined(), [](const Participant& participant) {
@@ -54,13 +56,14 @@ bool AllSaved(const Roster& roster, const pb::Cause& cause) {
          });
 }
 
-// Returns the reason for declaring a node lost that has not drained in time.
+// Returns the reason to report when a node is declared lost because it did not drain in time.
 const char* LateToDrain(const pb::Timeouts& timeouts) {
   return timeouts.check_ms() == 0 ? "it did not end its ranks in time"
                                   : "it did not end its ranks and check itself in time";
 }
 
-// Returns the first cause among all reports. Notifies the user if it differs from `so_far`.
+// Returns the first cause among all reports, or `so_far` if there are no reports. Notifies the user
+// if the result differs from `so_far`.
 FirstCause ResolveCause(Roster& roster, const FailureLog& failures, const pb::Cause& so_far) {
   if (failures.reports().empty()) return {so_far, {}, ""};
   FirstCause first = ChooseFirstCause(failures.reports());
@@ -81,26 +84,28 @@ FirstCause ResolveCause(Roster& roster, const FailureLog& failures, const pb::Ca
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase() == Phase::kWaiting && now >= not_before_;
   if (phase() != Phase::kJoining && !next) return;
-  // A lost node does not count, although its lease may not have expired yet.
+  // The lease of a lost node may not have expired yet, but the node must not count for the
+  // majority.
   const auto is_here = [this](uint32_t voter) {
     return roster_[voter].has_joined && roster_[voter].IsUsable();
   };
-  // The first attempt needs no majority, because the front end started it.
+  // The front end starts the first attempt, so only later attempts need a majority.
   if (attempt() > 0 && majority_ && !(majority_->IsMetBy(is_here) && majority_->IsLeaseValid())) {
     if (now < quorum_options_.join_deadline) return;
     const std::string why = std::to_string(options_.majority) + " of " +
                             std::to_string(options_.voters.size()) +
                             " nodes are a majority, and fewer are here";
     roster_.Notify("no restart: " + why);
-    // If the last attempt ended because a node joined or left, there is no failure to report.
+    // The last attempt may have ended because a node joined or left, without a failure. The job
+    // then ends with a timeout.
     return Stop(failures_.reports().empty()
                     ? roster_.MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node,
                                             ExitCode::kTimedOut, why)
                     : failures_.First(),
                 now);
   }
-  // Wait for suspects, because each will soon send a heartbeat or be lost. An attempt with a node
-  // that is then lost would cost another restart.
+  // A suspected node will soon send a heartbeat or be lost. Its loss during an attempt would cost
+  // another restart, so the attempt waits.
   if (next && std::ranges::any_of(roster_.Joined(), [](const Participant& participant) {
         return participant.suspect && participant.IsUsable();
       }))
@@ -163,8 +168,8 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
     all_ready.mutable_all_ready();
     roster_.Broadcast(all_ready);
   }
-  // The job must not succeed after the lease has expired, because the other nodes may then continue
-  // with another attempt.
+  // After the lease has expired, the other nodes may continue with another attempt, so this job
+  // must not succeed any more.
   const bool may_succeed = !majority_ || !majority_->IsLeaseOver();
   if (phase() == Phase::kRunning && barrier_.IsOpen() && may_succeed) Stop(pb::Cause(), now);
 }
@@ -207,7 +212,7 @@ void Coordinator::Drain(const pb::Cause& cause, const std::string& reason, milli
 void Coordinator::WaitIfAllDrained(Clock::time_point now) {
   if (phase() != Phase::kDraining || !barrier_.IsOpen()) return;
   barrier_.Enter(Phase::kWaiting, roster_);
-  // The cause is resolved again, because later reports may identify it better.
+  // Later reports may identify the cause better, so the cause is determined again.
   pb::Cause& cause = ended_.back().cause;
   if (!IsSuccess(cause)) cause = ResolveCause(roster_, failures_, cause).cause;
   not_before_ = now + delay_;
@@ -280,8 +285,8 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
   const bool is_rendezvous = std::ranges::any_of(lost, [this](const Participant* participant) {
     return participant->member.node_index == options_.rendezvous_node;
   });
-  // The loss is recorded after success too: all ranks of the node succeeded, but it is unknown
-  // whether the node is empty.
+  // All ranks of the node may have succeeded, but it is unknown whether the node still runs
+  // processes, so the loss is recorded also after success.
   failures_.Add(ReportSince(cause, cause.node_index(), lost.front()->last_seen, now));
   if (phase() == Phase::kStopping) return;
   const NodeBounds bounds =

@@ -20,12 +20,12 @@ using Rule = Culprit::Rule;
 
 constexpr char kNotThere[] = "not where the others are";
 constexpr size_t kShownFrames = 4;
-constexpr size_t kShownGroups = 4;  // most groups of equal stacks that are shown on each side
+constexpr size_t kShownGroups = 4;  // most groups of equal stacks to show for each set of ranks
 
-// --- Programs without Python that sleep ---
+// --- Sleeping programs without Python ---
 
-// Returns whether the thread's call ends only after some time, or by a child or another process on
-// this machine. A service that waits for requests is not asleep.
+// Returns whether the thread sleeps: its system call ends after some time, or when a child or
+// another process on this machine acts. A service that waits for requests does not count as asleep.
 bool IsAsleep(const pb::ThreadStack& thread) {
   constexpr std::string_view kSleeps[] = {"nanosleep", "clock_nanosleep", "wait4", "waitid",
                                           "futex",     "restart_syscall", "pause", "flock",
@@ -78,7 +78,8 @@ const pb::ThreadStack* FindBusyLoader(const pb::RankStacks& stacks, const pb::Th
   return nullptr;
 }
 
-// Returns a line that describes the place where a rank is.
+// Returns a line that describes where a rank is, by its exchange or by the thread that shows its
+// activity.
 std::string PlaceText(const pb::RankStacks& stacks) {
   if (!stacks.exchange().empty()) return "in " + SanitizeForTerminal(stacks.exchange());
   const pb::ThreadStack* shown = ShownThread(stacks);
@@ -132,7 +133,7 @@ struct Sides {
   Pointers outside;  // ranks that are in no exchange
   Pointers stopped;
   Pointers ended;
-  Pointers silent;  // ranks whose stacks are not known
+  Pointers silent;  // ranks without known stacks
   std::map<uint32_t, WaitPlace> places;
 };
 
@@ -168,8 +169,8 @@ Sides Divide(const std::vector<RankEvidence>& ranks) {
   return sides;
 }
 
-// Appends a line such as "ranks 0-2 wait for it in all_reduce:", and the place where these ranks
-// are.
+// Appends a line such as "ranks 0-2 wait for it in all_reduce:" to `lines`, and the places where
+// these ranks are.
 void AddWaiting(const Sides& sides, const Pointers& waiting, std::string_view for_whom,
                 std::vector<std::string>& lines) {
   if (waiting.empty()) return;
@@ -183,7 +184,7 @@ void AddWaiting(const Sides& sides, const Pointers& waiting, std::string_view fo
   AddGroups(waiting, lines);
 }
 
-// Appends hints how to continue processes that are stopped.
+// Appends hints that explain how to continue the stopped processes of the ranks.
 void AddHints(const Pointers& stopped, std::vector<std::string>& lines) {
   size_t hints = 0;
   for (const RankEvidence* rank : stopped) {
@@ -210,7 +211,8 @@ Culprit Blame(Rule rule, bool sure, const Pointers& blamed, const std::string& w
   culprit.summary = (sure ? "" : "probably ") + who + (one ? " is " : " are ") + what;
   culprit.lines.push_back("  " + culprit.summary + ":");
   AddGroups(blamed, culprit.lines);
-  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
+  // No stacks follow this line, so its colon is removed.
+  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();
   if (rule == Rule::kStopped) AddHints(blamed, culprit.lines);
   AddWaiting(sides, waiting, one ? " for it" : " for them", culprit.lines);
   return culprit;
@@ -222,8 +224,9 @@ Pointers Joined(Pointers a, const Pointers& b) {
   return a;
 }
 
-// Groups the ranks, all of which wait, by the exchange and the program's line. Returns nullopt if
-// there is a single group.
+// Groups the ranks, which all wait, by their exchange and program line. Returns a culprit that
+// blames all ranks outside of the largest group, or all ranks if the groups are equally large.
+// Returns nullopt if there is only one group.
 std::optional<Culprit> JudgePlaces(const Sides& sides) {
   std::map<std::pair<std::string, std::string>, Pointers> groups;
   for (const RankEvidence* rank : sides.known) {
@@ -250,7 +253,7 @@ std::optional<Culprit> JudgePlaces(const Sides& sides) {
   return culprit;
 }
 
-// Returns the predicate of a verdict's ranks, such as "has not called all_reduce (...)".
+// Returns the predicate for the ranks of a verdict, such as "has not called all_reduce (...)".
 std::string FlightText(const FlightVerdict& verdict) {
   const bool one = verdict.ranks.size() == 1;
   if (verdict.kind == FlightVerdict::Kind::kNotEntered)
@@ -260,8 +263,8 @@ std::string FlightText(const FlightVerdict& verdict) {
   return "wait for each other, so the order of their exchanges differs";
 }
 
-// Judges by the records of PyTorch's Flight Recorder. Returns nullopt if there are no records or
-// they show no difference.
+// Returns the culprit according to the records of PyTorch's Flight Recorder. Returns nullopt if
+// there are no records or they show no difference.
 std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
   std::vector<const pb::FlightRecord*> records;
   for (const RankEvidence& rank : ranks) {
@@ -277,8 +280,8 @@ std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
   for (const RankEvidence& rank : ranks) {
     if (std::ranges::binary_search(verdict->ranks, rank.rank)) blamed.push_back(&rank);
   }
-  // A rank that waits for others by means other than torch.distributed is not the cause, so the
-  // verdict is not sure.
+  // A blamed rank may itself wait for others by means other than torch.distributed. It is then not
+  // the cause, so the verdict is not sure.
   culprit.sure =
       verdict->sure && std::ranges::none_of(blamed, [](const RankEvidence* rank) {
         return rank->stacks == nullptr || FindWaitPlace(*rank->stacks).kind == Kind::kKnown;
@@ -297,8 +300,8 @@ std::optional<Culprit> JudgeRecords(const std::vector<RankEvidence>& ranks) {
   return culprit;
 }
 
-// Judges by the operations that NCCL's RAS has counted. Returns nullopt if they name no rank, or
-// all ranks.
+// Returns the culprit according to the number of operations that NCCL's RAS has counted. Returns
+// nullopt if the report names no rank, or all ranks.
 std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb::RasReport& ras) {
   const bool is_silent = ras.missing_size() > 0;
   const auto& named = is_silent ? ras.missing() : ras.behind();
@@ -322,14 +325,15 @@ std::optional<Culprit> JudgeRas(const std::vector<RankEvidence>& ranks, const pb
   }
   culprit.lines.push_back("  " + culprit.summary + ":");
   AddGroups(blamed, culprit.lines);
-  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();  // no stacks follow the colon
+  // No stacks follow this line, so its colon is removed.
+  if (culprit.lines.size() == 1) culprit.lines.back().pop_back();
   return culprit;
 }
 
 Culprit JudgeUnknown(const Sides& sides, const Pointers& waiting) {
   Culprit culprit;
-  // The ranks of a healthy job may wait at one place too. NCCL's RAS can still name a rank, because
-  // it counts the exchanges of all ranks.
+  // The ranks of a healthy job may wait at one place too, so these stacks prove nothing. NCCL's RAS
+  // counts the exchanges of all ranks and may still name a rank.
   if (std::ranges::any_of(waiting, &RankEvidence::has_gpu) &&
       std::ranges::none_of(waiting, &RankEvidence::makes_no_exchange))
     return culprit;
@@ -368,8 +372,8 @@ Culprit JudgeAsleep(const std::vector<RankEvidence>& ranks) {
   return culprit;
 }
 
-// Returns whether a rank without a GPU uses CPU time for work, so that it is not known to be
-// waiting for other ranks.
+// Returns whether a rank without a GPU computes on the CPU, so that it may not wait for other
+// ranks.
 bool Computes(const RankEvidence& rank) {
   if (rank.has_gpu || rank.stacks == nullptr || rank.stopped || rank.ended) return false;
   const bool runs =
@@ -406,8 +410,8 @@ Culprit JudgeStacks(const std::vector<RankEvidence>& ranks) {
         std::ranges::none_of(sides.outside, [](auto* rank) { return Computes(*rank); });
     return Blame(Rule::kOutside, sure, sides.outside, kNotThere, sides, waiting);
   }
-  // The ranks in `maybe` wait for a lock, or in an exchange without a frame of its own, while the
-  // others are in a known exchange.
+  // The ranks in `maybe` wait for a lock, or in an exchange without a frame of its own. The other
+  // ranks are in a known exchange, so the ranks in `maybe` are blamed, but not for sure.
   if (!sides.maybe.empty() && !sides.known.empty())
     return Blame(Rule::kOutside, false, sides.maybe, kNotThere, sides, sides.known);
   if (auto places = JudgePlaces(sides)) return *places;

@@ -1,4 +1,4 @@
-// Names the ranks for which a stalled job waits, from the stacks of all ranks. All functions are
+// Names the ranks for which a stalled job waits, using the stacks of all ranks. All functions are
 // pure.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// The evidence about a rank while the job is stalled.
+// What is known about a rank while the job is stalled.
 struct RankEvidence {
   uint32_t rank = 0;
   std::string node;  // name of the rank's node
@@ -33,16 +33,16 @@ struct RankEvidence {
 };
 
 struct Culprit {
-  // The rule that decided. The rules are tried in this order.
+  // The rule that named the culprit. The rules are tried in this order.
   enum class Rule {
     kNoneWaits,   // no rank waits for another, so the job does not hang
     kStopped,     // a rank is stopped by a signal, or in an uninterruptible wait
     kEnded,       // a rank exited with 0 while the others wait
-    kOutside,     // a rank is in no exchange while the others are
+    kOutside,     // a rank is in no exchange while the others are in one
     kOtherPlace,  // a rank is in a different exchange than the others
     kUnread,      // a rank does not read the bytes that the others have sent
-    kAsleep,      // every process of every rank sleeps; only for programs without Python
-    kUnknown,     // all ranks wait at one place
+    kAsleep,      // every process of every rank sleeps; applies only to programs without Python
+    kUnknown,     // all ranks wait at one place, so no rank can be named
     kBehind,      // a rank completed fewer steps than the others
     kRas,  // NCCL's RAS: a rank launched fewer operations than the others, or does not answer
     // Flight Recorder: a rank has not called the exchange of the others, or called a different one.
@@ -50,25 +50,27 @@ struct Culprit {
   };
   Rule rule = Rule::kNoneWaits;
   bool sure = false;
-  std::vector<uint32_t> ranks;     // ranks to blame, ascending; empty if unknown
-  std::string summary;             // clause such as "rank 3 (node1) is not where the others are"
+  std::vector<uint32_t> ranks;  // ranks to blame, ascending; empty if no rank can be named
+  std::string summary;  // clause for the user, such as "rank 3 (node1) is not where the others are"
   std::vector<std::string> lines;  // evidence for the user, sanitized and indented
 };
 
-// Returns the culprit by the first rule that applies; the records of Flight Recorder replace a rule
-// that is not sure. The result is never sure if another rank may be the cause.
+// Returns the culprit according to the first rule that applies. If that rule is not sure, the
+// records of Flight Recorder are used instead, if they show a difference. The result is never sure
+// if another rank may be the cause.
 //
 // Returns kNoneWaits in two cases. First, a rank has a GPU open, no rank differs from the others,
-// and none is known to make no exchange, because such ranks wait at one place in a healthy job too.
-// Second, a rank without a GPU runs, waits for a CPU or uses_cpu, because this may be the only
-// reason of its delay, unless it is in an exchange (MPI waits that way) or computes_long.
+// and no rank is known to make no exchange, because such ranks wait at one place in a healthy job
+// too. Second, a rank without a GPU runs, waits for a CPU or uses_cpu, because its work may be the
+// only reason for the delay. The second case excludes ranks in an exchange (MPI waits by spinning)
+// and ranks with computes_long.
 //
 // `ras` is the report of NCCL's RAS about the job, used if no other evidence names a rank; nullptr
-// if unknown.
+// if there is no report.
 Culprit Judge(const std::vector<RankEvidence>& ranks, const pb::RasReport* ras = nullptr);
 
-// Judges a job in which the ranks `behind` have completed the fewest steps. They are the result if
-// Judge names no rank. A rank that runs may be the cause.
+// Returns the culprit of a job in which the ranks `behind` have completed the fewest steps. Blames
+// `behind` if Judge() names no rank. A running rank may be the cause.
 Culprit JudgeSteps(const std::vector<RankEvidence>& ranks, const std::vector<uint32_t>& behind);
 
 }  // namespace dslaunch

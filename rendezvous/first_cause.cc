@@ -8,17 +8,17 @@
 namespace dslaunch {
 namespace {
 
-// The longest delay of a message from a living node. With a longer delay, the node's heartbeats
-// would be late too.
+// Upper limit of a message's delay if the round trip is unknown. With a longer delay, the node's
+// heartbeats would be late too, and the node would be lost.
 constexpr std::chrono::seconds kUnknownRoundTrip(1);
 
-// Narrows the intervals by the order of each node's reports, because a node reports its failures in
-// the order in which they happened.
+// Narrows the intervals by the order of the reports of each node. A node reports its failures in
+// the order in which they happened, so a failure is not later than the node's next failure.
 void UseOrderOfEachNode(std::vector<FailureReport>& reports) {
   std::map<uint32_t, Clock::time_point> latest_start;
   for (FailureReport& report : reports) {
     auto [start, is_first] = latest_start.emplace(report.node, report.earliest);
-    if (start->second > report.latest) continue;  // the report was late, as its age shows
+    if (start->second > report.latest) continue;  // the age shows that the report was late
     start->second = report.earliest = std::max(start->second, report.earliest);
   }
   std::map<uint32_t, Clock::time_point> earliest_end;
@@ -67,7 +67,8 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   take([](const FailureReport&) { return true; });
   UseOrderOfEachNode(candidates);
 
-  // The earliest end of an interval. A failure whose interval begins later cannot be the first.
+  // The earliest end of an interval. A failure whose interval begins after this time cannot be the
+  // first failure.
   Clock::time_point first_end = candidates.front().latest;
   for (const FailureReport& report : candidates) first_end = std::min(first_end, report.latest);
   const auto may_be_first = [&](const FailureReport& report) {

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// A failure and the interval [earliest, latest] in which it happened, by the clock of the
+// A failure, with the interval [earliest, latest] in which the failure happened by the clock of the
 // rendezvous.
 struct FailureReport {
   pb::Cause cause;
@@ -21,8 +21,9 @@ struct FailureReport {
   Clock::time_point latest;
 };
 
-// Returns a node's report. The failure happened `age` before the report was sent. Sending took at
-// most the round trip, or up to a second if the round trip is unknown.
+// Returns the report of a failure that `node` sent. The failure happened `failed.age_us` before the
+// message was sent. Sending took at most the round trip, or up to a second if the round trip is
+// unknown.
 FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival);
 
 // Returns the report of a failure that the rendezvous detected at `now` and that happened after
@@ -37,21 +38,22 @@ struct FirstCause {
 };
 
 // Chooses the first cause by these rules, in this order:
-// 1. It is not a victim (Cause.victim) unless all are. A victim may be reported before its cause,
-//    because a lost node is detected only after seconds without a heartbeat, and because a program
-//    may close its connections long before it exits.
-//    The cause is also not a rank that failed while being stopped, unless all others are victims.
-//    Among victims only: a rank that could not connect, which then is itself the cause and not a
-//    victim; else a rank that timed out; else a rank whose connection ended, because connections to
-//    the former ranks end too.
+// 1. The first cause is not a victim (Cause.victim) unless all failures are. A victim may be
+//    reported before its cause, because a lost node is detected only after seconds without a
+//    heartbeat, and because a program may close its connections long before it exits. The cause is
+//    also not a rank that failed while being stopped, unless all others are victims. Among victims
+//    only: a rank that could not connect, which then is itself the cause and not a victim; else a
+//    rank that timed out; else a rank whose connection ended, because connections to the former
+//    ranks end too.
 // 2. It is not later than any other failure. A failure whose interval lies before another's came
 //    first, and so did an earlier report of the same node.
 // 3. Its report arrived first.
 // Precondition: `reports` is in order of arrival and not empty.
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports);
 
-// Returns whether the running ranks may reveal more than the failed ranks: all failures are about
-// other ranks, and at least one of the failed ranks timed out or could not connect.
+// Returns whether the running ranks may reveal more than the failed ranks. This is the case if all
+// failures were caused by other ranks, and at least one of the failed ranks timed out or could not
+// connect.
 bool AreRunningRanksOfInterest(const std::vector<FailureReport>& reports);
 
 // Collects the failures of an attempt, in order of arrival.
@@ -62,7 +64,7 @@ class FailureLog {
   void Add(FailureReport report) {
     if (!is_closed_) reports_.push_back(std::move(report));
   }
-  // Discards all reports and ignores later ones, because they no longer change the job's cause.
+  // Discards all reports and ignores later reports, because they no longer change the job's cause.
   void Close() {
     Clear();
     is_closed_ = true;

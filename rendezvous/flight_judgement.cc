@@ -21,17 +21,17 @@ using Records = std::map<uint32_t, const pb::FlightRecord*>;
 constexpr std::string_view kDefaultGroup = "default_pg";
 constexpr uint32_t kMaxRanks = 1 << 17;
 
-// A call of a rank that is not completed.
+// A call of a collective operation by a rank that has not completed.
 struct Call {
   uint32_t rank = 0;
   const pb::FlightGroup* group = nullptr;
   const pb::FlightOperation* operation = nullptr;
 };
 
-// The calls of one collective, or of one exchange between two ranks.
+// The calls of one collective operation, or of one exchange between two ranks.
 struct Exchange {
   std::vector<Call> calls;
-  std::vector<uint32_t> missing;  // ranks that have not made their call
+  std::vector<uint32_t> missing;  // ranks of the group that have not made their call
 };
 
 const pb::FlightGroup* FindGroup(const pb::FlightRecord& record, const std::string& name) {
@@ -56,7 +56,7 @@ std::string CallText(const Call& call) {
 }
 
 // Returns the program's line that called the exchange, such as " at train (train.py:12)"; empty if
-// the frames are not known.
+// the call's frames are unknown.
 std::string CallSite(const pb::FlightOperation& operation) {
   pb::ThreadStack site;
   for (const pb::StackFrame& frame : operation.frames()) {
@@ -67,7 +67,7 @@ std::string CallSite(const pb::FlightOperation& operation) {
   return "";
 }
 
-// Returns the ranks of a group in its order; empty if unknown.
+// Returns the global ranks of a group, in the group's order; empty if unknown.
 std::vector<uint32_t> Members(const pb::FlightGroup& group, uint32_t world_size) {
   std::vector<uint32_t> members;
   for (const uint32_t rank : group.ranks()) {
@@ -87,8 +87,8 @@ uint64_t DigestOf(const pb::FlightGroup& group) {
   return digest;
 }
 
-// Parses "send 0->1" or "recv 1<-0". Returns the index of the other rank in the group, and the
-// operation that the other rank must call; nullopt for any other name.
+// Parses "send 0->1" or "recv 1<-0". Returns the other rank's index in the group and the operation
+// that it must call; nullopt for any other name.
 std::optional<std::pair<size_t, std::string>> OtherSide(std::string_view name) {
   const bool sends = name.starts_with("send ");
   if (!sends && !name.starts_with("recv ")) return std::nullopt;
@@ -104,7 +104,8 @@ std::optional<std::pair<size_t, std::string>> OtherSide(std::string_view name) {
                               (sends ? "<-" : "->") + std::string(own));
 }
 
-// Returns the operation with all properties that must be equal on all ranks of the exchange.
+// Returns a text of the operation with all properties that must be equal on all ranks of the
+// exchange.
 std::string ContractOf(const pb::FlightOperation& operation) {
   const std::string& name = operation.name();
   std::string text = SanitizeForTerminal(name);
@@ -119,8 +120,8 @@ std::string ContractOf(const pb::FlightOperation& operation) {
   return text;
 }
 
-// Adds a line such as "ranks 0, 2 wait in all_reduce (...) at train (train.py:12)" for each
-// different text.
+// Adds a line such as "ranks 0, 2 wait in all_reduce (...) at train (train.py:12)" to the verdict
+// for each different operation and call site.
 void AddLines(const std::vector<Call>& calls, FlightVerdict& verdict) {
   constexpr size_t kMaxLines = 6;
   std::map<std::string, std::set<uint32_t>> sides;
@@ -164,8 +165,8 @@ class Judgement {
   }
 
  private:
-  // Number of the exchange, name of the group, digest of its ranks; for an exchange between two
-  // ranks also its text.
+  // Identifies an exchange: its number, its group's name and the digest of the group's ranks. For
+  // an exchange between two ranks, the last part is its text.
   using Key = std::tuple<uint64_t, std::string, uint64_t, std::string>;
 
   void FindMissing(Exchange& exchange) {
@@ -202,7 +203,8 @@ class Judgement {
     if (!answers) exchange.missing.push_back(rank);
   }
 
-  // Detects ranks that wait for others which themselves wait for no rank.
+  // Returns a verdict on ranks that have not called an exchange and wait for no rank themselves;
+  // nullopt if there are none.
   std::optional<FlightVerdict> NotEntered() const {
     FlightVerdict verdict;
     std::set<uint32_t> blamed;
@@ -224,10 +226,11 @@ class Judgement {
     return verdict;
   }
 
-  // Detects ranks that wait for each other in a circle.
+  // Returns a verdict on ranks that wait for each other in a circle; nullopt if there is no circle.
   std::optional<FlightVerdict> OtherOrder() const {
     std::map<uint32_t, std::pair<Call, uint32_t>>
-        waits;  // call of each rank, and the rank for which it waits
+        // The pending call of each rank, and the rank for which it waits.
+        waits;
     for (const auto& [key, exchange] : exchanges_) {
       if (exchange.missing.empty()) continue;
       for (const Call& call : exchange.calls)
@@ -257,7 +260,8 @@ class Judgement {
     return verdict;
   }
 
-  // Finds the oldest collective for which some ranks called a different operation.
+  // Returns a verdict on the oldest collective operation for which ranks called different
+  // operations; nullopt if there is none.
   std::optional<FlightVerdict> OtherOperation() const {
     for (const auto& [key, exchange] : exchanges_) {
       std::map<std::string, std::vector<const Call*>> sides;
@@ -292,8 +296,8 @@ class Judgement {
     return verdict;
   }
 
-  // Finds an exchange that the devices of some ranks have begun and the devices of other ranks have
-  // not.
+  // Returns a verdict on an exchange that the devices of some ranks have begun and the devices of
+  // other ranks have not; nullopt if there is none.
   std::optional<FlightVerdict> NotStarted() const {
     for (const auto& [key, exchange] : exchanges_) {
       std::vector<Call> late;

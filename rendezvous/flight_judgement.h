@@ -1,4 +1,4 @@
-// Names the ranks for which others wait, from the records of PyTorch's Flight Recorder in each
+// Names the ranks for which others wait, using the records of PyTorch's Flight Recorder in each
 // rank. All functions are pure.
 #pragma once
 
@@ -15,8 +15,8 @@ struct FlightVerdict {
   enum class Kind {
     kNotEntered,      // `ranks` have not called an exchange in which the others wait
     kOtherOrder,      // `ranks` wait for each other in different exchanges
-    kOtherOperation,  // exchanges of the same number have different operations, sizes or types
-    kNotStarted,  // devices of `ranks` have not begun an exchange that devices of others have begun
+    kOtherOperation,  // operations, sizes or types of one exchange differ between ranks
+    kNotStarted,      // devices of `ranks` have not begun an exchange that other devices have begun
   };
   Kind kind = Kind::kNotEntered;
   bool sure = false;            // whether every rank of the exchange has a record
@@ -27,9 +27,10 @@ struct FlightVerdict {
   std::vector<std::string> lines;  // evidence, sanitized: a line for each exchange and its ranks
 };
 
-// Judges by the records of an attempt's ranks; a record with `trouble` counts as missing. An
-// exchange is compared only between ranks that are known to belong to its group. Exchanges between
-// two ranks count if both sides are known. Returns nullopt if the records show no difference.
+// Returns a verdict on the records of an attempt's ranks. A record with `trouble` counts as
+// missing. An exchange is compared only between ranks that are known to belong to its group.
+// Exchanges between two ranks count only if the records of both ranks are known. Returns nullopt if
+// the records show no difference.
 std::optional<FlightVerdict> JudgeFlight(const std::vector<const pb::FlightRecord*>& records,
                                          uint32_t world_size);
 

@@ -15,7 +15,7 @@ constexpr int kUsualSteps = 5;
 constexpr uint64_t kStepsToJudge = 10;
 constexpr microseconds kLeastSlow{20'000};  // smaller differences may come from process scheduling
 
-// Returns the lower median of `values`.
+// Returns the lower median of `values`, which must not be empty.
 microseconds Median(std::vector<microseconds> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -73,8 +73,8 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
   return decision;
 }
 
-// Returns whether every rank reports its computing time. Otherwise the times of whole steps are
-// compared.
+// Returns whether every rank reports its computing time. If one does not, the times of whole steps
+// are compared.
 bool AllReportCompute(const std::vector<RankSteps>& ranks) {
   return std::all_of(ranks.begin(), ranks.end(),
                      [](const RankSteps& rank) { return rank.median_compute.count() > 0; });

@@ -13,8 +13,8 @@
 
 namespace dslaunch {
 
-// The progress of a rank that has reported steps in this attempt. Ranks that never report are left
-// out.
+// The progress of a rank that has reported steps in this attempt. Ranks that never report have no
+// RankSteps.
 struct RankSteps {
   uint32_t rank = 0;
   uint64_t step = 0;                            // newest step that the rank has completed
@@ -26,18 +26,19 @@ struct RankSteps {
   // Whether its machine has more ranks than cores, so that its times are unreliable.
   bool shares_cores = false;
   std::chrono::microseconds reported_slow{
-      0};  // median step when the rank was last reported as a straggler; 0 if never
+      // Median step when the rank was last reported as a straggler; 0 if never.
+      0};
 };
 
 struct HangOptions {
-  milliseconds hang{0};  // shortest time without a step that counts as a hang
+  milliseconds hang{0};  // shortest time without a completed step that counts as a hang
 };
 
 struct HangDecision {
   enum class Kind { kNone, kHang, kStraggler };
   Kind kind = Kind::kNone;
-  std::vector<uint32_t> ranks;            // ranks concerned, ascending
-  std::string reason;                     // text for the user; empty if kNone
+  std::vector<uint32_t> ranks;            // ranks that hang or slow the others down, ascending
+  std::string reason;                     // reason for the user; empty if kNone
   std::chrono::microseconds slowness{0};  // for kStraggler: new value of RankSteps::reported_slow
 };
 
@@ -53,29 +54,29 @@ struct HangDecision {
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);
 
-// Records the progress of an attempt's ranks.
+// Tracks the progress of an attempt's ranks and reports each hang once.
 class HangWatch {
  public:
   // Begins another attempt, in which no rank has reported a step yet.
   void Clear() { *this = {}; }
   // Records a report that arrived at `now`. Precondition: the rank belongs to the attempt.
   void OnReport(const pb::RankProgress& report, Clock::time_point now);
-  // Ignores the time until `now`, in which this process could not read reports.
+  // Excludes the time until `now` from hangs, because this process could not read reports.
   void OnStall(Clock::time_point now);
   // Returns the highest step that a rank reported; nullopt if no rank reported a step.
   std::optional<uint64_t> BestStep() const;
-  // Returns the time of a step that exchanges take: the shortest time that a running rank spends
-  // outside of its computation, because the slowest rank waits for no other rank. Returns 0 if
+  // Returns the part of a step that exchanges take. The slowest rank waits for no other rank, so
+  // this is the shortest time that a running rank spends outside of its computation. Returns 0 if
   // unknown, because a rank does not report its computing time or its times are unreliable.
   std::chrono::microseconds ExchangeTime() const;
-  // Calls DecideHang, but returns a hang only once until a rank completes a step, and records
+  // Calls DecideHang. Returns a hang only once until a rank completes a step, and records
   // stragglers as reported.
   HangDecision Check(Clock::time_point now, const HangOptions& options);
 
  private:
   struct Progress {
     RankSteps steps;
-    uint64_t first_step = 0;  // first step reported in this attempt
+    uint64_t first_step = 0;  // number of the first step that was reported in this attempt
   };
 
   // Indexed by rank; nullopt if the rank has not reported.

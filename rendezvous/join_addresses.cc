@@ -6,7 +6,8 @@ namespace dslaunch {
 
 std::vector<std::string> CorrectAddresses(pb::Join& join, const AcceptedNode& node,
                                           const std::string& advertised_address) {
-  if (node.address.empty()) return {};  // the node joined from this process
+  // A node without an address joined from this process and is trusted.
+  if (node.address.empty()) return {};
   std::vector<std::string> lines;
   const auto report = [&](const std::string& claim, const std::string& used, const char* whose) {
     lines.push_back("node " + std::to_string(node.index) + " claims " + Quoted(claim) + " as " +

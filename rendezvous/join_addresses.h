@@ -9,10 +9,10 @@
 
 namespace dslaunch {
 
-// Replaces the addresses that the node claims by the addresses of its connection, except
-// `advertised_address` (may be empty), through which the node may have connected instead of an
-// address of this machine. The agent of this process has no connection and is trusted. Returns a
-// line for the log for each wrong address. Has no side effects other than on `join`.
+// Replaces the addresses that the node claims in `join` by the addresses of its connection. Keeps a
+// claimed address that equals `advertised_address` (may be empty), through which the node may have
+// connected instead of an address of this machine. The agent of this process has no connection and
+// is trusted. Returns a line for the log for each wrong address.
 std::vector<std::string> CorrectAddresses(pb::Join& join, const AcceptedNode& node,
                                           const std::string& advertised_address);
 

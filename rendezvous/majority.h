@@ -23,31 +23,31 @@
 
 namespace dslaunch {
 
-// Returns the size of a majority of `nodes` nodes.
+// Returns the number of nodes that form a majority of `nodes` nodes.
 constexpr size_t MajorityOf(size_t nodes) { return nodes / 2 + 1; }
 
-// Returns the time of silence after which a node counts as lost: dead_ms, measured from the time at
-// which its next heartbeat was due, because a network cut shorter than dead_ms may begin at any
-// time after a heartbeat.
+// Returns the time without messages after which a node counts as lost: dead_ms, measured from the
+// time at which the next heartbeat was due. A network outage shorter than dead_ms may begin at any
+// time after a heartbeat, so dead_ms alone would be too short.
 inline milliseconds SilenceLimit(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.dead_ms() + timeouts.heartbeat_ms());
 }
 
-// Returns the time for all nodes to become empty. It exceeds the nodes' own limits a little, so
-// that nodes can report which processes are left.
+// Returns the time limit for all nodes to end their processes. It exceeds the nodes' own limits a
+// little, so that the nodes can still report which processes they could not end.
 inline milliseconds EmptyingLimit(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
 }
 
-// Returns the length of a lease. It exceeds the silence after which a node counts as lost, so the
-// lease of a majority that counts as present has never expired.
+// Returns the length of a lease. It exceeds SilenceLimit, so while a majority of nodes counts as
+// present, its lease has not expired.
 inline milliseconds MajorityLease(const pb::Timeouts& timeouts) {
   return milliseconds(2 * timeouts.dead_ms());
 }
 
-// Returns the time after leaving a rendezvous until no lease of it, and no rank that ran under such
-// a lease, is left on any node. It includes the time that a process that could not run may add to a
-// lease, one check of the lease, and the teardown.
+// Returns how long a node waits after leaving a rendezvous. After that time, no node has a lease of
+// that rendezvous, or a rank that ran under such a lease. The time includes how much a process that
+// could not run may add to a lease, one check of the lease, and the teardown.
 inline milliseconds MajorityFence(const pb::Timeouts& timeouts) {
   return MajorityLease(timeouts) + Lease::kCatchUp + kStall +
          milliseconds(timeouts.heartbeat_ms() + timeouts.grace_ms() + timeouts.teardown_ms());
@@ -64,33 +64,33 @@ class Majority {
   Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed, milliseconds lease)
       : voters_(voters), needed_(needed), lease_(lease), heard_(num_nodes) {}
 
-  // Sets the current time for the next event. Call it before each event.
+  // Sets the current time. Call this before each event.
   void SetTime(Time now) { now_ = now; }
-  // Records the newest time of this clock that `node` received, and adds this clock and the age of
-  // the majority to the reply.
+  // Records the newest time of this process's clock that `node` returned in `heartbeat`. Adds this
+  // clock and the age of the majority to `reply`.
   void OnHeartbeat(uint32_t node, const pb::Heartbeat& heartbeat, pb::Heartbeat& reply);
   // Records that `node` has received a message that this process sent at `sent_at`.
   void OnReceived(uint32_t node, Time sent_at, Time now) {
     if (node < heard_.size() && sent_at <= now)
       heard_[node] = std::max(heard_[node], std::optional(sent_at));
   }
-  // Begins the first lease when all ranks are ready for the first time. It applies until a majority
-  // is known, which is not the case before the front end detaches.
+  // Begins the first lease when all ranks are ready for the first time. This lease applies until a
+  // majority is known, which happens only after the front end detaches.
   void OnAllReady() {
     if (!first_ready_at_) first_ready_at_ = now_;
   }
   // Updates the time that Since() returns. Call it as time passes.
   void OnTick();
 
-  // Returns the latest known time at which a majority was present; nullopt if no majority was
-  // present yet.
+  // Returns the latest time at which a majority is known to have been present; nullopt if there is
+  // no such time yet.
   std::optional<Time> Since() const { return since_; }
   // Returns whether the voters for which `is_present` returns true are a majority.
   template <class Predicate>
   bool IsMetBy(Predicate is_present) const {
     return std::cmp_greater_equal(std::ranges::count_if(voters_, is_present), needed_);
   }
-  // Returns whether a majority has been known and its lease has not expired.
+  // Returns whether a majority is known and its lease has not expired.
   bool IsLeaseValid() const { return since_ && !IsLeaseOver(); }
   // Returns whether the newest lease, or the first lease if no majority is known, has expired.
   bool IsLeaseOver() const {
@@ -103,8 +103,9 @@ class Majority {
   const size_t needed_;
   const milliseconds lease_;
   Time now_;
-  std::vector<std::optional<Time>> heard_;  // newest time that each node received
-  std::vector<Time> times_;                 // scratch space of OnTick()
+  // Newest time of this process's clock that each node received, indexed by node.
+  std::vector<std::optional<Time>> heard_;
+  std::vector<Time> times_;  // buffer that OnTick() reuses
   std::optional<Time> since_;
   std::optional<Time> first_ready_at_;
 };

@@ -31,15 +31,15 @@ bool Contains(const std::vector<Member>& members, uint32_t index) {
                      [&](const Member& member) { return member.node_index == index; });
 }
 
-// Returns for each node whether it is in `indexes`. Takes linear time, because there may be ten
-// thousand nodes.
+// Returns for each node whether its index is in `indexes`. Takes linear time, because a job may
+// have ten thousand nodes.
 std::vector<bool> Flags(const std::vector<uint32_t>& indexes, size_t num_nodes) {
   std::vector<bool> flags(num_nodes);
   for (const uint32_t index : indexes) flags[index] = true;
   return flags;
 }
 
-// Returns a failure if two members are on the same machine although that is not allowed.
+// Returns a failure if two members are on the same machine and options.may_share_machine is false.
 std::optional<QuorumDecision> RefuseSharedMachine(const std::vector<Member>& members,
                                                   const QuorumOptions& options) {
   if (options.may_share_machine) return std::nullopt;
@@ -181,12 +181,12 @@ RankAssignment AssignRanks(std::vector<Member> members) {
     if (assignment.master_addr.empty()) assignment.master_addr = member.reached_at;
   }
   assignment.ranks = NumberRanks(std::move(with_ranks));
-  // Other nodes know the rendezvous node by the address through which they reached it, and any
-  // other node by the address of its connection.
+  // Other nodes know the rendezvous node by the address through which they reached it. They know
+  // any other node by the address of its connection.
   const Member& first = members.front();
   if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())
-    assignment.master_addr = "127.0.0.1";  // all nodes are this machine
+    assignment.master_addr = "127.0.0.1";  // used if all nodes are this machine
   assignment.master_port = first.master_port;
   assignment.link_port = first.link_port;
   return assignment;

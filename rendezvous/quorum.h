@@ -1,5 +1,5 @@
 // Decides which nodes form the job. The decisions are pure functions of (now, members, options),
-// and each has a reason.
+// and each decision includes a reason.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct Member {
   uint32_t node_index = 0;  // index of the node in hostfile order
   uint32_t slots = 0;
   std::string identity;  // opaque text, equal for two agents on the same machine
-  // The address of the rendezvous as this node sees it; empty on the rendezvous node.
+  // The rendezvous' address as this node sees it; empty on the rendezvous node.
   std::string reached_at;
   uint32_t master_port = 0;
-  // The address of this node from which it reaches the rendezvous; empty on the rendezvous node.
+  // This node's address on its connection to the rendezvous; empty on the rendezvous node.
   std::string address;
   uint32_t link_port = 0;  // port at which the node's agent accepts connections for its ranks
   std::string role = {};   // role of the node's ranks
@@ -29,7 +29,7 @@ struct Member {
 
 struct QuorumOptions {
   std::vector<pb::Node> nodes;     // all nodes of the job
-  bool may_share_machine = false;  // whether nodes with equal identities are accepted
+  bool may_share_machine = false;  // true to accept nodes with equal identities
   Clock::time_point join_deadline;
   uint32_t rendezvous_node = 0;     // node to which the other nodes connect
   uint32_t min_nodes = 0;           // value of Policy.min_nodes
@@ -47,7 +47,7 @@ struct QuorumDecision {
   std::vector<Member> members;  // for kForm: the nodes that get ranks, in hostfile order
 };
 
-// The minimum and maximum number of nodes with ranks. A spare only replaces a missing node, so the
+// The smallest and largest number of nodes with ranks. A spare only replaces a missing node, so the
 // maximum is the number of regular nodes, unless min_nodes is larger.
 struct NodeBounds {
   uint32_t min = 0;
@@ -62,37 +62,38 @@ NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint
 // 4. unfit nodes, up to the minimum.
 std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options);
 
-// Forms the job once all expected nodes have joined: all nodes that are neither spare nor absent,
-// and spares while there is room for them. At the deadline, forms the job with the members present
-// if they are enough. Precondition: `members` contains each node index at most once.
+// Decides whether to form the job, wait or fail. Forms the job once all expected nodes have joined:
+// all nodes that are neither spare nor absent, and spares while there is room for them. At the
+// deadline, forms the job if the members present are enough. Precondition: `members` contains each
+// node index at most once.
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 
-// The position of a node's ranks among all ranks of the same role.
+// The range of a node's ranks among all ranks of the same role.
 struct RolePlace {
   uint32_t first_rank = 0;
   uint32_t world_size = 0;
 };
 
-// The ranks of an attempt, and the address of rank 0's store.
+// The ranks of an attempt and the address of rank 0's store.
 struct RankAssignment {
   RankNumbering ranks;
-  std::string master_addr;  // address of the first block's node as the other nodes reach it
+  std::string master_addr;  // address of rank 0's node, as the other nodes reach it
   uint32_t master_port = 0;
   uint32_t link_port = 0;        // link port of the first block's node
   std::vector<RolePlace> roles;  // positions of the ranks in their roles, indexed by node rank
 };
 
-// Returns the assignment of a node, without rank 0's address and port and without the number of
-// restarts.
+// Returns the ranks of a node as a message. The caller sets rank 0's address and port and the
+// number of restarts.
 pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block);
 
-// Returns for each member the position of its ranks in its role. Precondition: `members` are sorted
-// by their ranks.
+// Returns for each member the range of its ranks among its role. Precondition: `members` are sorted
+// by rank.
 std::vector<RolePlace> PlacesInRoles(const std::vector<Member>& members);
 
-// Assigns ranks in hostfile order, independently of the order of joining. Precondition: `members`
-// is not empty.
+// Returns the ranks of `members`, assigned in hostfile order, whatever the order of joining.
+// Precondition: `members` is not empty.
 RankAssignment AssignRanks(std::vector<Member> members);
 
 }  // namespace dslaunch

@@ -13,8 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// Number of hangs after which a node that caused them is set aside. It is smaller than the number
-// of other failures, because a hang costs the time until it is detected.
+// Number of hangs after which the node that caused them is set aside. A hang costs the time until
+// it is detected, so this number is smaller than that of other failures.
 constexpr uint32_t kHangsOfNode = 2;
 
 // Returns the reason why another attempt cannot help; empty if it might help.
@@ -49,7 +49,8 @@ std::string WhyHopeless(const pb::Cause& cause) {
   return "";
 }
 
-// Returns the reason why policy.restart_on allows no restart; empty if it allows one.
+// Returns the reason why policy.restart_on allows no restart after `cause`; empty if the policy
+// allows a restart.
 std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
   const pb::Cause::Restart verdict = RestartVerdictOf(cause);
   if (policy.restart_on().empty() || std::ranges::count(policy.restart_on(), verdict) > 0)
@@ -61,9 +62,9 @@ std::string WhyNotAllowed(const pb::Cause& cause, const pb::Policy& policy) {
   return "it is not known whether a restart can help" + option;
 }
 
-// Returns whether another process ended the rank by a signal, so that a pause would not help the
-// next attempt. Returns false if memory was exhausted, or if the signal indicates an error of the
-// program.
+// Returns whether another process ended the rank by a signal, so that a pause before the next
+// attempt would be useless. Returns false if memory was exhausted, or if the signal indicates an
+// error of the program.
 bool IsSignalFromOutside(const pb::Cause& cause) {
   constexpr std::array kSentByOthers = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
   return cause.kind() == pb::Cause::WORKER_SIGNAL && !cause.out_of_memory() &&
@@ -72,12 +73,12 @@ bool IsSignalFromOutside(const pb::Cause& cause) {
 
 bool Failed(const EndedAttempt& attempt) { return !IsSuccess(attempt.cause); }
 
-// Returns whether the last two failed attempts made no progress. Sets `best` to the highest step of
-// all attempts.
+// Returns whether at least two failed attempts since the last new step reached no further step.
+// Sets `best` to the highest step of all attempts.
 bool IsLoop(const std::vector<EndedAttempt>& ended, std::optional<uint64_t>& best) {
   int without_new_step = 0;
   for (const EndedAttempt& attempt : ended) {
-    if (attempt.best_step > best) {  // nullopt compares less than any step
+    if (attempt.best_step > best) {  // nullopt is less than any step
       best = attempt.best_step;
       without_new_step = 0;
     } else if (best && Failed(attempt)) {
@@ -94,8 +95,8 @@ milliseconds BackOff(uint32_t restart, const pb::Policy& policy) {
   return milliseconds(std::min(delay, longest));
 }
 
-// Returns whether `most` consecutive items of `times`, which are ascending, lie within `cooldown`,
-// and the last of them is less than `cooldown` ago.
+// Returns whether `most` consecutive elements of the ascending `times` lie within `cooldown`, and
+// the last of these elements is less than `cooldown` ago.
 bool Counts(Clock::time_point now, const std::vector<Clock::time_point>& times, size_t most,
             milliseconds cooldown) {
   for (size_t last = most - 1; last < times.size(); ++last) {
@@ -105,8 +106,8 @@ bool Counts(Clock::time_point now, const std::vector<Clock::time_point>& times, 
   return false;
 }
 
-// Returns why a node is set aside: " failed 3 times", or " was the cause of 2 hangs" if that is the
-// reason.
+// Returns the reason why a node is set aside, such as " failed 3 times" or " was the cause of 2
+// hangs".
 std::string WhyAside(const std::vector<EndedAttempt>& ended, uint32_t node,
                      const pb::Policy& policy) {
   const auto failures = std::ranges::count_if(ended, [&](const EndedAttempt& attempt) {
@@ -150,7 +151,8 @@ std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<End
   for (const EndedAttempt& attempt : ended) {
     if (!Failed(attempt)) continue;
     const bool is_hang = attempt.cause.kind() == pb::Cause::HANG;
-    if (is_hang && attempt.cause.rank() < 0) continue;  // no node is known to be the cause
+    // The rank that hung is unknown, so the hang counts for no node.
+    if (is_hang && attempt.cause.rank() < 0) continue;
     failures[attempt.cause.node_index()].push_back(attempt.at);
     if (is_hang) hangs[attempt.cause.node_index()].push_back(attempt.at);
   }

@@ -9,9 +9,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostNamed = 5;  // most nodes that a sentence names
+constexpr size_t kMostNamed = 5;  // most node names to list in a sentence
 
-// Limits the nodes that may host the next rendezvous. Their addresses are sent to every node, so
+// Limit of the nodes that may host the next rendezvous. Their addresses are sent to every node, so
 // without a limit the traffic would grow with the square of the number of nodes.
 constexpr size_t kMostPeers = 256;
 
@@ -139,8 +139,8 @@ void Roster::SendPeers(const std::vector<uint32_t>& voters, const Participant* o
     peer.set_endpoint(JoinHostPort(address.empty() ? "127.0.0.1" : address,
                                    static_cast<int>(participant.member.link_port)));
   }
-  // Each node knows this node by the address through which it connected, so that address replaces
-  // the general one.
+  // Each node knows the rendezvous node by the address through which it connected, so that address
+  // replaces the general address.
   const auto own =
       std::ranges::find_if(*message.mutable_peers()->mutable_peers(),
                            [&](const pb::Peer& peer) { return peer.node_index() == own_node_; });

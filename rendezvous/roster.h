@@ -1,5 +1,5 @@
 // Tracks the nodes that have joined, their sessions and the messages to send to them. Also
-// implements the barrier that waits for them.
+// implements the barriers at which the job waits for the nodes.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Participant {
   Clock::time_point last_seen;
   bool suspect = false;
   std::optional<uint64_t> lost_in;  // attempt in which the node was lost; nullopt if it is not lost
-  bool leaving = false;             // whether the node cannot continue and tears down by itself
+  bool leaving = false;             // whether the node cannot continue, and tears down by itself
   bool front_end_link_is_broken = false;  // whether the node's connection to the front end broke
   bool is_unfit = false;  // whether the node's own check failed before the next attempt
   // Whether some processes could not be ended, so that the node gets no new ranks.
@@ -48,23 +48,23 @@ struct Participant {
   bool ready = false;
   bool finished = false;
   uint32_t first_rank = 0;
-  std::set<uint32_t> tolerated;  // ranks that are lost while the others continue
-  // Last member, so that the fields read for every message and barrier are close together in
+  std::set<uint32_t> tolerated;  // ranks of this node that were lost while the other ranks continue
+  // Declared last, so that the fields read for every message and barrier are close together in
   // memory.
   Member member;
 
   // Returns whether the node has left the job permanently and is empty, so that another agent of
   // the node may join.
   bool HasLeft() const { return leaving && torn_down; }
-  // Returns whether the node is drained; a node that leaves is drained once it is torn down. For
-  // use while the attempt drains.
+  // Returns whether the node is drained; a node that leaves is drained once it is torn down.
+  // Precondition: the attempt is draining.
   bool IsDrained() const { return leaving ? torn_down : drained; }
   bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   bool HasRank(uint32_t rank) const { return in_attempt && rank - first_rank < member.slots; }
 };
 
-// The newest participant of each node, indexed by node. Lookups for a message take constant time,
-// whatever the number of nodes.
+// Stores the newest participant of each node, indexed by node, so that finding the sender of a
+// message takes constant time for any number of nodes.
 class Roster {
  public:
   // Begins without participants. `nodes` must outlive the roster. `own_node` is the node that gets
@@ -75,49 +75,52 @@ class Roster {
 
   Participant& operator[](uint32_t node_index) { return participants_[node_index]; }
   const Participant& operator[](uint32_t node_index) const { return participants_[node_index]; }
-  // Return the participants that have joined, in hostfile order.
+  // Returns the participants that have joined, in hostfile order.
   JoinedRange<Participant> Joined() { return {participants_.data(), participants_.size()}; }
   JoinedRange<const Participant> Joined() const {
     return {participants_.data(), participants_.size()};
   }
-  // Returns this node's participant; nullptr if it has not joined or is lost.
+  // Returns the participant of the rendezvous' own node; nullptr if it has not joined or is lost.
   const Participant* Own() const;
   // Returns the participant of a session; nullptr if it is lost or has not joined.
   Participant* Find(SessionId session);
-  // Returns the participant with this rank in the attempt; nullptr if there is none.
+  // Returns the participant that has this rank in the attempt; nullptr if no participant has it.
   const Participant* OwnerOf(uint32_t rank) const;
   std::vector<Member> UsableMembers() const;
   const std::string& NodeName(uint32_t node_index) const { return nodes_[node_index].name(); }
 
-  // Replaces the node's participant by a new one and forgets the old participant's session. Returns
+  // Replaces the node's participant by a new one and removes the old participant's session. Returns
   // whether another node, or an earlier agent of this node, had the same identity.
   bool Add(SessionId session, Member member, Clock::time_point now);
-  // Marks a participant as lost in this attempt and forgets its session.
+  // Marks a participant as lost in this attempt and removes its session.
   void Lose(Participant& participant);
-  // Makes the roster refuse all further messages of a lost participant's session with `cause`.
+  // Makes the roster refuse all further messages of the session, which belongs to a lost
+  // participant, with `cause`.
   void Fence(SessionId session, const pb::Cause& cause);
-  // Refuses a message of the session if it is fenced. Returns whether it is fenced.
+  // Answers a message of the session with a refusal if the session is fenced. Returns whether it
+  // is.
   bool RefuseIfFenced(SessionId session);
   void ForgetFence(SessionId session) { fenced_.erase(session); }
 
-  // Returns the newest attempt with ranks; 0 before the first one.
+  // Returns the number of the newest attempt with ranks; 0 before the first attempt.
   uint64_t attempt() const { return attempt_; }
   // Increments attempt() and removes the ranks from all participants.
   void BeginAttempt();
 
-  // Returns a cause in the current attempt.
+  // Returns a cause that belongs to the current attempt and names this node.
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;
-  // Returns a cause such as "node2 was lost: `why`; node3 too". Precondition: `lost` is not empty.
+  // Returns a cause with the message "node2 was lost: `why`; node3 too" for the nodes in `lost`.
+  // Precondition: `lost` is not empty.
   pb::Cause LossOf(const std::vector<Participant*>& lost, const std::string& why) const;
 
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Refuse(SessionId session, const pb::Cause& cause);
   void Broadcast(const pb::RendezvousMessage& message, bool end_session = false);
-  // Sends a notice for the user to this node.
+  // Sends a notice for the user to the own node.
   void Notify(const std::string& text, pb::Notice::Standstill standstill = pb::Notice::UNCHANGED);
-  // Sends the endpoints of the first agents of `voters` to `only`, or to every node if `only` is
-  // null.
+  // Sends the endpoints of the agents of `voters` (at most kMostPeers) to the node `only`, or to
+  // every node if `only` is nullptr.
   void SendPeers(const std::vector<uint32_t>& voters, const Participant* only = nullptr);
   // Returns the messages sent since the last call, in order, and removes them.
   std::vector<Outgoing> TakeOutgoing() { return std::exchange(out_, {}); }
@@ -135,18 +138,18 @@ class Roster {
   std::vector<Outgoing> out_;
 };
 
-// Tracks the job's phase and the number of participants for which the phase waits, so that a
-// barrier need not check every participant.
+// Tracks the job's phase and counts the participants for which the phase waits, so that testing
+// whether it is over takes constant time.
 class Barrier {
  public:
   enum class Phase { kJoining, kStarting, kRunning, kDraining, kWaiting, kStopping, kCompleted };
 
   Phase phase() const { return phase_; }
-  // Returns whether the nodes with ranks are starting or running them.
+  // Returns whether an attempt is starting or running.
   bool InAttempt() const { return phase_ == Phase::kStarting || phase_ == Phase::kRunning; }
   bool IsOpen() const { return awaited_ == 0; }
-  // Enters a phase and counts the participants to wait for. Counts again if the phase is the
-  // current one.
+  // Enters a phase and counts the participants to wait for. Counts them again if `phase` is the
+  // current phase.
   void Enter(Phase phase, const Roster& roster);
   // Calls `change`, after which the barrier may no longer wait for the participant.
   template <class Change>

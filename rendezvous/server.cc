@@ -17,23 +17,24 @@
 namespace dslaunch {
 namespace {
 
-// Limit of unread messages to an agent. An agent with more is disconnected.
+// Limit of the queued messages to an agent. An agent that reads too slowly to stay below it is
+// disconnected.
 constexpr size_t kMaxQueuedMessages = 1000;
 
 // Limit of the size of an agent's message. The largest message is a heartbeat with the progress of
 // a node's ranks, about 50 bytes for each rank.
 constexpr int kMaxAgentMessageBytes = 256 << 10;
 
-// gRPC's names of peers, for this process and for a descriptor that this process serves.
+// gRPC's names of peers: this process, and a descriptor that this process serves.
 constexpr char kThisProcess[] = "unknown";
 std::string PeerOfFd(int fd) { return "fd:" + std::to_string(fd); }
 
 constexpr uint32_t kNoNode = UINT32_MAX;
 
-// Limit of the streams on a connection; an agent needs a single stream.
+// Limit of the streams on a connection. An agent needs a single stream.
 constexpr int kMaxStreams = 8;
 
-// Returns the limits of the messages that a node's agent may send.
+// Returns the limits for the messages that a node's agent may send.
 PeerLimits LimitsOf(const std::vector<pb::Node>& nodes, uint32_t node_index) {
   PeerLimits limits;
   limits.nodes = static_cast<uint32_t>(nodes.size());
@@ -59,7 +60,8 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* Attend(
       grpc::CallbackServerContext*) override;
 
-  // Records which node uses a descriptor. Call it before the descriptor is served.
+  // Records which node is connected through the descriptor `fd`. Call this before serving the
+  // descriptor.
   void SetNodeBehind(int fd, const AcceptedNode& node) {
     const MutexLock lock(mutex_);
     node_behind_[PeerOfFd(fd)] = node;
@@ -96,8 +98,8 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   };
 
   void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
-  // Moves a stream to the session of a new connection. Returns false if there is no stream to
-  // resume.
+  // Moves the stream that `resume` names to the session of a new connection. Returns false if there
+  // is no such stream.
   bool Resume(Session& session, const pb::Resume& resume) DSL_REQUIRES(mutex_);
   void OnStreamEnd(Session& session) DSL_REQUIRES(mutex_);
   void Drop(SessionId id) DSL_REQUIRES(mutex_);
@@ -108,7 +110,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   const std::vector<pb::Node> nodes_;
   const milliseconds dead_after_;
   Mutex mutex_;
-  // Accepted nodes by gRPC's name of the peer.
+  // Authenticated nodes by gRPC's name of the peer.
   std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);
   Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
   bool silent_ DSL_GUARDED_BY(mutex_) = false;
@@ -116,8 +118,8 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   std::map<SessionId, Attendance> attendances_ DSL_GUARDED_BY(mutex_);
 };
 
-// The stream of an agent over one connection. gRPC owns the object: OnDone deletes it. All state is
-// guarded by the service's mutex.
+// The stream of an agent over one connection. gRPC owns the object, and OnDone deletes it. All
+// state is guarded by the service's mutex.
 class RendezvousServer::Service::Session final
     : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:
@@ -125,7 +127,7 @@ class RendezvousServer::Service::Session final
     StartRead(&incoming_);
   }
 
-  // These methods are called by the service with its mutex held.
+  // Called by the service with its mutex held.
   SessionId id() const { return id_; }
   void SetId(SessionId id) { id_ = id; }
   uint32_t node() const { return node_; }
@@ -150,7 +152,7 @@ class RendezvousServer::Service::Session final
   void OnReadDone(bool ok) override {
     const MutexLock lock(service_->mutex_);
     const auto known = service_->attendances_.find(id_);
-    // Another connection may have replaced this one, so this stream ends.
+    // Another connection may have taken over the stream, so this connection's stream ends.
     if (!ok || known == service_->attendances_.end() || known->second.stream != this) {
       service_->OnStreamEnd(*this);
       return End(grpc::Status::OK);
@@ -217,7 +219,7 @@ class RendezvousServer::Service::Session final
   }
 
   Service* const service_;
-  SessionId id_;  // id of the session's attendance; guarded by the service's mutex
+  SessionId id_;  // session that this connection serves; guarded by the service's mutex
   const uint32_t node_;
   pb::AgentMessage incoming_;  // message being read; owned by gRPC until OnReadDone
   // Messages to send; front() is being written.
@@ -240,7 +242,7 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
 
 void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
   if (silent_) return;
-  std::vector<SessionId> ended;  // ids of sessions that end without a connection to notify
+  std::vector<SessionId> ended;  // sessions to drop that have no connection to notify
   for (Outgoing& outgoing : messages) {
     const auto found = attendances_.find(outgoing.session);
     if (found == attendances_.end()) continue;
@@ -269,8 +271,8 @@ bool RendezvousServer::Service::Resume(Session& session, const pb::Resume& resum
   });
   if (found == attendances_.end()) return false;
   Attendance& attendance = found->second;
-  // This process may not have detected the end of the broken connection yet, so its stream is ended
-  // here.
+  // This process may not have detected the end of the broken connection yet, so the old stream is
+  // ended now.
   if (Session* const last = std::exchange(attendance.stream, nullptr))
     last->EndStream(grpc::Status(grpc::ABORTED, "replaced by another connection"));
   const auto own = attendances_.find(session.id());
@@ -344,13 +346,14 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
     for (const std::string& address : ReachableAddresses(listen.network_interface))
       self->endpoints_.push_back(JoinHostPort(address, port));
   }
-  // Without a network, several nodes can still share this machine, so the loopback address is used.
+  // The machine may have no network, but its nodes can still reach each other by the loopback
+  // address, so that address is used.
   if (self->endpoints_.empty()) self->endpoints_.push_back(JoinHostPort("127.0.0.1", port));
   return self;
 }
 
-// Stops sending first, because otherwise the coordinator would treat the streams that the shutdown
-// breaks as lost agents.
+// The shutdown breaks all streams, and the coordinator would treat them as lost agents, so sending
+// stops first.
 RendezvousServer::~RendezvousServer() {
   service_->StopSending();
   acceptor_.reset();

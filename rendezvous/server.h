@@ -1,5 +1,5 @@
-// Implements the gRPC server of the rendezvous. It passes messages to and from the Coordinator,
-// which makes all decisions.
+// Implements the gRPC server of the rendezvous. The server passes messages to and from the
+// Coordinator, which makes all decisions.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,7 +17,7 @@ namespace dslaunch {
 class Acceptor;
 
 struct ListenOptions {
-  bool loopback_only = false;  // whether all nodes are this machine
+  bool loopback_only = false;  // true if all nodes are this machine
   int port = 0;                // port to listen on; 0 for any free port
   // Interface whose addresses are announced to the other nodes; empty for all interfaces.
   std::string network_interface;
@@ -25,27 +25,29 @@ struct ListenOptions {
   std::string advertised_address;
 };
 
-// A rendezvous in the agent of node options.rendezvous_node. Thread-safe.
+// The rendezvous of a job, run by the agent of node options.rendezvous_node. Thread-safe.
 class RendezvousServer {
  public:
-  // Receives a line for the agent's log, on any thread.
+  // Receives a line for the agent's log; called on any thread.
   using Log = std::function<void(const std::string& line)>;
 
-  // Starts to listen with mutual TLS (acceptor.h), unless the job has a single node. An agent may
-  // send messages only for the node of its certificate. Returns the acceptor's errors.
+  // Starts a rendezvous that listens with mutual TLS (acceptor.h), unless the job has a single
+  // node. An agent may send messages only for the node of its certificate. Returns the acceptor's
+  // errors.
   static Result<std::unique_ptr<RendezvousServer>> Start(CoordinatorOptions options,
                                                          const ListenOptions& listen,
                                                          const pb::Credentials& credentials,
                                                          Log log);
   ~RendezvousServer();
 
-  // Returns the endpoints for the other agents in the form "address:port", the best endpoint first.
+  // Returns the endpoints at which other agents reach this server, in the form "address:port", the
+  // best endpoint first.
   const std::vector<std::string>& endpoints() const { return endpoints_; }
 
-  // Returns a channel for the agent in this process, without network and TLS.
+  // Returns a channel for the agent in this process, which uses neither network nor TLS.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
-  // Makes the coordinator check its time limits. Call it every half heartbeat.
+  // Makes the coordinator check its time limits. Call this every half heartbeat.
   void Tick();
 
  private:

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// A tick that is late by half of a limit means that this process could not run. The agents'
-// messages are then still unread, so no node is suspected or lost.
+// A tick that is late by half of a limit means that this process could not run. The messages of the
+// agents are then still unread, so no node is suspected or lost.
 SilenceDecision SilentNodes::Check(Clock::duration since_last_tick, bool has_ranks,
                                    Clock::time_point now) {
   const milliseconds dead(timeouts_.dead_ms());
@@ -33,9 +33,9 @@ SilenceDecision SilentNodes::Check(Clock::duration since_last_tick, bool has_ran
   return decision;
 }
 
-// Returns true instead of declaring the silent nodes lost if this node may be cut off. The nodes
-// may be healthy, with a front end or a majority that can continue the job without this node, and
-// refusing them would end them.
+// This node may be cut off while the silent nodes are healthy. A front end or a majority may then
+// continue the job without this node, and refusing the silent nodes would end their ranks. The
+// function therefore returns true instead of declaring them lost.
 bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::time_point now) {
   const std::vector<Participant*>& silent = decision.lost;
   const Participant* const own = roster_.Own();
@@ -44,14 +44,15 @@ bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::
     cut_off_at_.reset();
     return false;
   }
-  // Wait for the other nodes, which will reach the limit soon unless one of them sends a heartbeat.
+  // Other nodes may reach the limit soon unless they send a heartbeat, so the decision waits for
+  // them.
   const auto may_follow = [&](const Participant& participant) {
     return !participant.lost_in && !IsHeard(participant, now) &&
            now - participant.last_seen < SilenceLimit(timeouts_);
   };
   if (std::ranges::any_of(roster_.Joined(), may_follow)) return true;
   if (policy_.max_restarts() == 0) {
-    // None of several nodes that fell silent together is known to have failed, so the cause is that
+    // Several nodes that fell silent together have probably not all failed, so the cause is that
     // this node is cut off. A single silent node is declared lost as usual.
     if (silent.size() < 2) return false;
     const uint32_t index = own->member.node_index;
@@ -68,15 +69,15 @@ bool SilentNodes::MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::
     *message.mutable_cut_off()->mutable_cause() = roster_.LossOf(silent, decision.why);
     roster_.Send(own->session, std::move(message));
   }
-  // This node's agent ends the rendezvous at once if another node can host it. Otherwise the silent
-  // nodes are declared lost after one heartbeat.
+  // If another node can host the rendezvous, this node's agent ends the rendezvous at once.
+  // Otherwise the silent nodes are declared lost after one heartbeat.
   return now - *cut_off_at_ < milliseconds(timeouts_.heartbeat_ms());
 }
 
-// The limit is half of SilenceLimit, because nodes that are cut off together do not fall silent at
-// exactly the same time: the heartbeat of one node was just due, and the heartbeat of another is
-// late because a packet was lost. A node that has been silent for this long may have been cut off
-// together with a node that has reached SilenceLimit.
+// Nodes that are cut off together do not fall silent at exactly the same time: the heartbeat of one
+// node was just due, and the heartbeat of another is late because a packet was lost. A node may
+// thus have been cut off together with a node that has reached SilenceLimit, so this limit is half
+// of SilenceLimit.
 bool SilentNodes::IsHeard(const Participant& participant, Clock::time_point now) const {
   return participant.has_joined && !participant.lost_in &&
          now - participant.last_seen < SilenceLimit(timeouts_) / 2;
@@ -84,7 +85,8 @@ bool SilentNodes::IsHeard(const Participant& participant, Clock::time_point now)
 
 bool SilentNodes::ReceivesFromTooFew(Clock::time_point now) const {
   const auto is_heard = [&](const Participant& participant) { return IsHeard(participant, now); };
-  if (std::ranges::count_if(roster_.Joined(), is_heard) <= 1) return true;  // only this node itself
+  // Only this node itself is heard, so too few nodes are left.
+  if (std::ranges::count_if(roster_.Joined(), is_heard) <= 1) return true;
   return majority_ && !majority_->IsMetBy([&](uint32_t voter) { return is_heard(roster_[voter]); });
 }
 

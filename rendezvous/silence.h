@@ -15,13 +15,15 @@ namespace dslaunch {
 struct SilenceDecision {
   std::vector<Participant*> lost;  // nodes to declare lost together; the longest silent node first
   std::string why;
-  // The cause that ends a job without restarts, because this node is cut off from several others.
+  // Cause that ends a job without restarts, set because this node is cut off from several other
+  // nodes.
   std::optional<pb::Cause> stop;
 };
 
 class SilentNodes {
  public:
-  // The arguments must outlive this object. `majority` is nullopt if no majority is needed.
+  // Borrows all arguments, which must outlive this object. `majority` is nullopt if no majority is
+  // needed.
   SilentNodes(const pb::Timeouts& timeouts, const pb::Policy& policy,
               const std::optional<Majority>& majority, Roster& roster)
       : timeouts_(timeouts), policy_(policy), majority_(majority), roster_(roster) {}
@@ -31,19 +33,20 @@ class SilentNodes {
   SilenceDecision Check(Clock::duration since_last_tick, bool has_ranks, Clock::time_point now);
 
  private:
-  // Returns whether nodes that have been silent for too long must not yet be declared lost, because
+  // Returns true if nodes that have been silent for too long must not be declared lost yet, because
   // this node may be cut off.
   bool MayBeCutOff(SilenceDecision& decision, bool has_ranks, Clock::time_point now);
-  // Returns whether the node sent a message shortly before `now`.
+  // Returns whether the node sent a message within the last half of SilenceLimit before `now`.
   bool IsHeard(const Participant& participant, Clock::time_point now) const;
-  // Returns whether the nodes that are still heard are too few to continue without the others.
+  // Returns whether the nodes that still send messages are too few to continue without the silent
+  // nodes.
   bool ReceivesFromTooFew(Clock::time_point now) const;
 
   const pb::Timeouts& timeouts_;
   const pb::Policy& policy_;
   const std::optional<Majority>& majority_;
   Roster& roster_;
-  // Time at which CutOff was sent; set only while most of the other nodes are silent.
+  // Time at which CutOff was sent; nullopt unless most of the other nodes are silent.
   std::optional<Clock::time_point> cut_off_at_;
 };
 

@@ -12,7 +12,7 @@ using std::chrono::microseconds;
 
 constexpr uint32_t kLeastLooks = 6;
 
-// Returns a time as the value of an option in seconds, such as "600" or "0.5".
+// Returns a time in seconds as an option would give it, such as "600" or "0.5".
 std::string Number(milliseconds value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(value.count()) / 1000);

@@ -1,6 +1,6 @@
-// Detects that a job of any program stands still, from the signs of life of its ranks. Programs
-// with status lines are judged by their steps as well (rendezvous/hang.h). The caller passes the
-// time.
+// Detects that no rank of a job makes progress, from the ranks' signs of life. Works for any
+// program; programs with status lines are judged by their steps as well (rendezvous/hang.h). The
+// caller passes the time.
 #pragma once
 
 #include <chrono>
@@ -20,25 +20,25 @@ struct RankLife {
   // Arrival of the newest report; if `ended`, of the first report after the end.
   Clock::time_point reported_at;
   std::chrono::microseconds still{0};     // time without a sign of life at the newest look
-  uint32_t looks = 0;                     // number of looks in that time
+  uint32_t looks = 0;                     // number of looks during `still`
   std::chrono::microseconds only_cpu{0};  // time in which CPU time was the only sign of life
-  bool judged = false;                    // whether the rank's processes can be read
+  bool judged = false;                    // whether the rank's processes can be observed
   bool connected = false;                 // whether the rank has exchanged bytes with other ranks
   bool ended = false;                     // whether the rank exited with 0
   bool has_gpu = false;
   bool stopped = false;
   uint64_t unread_bytes = 0;       // bytes received from other ranks that the rank has not read
-  bool makes_no_exchange = false;  // value of pb::Stillness.makes_no_exchange
+  bool makes_no_exchange = false;  // pb::Stillness.makes_no_exchange of the rank
 };
 
 struct StandstillOptions {
-  milliseconds setup{0};      // limit before the ranks have exchanged bytes; 0 for no limit
+  milliseconds setup{0};      // limit until the ranks have exchanged bytes; 0 for no limit
   milliseconds hang{0};       // limit after the ranks have exchanged bytes; 0 for no limit
-  milliseconds freshness{0};  // largest age of a report that is used
+  milliseconds freshness{0};  // maximum age of a report that counts
   uint32_t world_size = 0;
 };
 
-// Factor of the limit for a rank whose only sign of life is CPU time.
+// Factor by which the limit is longer for a rank whose only sign of life is CPU time.
 inline constexpr int kComputeFactor = 5;
 
 // Returns the time before the end of a limit at which the ranks' stacks are read, so that the
@@ -48,42 +48,44 @@ milliseconds StandstillLead(milliseconds limit);
 struct StandstillDecision {
   enum class Kind {
     kNone,
-    kSoon,  // a standstill follows if no rank gives a sign of life within StandstillLead(limit)
+    kSoon,  // a standstill follows if no rank shows a sign of life within StandstillLead(limit)
     kStandstill,
   };
   Kind kind = Kind::kNone;
-  std::chrono::microseconds still{0};  // time for which no rank gave a sign of life
-  milliseconds limit{0};               // value of the option that applied
-  bool some_compute = false;  // whether some ranks showed CPU time as their only sign of life
-  std::string reason;         // text for the user; empty if kNone
+  std::chrono::microseconds still{0};  // time since a rank last showed a sign of life
+  milliseconds limit{0};               // limit that applied (StandstillOptions)
+  bool some_compute = false;           // whether CPU time is the only sign of life of some ranks
+  std::string reason;                  // reason for the user; empty if kNone
 };
 
-// Returns a standstill if no running rank gave a sign of life for the limit, at six looks or more,
-// and no rank ended in that time.
+// Returns a standstill if no running rank showed a sign of life for the limit, at six looks or
+// more, and no rank ended in that time.
 //
-// Ranks whose only sign of life is CPU time may wait by spinning. They count as still if at least
-// one rank is still, or is known to make no exchange; `some_compute` is then set, and the stacks
-// must decide.
+// Ranks whose only sign of life is CPU time may wait by spinning. Such ranks count as still if at
+// least one other rank is still, or is known to make no exchange. `some_compute` is then set, and
+// the stacks must decide.
 //
 // Returns kNone if only one rank was started, all ranks have ended, a running rank cannot be
-// judged, or its newest report is older than options.freshness.
+// judged, or the newest report of a running rank is older than options.freshness.
 StandstillDecision DecideStandstill(Clock::time_point now, const std::vector<RankLife>& lives,
                                     const StandstillOptions& options);
 
-// Records the signs of life of an attempt's ranks.
+// Tracks the signs of life of an attempt's ranks and detects when they cease.
 class StandstillWatch {
  public:
-  // Begins another attempt.
+  // Removes all records, because another attempt begins.
   void Clear() { *this = {}; }
   // Records a report that arrived at `now`. Precondition: the rank belongs to the attempt.
   void OnReport(const pb::Stillness& report, Clock::time_point now);
-  // Ignores the time from a rank's end until `now`, in which this process could not read reports.
+  // Excludes the time since the last rank's end until `now`, in which this process could not read
+  // reports.
   void OnStall(Clock::time_point now);
-  // Calls DecideStandstill with the newest reports.
+  // Returns the decision of DecideStandstill for the newest reports.
   StandstillDecision Check(Clock::time_point now, const StandstillOptions& options) const;
-  // Records that the user was informed of the present standstill.
+  // Records that the user was notified of the current standstill.
   void OnReported() { is_reported_ = true; }
-  // Returns whether the user was informed and no rank has given a sign of life since then.
+  // Returns whether the user was notified of a standstill and no rank has shown a sign of life
+  // since then.
   bool is_reported() const { return is_reported_; }
   // Returns the newest report of a rank; nullptr if the rank has not reported.
   const RankLife* Find(uint32_t rank) const;

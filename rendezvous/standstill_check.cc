@@ -13,10 +13,10 @@ namespace {
 
 using std::chrono::seconds;
 
-// Maximum age of a report in heartbeats, because an older report could miss signs of life.
+// Maximum age of a report, in heartbeats. An older report could miss signs of life.
 constexpr int kFreshHeartbeats = 3;
-// After an inquiry without a verdict, the next inquiry begins once a quarter of the limit has
-// passed.
+// Divisor of the limit: after an inquiry without a verdict, the next inquiry begins once a quarter
+// of the limit has passed.
 constexpr int kAskAgainPart = 4;
 
 uint32_t CountRanks(const Roster& roster) {
@@ -84,8 +84,8 @@ std::optional<StandstillCheck::Verdict> StandstillCheck::Check(const pb::Policy&
   Verdict verdict;
   verdict.reason = hang ? hang->reason : decision.reason;
   verdict.culprit = *std::exchange(culprit_, std::nullopt);
-  // A job whose ranks complete no steps is not always at a standstill, because the ranks may show
-  // signs of life all the time.
+  // The ranks may complete no steps but still show signs of life, so this is a standstill only if
+  // they show none.
   verdict.is_standstill = user_waits_ = is_still;
   verdict.text = verdict.reason;
   for (const std::string& line : verdict.culprit.lines) verdict.text += "\n" + line;
@@ -129,8 +129,8 @@ bool StandstillCheck::IsConfirmed(const Culprit& culprit, const std::vector<Rank
   using Rule = Culprit::Rule;
   bool decides = culprit.rule == Rule::kStopped || culprit.rule == Rule::kEnded ||
                  culprit.rule == Rule::kOutside || culprit.rule == Rule::kFlight;
-  // Ranks of a healthy job may be seen spinning in an exchange, or in several exchanges, at every
-  // look, so these rules do not decide if ranks use CPU time.
+  // Ranks of a healthy job may be seen spinning in one or several exchanges at every look, so these
+  // rules decide only if no rank uses CPU time.
   if (culprit.rule == Rule::kOtherPlace || culprit.rule == Rule::kUnknown) {
     decides = std::ranges::all_of(ranks, [](const RankEvidence& rank) {
       return !rank.uses_cpu || rank.ended || rank.makes_no_exchange;

@@ -1,5 +1,5 @@
-// Detects that a job stands still, requests the stacks of its ranks from the nodes, and judges the
-// answers. Sends only through the roster, and is driven by the coordinator.
+// Detects that the ranks of a job stand still, requests their stacks from the nodes, and judges the
+// answers. The coordinator calls it; messages are sent only through the roster.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +24,25 @@ class StandstillCheck {
     // Reason such as "no rank has moved for 600 s (--hang_s 600)", or HangDecision::reason.
     std::string reason;
     Culprit culprit;
-    std::string text;            // reason and evidence, for the user
+    std::string text;            // reason and evidence for the user
     bool is_standstill = false;  // whether no rank shows a sign of life
   };
 
-  // Begins another attempt.
+  // Removes all records, because another attempt begins.
   void Clear() { *this = {}; }
-  // Records a report. Returns whether Check may make a decision, because the time of the rank is
-  // close to a limit. Precondition: the rank of the report belongs to the attempt.
+  // Records a report. Returns whether the rank is close to a limit, so that Check() should be
+  // called. Precondition: the rank of the report belongs to the attempt.
   bool OnReport(const pb::Stillness& report, const pb::Policy& policy, Clock::time_point now);
   // Informs the watch that this process could not read reports; see StandstillWatch::OnStall.
   void OnStall(Clock::time_point now) { watch_.OnStall(now); }
-  // Returns whether the user was informed of a standstill that still continues.
+  // Returns whether the user was notified of a standstill that still continues.
   bool is_reported() const { return watch_.is_reported(); }
-  // Records an answer. Returns whether it was the last answer, so that Check has a verdict.
+  // Records the answer of a rank. Returns whether all ranks have now answered, so that Check() has
+  // a verdict.
   bool OnInspected(const pb::Inspected& inspected);
 
-  // Requests stacks from the nodes because the ranks complete no steps; Check returns the verdict.
-  // Does nothing if the user was informed that the job stands still.
+  // Requests stacks from the nodes because the ranks complete no steps. Check() then returns the
+  // verdict. Does nothing if the user was notified that the job stands still.
   void OnHang(const HangDecision& hang, Roster& roster, Clock::time_point now);
 
   // Requests stacks from the nodes shortly before the ranks count as standing still. If the stacks
@@ -56,7 +57,8 @@ class StandstillCheck {
 
   static constexpr milliseconds kAnswerWithin{1'000};
   static constexpr milliseconds kRecordsWithin{8'000};
-  // Number of times, and interval, at which ranks that spin must be seen in an exchange.
+  // An inquiry into ranks that spin is confirmed after this number of equal verdicts, at this
+  // interval.
   static constexpr int kSpinLooks = 3;
   static constexpr milliseconds kBetweenSpinLooks{300};
 
@@ -68,7 +70,7 @@ class StandstillCheck {
     Clock::time_point until;
     std::set<uint32_t> awaited;  // ranks that have not answered
     std::map<uint32_t, pb::RankStacks> stacks;
-    bool asks_flight = false;  // whether the answers for `flights` are awaited
+    bool asks_flight = false;  // whether `flights` was requested and is incomplete
     std::map<uint32_t, pb::FlightRecord> flights;
     std::optional<pb::RasReport> ras;  // first report without `trouble`
     // Nullopt if the inquiry was made because the ranks show no sign of life.
@@ -77,29 +79,29 @@ class StandstillCheck {
 
   void Ask(Roster& roster, Clock::time_point now);
   void AskFlight(Roster& roster, Clock::time_point now);
-  // Sends `inspect` to the running ranks; requests for records skip ranks whose stacks are not
-  // known. Returns the ranks to which it was sent.
+  // Sends `inspect` to the running ranks. Skips ranks without known stacks if records are
+  // requested. Returns the ranks to which the request was sent.
   std::set<uint32_t> SendInquiry(Roster& roster, const pb::Inspect& inspect) const;
   std::vector<RankEvidence> Evidence(const Roster& roster, milliseconds limit) const;
-  // Returns the verdict for the answers; nullopt if there is none, or if records are requested
-  // first.
+  // Returns the verdict for the answers; nullopt if no rank is to blame, or if records are
+  // requested first.
   std::optional<Culprit> JudgeAnswers(const StandstillDecision& decision, Roster& roster,
                                       Clock::time_point now);
   // Returns whether the stacks decide, although some ranks use CPU time. Schedules another inquiry
-  // if further stacks might decide.
+  // if further stacks might confirm the verdict.
   bool IsConfirmed(const Culprit& culprit, const std::vector<RankEvidence>& ranks,
                    Clock::time_point now);
-  // Returns the time of the next inquiry after an inquiry without a verdict.
+  // Returns when the next inquiry begins if the current one had no verdict.
   Clock::time_point NextInquiry(const std::vector<RankEvidence>& ranks, milliseconds limit,
                                 Clock::time_point now) const;
 
   StandstillWatch watch_;
   std::optional<Inquiry> inquiry_;
-  std::optional<Culprit> culprit_;  // verdict that was found before the end of the limit
+  std::optional<Culprit> culprit_;  // verdict that was found before the limit was reached
   uint64_t last_look_ = 0;
-  std::vector<uint32_t> suspects_;  // ranks of the last verdict that waits for confirmation
+  std::vector<uint32_t> suspects_;  // ranks of the last verdict, which the next inquiry may confirm
   int confirmations_ = 0;
-  bool user_waits_ = false;  // whether the user was informed of a standstill, but not of its end
+  bool user_waits_ = false;  // whether the user was notified of a standstill, but not of its end
   Clock::time_point ask_after_;  // no inquiry begins before this time
 };
 

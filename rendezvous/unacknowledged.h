@@ -8,7 +8,8 @@
 
 namespace dslaunch {
 
-// Numbers messages from 1 and keeps copies until they are acknowledged.
+// Assigns numbers to messages, from 1, and keeps copies of the messages until they are
+// acknowledged.
 template <class Message>
 class Unacknowledged {
  public:
@@ -28,11 +29,12 @@ class Unacknowledged {
   uint64_t last_ = 0;
 };
 
-// Numbers of received messages. Accepts each message once, however often it arrives.
+// Tracks the numbers of received messages, so that each message is handled once, however often it
+// arrives.
 class ReceivedNumbers {
  public:
-  // Returns whether to handle a message: false if its number was accepted before. `number` 0 is
-  // always accepted.
+  // Returns whether to handle a message. Returns false if its number was accepted before. Number 0
+  // is always accepted.
   bool Accept(uint64_t number) {
     if (number == 0) return true;
     if (number <= newest_) return false;

@@ -12,8 +12,8 @@ namespace {
 
 using Kind = WaitPlace::Kind;
 
-// A function in which a rank waits for other ranks. An empty `function` means all functions of the
-// file.
+// A function in which a rank waits for other ranks. If `function` is empty, all functions of the
+// file count.
 struct KnownPlace {
   std::string_view file_end;
   std::string_view function;
@@ -26,13 +26,13 @@ constexpr KnownPlace kKnownPlaces[] = {
 };
 constexpr std::string_view kTorchDistributed = "torch/distributed/";
 
-// Path of torchrun, which waits for its own children, not for other ranks.
+// Path of torchrun, which waits for its child processes and not for other ranks.
 constexpr std::string_view kTorchrun = "torch/distributed/elastic/";
 
-// Path of the decorator that logs the calls of torch.distributed, which is not a place of waiting.
+// Path of the decorator that logs calls of torch.distributed. Its frames are not places of waiting.
 constexpr std::string_view kDecorators = "torch/distributed/c10d_logger.py";
 
-// Folders of libraries. The program's own code is outside of these folders.
+// Folders of libraries. Any file outside of these folders belongs to the program.
 constexpr std::string_view kLibraries[] = {"-packages/torch/", "-packages/deepspeed/",
                                            "-packages/horovod/", "-packages/mpi4py/",
                                            "-packages/accelerate/"};
@@ -62,8 +62,8 @@ bool IsLibrary(const pb::StackFrame& frame) {
          });
 }
 
-// Returns whether the frame belongs to the backward pass, which exchanges gradients without Python
-// frames.
+// Returns whether the frame belongs to the backward pass. The backward pass exchanges gradients
+// from C++, so the exchange itself has no Python frame.
 bool IsBackward(const pb::StackFrame& frame) {
   return ShortName(frame.function()) == "_engine_run_backward" ||
          std::string_view(frame.file()).ends_with("torch/autograd/__init__.py");
@@ -107,16 +107,16 @@ WaitPlace PythonPlace(const pb::ThreadStack& thread, bool is_main) {
   return place;
 }
 
-// Returns whether a C or C++ function waits for other ranks: any function of MPI except its clock,
-// and functions of c10d and gloo.
+// Returns whether a C or C++ function waits for other ranks. These are all functions of MPI except
+// its clock, and functions of c10d and gloo.
 bool IsNativeExchange(std::string_view function) {
   if (function.starts_with('P')) function.remove_prefix(1);
   return (function.starts_with("MPI_") && function != "MPI_Wtime") ||
          function.starts_with("c10d::") || function.starts_with("gloo::");
 }
 
-// Returns whether a frame belongs to the program, because libraries of the system have no line
-// numbers.
+// Returns whether a frame is the program's own code. Libraries of the system have no line numbers,
+// so a line number indicates the program.
 bool IsOwnNative(const pb::StackFrame& frame) {
   return frame.line() > 0 && !IsNativeExchange(frame.function());
 }

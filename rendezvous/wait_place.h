@@ -1,5 +1,5 @@
-// Determines from the stacks of a rank whether it waits for other ranks, and where. All functions
-// are pure.
+// Determines from the stacks of a rank whether the rank waits for other ranks, and where. All
+// functions are pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// The place where a rank waits for others, as far as its stacks show it.
+// The place where a rank waits for other ranks, as far as its stacks show it.
 struct WaitPlace {
   enum class Kind {
     // The rank waits for no other rank: in the program's own code, in a read of a file, or asleep.
@@ -22,7 +22,7 @@ struct WaitPlace {
   std::string site;
 };
 
-// Finds the exchange in which a rank waits. An exchange is a function of torch.distributed,
+// Returns the exchange in which a rank waits. An exchange is a function of torch.distributed,
 // DeepSpeed, Horovod or torch.cuda, an exchange that the rank has reported, or, in a program
 // without Python, a system call that reads from a socket.
 WaitPlace FindWaitPlace(const pb::RankStacks& stacks);
@@ -32,20 +32,22 @@ bool HasPython(const pb::RankStacks& stacks);
 
 // Returns the process that shows the activity of a rank in which no Python thread has frames. This
 // is the first process whose main thread is in the program's own lines or in an exchange of C or
-// C++, or else the last process, for which a shell waits. Precondition: the rank has a process.
+// C++. If there is none, it is the last process, for which a shell waits. Precondition: the rank
+// has a process.
 const pb::ProcessStacks& ProgramOf(const pb::RankStacks& stacks);
 
-// Returns whether a thread of `dslaunch train` waits for data that another thread reads.
+// Returns whether the thread belongs to `dslaunch train` and waits for data that another thread
+// reads.
 bool WaitsForBatch(const pb::ThreadStack& thread);
 
 // Returns the thread that reads data for `waiting`, a thread that waits for a batch; nullptr if no
-// thread reads.
+// thread reads data.
 const pb::ThreadStack* FindBatchReader(const pb::RankStacks& stacks,
                                        const pb::ThreadStack& waiting);
 
-// Returns the thread with only its innermost frame and all frames from the program's own code
-// outwards, because the frames of libraries between them would hide the program's line. In C and
-// C++, the call of MPI replaces the frames inside of it.
+// Returns the thread with its innermost frame and with all frames from the program's own code
+// outward. The frames of libraries between them are removed, because they would hide the program's
+// line. In C and C++, the call of MPI replaces the frames inside of it.
 pb::ThreadStack WithoutLibraries(const pb::ThreadStack& thread, bool is_native);
 
 }  // namespace dslaunch
