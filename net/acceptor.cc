@@ -21,17 +21,19 @@ namespace {
 
 using asio::ip::tcp;
 
-// Pause after an error that the peer did not cause, such as too many open files.
+// Pause after an error that no peer caused, such as too many open files.
 constexpr milliseconds kAcceptPause(100);
-// A node completes the handshake within milliseconds. If no descriptor is free, a connection whose
-// handshake has taken longer than this is closed to make room for the next connection.
+// Time after which a handshake counts as slow, because a node completes it within milliseconds. If
+// no descriptor is free, a connection with a slow handshake is closed to make room for the next
+// connection.
 constexpr milliseconds kProofIsSlow(500);
 constexpr size_t kMaxRefusalsReported = 100;
 
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   std::error_code error;
   listener.open(endpoint.protocol(), error);
-  // A fixed port can then be bound at once, although connections of the last job are in TIME_WAIT.
+  // Connections of the previous job may be in TIME_WAIT, so the address is reused to bind a fixed
+  // port at once.
   if (!error) listener.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error && endpoint.address().is_v6()) listener.set_option(asio::ip::v6_only(false), error);
   if (!error) listener.bind(endpoint, error);
@@ -43,7 +45,8 @@ std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   return error;
 }
 
-// Returns the address of an endpoint. An IPv4 peer of a dual-stack socket has an IPv4 address.
+// Returns the numeric address of an endpoint; the IPv4 address of an IPv4 peer of a dual-stack
+// socket.
 std::string NumericAddress(const tcp::endpoint& endpoint) {
   const asio::ip::address address = endpoint.address();
   if (address.is_v6() && address.to_v6().is_v4_mapped())
@@ -73,7 +76,7 @@ class Acceptor::Loop {
     if (options_.loopback_only) {
       error = Listen(listener_, {asio::ip::address_v4::loopback(), port});
     } else if (Listen(listener_, {tcp::v6(), port})) {
-      error = Listen(listener_, {tcp::v4(), port});  // the machine may lack IPv6
+      error = Listen(listener_, {tcp::v4(), port});  // IPv4 only, because the machine may lack IPv6
     }
     if (error) {
       return Error{ExitCode::kUnavailable, "cannot open TCP port " +
@@ -89,7 +92,7 @@ class Acceptor::Loop {
   int port() const { return port_; }
 
  private:
-  // A connection that has not proved yet which node it is.
+  // A connection that has not yet proved which node it comes from.
   struct Newcomer {
     std::shared_ptr<TlsStream> stream;
     std::string address;
@@ -124,7 +127,7 @@ class Acceptor::Loop {
   void Welcome(tcp::socket socket) {
     std::error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) return;  // the peer has closed the connection already
+    if (error) return;  // the peer has already closed the connection
     const tcp::endpoint own = socket.local_endpoint(error);
     if (error) return;
     const std::string address = NumericAddress(peer);
@@ -140,7 +143,7 @@ class Acceptor::Loop {
 
   void OnHandshake(uint64_t id, std::error_code failed) {
     const auto known = newcomers_.find(id);
-    if (known == newcomers_.end()) return;  // the connection was closed meanwhile
+    if (known == newcomers_.end()) return;  // the connection was evicted during the handshake
     const std::shared_ptr<TlsStream> stream = known->second.stream;
     if (failed) return Refuse(id, WhyNoHandshake(*stream, failed));
     const std::optional<uint32_t> node = PeerNode(*stream, options_.job_id);
@@ -160,7 +163,7 @@ class Acceptor::Loop {
              std::move(pair->theirs));
   }
 
-  // Removes a pending connection and returns it.
+  // Removes a pending connection and returns it. Precondition: `id` is pending.
   Newcomer Remove(uint64_t id) {
     const auto known = newcomers_.find(id);
     Newcomer newcomer = std::move(known->second);
@@ -171,12 +174,12 @@ class Acceptor::Loop {
 
   void Refuse(uint64_t id, const std::string& why) {
     const Newcomer newcomer = Remove(id);
-    std::error_code ignored;  // the pending handshake fails and finds no entry
+    std::error_code ignored;  // ignored, because the connection is dropped even if close() fails
     newcomer.stream->socket().close(ignored);
     Notify("refused a connection from " + newcomer.address + ": " + why);
   }
 
-  // Logs each line once, however often a peer connects.
+  // Logs each line once, however often a peer causes it.
   void Notify(const std::string& line) {
     if (reported_.size() > kMaxRefusalsReported || !reported_.insert(line).second) return;
     on_refused_(reported_.size() <= kMaxRefusalsReported ? line
@@ -194,7 +197,7 @@ class Acceptor::Loop {
   uint64_t last_id_ = 0;
   PendingConnections room_;
   std::map<uint64_t, Newcomer> newcomers_;
-  // Relays of each node, by node index.
+  // Relays of the open connections, by node index and connection id.
   std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;
   std::set<std::string> reported_;
   std::thread thread_;

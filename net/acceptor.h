@@ -19,45 +19,45 @@ struct AcceptorOptions {
   std::string job_id;
   uint32_t num_nodes = 0;
   bool loopback_only = false;
-  int port = 0;  // 0 for any free port
+  int port = 0;  // port to listen on; 0 for any free port
   milliseconds handshake_timeout{5'000};
-  // Limit of connections of a node. A node has one connection to the rendezvous; when it
-  // reconnects, the old one may still be open.
+  // Limit of the connections of one node. A node has one connection to the rendezvous, but its old
+  // connection may still be open when it reconnects, so the limit is larger.
   size_t max_of_node = 4;
   std::string purpose = "the rendezvous";  // name of the service in messages
-  size_t max_unproven = 512;  // limit of connections that have not proved yet which node they are
+  size_t max_unproven = 512;  // limit of connections that have not yet proved which node they are
 };
 
 // A node of the job that has proved its identity.
 struct AcceptedNode {
   uint32_t index = 0;
-  // Numeric addresses of this connection: the node's address, and this machine's as the node
-  // reached it.
+  // Numeric addresses of the two ends of this connection: the node's address, and the address of
+  // this machine that the node used.
   std::string address = {};
   std::string own_address = {};
-  // Whether the connection broke. See TlsRelay::broke().
+  // Flag that is set if the connection broke (TlsRelay::broke()).
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
-// Accepts TCP connections and keeps those that prove which node of the job they are, by mutual TLS
-// 1.3 and within a time limit. Closes all other connections and reports each reason once. The
-// number of descriptors in use is bounded, however many connections arrive. Runs on its own thread.
+// Accepts TCP connections and keeps those that prove by mutual TLS 1.3, within a time limit, which
+// node of the job they are. Closes all other connections and reports each reason once. The number
+// of descriptors in use is bounded, however many connections arrive. Runs on its own thread.
 // Thread-safe.
 class Acceptor {
  public:
-  // Receives an accepted connection. `plain` is the decrypted end: reading from it yields what the
-  // node sends, and closing it ends the connection. It reads end of file when the node disconnects.
-  // Both callbacks run on the acceptor's thread.
+  // Receives an accepted connection, on the acceptor's thread. `plain` is the decrypted end:
+  // reading from it yields the data that the node sends, and closing it ends the connection. It
+  // reads end of file when the node disconnects.
   using OnNode = std::function<void(const AcceptedNode& node, UniqueFd plain)>;
-  // Receives a line that names a refused peer and the reason.
+  // Receives a line that names a refused peer and the reason, on the acceptor's thread.
   using OnRefused = std::function<void(const std::string& line)>;
 
-  // Fails with kUnavailable if the port cannot be bound, and with kInternal if the credentials are
-  // invalid.
+  // Returns an acceptor that listens. Fails with kUnavailable if the port cannot be bound, and with
+  // kInternal if the credentials are invalid.
   static Result<std::unique_ptr<Acceptor>> Start(const AcceptorOptions& options,
                                                  const pb::Credentials& credentials, OnNode on_node,
                                                  OnRefused on_refused);
-  // Closes all connections.
+  // Closes all connections and stops listening.
   ~Acceptor();
 
   int port() const;

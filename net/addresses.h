@@ -1,4 +1,4 @@
-// Finds network addresses of this machine, for the rendezvous and for the networks of the workers.
+// Finds the network addresses and interfaces of this machine and of other hosts.
 #pragma once
 
 #include <optional>
@@ -9,39 +9,40 @@
 
 namespace dslaunch {
 
-// Returns the numeric addresses at which other machines may reach this machine, IPv4 first, without
-// loopback and link-local addresses. If `network_interface` is not empty, returns only addresses of
-// that interface.
+// Returns the numeric addresses at which other machines may reach this machine, IPv4 first.
+// Excludes loopback and link-local addresses. If `network_interface` is not empty, returns only
+// addresses of that interface.
 std::vector<std::string> ReachableAddresses(const std::string& network_interface = "");
 
 // A network interface other than loopback.
 struct Interface {
   std::string name;
   bool up = false;
-  std::vector<std::string> addresses;  // numeric addresses, without link-local ones
+  std::vector<std::string> addresses;  // numeric addresses, excluding link-local addresses
 };
 std::vector<Interface> Interfaces();
 
 // Returns an endpoint, such as "10.0.0.1:29500" for "10.0.0.1" or "[fe80::1]:29500" for "fe80::1".
 std::string JoinHostPort(const std::string& address, int port);
 
-// Return the parts of an endpoint that JoinHostPort() made. The port is 0 if there is none.
+// Returns the address of an endpoint that JoinHostPort() made. PortOfEndpoint() returns its port; 0
+// if there is none.
 std::string HostOfEndpoint(const std::string& endpoint);
 int PortOfEndpoint(const std::string& endpoint);
 
 // Returns the numeric addresses of `host`: `host` itself if it is an address, otherwise the
-// addresses that the system's `getent` reports, because a statically linked program cannot resolve
-// names. Empty if none is found within `timeout`.
+// addresses that the system's `getent` reports. A statically linked program cannot resolve names
+// itself. Empty if no address is found within `timeout`.
 std::vector<std::string> FindAddresses(const std::string& host, milliseconds timeout);
 
 bool IsLoopback(const std::string& address);
 
-// Returns the numeric address from which the kernel would send to `address`; empty if there is no
-// route. Sends nothing.
+// Returns the numeric address of this machine from which the kernel would send to `address`; empty
+// if there is no route. Sends nothing.
 std::string LocalAddressTowards(const std::string& address);
 
-// Returns the network interface that leads to `address`: the one that has the address, or the one
-// of the kernel's route. Returns nullopt if there is no route.
+// Returns the network interface that leads to `address`. This is the interface that has the
+// address, or else the interface of the kernel's route. Returns nullopt if there is no route.
 std::optional<std::string> InterfaceTowards(const std::string& address);
 
 }  // namespace dslaunch

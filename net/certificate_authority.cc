@@ -47,7 +47,7 @@ Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name,
   const bool ok =
       X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
       ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), serial >> 1) == 1 &&
-      // The certificate is valid from 1970, so that a node whose clock is days behind accepts it.
+      // A node's clock may be days behind, so the certificate is valid from 1970.
       ASN1_TIME_set(X509_getm_notBefore(certificate.get()), 0) != nullptr &&
       X509_gmtime_adj(X509_getm_notAfter(certificate.get()), valid_for.count()) != nullptr &&
       X509_set_pubkey(certificate.get(), key) == 1 &&
@@ -76,8 +76,8 @@ std::string ToPem(EVP_PKEY* key) {
   return TakePem(bio);
 }
 
-// The authority's key and certificate. They are kept as OpenSSL's objects, because encoding and
-// decoding them takes longer than creating them.
+// The authority's key and certificate. Encoding and decoding them takes longer than creating them,
+// so they are kept as OpenSSL's objects.
 struct AuthorityKeys {
   Key key;
   Certificate certificate;
@@ -103,7 +103,7 @@ Result<pb::Credentials> Sign(const AuthorityKeys& authority, uint32_t node_index
   return credentials;
 }
 
-// Returns the key; nullptr if `der` is not a valid P-256 key.
+// Returns the public key in `der`; nullptr if it is not a valid P-256 key.
 Key ReadPublicKey(const std::string& der) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(der.data());
   const unsigned char* const end = bytes + der.size();

@@ -13,10 +13,10 @@ namespace {
 
 constexpr milliseconds kFirstPause(50);
 constexpr milliseconds kLongestPause(500);
-// Limit of TCP's handshake. When a network recovers, a new attempt succeeds sooner than the
-// kernel's retransmission, whose interval doubles each time.
+// Limit of TCP's handshake. The kernel doubles the interval between retransmissions, so after a
+// network recovers, a new attempt succeeds sooner than a retransmission.
 constexpr milliseconds kConnectLimit(700);
-// Limit of the TLS handshake, equal to the acceptor's limit.
+// Limit of the TLS handshake, the same as the acceptor's limit.
 constexpr milliseconds kProofLimit(5'000);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Connects to a node of the job at one of its endpoints.
+// Connects to a node of the job through one of its endpoints.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -15,25 +15,26 @@
 
 namespace dslaunch {
 
-// Connects to one endpoint, performs the TLS handshake and checks that the peer is the wanted node.
-// Retries with growing pauses until it succeeds or is stopped. Runs on the loop's thread.
+// An attempt to connect to one endpoint. Performs the TLS handshake and checks that the peer is the
+// wanted node. Retries with growing pauses until it succeeds or is stopped. Runs on the loop's
+// thread.
 class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
  public:
-  // What all attempts of a search share. Must outlive the attempts.
+  // State that all attempts of a search share. Must outlive the attempts.
   struct Search {
     asio::io_context& loop;
     asio::ssl::context& tls;
-    std::function<bool(TlsStream&)> is_wanted;  // called after the handshake
+    std::function<bool(TlsStream&)> is_wanted;  // checks the peer after the handshake
     std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
-    std::function<void()> on_failure;  // called after each failure
+    std::function<void()> on_failure;  // called after each failure of an attempt
   };
 
-  // `endpoint`: "address:port", with a numeric address.
+  // `endpoint` is "address:port", with a numeric address.
   ConnectAttempt(const Search& search, std::string endpoint)
       : search_(search), endpoint_(std::move(endpoint)), timer_(search.loop) {}
 
   void Start();
-  // Stops the attempt. Has no effect after success.
+  // Stops the attempt. Does nothing if the attempt has succeeded.
   void Stop();
   // Returns the endpoint and its last failure, such as "10.0.0.1:4711 (Connection refused)".
   std::string Describe() const { return endpoint_ + " (" + last_output_ + ")"; }
@@ -48,24 +49,25 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   const Search& search_;
   const std::string endpoint_;
   asio::steady_timer timer_;
-  // The current connection. Callbacks of earlier connections are ignored.
+  // Connection of the current attempt. Callbacks of earlier connections compare theirs with it and
+  // do nothing.
   std::shared_ptr<TlsStream> stream_;
   bool stopped_ = false;
-  Clock::time_point started_at_;  // start of the latest attempt
+  Clock::time_point started_at_;  // start of the latest connection
   int tries_ = 0;
   std::string last_output_ = "no answer";
 };
 
-// Connects to a node by all its endpoints, of which only one may work. Starts with the first
-// endpoint. Starts the next one when an earlier one has failed or the latest has taken kNextAfter
-// (RFC 8305), so that usually only one TLS handshake is made for a node with several addresses.
-// Runs on the loop's thread.
+// A search for a node at all its endpoints, of which only one may work. Starts with the first
+// endpoint. Starts the next endpoint when an earlier one has failed, or when the latest has taken
+// kNextAfter (RFC 8305), so that usually only one TLS handshake is made for a node with several
+// addresses. Runs on the loop's thread.
 class ConnectSearch {
  public:
   static constexpr milliseconds kNextAfter{100};
 
-  // See ConnectAttempt::Search for the callbacks; `on_found` may call Stop(). Precondition of the
-  // destructor: Stop() was called, and after that the loop has run the handlers that were ready.
+  // The callbacks are those of ConnectAttempt::Search; `on_found` may call Stop(). Before
+  // destroying the search, call Stop() and let the loop run the handlers that are ready.
   ConnectSearch(
       asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
       std::function<bool(TlsStream&)> is_wanted,

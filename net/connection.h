@@ -3,7 +3,7 @@
 
 namespace dslaunch {
 
-// Disables Nagle's algorithm and sets timeouts that detect a dead peer.
+// Disables Nagle's algorithm and sets timeouts after which a connection to a dead peer fails.
 void SetConnectionOptions(int fd);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Posts to a loop from threads and calls that may outlive the loop.
+// Posts callbacks to an event loop from threads that may outlive the loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -10,12 +10,13 @@
 
 namespace dslaunch {
 
-// Posts callbacks to a loop until it is closed. Shared by all threads that post. Thread-safe.
+// Posts callbacks to an event loop until it is closed. All threads that post share one poster.
+// Thread-safe.
 class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
  public:
   explicit LoopPoster(asio::io_context& loop) : loop_(&loop) {}
 
-  // Runs `act` on the loop's thread. Once the poster is closed, destroys `act` without calling it.
+  // Runs `act` on the loop's thread. After Close(), destroys `act` without calling it.
   template <class Act>
   void Post(Act act) {
     const MutexLock lock(mutex_);
@@ -25,8 +26,9 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
     });
   }
 
-  // Closes the poster. Call it on the loop's thread, before the loop or anything that the callbacks
-  // use is destroyed. Pending callbacks are destroyed when the loop polls, or with the loop.
+  // Closes the poster. Call this on the loop's thread, before the loop or any object that the
+  // callbacks use is destroyed. Pending callbacks are destroyed when the loop polls, or with the
+  // loop.
   void Close() {
     const MutexLock lock(mutex_);
     loop_ = nullptr;
@@ -39,7 +41,7 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
   }
 
   mutable Mutex mutex_;
-  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // null once closed
+  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // nullptr after Close()
 };
 
 }  // namespace dslaunch

@@ -59,8 +59,8 @@ class NodeDialer::Loop {
     OnDone on_done;
   };
 
-  // Removes a finished call; nullptr if it was removed before. Keeps the call alive until its
-  // attempts, which may be on the stack, have returned.
+  // Removes a finished call and returns it; nullptr if it was removed before. The call's attempts
+  // may still be on the stack, so a posted callback keeps the call alive until they have returned.
   std::shared_ptr<Call> Remove(Call* key) {
     const auto found = calls_.find(key);
     if (found == calls_.end()) return nullptr;
@@ -74,7 +74,7 @@ class NodeDialer::Loop {
 
   void OnFound(Call* key, std::shared_ptr<TlsStream> stream) {
     const std::shared_ptr<Call> call = Remove(key);
-    if (!call) return;  // another endpoint was faster
+    if (!call) return;  // another endpoint connected first
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return call->on_done(pair.error());
     std::make_shared<TlsRelay>(std::move(stream), std::move(pair->ours), nullptr)->Start();
@@ -93,9 +93,9 @@ class NodeDialer::Loop {
   asio::ssl::context tls_;
   asio::io_context context_{1};
   const asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
-  std::map<Call*, std::shared_ptr<Call>> calls_;  // used on the dialer's thread only
+  std::map<Call*, std::shared_ptr<Call>> calls_;  // pending calls; used on the dialer's thread only
   std::once_flag starts_;
-  // Runs from the first call on; last, because the thread uses the other members.
+  // Started by the first call. Declared last, because the thread uses the other members.
   std::thread thread_;
 };
 

@@ -14,22 +14,22 @@
 
 namespace dslaunch {
 
-// Connects to the acceptors (net/acceptor.h) of other nodes and encrypts the connections' data with
-// TLS. The first call starts a thread that does the work. Thread-safe.
+// Connects to the acceptors (net/acceptor.h) of other nodes and encrypts the data of these
+// connections with TLS. The first call starts a thread that does the work. Thread-safe.
 class NodeDialer {
  public:
-  // Called once, on the dialer's thread, with the connection's decrypted end, or with kTimedOut and
-  // the last failure of each endpoint. Closing the decrypted end closes the connection.
+  // Receives the decrypted end of the connection, or kTimedOut with the last failure of each
+  // endpoint. Called once, on the dialer's thread. Closing the decrypted end closes the connection.
   using OnDone = std::function<void(Result<UniqueFd> plain)>;
 
-  // Creates a dialer. Fails with kInternal if the credentials are invalid.
+  // Returns a dialer. Fails with kInternal if the credentials are invalid.
   static Result<std::unique_ptr<NodeDialer>> Start(const std::string& job_id,
                                                    const pb::Credentials& credentials);
-  // Closes all connections. Callbacks of pending calls are not run.
+  // Closes all connections. Does not run the callbacks of pending calls.
   ~NodeDialer();
 
-  // Tries all `endpoints` ("address:port", best first; see ConnectSearch) and uses the first that
-  // proves to be node `node_index`.
+  // Tries all `endpoints` ("address:port", best first; see ConnectSearch) and connects to the first
+  // that proves to be node `node_index`. Fails after `limit`.
   void Dial(std::vector<std::string> endpoints, uint32_t node_index, milliseconds limit,
             OnDone on_done);
 

@@ -9,7 +9,7 @@ namespace dslaunch {
 namespace {
 
 constexpr std::string_view kPrefix = "node-";
-constexpr size_t kShownBytes = 8;  // number of bytes of the digest that are used
+constexpr size_t kShownBytes = 8;  // number of the digest's bytes that the name contains
 
 std::string DigestOf(const std::string& job_id) {
   return ToHex(Sha256Of(job_id).substr(0, kShownBytes));

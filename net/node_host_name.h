@@ -1,4 +1,4 @@
-// Defines a node's name in its certificate, in a form that no real host has.
+// Defines the name of a node in its certificate, in a form that no real host has.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace dslaunch {
 
-// Returns the node's name. It contains only a digest of the job ID, because every peer sees the
-// certificate before the peer is authenticated.
+// Returns the node's name. Every peer sees the certificate before it is authenticated, so the name
+// contains only a digest of the job ID.
 std::string HostNameOfNode(uint32_t node_index, const std::string& job_id);
 
-// Returns the node's index; nullopt if the name does not belong to this job.
+// Returns the index of the node that has this name; nullopt if the name does not belong to this
+// job.
 std::optional<uint32_t> NodeOfHostName(std::string_view host_name, const std::string& job_id);
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@ struct OpenSslFree {
   }
 };
 
-// An owning pointer, such as OpenSslPtr<X509, X509_free>.
+// An owning pointer to an object of OpenSSL, such as OpenSslPtr<X509, X509_free>.
 template <class T, auto free_function>
 using OpenSslPtr = std::unique_ptr<T, OpenSslFree<free_function>>;
 

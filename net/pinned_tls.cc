@@ -19,10 +19,10 @@ using KeyPtr = OpenSslPtr<EVP_PKEY, EVP_PKEY_free>;
 using Secret = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
 constexpr size_t kKeyBytes = 32;  // size of a public or private X25519 key
-// Separates this use of the keys from other uses.
+// Label that separates secrets for this protocol from other uses of the same keys.
 constexpr std::string_view kLabel = "dslaunch pinned key";
 
-// The data attached to a context: its own key, and the pin that it expects.
+// The data attached to a TLS context: its own key, and the pin that it expects of a peer.
 struct Ends {
   PinnedKey own;
   std::string expected;
@@ -36,8 +36,8 @@ int EndsIndex() {
   return index;
 }
 
-// Returns the index under which a connection stores the pin of the peer to which its pre-shared key
-// belongs.
+// Returns the index under which a connection stores its peer's pin, from whose key the pre-shared
+// key was derived.
 int PeerIndex() {
   static const int index = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* pin, CRYPTO_EX_DATA*, int, long, void*) {
@@ -46,8 +46,8 @@ int PeerIndex() {
   return index;
 }
 
-// Derives the secret of two keys, which only a holder of one of the private keys can compute
-// (one-step derivation of NIST SP 800-56C). Returns nullopt if `peer` is not a valid key.
+// Returns the secret that is derived from two keys (one-step derivation of NIST SP 800-56C). Only a
+// holder of one of the private keys can compute it. Returns nullopt if `peer` is not a valid key.
 std::optional<Secret> SecretOf(const PinnedKey& own, const std::string& peer, bool is_client) {
   std::array<unsigned char, kKeyBytes> raw;
   size_t size = 0;
@@ -77,7 +77,8 @@ const Ends& EndsOf(SSL* ssl) {
   return *static_cast<const Ends*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), EndsIndex()));
 }
 
-// Returns a session that the caller owns; nullptr on failure.
+// Returns a session with the pre-shared key of both ends, which the caller owns; nullptr on
+// failure.
 SSL_SESSION* PinnedSession(SSL* ssl, const std::string& peer, bool is_client) {
   std::optional<Secret> secret = SecretOf(EndsOf(ssl).own, peer, is_client);
   if (!secret) return nullptr;
@@ -127,14 +128,14 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
     SSL_CTX_set_psk_find_session_callback(native, FindPinned);
   } else {
     SSL_CTX_set_psk_use_session_callback(native, OfferPinned);
-    SSL_CTX_set_verify(native, SSL_VERIFY_PEER, nullptr);  // refuses every certificate
+    SSL_CTX_set_verify(native, SSL_VERIFY_PEER, nullptr);  // refuses a peer with a certificate
   }
   EVP_PKEY_up_ref(own.key.get());
   auto ends = std::make_unique<Ends>(Ends{{KeyPtr(own.key.get()), own.pin}, expected});
   SetKeyCipher(native);
   if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
     return Error{ExitCode::kInternal, "cannot use the key for connections to the nodes"};
-  (void)ends.release();  // the context owns the ends from here on
+  (void)ends.release();  // the context now owns the ends
   return context;
 }
 

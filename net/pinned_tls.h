@@ -1,10 +1,10 @@
-// Implements mutual TLS 1.3 between two ends that know each other's public key, the pin. The
-// channel that carries the pins may be public, but must not allow changes: the command lines of
-// mpirun, pdsh and srun carry one pin, their output the other.
+// Implements mutual TLS 1.3 between two ends that know each other's public key, called the pin. The
+// channel that carries the pins may be public, but must protect them from changes: the command
+// lines of mpirun, pdsh and srun carry one pin, and the output of these programs carries the other.
 //
-// The pre-shared key (RFC 8446, section 2.2) is derived from both keys (X25519), so each end proves
-// that it holds its own private key. Certificates would prove no more, and would take each node
-// three times as long.
+// The pre-shared key (RFC 8446, section 2.2) is derived from the keys of both ends (X25519), so
+// each end proves that it holds its own private key. Certificates would prove no more, and would
+// take each node three times as long.
 #pragma once
 
 #include <openssl/evp.h>
@@ -19,21 +19,21 @@
 
 namespace dslaunch {
 
-// The key pair of one end, created in memory.
+// The key pair of one end, created in memory and never stored.
 struct PinnedKey {
   OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
-  std::string pin;  // public key as 64 lower-case hex digits
+  std::string pin;  // public key as 64 lower-case hexadecimal digits
 };
 Result<PinnedKey> MakePinnedKey();
 
 bool IsPin(std::string_view text);
 
-// Returns a context for one end. A client passes the pin of the only peer that it accepts as
-// `expected`. A server passes an empty text: it accepts any peer, and the caller checks PeerPin().
+// Returns a TLS context for one end. A client passes as `expected` the pin of the only peer that it
+// accepts. A server passes an empty text: it accepts any peer, and the caller checks PeerPin().
 // Fails with kInternal if OpenSSL fails.
 Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::string& expected);
 
-// Returns the pin of the key that the peer has proved to hold; empty if there is none.
+// Returns the pin of the key that the peer has proved to hold; empty if the peer has proved none.
 // Precondition: the handshake is complete.
 std::string PeerPin(TlsStream& stream);
 

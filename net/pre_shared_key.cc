@@ -5,7 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr unsigned char kCipher[] = {0x13, 0x01};  // number of TLS_AES_128_GCM_SHA256
+constexpr unsigned char kCipher[] = {0x13, 0x01};  // code of TLS_AES_128_GCM_SHA256
 
 }  // namespace
 

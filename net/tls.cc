@@ -36,8 +36,8 @@ OpenSslPtr<SSL_CTX, SSL_CTX_free> Shared(SSL_CTX* context) {
   return OpenSslPtr<SSL_CTX, SSL_CTX_free>(context);
 }
 
-// Returns the key; nullptr if the text is not a valid EC key. OpenSSL's generic reader is not used,
-// because it tries every decoder, which takes longer than a handshake.
+// Returns the private key in `pem`; nullptr if the text is not a valid EC key. OpenSSL's generic
+// reader tries every decoder, which takes longer than a handshake, so it is not used.
 OpenSslPtr<EVP_PKEY, EVP_PKEY_free> ReadEcKey(const std::string& pem) {
   const OpenSslPtr<BIO, BIO_free> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   char* name = nullptr;
@@ -80,17 +80,19 @@ void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
   SSL_CTX_set_ciphersuites(
       native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
-  SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
-  // The chain is not sent, because both ends have the authority's certificate. Sending it would
-  // make the peer parse and verify it again.
+  SSL_CTX_set_num_tickets(native, 0);  // no tickets, because sessions are not resumed
+  // Both ends have the authority's certificate, so the chain is not sent. The peer would parse and
+  // verify it again.
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
 }
 
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
-  // Caches the newest context, because an agent uses its one certificate in up to three places.
+  // A cache of the newest TLS context. An agent uses its single certificate in up to three places,
+  // which then share the context.
   struct Newest {
     Mutex mutex;
-    // A digest of the credentials, because they contain a secret key.
+    // Digest of the newest credentials. The credentials contain a private key, so they are not
+    // kept.
     std::string digest DSL_GUARDED_BY(mutex);
     OpenSslPtr<SSL_CTX, SSL_CTX_free> context DSL_GUARDED_BY(mutex);
   };
@@ -146,8 +148,8 @@ std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
 }
 
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
-  // If another authority signed the certificate, OpenSSL's first error is the failed arithmetic, so
-  // the verification result is used instead.
+  // If another authority signed the certificate, OpenSSL's first error only says that some
+  // arithmetic failed, so the verification result is reported instead.
   const long verdict = SSL_get_verify_result(stream.ssl());
   if (verdict == X509_V_ERR_CERT_NOT_YET_VALID || verdict == X509_V_ERR_CERT_HAS_EXPIRED) {
     return std::string("by this machine's clock its ") + X509_verify_cert_error_string(verdict) +

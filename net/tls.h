@@ -1,4 +1,4 @@
-// Sets up mutual TLS 1.3 between the nodes of a job. Each end presents a certificate of the job's
+// Sets up mutual TLS 1.3 between the nodes of a job. Each end presents a certificate from the job's
 // own authority and accepts no other certificate.
 #pragma once
 
@@ -18,28 +18,28 @@
 
 namespace dslaunch {
 
-// Allows only TLS 1.3, whatever the method of authentication. Prefers AES with 128 bits because it
+// Allows only TLS 1.3, for every method of authentication. Prefers AES with 128-bit keys because it
 // is faster.
 void SetTlsRules(asio::ssl::context& context);
 
-// Returns a context for either end. Fails with kInternal if the credentials are invalid.
-// Consecutive calls with the same credentials share one context, which makes them cheap, so the
-// caller must not change the context.
+// Returns a TLS context for either end. Fails with kInternal if the credentials are invalid.
+// Consecutive calls with the same credentials are cheap, because they share one context, so the
+// caller must not change it.
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
 
-// Starts the handshake on a connected socket. Calls `on_done` once, later and on the socket's loop,
-// without an error or with the handshake's error, which is asio::error::timed_out after `limit`.
-// Close the stream's socket to cancel the handshake.
+// Starts the handshake on a connected socket and returns its stream. Calls `on_done` once, later
+// and on the socket's loop, without an error or with the handshake's error, which is
+// asio::error::timed_out after `limit`. To cancel the handshake, close the stream's socket.
 std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
                                           TlsStream::Role role, milliseconds limit,
                                           std::function<void(std::error_code)> on_done);
 
-// Returns the node of job `job_id` whose certificate the peer has proved to hold; nullopt if there
-// is none. Precondition: the handshake is complete.
+// Returns the index of the node of job `job_id` whose certificate the peer has proved to hold;
+// nullopt if the peer is no node of the job. Precondition: the handshake is complete.
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id);
 
-// Returns what was wrong with the peer, such as "it does not speak TLS". Precondition: the
-// handshake has failed with `error`.
+// Returns the peer's fault that made the handshake fail, such as "it does not speak TLS".
+// Precondition: the handshake has failed with `error`.
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error);
 
 }  // namespace dslaunch

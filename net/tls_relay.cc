@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kChunkBytes = 128 << 10;
 
-// Returns a buffer for the duration of a call. Data that cannot be passed on at once is kept in the
-// relay.
+// Returns a buffer that may be used until the calling handler returns. Data that cannot be passed
+// on at once must be copied to the relay.
 std::span<char> Scratch() {
   thread_local const auto bytes = std::make_unique_for_overwrite<char[]>(kChunkBytes);
   return {bytes.get(), kChunkBytes};
@@ -84,7 +84,7 @@ void TlsRelay::Await(Socket& socket, asio::socket_base::wait_type what, void (Tl
   });
 }
 
-// Posts `then` instead of calling it, so that other connections get their turn.
+// Posts `then` instead of calling it, so that the loop can serve other connections in between.
 void TlsRelay::Again(void (TlsRelay::*then)()) {
   asio::post(secure_->socket().get_executor(), [self = shared_from_this(), then] {
     if (!self->is_over_) (*self.*then)();
@@ -106,7 +106,7 @@ void TlsRelay::End() {
 void TlsRelay::Stop() {
   is_over_ = true;
   on_end_ = nullptr;
-  std::error_code ignored;  // the relay ends even if closing fails
+  std::error_code ignored;  // ignored, because the relay ends even if close() fails
   secure_->socket().close(ignored);
   plain_.close(ignored);
 }

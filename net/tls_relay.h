@@ -1,5 +1,5 @@
-// Relays between a TLS connection and its decrypted side, which gRPC or a connection between ranks
-// uses.
+// Relays data between a TLS connection and its decrypted side, which gRPC or a connection between
+// ranks uses.
 #pragma once
 
 #include <asio/local/stream_protocol.hpp>
@@ -15,24 +15,26 @@
 
 namespace dslaunch {
 
-// Passes data between both sides until one of them ends, then closes both. Holds at most one chunk
-// (128 KiB) in each direction, so a slow reader slows down the writer. Runs on the loop's thread.
+// Passes data between a TLS connection and a local socket until either ends, then closes both.
+// Holds at most one chunk (128 KiB) in each direction, so a slow reader slows down the writer. Runs
+// on the loop's thread.
 class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
  public:
   // Precondition: `secure` has completed its handshake, and `plain` is a connected stream socket.
-  // `on_end` is called once, unless Stop() was called.
+  // `on_end` is called once, at the end, unless Stop() was called.
   TlsRelay(std::shared_ptr<TlsStream> secure, UniqueFd plain, std::function<void()> on_end);
 
   void Start();
   void Stop();
 
-  // Returns a flag that is true if the connection broke, and false if the peer closed it. The flag
-  // is set before the plain side is closed, so a reader can check it at the end.
+  // Returns a flag that becomes true if the connection broke, and stays false if the peer closed
+  // it. The flag is set before the plain side is closed, so a reader can check it after reading the
+  // end.
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:
-  // Each function moves one chunk and runs again when there may be more data, or when the other
-  // side accepts more.
+  // Each of these functions moves one chunk. It runs again when there may be more data, or when the
+  // side to which it writes accepts more.
   void MoveInward();
   void MoveOutward();
   void FlushOutward();
@@ -49,7 +51,7 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   std::function<void()> on_end_;
   const std::shared_ptr<std::atomic<bool>> broke_ = std::make_shared<std::atomic<bool>>(false);
   bool is_over_ = false;
-  std::string inward_;  // received data that the plain side has not accepted yet
+  std::string inward_;  // received data that the plain side has not yet accepted
 };
 
 }  // namespace dslaunch

@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// Limit of bytes in one read system call.
+// Limit of the bytes that one read system call returns.
 constexpr size_t kReadBufferBytes = 128 << 10;
 
 }  // namespace
@@ -46,13 +46,13 @@ void TlsStream::Handshake(Role role, std::function<void(std::error_code)> on_don
 }
 
 void TlsStream::ContinueHandshake(std::function<void(std::error_code)> on_done) {
-  // The socket may have been closed by a cancellation and its number reused for another file, so it
-  // must not be used.
+  // A cancellation may have closed the socket, and its number may belong to another file now, so a
+  // closed socket is not used.
   if (!socket_.is_open()) return on_done(asio::error::operation_aborted);
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   const std::error_code failed = result == 1 ? std::error_code() : ErrorOf(result);
-  // Flushes even after a failure, because a failed handshake has an alert to send.
+  // A failed handshake has an alert to send, so the output is flushed even after a failure.
   FlushThen([this, failed, on_done = std::move(on_done)](std::error_code unsent) mutable {
     if (failed != asio::error::would_block) return on_done(failed ? failed : unsent);
     if (unsent) return on_done(unsent);
@@ -129,7 +129,7 @@ std::error_code TlsStream::ErrorOf(int result) const {
       break;
   }
   const unsigned long error = ERR_get_error();
-  if (error == 0) return asio::error::connection_aborted;  // the error was reported before
+  if (error == 0) return asio::error::connection_aborted;  // a call has already reported the error
   if (ERR_GET_LIB(error) == ERR_LIB_SSL &&
       ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
     return asio::ssl::error::stream_truncated;

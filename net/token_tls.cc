@@ -27,7 +27,7 @@ namespace {
 using asio::ip::tcp;
 
 constexpr std::string_view kIdentity = "dslaunch";
-// Separates this use of the token from other uses.
+// Label that separates keys for this protocol from other uses of the token.
 constexpr std::string_view kKeyLabel = "dslaunch per-node token\n";
 
 using TokenKey = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
@@ -39,14 +39,15 @@ TokenKey KeyOf(const std::string& token) {
   return key;
 }
 
-// Returns the index under which a context stores its key. The context's application data is not
-// available, because Asio uses it.
+// Returns the index under which a TLS context stores its key. Asio uses the context's application
+// data, so an index of its own is needed.
 int KeyIndex() {
   static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
   return index;
 }
 
-// Returns a session for OpenSSL, which the caller owns; nullptr if out of memory.
+// Returns a session for OpenSSL with the context's key, which the caller owns; nullptr if out of
+// memory.
 SSL_SESSION* MakeSession(SSL* ssl) {
   const auto* key =
       static_cast<const TokenKey*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), KeyIndex()));
@@ -67,8 +68,8 @@ int FindKey(SSL* ssl, const unsigned char* identity, size_t identity_size, SSL_S
   return 1;
 }
 
-// Returns how the peer's token explains a failed handshake; nullptr if the token does not explain
-// it.
+// Returns the fault of the peer's token that explains a failed handshake; nullptr if the token does
+// not explain the failure.
 const char* DescribeTokenFailure(const std::error_code& error) {
   if (error.category() != asio::error::get_ssl_category()) return nullptr;
   switch (ERR_GET_REASON(static_cast<unsigned long>(error.value()))) {
@@ -154,7 +155,8 @@ class TokenTls::Loop {
       if (token != nullptr) return Fail(number, token, ExitCode::kNoPermission);
       return Fail(number, WhyNoHandshake(*stream, failed));
     }
-    // TLS would also accept a server with a certificate, so the use of the token is checked.
+    // TLS would also accept a server that has a certificate instead of the token, so the use of the
+    // token is checked.
     if (SSL_session_reused(stream->ssl()) != 1)
       return Fail(number, "it has no token", ExitCode::kNoPermission);
     Result<SocketPair> pair = MakeSocketPair();
@@ -164,7 +166,7 @@ class TokenTls::Loop {
     Remove(number)(std::move(pair->theirs));
   }
 
-  // Removes the handshake and returns its callback.
+  // Removes a pending handshake and returns its callback.
   OnDone Remove(uint64_t number) {
     const auto known = handshakes_.find(number);
     OnDone on_done = std::move(known->second.on_done);
@@ -175,7 +177,7 @@ class TokenTls::Loop {
   void Fail(uint64_t number, const std::string& why, ExitCode code = ExitCode::kUnavailable) {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
-    std::error_code ignored;  // the pending handshake fails and finds no entry
+    std::error_code ignored;  // ignored, because the handshake is dropped even if close() fails
     known->second.stream->socket().close(ignored);
     Remove(number)(Error{code, why});
   }

@@ -1,5 +1,6 @@
-// Implements TLS 1.3 between commands that share a secret, a token, and have no certificates. Both
-// ends prove by pre-shared keys (RFC 8446, section 2.2) that they know the token.
+// Implements TLS 1.3 between commands that share a secret, called the token, and have no
+// certificates. Both ends prove by pre-shared keys (RFC 8446, section 2.2) that they know the
+// token.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +14,29 @@
 
 namespace dslaunch {
 
-// Adds TLS to TCP connections, on its own thread. Thread-safe.
+// Adds TLS to TCP connections. Runs on its own thread. Thread-safe.
 class TokenTls {
  public:
   enum class Role { kClient, kServer };
 
-  // Called once, on the thread of TokenTls, with the connection's decrypted end, or with what was
-  // wrong with the peer, such as "it does not speak TLS". The error is kNoPermission if the peer
-  // has another token or none.
+  // Receives the decrypted end of the connection, or an error that describes the peer's fault, such
+  // as "it does not speak TLS". The error is kNoPermission if the peer has another token or no
+  // token. Called once, on the thread of TokenTls.
   using OnDone = std::function<void(Result<UniqueFd> plain)>;
 
-  // Derives the key from `token` by SHA-256. `token` should be random.
+  // Derives the key from `token` by SHA-256, so `token` should be random.
   explicit TokenTls(const std::string& token);
   // Closes all connections.
   ~TokenTls();
 
-  // Starts a handshake on `tcp`, a connected socket. Returns a number for Cancel().
+  // Starts a handshake on `tcp`, a connected socket, which fails after `limit`. Returns a number
+  // for Cancel().
   uint64_t Wrap(Role role, UniqueFd tcp, milliseconds limit, OnDone on_done);
   // Cancels a pending handshake. Does nothing if the handshake has ended.
   void Cancel(uint64_t number);
 
-  // Blocks until the data written to decrypted ends that are already closed has been sent. Returns
-  // false at the deadline.
+  // Blocks until all data that was written to decrypted ends is sent, for ends that are already
+  // closed. Returns false if the deadline passes first.
   bool Flush(Deadline deadline);
 
  private:

@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// Carries one connection on its own thread until either side ends it.
+// A TLS connection that runs on its own thread until either side ends it.
 class Tunnel {
  public:
   explicit Tunnel(asio::ssl::context tls) : tls_(std::move(tls)) {}
@@ -22,8 +22,8 @@ class Tunnel {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Returns the address of the endpoint that was found. Fails with kTimedOut at the deadline.
-  // Blocks. Call it once.
+  // Connects to one of the endpoints and returns its address. Fails with kTimedOut at the deadline.
+  // Blocks. Call this once.
   Result<std::string> Find(const std::vector<std::string>& endpoints,
                            std::function<bool(TlsStream&)> is_rendezvous, Deadline deadline) {
     std::string found_at;
@@ -39,14 +39,14 @@ class Tunnel {
     const std::string tried = search.Describe();
     search.Stop();
     loop_.restart();
-    loop_.poll();  // runs the handlers of stopped attempts
+    loop_.poll();  // runs the handlers of the attempts that were stopped
     if (found_) return found_at;
     return Error{ExitCode::kTimedOut,
                  "cannot reach the rendezvous at " + tried +
                      "; check that a firewall lets the nodes reach each other"};
   }
 
-  // Returns the connection's decrypted end. Precondition: Find() has succeeded.
+  // Returns the decrypted end of the connection. Precondition: Find() has succeeded.
   Result<UniqueFd> Open() {
     DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
     const auto relay = std::make_shared<TlsRelay>(std::move(found_), std::move(pair.ours), nullptr);
@@ -56,7 +56,8 @@ class Tunnel {
     thread_ = std::thread([this] { loop_.run(); });
     return std::move(pair.theirs);
   }
-  // See TlsRelay::broke(). Precondition: Open() has succeeded.
+  // Returns a flag that is set if the connection broke (TlsRelay::broke()). Precondition: Open()
+  // has succeeded.
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:

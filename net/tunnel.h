@@ -15,19 +15,20 @@
 
 namespace dslaunch {
 
-// A channel to the rendezvous, and the address to which it leads; empty if the rendezvous is in
-// this process.
+// A channel to the rendezvous, and the numeric address that the channel uses; empty if the
+// rendezvous is in this process.
 struct RendezvousRoute {
   std::shared_ptr<grpc::Channel> channel;
   std::string address;
-  // Whether the connection broke. See TlsRelay::broke(). Null if the rendezvous is in this process.
+  // Flag that is set if the connection broke (TlsRelay::broke()); nullptr if the rendezvous is in
+  // this process.
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
-// Tries all endpoints ("address:port", best first; see ConnectSearch) and uses the first that
-// answers and proves to be node `rendezvous_node` of the job. The connection closes with the
-// channel, or once nothing has arrived on it for `silent_after`. Blocks until the deadline, then
-// fails with kTimedOut, naming the endpoints and the last failure of each.
+// Connects to the first of the endpoints ("address:port", best first; see ConnectSearch) that
+// proves to be node `rendezvous_node` of the job. The connection closes with the channel, or once
+// nothing has arrived on it for `silent_after`. Blocks until the deadline, then fails with
+// kTimedOut; the error names the endpoints and the last failure of each.
 Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
                                        const std::string& job_id, uint32_t rendezvous_node,
                                        const pb::Credentials& credentials, Deadline deadline,

@@ -10,11 +10,11 @@ constexpr char kDelivered = 'A';
 constexpr char kEnd = 'E';
 constexpr size_t kHeaderBytes = 5;
 constexpr size_t kNumberBytes = 8;
-// Step in which delivered bytes are acknowledged. On an idle stream, of which each node has one,
-// the peer keeps up to this many bytes.
+// Number of delivered bytes after which an acknowledgement is sent. Each node has an idle stream,
+// whose peer keeps up to this many bytes, so the number is small.
 constexpr size_t kAcknowledgeEvery = size_t{1} << 10;
 
-// Buffers with a larger unused capacity are freed.
+// Limit of the unused capacity of a buffer; a larger buffer is freed.
 constexpr size_t kMostSpare = size_t{1} << 10;
 
 std::string BigEndian(uint64_t number, size_t bytes) {
@@ -34,7 +34,7 @@ Error Broken(const std::string& what) { return {ExitCode::kUnavailable, what}; }
 
 }  // namespace
 
-// --- Sending ---
+// --- Bytes to the peer ---
 
 void ResumableCore::Send(std::string_view bytes) {
   kept_ += bytes;
@@ -57,7 +57,7 @@ void ResumableCore::AddFrame(char kind, std::string_view content) {
   frames_ += content;
 }
 
-// --- Receiving ---
+// --- Bytes from the peer ---
 
 Result<void> ResumableCore::OnBytes(std::string_view bytes) {
   std::string joined;
@@ -94,7 +94,7 @@ Result<void> ResumableCore::OnFrame(char kind, std::string_view content) {
     return {};
   }
   if (kind == kEnd && content.empty()) {
-    peer_ended_ = true;  // may be repeated on a later connection
+    peer_ended_ = true;  // the peer may repeat its end on a later connection
     return {};
   }
   return Broken("a frame of unknown type");
@@ -117,13 +117,13 @@ void ResumableCore::ForgetUpTo(uint64_t number) {
   if (kept_.capacity() > kMostSpare && kept_.size() < kept_.capacity() / 4) kept_.shrink_to_fit();
 }
 
-// --- Connections ---
+// --- Changes of the connection ---
 
 void ResumableCore::ResumeAt(uint64_t peer_received) {
   partial_.clear();
   frames_.clear();
   ForgetUpTo(peer_received);
-  Acknowledge();  // repeated, because an earlier acknowledgement may have been lost
+  Acknowledge();  // an earlier acknowledgement may have been lost with the old connection
   AddData(kept_);
   if (end_sent_) AddFrame(kEnd, "");
 }

@@ -1,4 +1,4 @@
-// Implements one end of a bidirectional byte stream that outlives its connections. Pure: no clock,
+// Implements one end of a bidirectional byte stream that outlives its connections. Uses no clock,
 // threads or I/O; ResumableStream adds the I/O.
 //
 // Bytes are numbered from the beginning of the stream. Each end keeps what it has sent until the
@@ -24,11 +24,11 @@ namespace dslaunch {
 
 class ResumableCore {
  public:
-  // Limit of bytes that are sent and not yet delivered.
+  // Limit of the bytes that are sent and not yet delivered, in each direction.
   static constexpr size_t kWindow = size_t{4} << 20;
   static constexpr size_t kMostInFrame = size_t{64} << 10;
 
-  // --- Sending ---
+  // --- Bytes to the peer ---
 
   // Returns the number of bytes that Send() accepts now.
   size_t Room() const {
@@ -36,34 +36,36 @@ class ResumableCore {
   }
   void Send(std::string_view bytes);
   void SendEnd();
-  // These functions return the frames to write to the connection, in order, and their size.
+  // Return the size of the pending frames, and the frames themselves in order. The caller writes
+  // them to the connection.
   size_t frame_bytes() const { return frames_.size(); }
   std::string TakeFrames() { return std::exchange(frames_, {}); }
 
-  // --- Receiving ---
+  // --- Bytes from the peer ---
 
   // Processes bytes from the connection, which may be split anywhere. Fails if the peer violated
-  // the protocol; the message is a fragment of a sentence. Ignore all later bytes of the peer then.
+  // the protocol; the error describes the violation as part of a sentence. The caller must then
+  // ignore all later bytes of the peer.
   Result<void> OnBytes(std::string_view bytes);
-  // Returns and removes the bytes for the local reader.
+  // Removes and returns the bytes for the local reader.
   std::string TakeArrived() { return std::exchange(arrived_, {}); }
-  // Reports that the local reader has received `bytes` more bytes.
+  // Records that the local reader has received `bytes` more bytes.
   void OnDelivered(size_t bytes);
-  // Returns whether the peer has ended its direction, so that no bytes follow those that have
+  // Returns whether the peer has ended its direction, so that no bytes follow the bytes that have
   // arrived.
   bool peer_ended() const { return peer_ended_; }
 
-  // --- Connections ---
+  // --- Changes of the connection ---
 
   // Returns the number of the peer's bytes that this end has received.
   uint64_t received() const { return received_; }
-  // Returns whether the peer can have received exactly `peer_received` of this end's bytes and this
-  // end still keeps the rest.
+  // Returns whether this end can resume after its first `peer_received` bytes. It can if it has
+  // sent that many bytes and still keeps all later bytes.
   bool CanResumeAt(uint64_t peer_received) const {
     return peer_received >= kept_from_ && peer_received <= sent_;
   }
-  // Continues on a new connection and discards partial frames of the old one. Precondition:
-  // CanResumeAt(peer_received).
+  // Continues on a new connection and discards incomplete frames of the old connection.
+  // Precondition: CanResumeAt(peer_received).
   void ResumeAt(uint64_t peer_received);
 
  private:
@@ -73,21 +75,21 @@ class ResumableCore {
   void Acknowledge();
   void ForgetUpTo(uint64_t number);
 
-  // Counts of this end's bytes from the beginning of the stream.
+  // Numbers of this end's bytes, counted from the beginning of the stream.
   uint64_t sent_ = 0;
   uint64_t peer_delivered_ = 0;
-  uint64_t kept_from_ = 0;  // number of the first byte of kept_
-  std::string kept_;        // bytes from kept_from_ to sent_
+  uint64_t kept_from_ = 0;  // number of this end's bytes before kept_
+  std::string kept_;        // this end's bytes from kept_from_ to sent_
   bool end_sent_ = false;
   std::string frames_;
 
-  // Counts of the peer's bytes from the beginning of the stream.
+  // Numbers of the peer's bytes, counted from the beginning of the stream.
   uint64_t received_ = 0;
   uint64_t delivered_ = 0;
   uint64_t acknowledged_ = 0;
   std::string arrived_;
   bool peer_ended_ = false;
-  std::string partial_;  // beginning of an incomplete frame
+  std::string partial_;  // incomplete frame of the current connection
 };
 
 }  // namespace dslaunch

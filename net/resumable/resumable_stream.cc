@@ -13,7 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// Buffers are on the stack during a call, so that a thousand idle streams hold no buffers.
+// Size of a buffer. Buffers are on the stack during a call, so that a thousand idle streams hold no
+// buffers.
 constexpr size_t kBufferBytes = 256 << 10;
 using Buffer = std::array<char, kBufferBytes>;
 
@@ -23,7 +24,7 @@ constexpr auto kReadable = asio::posix::stream_descriptor::wait_read;
 
 ResumableStream::ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers)
     : loop_(loop), local_(loop, local.Release()), handlers_(std::move(handlers)) {
-  // The socket is non-blocking, because a read that finds nothing must return. Asio's asynchronous
+  // A read must return if no data is available, so the socket is non-blocking. Asio's asynchronous
   // operations still wait.
   std::error_code ignored;
   local_.non_blocking(true, ignored);
@@ -52,7 +53,7 @@ void ResumableStream::Close() {
 
 void ResumableStream::ShutLocal() { ::shutdown(local_.native_handle(), SHUT_RDWR); }
 
-// --- From the local side to the connection ---
+// --- Data from the local side to the connection ---
 
 void ResumableStream::ReadLocal() {
   if (local_ended_ || is_reading_local_) return;
@@ -89,8 +90,8 @@ void ResumableStream::WriteConnection() {
   connection_->is_writing = true;
   connection_->frames = core_.TakeFrames();
   connection_->written = 0;
-  // After a write error, nothing is done, so that data which the peer sent earlier is read first.
-  // The read then reports the end.
+  // The peer may have sent data before the connection broke. That data must be read first, so a
+  // write error is ignored here, and the read reports the end.
   WriteFrames(loop_, connection_,
               [this, exists = std::weak_ptr(exists_), to = std::weak_ptr(connection_)] {
                 if (exists.expired() || !connection_ || to.lock() != connection_) return;
@@ -118,7 +119,7 @@ void ResumableStream::ReportAllSent() {
   if (!std::exchange(reported_all_sent_, true) && handlers_.on_all_sent) handlers_.on_all_sent();
 }
 
-// --- From the connection to the local side ---
+// --- Data from the connection to the local side ---
 
 void ResumableStream::ReadConnection() {
   connection_->end->AwaitReadable([this, exists = std::weak_ptr(exists_),
@@ -164,7 +165,7 @@ void ResumableStream::WriteLocal() {
 void ResumableStream::Break(const std::string& why) {
   connection_.reset();
   if (core_.peer_ended())
-    return Close();  // the peer has ended the stream, so there is nothing to resume
+    return Close();  // the peer has ended the stream, so no bytes remain to be resumed
   handlers_.on_broken(why);
 }
 

@@ -1,6 +1,6 @@
 // Formats and parses the messages that the two ends of a resumable stream exchange before its
 // frames. Each message has a fixed size, so reading a message never consumes bytes of the frames.
-// Pure, except DrawTicket().
+// Pure, except DrawTicket(), which reads random bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,38 +13,40 @@
 
 namespace dslaunch {
 
-// The credential for resuming a stream. The node sends it first, on the first connection only.
+// The credential for resuming a stream. The node sends it as its first message, on the first
+// connection only.
 struct ResumeTicket {
-  std::string socket;  // name of the node's Unix socket, which other users may see
-  std::string secret;  // proves that the client owned the stream before
+  std::string socket;  // name of the node's Unix socket, which other users of the node may see
+  std::string secret;  // secret that proves that the client owned the stream before
 };
 inline constexpr size_t kTicketBytes = 1 + 32 + 32;
 
-// The request that the front end sends first on each further connection.
+// The request that the front end sends as the first message of each further connection.
 struct StreamResume {
   std::string secret;
-  uint64_t received = 0;  // number of bytes of the stream received so far
+  uint64_t received = 0;  // number of the stream's bytes that the front end has received
 };
 inline constexpr size_t kRequestBytes = 1 + 32 + 16;
 
-// Size of the node's answer to a request, which has the number of bytes of the stream that the node
-// has received.
+// Size of the node's answer to a request. The answer contains the number of the stream's bytes that
+// the node has received.
 inline constexpr size_t kAnswerBytes = 1 + 16;
 
-// Returns a ticket of two random texts of 128 bits. Fails with kInternal if the kernel provides no
-// random bytes.
+// Returns a ticket of two random texts of 128 bits each. Fails with kInternal if the kernel
+// provides no random bytes.
 Result<ResumeTicket> DrawTicket();
 
 std::string FormatTicket(const ResumeTicket& ticket);
 std::string FormatRequest(const StreamResume& request);
 std::string FormatAnswer(uint64_t received);
 
-// Parse a complete message; return nullopt if it is malformed.
+// Returns the ticket in a complete message; nullopt if the message is malformed. ParseRequest() and
+// ParseAnswer() do the same for the other messages.
 std::optional<ResumeTicket> ParseTicket(std::string_view text);
 std::optional<StreamResume> ParseRequest(std::string_view text);
 std::optional<uint64_t> ParseAnswer(std::string_view text);
 
-// Returns whether two secrets are equal. Takes the same time for all secrets of one size.
+// Returns whether two secrets are equal. The time depends only on the size of the secrets.
 bool IsSameSecret(std::string_view a, std::string_view b);
 
 }  // namespace dslaunch

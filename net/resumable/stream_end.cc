@@ -62,8 +62,8 @@ constexpr size_t kPairBytes = size_t{256} << 10;
 struct Pair {
   struct Direction {
     std::string bytes;
-    bool ended = false;    // true if the writer has ended
-    bool refused = false;  // true if the reader has ended
+    bool ended = false;    // true once the writer has ended this direction
+    bool refused = false;  // true once the reader has ended this direction
     StreamEnd::OnReady readable;
     StreamEnd::OnReady writable;
 
