@@ -1,4 +1,4 @@
-// Calculates pauses between retries: exponential backoff with jitter.
+// Calculates pauses between retries by exponential backoff with jitter.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Returns the pause after retry number `attempt`, counted from 0: `first` doubled for each attempt
-// up to `longest`, times a factor between 0.5 and 1 that `random` in [0, 1) chooses. The jitter
-// spreads out clients that were refused at the same moment. Pure.
+// Returns the pause after retry number `attempt`, counted from 0. The pause is `first`, doubled for
+// each retry up to `longest`, times a factor between 0.5 and 1 that `random` in [0, 1) determines.
+// The jitter spreads out clients that were refused at the same moment. Pure.
 inline milliseconds PauseAfter(int attempt, milliseconds first, milliseconds longest,
                                double random) {
   milliseconds pause = std::min(first, longest);

@@ -14,7 +14,8 @@ inline std::string Count(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// Joins the first `max_shown` names and adds the number of the others, as in "a, b, and 3 more".
+// Returns the first `max_shown` names, joined by `separator`, and the number of the other names, as
+// in "a, b, and 3 more".
 inline std::string NameList(const std::vector<std::string>& names, const std::string& separator,
                             size_t max_shown = 8) {
   std::string list;
@@ -27,7 +28,7 @@ inline std::string NameList(const std::vector<std::string>& names, const std::st
   return list;
 }
 
-// Returns a duration in seconds with no more digits than needed, such as "1 s" or "0.25 s".
+// Returns a duration in seconds with no more decimals than needed, such as "1 s" or "0.25 s".
 inline std::string Seconds(int64_t ms) {
   std::string text = std::to_string(ms / 1000);
   if (ms % 1000 != 0) {

@@ -1,4 +1,4 @@
-// Defines the only type of deadlines. Every wait in dslaunch has one.
+// Defines Deadline, the only type that dslaunch uses to bound a wait. Every wait has one.
 #pragma once
 
 #include <algorithm>
@@ -10,26 +10,26 @@ namespace dslaunch {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// If a timer fires this much late, this process did not run, because it was stopped or the machine
-// was suspended. Missing heartbeats found at that moment may be this process's fault rather than
-// the peer's.
+// Delay of a timer from which on this process counts as not having run, because it was stopped or
+// the machine was suspended. Heartbeats that are missing at that moment may then be this process's
+// fault rather than the peer's.
 inline constexpr milliseconds kStall{500};
 
-// Returns the wall clock in milliseconds since 1970. It is only for records that people read; no
+// Returns the wall clock in milliseconds since 1970. Only records for people use this time; no
 // decision depends on it.
 inline int64_t UnixMs(
     std::chrono::system_clock::time_point time = std::chrono::system_clock::now()) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
-// Returns a duration that another process reported, limited so that it is longer than any job but
-// can be added and multiplied without overflow.
+// Returns a duration that another process reported, in microseconds. The limit is longer than any
+// job, but small enough to add and multiply durations without overflow.
 inline std::chrono::microseconds ReportedMicroseconds(uint64_t us) {
   constexpr uint64_t kLongest = 1'000'000'000'000'000;
   return std::chrono::microseconds(std::min(us, kLongest));
 }
 
-// A point in monotonic time before which something must happen. There is no unlimited Deadline.
+// A point in monotonic time before which something must happen. A Deadline is always finite.
 class Deadline {
  public:
   static Deadline After(milliseconds duration) { return Deadline(Clock::now() + duration); }
@@ -38,12 +38,12 @@ class Deadline {
   Clock::time_point when() const { return when_; }
   bool Expired() const { return Clock::now() >= when_; }
 
-  // Returns the time left, rounded up to whole milliseconds so that poll() never spins; 0 once
-  // expired.
+  // Returns the time left; 0 after the deadline. Rounded up to whole milliseconds, so that poll()
+  // never spins.
   milliseconds Left() const {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when_ - Clock::now()));
   }
-  // Returns Left() as a timeout for poll().
+  // Returns Left() in milliseconds as a timeout for poll().
   int PollMs() const {
     return static_cast<int>(std::min<milliseconds::rep>(Left().count(), 1 << 30));
   }

@@ -1,4 +1,4 @@
-// Represents errors as values, for the launcher half and for the code that both halves share.
+// Represents errors as values, for the launcher and for the code that launcher and trainer share.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace dslaunch {
 
-// A failure and the exit code to which it leads. `message` is one sentence for a user: what failed,
-// where (file:line, node, rank), and a hint.
+// A failure and the exit code for it. `message` is one sentence for a user: what failed, where
+// (file:line, node, rank), and a hint.
 struct Error {
   ExitCode code = ExitCode::kInternal;
   std::string message;
 };
 
-// A value or an Error. Thread-compatible, owns its content.
+// A value or an Error. Owns its content. Thread-compatible.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -29,7 +29,7 @@ class [[nodiscard]] Result {
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  // These operators return the value. Precondition: ok().
+  // Returns the value. Precondition: ok().
   T& operator*() & { return std::get<0>(state_); }
   const T& operator*() const& { return std::get<0>(state_); }
   T&& operator*() && { return std::get<0>(std::move(state_)); }
@@ -63,14 +63,14 @@ class [[nodiscard]] Result<void> {
 #define DSL_CONCAT_INNER(a, b) a##b
 #define DSL_CONCAT(a, b) DSL_CONCAT_INNER(a, b)
 
-// Returns the error of `expression` from the enclosing function, if it has one.
+// Returns from the enclosing function with the error of `expression` if the expression failed.
 #define DSL_TRY(expression)                                                          \
   do {                                                                               \
     if (auto dsl_result = (expression); !dsl_result.ok()) return dsl_result.error(); \
   } while (false)
 
-// DSL_TRY_ASSIGN(auto x, F()) declares x with the value of F(), or returns F()'s error from the
-// enclosing function.
+// Declares a variable with the value of an expression, or returns from the enclosing function with
+// the expression's error: DSL_TRY_ASSIGN(auto x, F()).
 #define DSL_TRY_ASSIGN(declaration, expression) \
   DSL_TRY_ASSIGN_INNER(DSL_CONCAT(dsl_result_, __LINE__), declaration, expression)
 #define DSL_TRY_ASSIGN_INNER(result, declaration, expression) \

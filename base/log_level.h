@@ -2,7 +2,8 @@
 
 namespace dslaunch {
 
-// Levels of log messages. Each level includes the messages of the levels before it.
+// Levels of log messages. A log that is set to a level contains the messages of this level and of
+// the levels before it.
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
 }  // namespace dslaunch

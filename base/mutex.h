@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// A non-recursive mutex. Thread-safe.
+// A non-recursive mutex that clang's analysis can track. Thread-safe.
 class DSL_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -20,8 +20,8 @@ class DSL_CAPABILITY("mutex") Mutex {
   void Lock() DSL_ACQUIRE() { mutex_.lock(); }
   // Releases the mutex. Precondition: the calling thread holds it.
   void Unlock() DSL_RELEASE() { mutex_.unlock(); }
-  // Declares to the analysis that the caller holds this mutex under another name. Does nothing at
-  // run time.
+  // Declares to clang's analysis that the caller holds this mutex under another name. Does nothing
+  // at run time.
   void AssertHeld() const DSL_ASSERT_CAPABILITY() {}
 
  private:
@@ -40,7 +40,7 @@ class DSL_SCOPED_CAPABILITY MutexLock {
     if (held_) mutex_.Unlock();
   }
 
-  // Releases the mutex. Precondition: this object holds it.
+  // Releases the mutex early. Precondition: this object holds it.
   void Unlock() DSL_RELEASE() {
     held_ = false;
     mutex_.Unlock();
@@ -56,9 +56,9 @@ class DSL_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// Lets threads wait for a change under a mutex. The caller holds the mutex, which is released
-// during the wait and held again on return. The condition is called with the mutex held and is
-// annotated accordingly:
+// A condition variable. The caller of a wait holds the mutex, which is released during the wait and
+// held again on return. The condition is called with the mutex held, so it is annotated
+// accordingly:
 //   done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
 // Thread-safe.
 class CondVar {
@@ -67,17 +67,18 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Wake one waiting thread, or all. The caller need not hold the mutex.
+  // Wakes one waiting thread; NotifyAll() wakes all. The caller need not hold the mutex.
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 
-  // Waits until `condition` holds. Use it only if something else bounds the wait.
+  // Waits until `condition` holds, without a limit. Use this only if another mechanism bounds the
+  // wait.
   template <class Condition>
   void Wait(Mutex& mutex, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     condition_.wait(lock.lock, condition);
   }
-  // Waits until `condition` holds or the time is `when`. Returns whether `condition` holds.
+  // Waits until `condition` holds or the time `when` is reached. Returns whether `condition` holds.
   template <class TimePoint, class Condition>
   bool WaitUntil(Mutex& mutex, TimePoint when, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
@@ -89,7 +90,7 @@ class CondVar {
     Adopted lock(mutex);
     return condition_.wait_for(lock.lock, duration, condition);
   }
-  // Waits until `when` or a notification. May also return earlier without a reason.
+  // Waits until a notification or the time `when`. May also return earlier (spurious wakeup).
   template <class TimePoint>
   void WaitUntil(Mutex& mutex, TimePoint when) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
@@ -97,7 +98,7 @@ class CondVar {
   }
 
  private:
-  // Wraps the caller's mutex for the standard library without releasing it at the end.
+  // Wraps the caller's locked mutex for the standard library. Does not release it when destroyed.
   struct Adopted {
     explicit Adopted(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
     ~Adopted() { lock.release(); }

@@ -1,4 +1,4 @@
-// Makes a visitor for std::visit from lambdas, one for each alternative.
+// Makes a visitor for std::visit from one lambda per alternative.
 #pragma once
 
 namespace dslaunch {

@@ -1,4 +1,4 @@
-// Owns a file descriptor.
+// Defines UniqueFd, which owns a file descriptor.
 #pragma once
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Closes its descriptor when destroyed. Movable, not copyable, thread-compatible.
+// Owns a file descriptor and closes it when destroyed. Movable, not copyable. Thread-compatible.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -24,7 +24,7 @@ class UniqueFd {
   bool valid() const { return fd_ >= 0; }
   explicit operator bool() const { return valid(); }
 
-  // Gives up ownership without closing the descriptor, which the caller must close.
+  // Returns the descriptor and gives up its ownership, so the caller must close it.
   int Release() { return std::exchange(fd_, -1); }
 
   // Closes the current descriptor and takes ownership of `fd`.
@@ -37,8 +37,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Duplicates a descriptor. The copy is above 2 and closed on exec. Returns an invalid descriptor
-// with errno set on failure.
+// Returns a duplicate of a descriptor that is above 2 and closed on exec. Returns an invalid
+// descriptor with errno set on failure.
 inline UniqueFd DuplicateFd(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Computes SHA-256 of data that arrives in pieces.
+// Computes the SHA-256 digest of data that is passed in pieces.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Sha256 {
  public:
   Sha256();
   void Add(std::string_view bytes);
-  // Returns the digest, 32 bytes. Precondition: not called before.
+  // Returns the digest of all data, 32 bytes. Precondition: Finish() was not called before.
   std::string Finish();
 
  private:
@@ -25,12 +25,12 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-// Returns the digest of `bytes`, 32 bytes.
+// Returns the SHA-256 digest of `bytes`, 32 bytes.
 std::string Sha256Of(std::string_view bytes);
 
 // Adds the next `size` bytes of an open file to `sum`. Returns the number of bytes added, which is
-// less than `size` only at the end of the file. Fails with kIo; the message is a fragment for a
-// sentence that names the file.
+// less than `size` only at the end of the file. Fails with kIo; the message is part of a sentence
+// in which the caller names the file.
 Result<uint64_t> AddFromFile(int fd, uint64_t size, Sha256& sum);
 
 }  // namespace dslaunch

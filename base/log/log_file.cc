@@ -37,7 +37,7 @@ Result<void> LogFile::Open(const std::string& path) {
   logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
   logger_->set_level(spdlog::level::debug);
   logger_->flush_on(spdlog::level::debug);
-  // A full disk loses log lines but does not affect the job, so errors are ignored. The owner of
+  // A full disk loses log lines but must not affect the job, so errors are ignored. The owner of
   // the file reports the full disk elsewhere.
   logger_->set_error_handler([](const std::string&) {});
   return {};

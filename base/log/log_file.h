@@ -1,5 +1,5 @@
 // Writes the log files of dslaunch's own processes: dslaunch.log of the front end and agent.log of
-// each agent, in the job's folders.
+// each agent, in the job's folder on each node.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ class logger;
 
 namespace dslaunch {
 
-// Appends lines with time and level to a file and flushes each line, so that it survives a crash.
-// Not thread-safe.
+// A log file. Each line gets the time and a level, and is flushed at once so that it survives a
+// crash. Not thread-safe.
 class LogFile {
  public:
   LogFile();
   ~LogFile();
 
-  // Opens the file at `path` for appending. Lines that were written before Open() are dropped.
-  // Fails with kIo if the file cannot be created.
+  // Opens the file at `path` for appending. Lines that were written before Open() are lost. Fails
+  // with kIo if the file cannot be created.
   Result<void> Open(const std::string& path);
 
   // Appends a line. The line is lost if the write fails.

@@ -31,7 +31,7 @@ std::optional<uint32_t> ReadId(std::string_view text) {
   return number;
 }
 
-// Returns the entries of `database` with this ID; empty if there are none.
+// Returns the output of `getent` for this ID in `database`; empty if there is no entry.
 std::string Getent(const char* database, uint32_t id) {
   for (const char* program : {"/usr/bin/getent", "/bin/getent"}) {
     if (::access(program, X_OK) != 0) continue;

@@ -1,6 +1,6 @@
-// Looks up accounts and groups of this machine in /etc/passwd and /etc/group, otherwise (LDAP and
-// similar databases) through the system's program `getent`. The C library's functions are not used,
-// because dslaunch-agent is linked statically and they would load the node's libraries into it.
+// Looks up accounts and groups of this machine. Reads /etc/passwd and /etc/group, and uses the
+// system's program `getent` for other databases such as LDAP. The C library's functions would load
+// libraries of the node into the statically linked dslaunch-agent, so they are not used.
 #pragma once
 
 #include <sys/types.h>
@@ -22,16 +22,16 @@ struct Account {
 struct AccountGroup {
   std::string name;
   gid_t group = 0;
-  std::vector<std::string> members;  // accounts for which this is a supplementary group
+  std::vector<std::string> members;  // accounts whose supplementary groups include this group
 };
 
-// Return the account or group, or nullopt if there is none. Wait for at most a few seconds for
-// getent.
+// Returns the account with this ID; nullopt if there is none. FindGroup() returns a group. Both
+// wait at most a few seconds for getent.
 std::optional<Account> FindAccount(uid_t user);
 std::optional<AccountGroup> FindGroup(gid_t group);
 
-// Find an entry in the text of /etc/passwd or /etc/group; nullopt if there is none. Skip malformed
-// lines. Pure.
+// Returns the account with this ID in the text of /etc/passwd; nullopt if there is none.
+// FindGroupIn() searches the text of /etc/group. Both skip malformed lines. Pure.
 std::optional<Account> FindAccountIn(std::string_view passwd, uid_t user);
 std::optional<AccountGroup> FindGroupIn(std::string_view groups, gid_t group);
 

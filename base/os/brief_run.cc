@@ -18,8 +18,8 @@ namespace {
 
 constexpr size_t kMaxOutputBytes = 4096;
 
-// Appends what the pipe holds to `output`. Returns false at the end of the pipe. Output beyond the
-// limit is read and discarded, otherwise the program would block.
+// Appends the content of the pipe to `output`. Returns false at the end of the pipe. Reads and
+// discards output beyond the limit, because a full pipe would block the program.
 bool ReadOutput(int fd, std::string& output) {
   char chunk[4096];
   const ssize_t n = ::read(fd, chunk, sizeof chunk);
@@ -49,7 +49,8 @@ BriefRun RunBriefly(const std::vector<std::string>& argv,
   writer.Reset();
   if (spawned.pid < 0) return {BriefRun::End::kNotStarted, spawned.failure.error_number, ""};
 
-  // Waits for the process, not for the end of its output, because a child may hold the pipe open.
+  // A child of the program may keep the pipe open, so the loop waits for the exit of the program
+  // and not for the end of its output.
   const ChildWatch watch(spawned.pid);
   bool reading = true;
   bool ended = false;
@@ -63,7 +64,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv,
   int status = 0;
   while (::waitpid(spawned.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  // Reads what is still in the pipe without waiting for more.
+  // Reads the rest of the pipe's content without waiting for more.
   while (reading && run.output.size() < kMaxOutputBytes) {
     const size_t before = run.output.size();
     reading = ReadOutput(reader.get(), run.output) && run.output.size() > before;

@@ -1,4 +1,4 @@
-// Runs a program and returns its output.
+// Runs a program to completion and returns its output.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct BriefRun {
 };
 
 // Runs argv[0], an absolute path, with `environment` (NAME=VALUE) and waits for its exit. Kills the
-// program and its process group at `deadline`, and if the calling thread ends. The program gains no
-// privileges from setuid files.
+// program and its process group at `deadline`, or when the calling thread ends. The program gains
+// no privileges from setuid files.
 BriefRun RunBriefly(const std::vector<std::string>& argv,
                     const std::vector<std::string>& environment, Deadline deadline);
 

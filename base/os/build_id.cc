@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxNoteBytes = 64 * 1024;
 
-// Returns the build ID among the notes of one segment; empty if there is none.
+// Returns the build ID in the notes of one segment; empty if the notes contain none.
 std::string FindBuildId(std::string_view notes, size_t alignment) {
   const size_t align = alignment == 8 ? 8 : 4;
   const auto padded = [align](size_t n) { return (n + align - 1) / align * align; };
@@ -52,7 +52,7 @@ std::string ElfMachine(std::string_view head) {
   const auto high = static_cast<unsigned char>(head[is_little ? 19 : 18]);
   switch (high << 8 | low) {
     case EM_X86_64:
-      // An EM_X86_64 file without 64 bits is a 64-bit program with 32-bit pointers (x32).
+      // A 32-bit file of EM_X86_64 has 32-bit pointers (x32), so it counts as a 32-bit machine.
       return is_64_bit ? "x86_64" : "i686";
     case EM_386:
       return "i686";
@@ -112,7 +112,7 @@ std::string OwnBuildId() {
           found = FindBuildId({notes, segment.p_memsz}, segment.p_align);
           if (!found.empty()) break;
         }
-        return 1;  // stops after the first object, which is the program itself
+        return 1;  // nonzero stops after the first object, which is the program itself
       },
       &build_id);
   return build_id;

@@ -1,5 +1,5 @@
-// Waits for the exit of a child, even where pidfds are not available: on kernels before 5.3, and
-// under seccomp profiles that refuse them (EPERM in older versions of Docker).
+// Waits for the exit of a child process, even where pidfds are not available: on kernels before
+// 5.3, and under seccomp profiles that refuse them (EPERM in older versions of Docker).
 #pragma once
 
 #include <poll.h>
@@ -14,21 +14,21 @@
 
 namespace dslaunch {
 
-// Watches for the exit of a child of this process without reaping it. Only the owner of this object
-// may reap the child. Thread-safe.
+// Detects the exit of a child of this process without reaping the child. Only the owner of this
+// object may reap the child. Thread-safe.
 class ChildWatch {
  public:
   explicit ChildWatch(pid_t child) : child_(child), pidfd_(PidfdOpen(child)) {}
 
-  // Returns a descriptor for poll() that is readable once the child has exited. Use it with
-  // PollMs(), which shortens the timeout if the descriptor is -1, so that the caller can check
-  // Ended().
+  // Returns a descriptor that poll() reports as readable once the child has exited; -1 without
+  // pidfds. Pass PollMs() to poll() as the timeout: without pidfds, it is short, so that the caller
+  // can check Ended() often.
   int fd() const { return pidfd_.get(); }
   int PollMs(Deadline deadline) const {
     return pidfd_.valid() ? deadline.PollMs() : std::min(deadline.PollMs(), kLookEveryMs);
   }
 
-  // Returns whether the child is a zombie or was reaped.
+  // Returns whether the child has exited, whether or not it was reaped.
   bool Ended() const {
     siginfo_t child = {};
     const int waited =
@@ -36,7 +36,7 @@ class ChildWatch {
     return waited == 0 ? child.si_pid == child_ : errno == ECHILD;
   }
 
-  // Waits for the child's exit. Returns false on timeout.
+  // Waits until the child has exited. Returns false if the deadline passes first.
   bool AwaitEnd(Deadline deadline) const {
     while (!Ended()) {
       if (deadline.Expired()) return false;

@@ -17,12 +17,13 @@
 namespace dslaunch {
 namespace {
 
-// Limit of symbol and string tables. A library with thousands of classes has much smaller tables.
+// Limit of the size of symbol and string tables. Even a library with thousands of classes has much
+// smaller tables.
 constexpr size_t kMaxTableBytes = size_t{64} << 20;
 constexpr size_t kMaxNames = 10'000;
 
-// Reads `size` bytes at `offset`, or as many as the file has. Returns an empty text if `size`
-// exceeds kMaxTableBytes or `offset` is beyond the file.
+// Returns `size` bytes at `offset`, or as many as the file has. Returns an empty text if `size`
+// exceeds kMaxTableBytes or `offset` is beyond the end of the file.
 std::string ReadAt(const UniqueFd& file, uint64_t size, uint64_t offset) {
   struct stat info {};
   if (size > kMaxTableBytes || ::fstat(file.get(), &info) != 0 || info.st_size < 0 ||
@@ -52,7 +53,7 @@ bool IsIdentifier(std::string_view name) {
 
 Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::string_view prefix) {
   const Error no_library = {ExitCode::kBadInput, Truncate(path) + ": not a shared library"};
-  // O_NONBLOCK keeps open() from waiting for a pipe's writer.
+  // Without O_NONBLOCK, open() would wait for the writer of a pipe.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0)

@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Returns the names of the symbols that the ELF file exports and that begin with `prefix`, sorted
-// and without the prefix. Omits names with characters other than letters, digits and _. Fails with
+// Returns the names of the exported symbols of an ELF file that begin with `prefix`, sorted and
+// without the prefix. Omits names with characters other than letters, digits and _. Fails with
 // kBadInput if the file cannot be read or is not an ELF file of this machine's word size.
 Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::string_view prefix);
 

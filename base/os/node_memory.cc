@@ -18,7 +18,7 @@ uint64_t KilobytesOf(std::string_view meminfo, std::string_view name) {
   return 0;
 }
 
-// Returns the number at the beginning of a file; 0 for "max" and for a missing file.
+// Returns the number at the beginning of a file; 0 if the file contains "max" or is missing.
 uint64_t NumberIn(const std::string& path) {
   const std::string text = ReadWhole(path).value_or("");
   std::string_view rest = text;

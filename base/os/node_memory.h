@@ -10,8 +10,8 @@ struct NodeMemory {
   uint64_t available_bytes = 0;
 };
 
-// Returns the memory of the system, or the limit of the process's cgroup if that is lower. A value
-// is 0 if unknown.
+// Returns the memory of the system, or the limit of this process's cgroup if the limit is lower.
+// Unknown values are 0.
 NodeMemory ReadNodeMemory();
 
 }  // namespace dslaunch

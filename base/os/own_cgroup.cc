@@ -16,7 +16,8 @@ namespace {
 
 Error NoCgroup(std::string why) { return {ExitCode::kUnavailable, std::move(why)}; }
 
-// Replaces the sequences \ooo by which mountinfo writes blanks and backslashes in paths.
+// Returns `text` with the escape sequences \ooo replaced, by which mountinfo writes blanks and
+// backslashes in paths.
 std::string Unescape(std::string_view text) {
   std::string plain;
   while (!text.empty()) {
@@ -33,14 +34,14 @@ std::string Unescape(std::string_view text) {
   return plain;
 }
 
-// A mount of cgroup v2: the part of the hierarchy that it shows, and its folder.
+// A mount of cgroup v2: the part of the hierarchy that the mount shows, and the mount's folder.
 struct Mount {
   std::string root;
   std::string folder;
 };
 
-// Parses a line of mountinfo, "id parent device root folder options... - type source options".
-// Returns nullopt unless the type is cgroup2.
+// Returns the mount in a line of mountinfo, "id parent device root folder options... - type source
+// options". Returns nullopt unless the type is cgroup2.
 std::optional<Mount> ParseCgroup2Mount(std::string_view line) {
   std::array<std::string_view, 5> fields;
   std::string_view rest = line;
@@ -57,7 +58,8 @@ Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view c
   std::optional<Mount> mount;
   while (!mount && !mountinfo.empty()) mount = ParseCgroup2Mount(TakeLine(mountinfo));
   if (!mount) return NoCgroup("cgroup v2 is not mounted here");
-  // The line of cgroup v2 has the number 0 and no list of controllers, so it begins with "0::".
+  // In /proc/PID/cgroup, the line of cgroup v2 has the number 0 and no controllers, so it begins
+  // with "0::".
   constexpr std::string_view kVersion2 = "0::";
   std::string_view line;
   while (!line.starts_with(kVersion2)) {
@@ -65,7 +67,7 @@ Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view c
     line = TakeLine(cgroups);
   }
   std::string_view path = line.substr(kVersion2.size());
-  // In a cgroup namespace, paths outside the namespace begin with "..".
+  // In a cgroup namespace, paths of cgroups outside of the namespace begin with "..".
   if (!path.starts_with('/') || path.starts_with("/..") || mount->root.starts_with("/..")) {
     return NoCgroup("this process' cgroup " + std::string(path) + " lies outside its namespace");
   }

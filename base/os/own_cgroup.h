@@ -9,16 +9,17 @@
 
 namespace dslaunch {
 
-// Returns the folder of a process's cgroup. `mountinfo`: the content of this process's
-// /proc/self/mountinfo. `cgroups`: the content of that process's /proc/PID/cgroup. Fails with the
-// reason if no such folder is reachable. Pure.
+// Returns the folder of a process's cgroup. `mountinfo` is the content of this process's
+// /proc/self/mountinfo, and `cgroups` the content of /proc/PID/cgroup of the other process. Fails
+// with the reason if this process cannot reach such a folder. Pure.
 Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view cgroups);
 
-// Returns the folder of this process's cgroup. Fails with the reason if there is none.
+// Returns the folder of this process's cgroup. Fails with the reason if this process cannot reach
+// it.
 Result<std::string> OwnCgroup();
 
-// Returns the folders of this process's cgroup and its visible ancestors, because a limit may be
-// set at any level. Empty if the process has no cgroup.
+// Returns the folders of this process's cgroup and of its visible ancestors, because a limit may be
+// set at any level. Empty if no cgroup of the process is visible.
 std::vector<std::string> OwnCgroupsUpwards();
 
 }  // namespace dslaunch

@@ -22,7 +22,7 @@ namespace dslaunch {
 namespace {
 
 constexpr int kMaxLinks = 40;
-// The uid of files whose owner the user namespace does not map.
+// User ID of files whose owner the user namespace does not map.
 constexpr uid_t kUnmappedUser = 65'534;
 
 Error Refuse(const std::string& path, const std::string& why) {
@@ -40,7 +40,7 @@ std::string NameOf(uid_t user) {
 }
 
 // Returns whether `user` is the only member of the group. Many systems create such a group for
-// every account, so folders made with umask 002 are still private.
+// every account, so folders with umask 002 are still private.
 bool IsPrivateGroup(gid_t group, uid_t user) {
   const std::optional<Account> account = FindAccount(user);
   if (!account || account->group != group) return false;
@@ -77,7 +77,8 @@ class Walk {
  public:
   Walk(uid_t user, IfMissing if_missing) : user_(user), if_missing_(if_missing) {}
 
-  // Enters the folders of an absolute path. Returns false if a folder is missing.
+  // Opens the folders of an absolute path, one after the other. Returns false if a folder is
+  // missing.
   Result<bool> Go(const std::string& path) {
     DSL_TRY(ToRoot());
     std::deque<std::string> names = NamesOf(path);
@@ -106,8 +107,8 @@ class Walk {
     return true;
   }
 
-  // Enters the folders of `below`, which `user` must own alone. Returns false if a folder is
-  // missing.
+  // Opens the folders of the relative path `below`, which must belong to `user` and not be writable
+  // by others. Returns false if a folder is missing.
   Result<bool> GoBelow(const std::string& base, const std::string& below) {
     folder_.Reset(::open(base.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder_ && errno == ENOENT && if_missing_ == IfMissing::kFail) return false;
@@ -124,7 +125,7 @@ class Walk {
     return true;
   }
 
-  // Returns the last folder, after checking that `user` owns it.
+  // Returns the descriptor of the last folder, after checking that `user` owns the folder.
   Result<UniqueFd> TakeOwn() {
     DSL_TRY(CheckOwn(at_, status_));
     return std::move(folder_);
@@ -141,9 +142,9 @@ class Walk {
     return names;
   }
 
-  // Returns whether an entry of this owner can be trusted. Unmapped owners count as root if root is
-  // unmapped, except in a folder that others may write, where an entry belongs to the user who made
-  // it.
+  // Returns whether an entry with this owner can be trusted. If root is unmapped, unmapped owners
+  // count as root, except in a folder that others may write, where any user may have created the
+  // entry.
   bool IsTrustedOwner(uid_t owner) const {
     if (owner == 0 || owner == user_) return true;
     return owner == kUnmappedUser && !is_shared_ && IsRootUnmapped();
@@ -179,7 +180,7 @@ class Walk {
     return {};
   }
 
-  // Checks that no other user can replace entries of the folder that was just entered.
+  // Checks that no other user can replace entries of the folder `at`, which was opened last.
   Result<void> Check(const std::string& at) {
     if (::fstat(folder_.get(), &status_) != 0) return Failed(at, errno);
     if (!IsTrustedOwner(status_.st_uid))
@@ -205,8 +206,8 @@ class Walk {
   bool is_shared_ = false;
 };
 
-// Returns why the file must not be read; empty if it may be read. `roots_too`: whether root may own
-// the file.
+// Returns the reason why the file must not be read; empty if it may be read. `roots_too` is whether
+// root may own the file.
 std::string WhyNotOwn(const struct stat& status, uid_t user, bool roots_too) {
   if (!S_ISREG(status.st_mode)) return "is not a regular file";
   if (status.st_uid != user && !(roots_too && status.st_uid == 0))

@@ -16,35 +16,37 @@ enum class IfMissing { kMake, kFail };
 
 // Opens the folder at the absolute `path`, one component at a time from "/". Checks that only root
 // and `user` can have created the folder and can replace it. Each folder and link on the way must
-// belong to one of them, and where others may write, the sticky bit must prevent renaming. The
+// belong to root or `user`, and where others may write, the sticky bit must prevent renaming. The
 // folder itself must belong to `user` and not be writable by others.
-// With kMake, missing folders are created with mode 0700. With kFail, the returned descriptor is
-// invalid if the folder is missing. The descriptor is for the *at functions (O_PATH). Fails with
-// kIo, naming the folder, the reason, and the owner.
+// With kMake, creates missing folders with mode 0700. With kFail, the returned descriptor is
+// invalid if the folder is missing. The descriptor can be used in the *at functions only (O_PATH).
+// Fails with kIo; the message names the folder, the reason and the owner.
 Result<UniqueFd> OpenOwnFolder(const std::string& path, uid_t user, IfMissing if_missing);
 
 // Opens the folder `below`, a relative path, in `base`, a folder that the user named and that
-// others may share. `base` itself is not checked. Every folder below it must belong to `user`, not
-// be a link, and not be writable by others. See OpenOwnFolder() for `if_missing` and errors.
+// others may share. `base` itself is not checked. Every folder below `base` must belong to `user`,
+// must not be a link, and must not be writable by others. `if_missing` and errors are as for
+// OpenOwnFolder().
 Result<UniqueFd> OpenOwnFolderIn(const std::string& base, const std::string& below, uid_t user,
                                  IfMissing if_missing);
 
-// Opens the file `name` of an open folder for reading. It must be a regular file of `user`, not a
-// link, and not writable by others. The returned descriptor is invalid if the file is missing.
-// Fails with kIo; `path` is used in the message only.
+// Opens the file `name` in an open folder for reading. It must be a regular file that belongs to
+// `user`, must not be a link, and must not be writable by others. The returned descriptor is
+// invalid if the file is missing. Fails with kIo; `path` is used in the message only.
 Result<UniqueFd> OpenOwnFile(const UniqueFd& folder, const std::string& name,
                              const std::string& path, uid_t user);
 
 // Opens a file that the user did not name, such as a configuration in the current folder. It must
-// be a regular file that belongs to `user` or root and is not writable by others; a link to it must
-// belong to one of the two. Fails with kBadInput, naming the file, its owner and mode.
+// be a regular file that belongs to `user` or root and is not writable by others; a link to the
+// file must also belong to `user` or root. Fails with kBadInput, naming the file, its owner and its
+// mode.
 Result<UniqueFd> OpenTrustedFile(const std::string& path, uid_t user);
 
 // Returns whether users other than `user` and root may read the file.
 bool OthersMayRead(const struct stat& status, uid_t user);
 
-// Returns the whole content of an open file. Fails with kIo if it cannot be read or has more than
-// `max_bytes`.
+// Returns the whole content of an open file. Fails with kIo if the file cannot be read or has more
+// than `max_bytes`.
 Result<std::string> ReadAll(const UniqueFd& file, const std::string& path, size_t max_bytes);
 
 // Returns the home folder of an account from the system's user database; empty if there is no such

@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// A buffer for one descriptor as control data of a message.
+// A buffer for the control data of a message with one descriptor.
 union Control {
   char bytes[CMSG_SPACE(sizeof(int))];
   cmsghdr align;

@@ -26,7 +26,7 @@ std::optional<std::string> ReadWhole(const std::string& path) {
   }
 }
 
-// O_NONBLOCK keeps open() from waiting for a pipe's writer.
+// Without O_NONBLOCK, open() would wait for the writer of a pipe.
 std::string ReadBeginning(const std::string& path, size_t max_bytes) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};

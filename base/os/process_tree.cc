@@ -38,7 +38,7 @@ std::vector<pid_t> AllPids() {
 }
 
 // Returns the first entry of an environment for which `matches` returns true; nullopt if there is
-// none.
+// no such entry.
 template <class Matches>
 std::optional<std::string_view> FindEntry(std::string_view environ, Matches matches) {
   while (!environ.empty()) {
@@ -58,7 +58,8 @@ bool IsOurs(pid_t pid) {
 }  // namespace
 
 std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
-  // The name may contain any characters, including blanks and parentheses, so the last ')' ends it.
+  // The process's name may contain any characters, including blanks and parentheses, so the last
+  // ')' ends it.
   const size_t name = stat.find('(') + 1;
   const size_t name_end = stat.rfind(')');
   if (name == 0 || name_end == std::string_view::npos || name_end < name ||
@@ -73,14 +74,15 @@ std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
   info.parent = static_cast<pid_t>(TakeNumber(rest));
   info.group = static_cast<pid_t>(TakeNumber(rest));
   info.session = static_cast<pid_t>(TakeNumber(rest));
-  // Number of the fields tty, tpgid, flags, 4 fault counts, 4 times, priority and nice.
+  // Number of the fields between the start of `rest` and the number of threads: tty, tpgid, flags,
+  // 4 fault counts, 4 times, priority and nice.
   constexpr int kFieldsToThreads = 13;
   for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
   const uint64_t threads = TakeNumber(rest);
-  TakeNumber(rest);  // the field itrealvalue
+  TakeNumber(rest);  // skips the field itrealvalue
   info.id.start_ticks = TakeNumber(rest);
-  // A process whose first thread has exited looks like a zombie while other threads run, so the
-  // number of threads counts too.
+  // A process whose first thread has exited looks like a zombie while other threads still run, so
+  // the number of threads is checked too.
   info.ended = info.state == 'X' || (info.state == 'Z' && threads <= 1);
   return info;
 }
@@ -135,8 +137,8 @@ std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::s
   std::vector<ProcessInfo> found;
   for (const pid_t pid : AllPids()) {
     if (!IsOurs(pid)) continue;
-    // The start time is read first, so SignalProcess() later detects a pid that was recycled in
-    // between.
+    // The pid may be recycled between the two reads. The start time is read first, so
+    // SignalProcess() later detects this.
     const auto info = ReadProcess(pid);
     if (!info || info->ended) continue;
     const auto environ = ReadWhole(ProcPath(pid, "environ"));
@@ -161,14 +163,13 @@ bool SignalProcess(const ProcessId& id, int signal) {
   };
   const UniqueFd pidfd(PidfdOpen(id.pid));
   if (pidfd.valid()) {
-    // The descriptor refers to one process. If its start time matches, the signal cannot reach
-    // another process.
+    // The descriptor refers to one process for good. If the start time matches, the signal cannot
+    // reach another process.
     if (!is_same()) return false;
     if (PidfdSendSignal(pidfd.get(), signal) == 0) return true;
   }
   if (errno == ESRCH) return false;
-  // Pidfds are not available on Linux before 5.3 and under some seccomp profiles, so kill() is
-  // used.
+  // Linux before 5.3 and some seccomp profiles provide no pidfds, so kill() is used instead.
   return is_same() && kill(id.pid, signal) == 0;
 }
 

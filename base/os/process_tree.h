@@ -1,5 +1,5 @@
-// Lists the processes in /proc, and sends signals that never reach a recycled pid. A process that
-// exits while it is read is left out.
+// Lists the processes in /proc, and sends signals that never reach a recycled pid. Omits processes
+// that exit while they are read.
 #pragma once
 
 #include <sys/types.h>
@@ -27,39 +27,42 @@ struct ProcessInfo {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';     // R, S, D (uninterruptible sleep), T (stopped) or another letter
-  std::string command;  // name of the process in the kernel, at most 15 bytes
-  bool ended = false;   // true for a zombie of which no thread runs any more
+  // R, S, D (uninterruptible sleep), T (stopped) or another letter of /proc/PID/stat.
+  char state = '?';
+  std::string command;  // kernel's name of the process, at most 15 bytes
+  bool ended = false;   // whether the process is a zombie and none of its threads runs
 };
 
-// Parses the content of /proc/PID/stat. Returns nullopt if it is malformed. Pure.
+// Returns the process that the content of /proc/PID/stat describes; nullopt if the content is
+// malformed. Pure.
 std::optional<ProcessInfo> ParseProcessStat(std::string_view stat);
 
-// Returns the process with this pid; nullopt if there is none.
+// Returns the process with this pid; nullopt if no such process exists.
 std::optional<ProcessInfo> ReadProcess(pid_t pid);
 
 // Returns all processes of this PID namespace.
 std::vector<ProcessInfo> AllProcesses();
 
-// Returns the living descendants of `root`, parents before children, without `root` and without the
+// Returns the living descendants of `root`, parents before children. Omits `root`, and the
 // processes in `except` and their descendants. A process that forks meanwhile may hide a child, so
-// call the function again after signalling.
+// call this function again after sending signals.
 std::vector<ProcessInfo> Descendants(pid_t root, std::span<const pid_t> except);
 
-// Returns the children of the calling process, including zombies. Complete if the process has one
-// thread and reaps nothing meanwhile. Costs one small read if the kernel has
+// Returns the children of the calling process, including zombies. The list is complete if the
+// process has one thread and reaps no child meanwhile. Costs one small read if the kernel has
 // /proc/PID/task/TID/children.
 std::vector<pid_t> OwnChildren();
 
-// Returns the living processes of this user whose environment at execve contains
-// `variable`=`value`.
+// Returns the living processes of this user that were executed with `variable`=`value` in their
+// environment.
 std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::string_view value);
 
-// Returns the value of a variable in the environment of a process at execve. Returns nullopt if the
-// variable is not set or the environment cannot be read.
+// Returns the value of a variable in the environment with which a process was executed. Returns
+// nullopt if the variable is not set or the environment cannot be read.
 std::optional<std::string> VariableOf(pid_t pid, std::string_view variable);
 
-// Sends the signal to exactly this process. Returns false if it has exited or may not be signalled.
+// Sends the signal to exactly this process. Returns false if the process has exited or may not be
+// signalled.
 bool SignalProcess(const ProcessId& id, int signal);
 
 }  // namespace dslaunch

@@ -45,7 +45,8 @@ Result<void> PutFile(const std::string& path, const std::string& text, bool over
     if (::rename(temporary.c_str(), path.c_str()) != 0) return give_up(errno);
     return {};
   }
-  // rename() would overwrite a file created in the meantime; link() fails instead.
+  // rename() would overwrite a file that was created in the meantime, so link() is used, which
+  // fails.
   if (::link(temporary.c_str(), path.c_str()) != 0) return give_up(errno);
   ::unlink(temporary.c_str());
   return {};

@@ -20,7 +20,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr time_t kKernelAnswersWithinS = 1;  // the kernel usually answers at once
+// Limit of the wait for the kernel, which usually answers at once.
+constexpr time_t kKernelAnswersWithinS = 1;
 
 struct DiagRequest {
   nlmsghdr header;
@@ -33,8 +34,8 @@ bool Matches(const inet_diag_msg& socket, const TcpQuery& query) {
          is(socket.id.idiag_dport, query.peer_port);
 }
 
-// Reads the counters in the attributes of one socket. The tcp_info of an older kernel is shorter;
-// missing counters are 0.
+// Sets the counters of `socket` from its attributes. An older kernel returns a shorter tcp_info,
+// whose missing counters are 0.
 void ReadCounters(const char* bytes, size_t size, TcpSocket& socket) {
   while (size >= sizeof(rtattr)) {
     rtattr attribute{};
@@ -64,8 +65,8 @@ TcpSocket ToSocket(const inet_diag_msg& message) {
   return socket;
 }
 
-// Adds the sockets in one datagram of the kernel that match `query`. Returns true if this was the
-// last datagram, and nullopt if the kernel reported an error.
+// Adds the sockets in one datagram of the kernel that match `query` to `sockets`. Returns true if
+// this was the last datagram, false if more follow, and nullopt if the kernel reported an error.
 std::optional<bool> TakeSockets(const char* bytes, size_t size, const TcpQuery& query,
                                 std::vector<TcpSocket>& sockets) {
   while (size >= sizeof(nlmsghdr)) {

@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-inline constexpr int kTcpEstablished = 1;  // numbers of TCP states in the kernel
+inline constexpr int kTcpEstablished = 1;  // kernel's number for established connections
 inline constexpr int kTcpListen = 10;
 
-// Selects sockets in one state by their own port and the peer's port; 0 stands for any port.
+// Selects sockets by their state, their own port and their peer's port; port 0 stands for any port.
 struct TcpQuery {
   int state = kTcpEstablished;
   int own_port = 0;
@@ -22,17 +22,17 @@ struct TcpQuery {
 };
 
 struct TcpSocket {
-  uint64_t inode = 0;  // number in the link of /proc/PID/fd, "socket:[NUMBER]"
+  uint64_t inode = 0;  // number in the link /proc/PID/fd/FD, "socket:[NUMBER]"
   uid_t user = 0;
   int own_port = 0;
   int peer_port = 0;
-  uint32_t unread_bytes = 0;  // bytes that were received but not read by the program
+  uint32_t unread_bytes = 0;  // bytes that arrived but that the program has not read
   uint64_t sent_bytes = 0;    // bytes that the peer has acknowledged
   uint64_t received_bytes = 0;
 };
 
 // Returns the sockets of a family (AF_INET or AF_INET6) that match `query`. Returns nullopt if
-// sock_diag is missing, is filtered or does not answer within 1 s. A connection between two
+// sock_diag is missing or filtered, or does not answer within 1 s. A connection between two
 // programs of this machine has two sockets.
 std::optional<std::vector<TcpSocket>> ListTcpSockets(int family, const TcpQuery& query);
 

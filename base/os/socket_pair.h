@@ -16,7 +16,7 @@ struct SocketPair {
   UniqueFd theirs;
 };
 
-// Returns a pair whose ends are both closed on exec. Fails with kInternal if no descriptors are
+// Returns a pair of sockets that are closed on exec. Fails with kInternal if no descriptors are
 // left.
 inline Result<SocketPair> MakeSocketPair() {
   int ends[2];

@@ -1,4 +1,4 @@
-// Starts threads and reports when the limit of threads is reached.
+// Starts threads and returns an error when the limit of threads is reached.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kFirstFreeFd = 3;
 
-// The step that failed, as the child writes it to the error pipe.
+// A step of the start that can fail. The child writes the failed step to the error pipe.
 enum Step : int {
   kSetsid,
   kSetpgid,
@@ -60,7 +60,7 @@ struct ChildError {
   int step;
 };
 
-// A set of small numbers in the form that system calls expect.
+// A set of small numbers as the bit mask that system calls expect.
 class BitMask {
  public:
   explicit BitMask(const std::vector<int>& numbers) {
@@ -80,19 +80,20 @@ class BitMask {
   std::vector<unsigned long> words_;
 };
 
-// The data of the child. It is prepared before the fork, because the child must not allocate.
+// The data that the child needs. The child must not allocate memory, so the data is prepared before
+// the fork.
 struct ChildPlan {
   const char* executable;
   char* const* argv;
   char* const* envp;
-  const char* cwd;          // nullptr for the caller's folder
-  int stdio[3];             // descriptors of the streams, all above 2
-  const char* stdout_file;  // nullptr to use stdio[1]
+  const char* cwd;          // nullptr for the caller's current folder
+  int stdio[3];             // descriptors for stdin, stdout and stderr, all above 2
+  const char* stdout_file;  // path that replaces stdio[1]; nullptr to use stdio[1]
   const char* stderr_file;
   const std::vector<int>& pass_fds;
-  const std::vector<int>& kept_fds;  // pass_fds and error_fd, ascending
+  const std::vector<int>& kept_fds;  // pass_fds and error_fd in ascending order
   int error_fd;
-  int max_fd;                // highest descriptor, for kernels without close_range
+  int max_fd;                // highest open descriptor, for kernels without close_range
   const rlimit* open_files;  // nullptr to keep the caller's limit
   const std::vector<SpawnLimit>& limits;
   std::optional<mode_t> umask;  // nullopt to keep the caller's umask
@@ -123,7 +124,7 @@ void CloseSpan(unsigned first, unsigned last, int max_fd) {
   }
 }
 
-// Closes all descriptors above 2 except `kept`, which is ascending.
+// Closes all descriptors above 2, except the descriptors in the ascending `kept`.
 void CloseAllBut(const std::vector<int>& kept, int max_fd) {
   unsigned next = kFirstFreeFd;
   for (const int keep : kept) {
@@ -133,8 +134,8 @@ void CloseAllBut(const std::vector<int>& kept, int max_fd) {
   CloseSpan(next, ~0u, max_fd);
 }
 
-// Opens a log file on a descriptor above 2, so that dup2() does not overwrite it. Opening may
-// block, for example on a FIFO. Exits on failure.
+// Opens a log file on a descriptor above 2, so that dup2() does not overwrite the descriptor.
+// Opening may block, for example on a FIFO. Exits on failure.
 int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NOCTTY, 0600);
   if (fd < 0) Fail(plan, step);
@@ -147,8 +148,8 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
 // Sets up the child and executes the program. Runs between fork and execve with all signals
 // blocked, so it makes only async-signal-safe calls.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  // Uses the raw system call, because the C library's function takes a lock for SIGABRT (glibc
-  // 2.41) that another thread may hold at the fork. Zeros stand for SIG_DFL.
+  // The C library's function takes a lock for SIGABRT (glibc 2.41) that another thread may hold at
+  // the fork, so the raw system call is used. Zeros stand for SIG_DFL.
   constexpr size_t kSignalSetBytes = 8;
   const uint64_t default_action[8] = {};
   for (int signal = 1; signal < NSIG; ++signal)
@@ -163,7 +164,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
     if (getppid() != plan.parent) _exit(127);  // the parent exited before prctl()
   }
-  // Ignores failure, because without Yama nothing is restricted.
+  // Without Yama, reading memory is not restricted and this call fails, so failure is ignored.
   if (plan.readable_by_parent) prctl(PR_SET_PTRACER, plan.parent, 0, 0, 0);
   if (plan.no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
     Fail(plan, kNoNewPrivileges);
@@ -171,7 +172,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
       syscall(SYS_sched_setaffinity, 0, plan.cpus.bytes(), plan.cpus.words()) < 0) {
     Fail(plan, kCpus);
   }
-  // The kernel uses one bit less than `maxnode`, so one is added.
+  // The kernel uses one bit less than `maxnode`, so one bit is added.
   if (plan.memory_nodes.bytes() > 0 &&
       syscall(SYS_set_mempolicy, plan.memory_mode, plan.memory_nodes.words(),
               plan.memory_nodes.bits() + 1) < 0) {
@@ -215,8 +216,8 @@ const char* PathOrNull(const std::string& path) { return path.empty() ? nullptr 
 
 SpawnResult Failed(int error_number, const char* step) { return {-1, {error_number, step}}; }
 
-// The child's standard descriptors. All are above 2, so that dup2() onto 0-2 cannot overwrite one
-// that is still needed.
+// Descriptors for the child's stdin, stdout and stderr. All are above 2, so that dup2() onto 0-2
+// cannot overwrite a descriptor that is still needed.
 struct StdioSources {
   UniqueFd dev_null;
   UniqueFd failed_over[3];
@@ -252,10 +253,11 @@ bool OpenErrorPipe(UniqueFd& read_end, UniqueFd& write_end) {
   return write_end.valid();
 }
 
-// Returns the highest open descriptor, for kernels without close_range (before 5.9); 0 on other
-// kernels. Closing up to the limit instead could take a million calls.
+// Returns the highest open descriptor on kernels without close_range (before 5.9); 0 on other
+// kernels. Closing all numbers up to the limit instead could take a million calls.
 int MaxFd() {
-  if (close_range(~0u, ~0u, 0) == 0) return 0;  // the kernel has close_range
+  // The call succeeds only if the kernel has close_range.
+  if (close_range(~0u, ~0u, 0) == 0) return 0;
   int highest = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
@@ -268,17 +270,18 @@ int MaxFd() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
 }
 
-// The limit before RaiseOpenFileLimit(), which children get back; nullopt if it was not raised.
+// Limit before RaiseOpenFileLimit(), which is restored in children; nullopt if the limit was not
+// raised.
 std::optional<rlimit> open_files_before_raise;
 
-// Umask and core limit before MakeProcessPrivate(); nullopt if it was not called.
+// Umask and core limit before MakeProcessPrivate(); nullopt if that was not called.
 struct BeforePrivate {
   mode_t umask = 0;
   rlimit core = {};
 };
 std::optional<BeforePrivate> before_private;
 
-// Returns the limits that the child sets: first the restored limits, then the limits of the spec.
+// Returns the limits that the child sets: first the limits to restore, then the limits of the spec.
 std::vector<SpawnLimit> LimitsOf(const SpawnSpec& spec) {
   std::vector<SpawnLimit> limits;
   if (spec.as_before && before_private) limits.push_back({RLIMIT_CORE, before_private->core});
@@ -291,9 +294,10 @@ std::optional<mode_t> UmaskOf(const SpawnSpec& spec) {
   return before_private->umask;
 }
 
-// Forks without running the fork handlers that libraries register, because the child calls none of
-// them. Starts the child in its cgroup, because moving it later waits for the whole kernel (16 ms).
-// If the kernel cannot do that (before 5.7) or refuses, the child starts in the caller's cgroup.
+// Forks without running the fork handlers of libraries, because the child calls none of these
+// libraries. Starts the child in its cgroup, because moving it later waits for the whole kernel (16
+// ms). If the kernel cannot do that (before 5.7) or refuses, the child starts in the caller's
+// cgroup.
 pid_t Fork(int cgroup_fd) {
   if (cgroup_fd >= 0) {
     clone_args args = {};
@@ -330,7 +334,7 @@ OpenFiles ReadOpenFiles() {
        !error && entry != end; entry.increment(error)) {
     ++files.open;
   }
-  if (files.open > 0) --files.open;  // excludes the descriptor of this directory listing
+  if (files.open > 0) --files.open;  // does not count the descriptor of this directory listing
   return files;
 }
 
@@ -414,15 +418,16 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
       .memory_mode = spec.memory_preferred ? MPOL_PREFERRED : MPOL_BIND,
   };
 
-  // Blocks signals until the child has reset its dispositions, so that no handler of this process
-  // runs in the child.
+  // A handler of this process must not run in the child, so signals are blocked until the child has
+  // reset its dispositions.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_ = Fork(spec.cgroup_fd);
   if (pid_ == 0) RunChild(plan);
   const int fork_errno = errno;
-  // Both processes set the group, because the caller may kill the group as soon as this returns.
+  // The caller may kill the group as soon as this function returns, so parent and child both set
+  // the group.
   if (pid_ > 0 && spec.own_group && !spec.own_session) setpgid(pid_, pid_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) return Failed(fork_errno, "fork");

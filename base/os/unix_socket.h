@@ -1,4 +1,4 @@
-// Makes addresses of Unix sockets, connects to them, and checks the user at the other end.
+// Makes addresses of Unix sockets, connects to them, and checks which user is at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Returns the address of a socket file; nullopt if the path is too long for the kernel.
+// Returns the address of a socket file; nullopt if the path is longer than the kernel allows.
 inline std::optional<sockaddr_un> UnixAddress(std::string_view path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -19,12 +19,13 @@ inline std::optional<sockaddr_un> UnixAddress(std::string_view path) {
   return address;
 }
 
-// Connects as connect(2) does.
+// Connects `socket` as connect(2) does, with the same result.
 inline int ConnectUnix(int socket, const sockaddr_un& address) {
   return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
-// Returns whether the process at the other end of a Unix socket belongs to this user.
+// Returns whether the process at the other end of a Unix socket belongs to the user of this
+// process.
 inline bool IsOwnUser(int connection) {
   ucred peer{};
   socklen_t size = sizeof peer;

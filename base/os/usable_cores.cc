@@ -29,7 +29,7 @@ std::vector<int> UsableCpus() {
 }
 
 std::optional<uint32_t> ParseCpuMax(std::string_view cpu_max) {
-  const uint64_t quota = TakeNumber(cpu_max);  // 0 if the text is "max"
+  const uint64_t quota = TakeNumber(cpu_max);  // 0 if the text of the quota is "max"
   const uint64_t period = TakeNumber(cpu_max);
   if (quota == 0 || period == 0) return std::nullopt;
   return static_cast<uint32_t>(std::clamp<uint64_t>(quota / period, 1, UINT32_MAX));

@@ -14,7 +14,7 @@ std::optional<T> ValueOf(const PickleNode& node, PickleType type) {
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
-// Returns the dict in which keys of `node` are looked up; nullptr if there is none.
+// Returns the dict in which to look up keys of `node`; nullptr if `node` has no dict.
 const PickleParts* LookupParts(const PickleNode& node) {
   const PickleParts* parts = node.parts();
   if (parts == nullptr) return nullptr;

@@ -1,7 +1,6 @@
-// Reads Python pickles as inert values. Nothing is imported, called or constructed: a class is
+// Reads Python pickles as inert values. Imports, calls and constructs nothing: a class is
 // represented by its name, and an object by the values that the pickle would have passed to the
-// class. Every bound is checked before memory is allocated, and the depth of a pickle does not use
-// the stack.
+// class. Every bound is checked before memory is allocated, and deep pickles do not use the stack.
 #pragma once
 
 #include <cstddef>
@@ -28,58 +27,61 @@ enum class PickleType {
   kSet,
   kDict,
   kGlobal,     // a class or function by module and name, which is not called
-  kObject,     // a call or an instance of a class, with its global, arguments, state and items
-  kReference,  // a persistent ID; in torch.save's files, a storage
+  kObject,     // an object, with its class or function, arguments, state and items
+  kReference,  // a persistent ID, which stands for a storage in files of torch.save
 };
 
 struct PickleLimits {
-  size_t bytes = size_t{16} << 20;  // size of the pickle
-  size_t values = 10'000'000;       // number of values and memo entries
-  size_t depth = 200;               // number of levels of containers, objects and references
+  size_t bytes = size_t{16} << 20;  // maximum size of the pickle
+  size_t values = 10'000'000;       // maximum number of values and memo entries
+  size_t depth = 200;  // maximum number of levels of containers, objects and references
   size_t string_bytes = size_t{1} << 20;
 };
 
 struct PickleNode;     // defined in pickle_node.h
 struct PickleContent;  // defined in pickle_node.h
 
-// A view of one value of a Pickle, which must outlive the view. A value to which the pickle refers
-// several times is shared. Accessors for a type other than the value's return nullopt.
+// A view of one value of a Pickle, which must outlive the view. If the pickle refers to a value
+// several times, all views share that value. Accessors for a type other than the value's type
+// return nullopt.
 class PickleValue {
  public:
   PickleType type() const;
   bool IsNone() const { return type() == PickleType::kNone; }
   std::optional<bool> Bool() const;
-  std::optional<int64_t> Int() const;    // nullopt for a bool, and beyond 64 bits
-  std::optional<double> Double() const;  // nullopt for an int
+  std::optional<int64_t> Int() const;    // nullopt also for a bool, and for an int beyond 64 bits
+  std::optional<double> Double() const;  // nullopt also for an int
   std::optional<std::string_view> String() const;
   std::optional<std::string_view> Bytes() const;
 
-  // Returns the number of items of a tuple, list or set, or of entries of a dict. For an object,
-  // returns the number of items or entries that the pickle appended to it or set in it. 0 for other
-  // types.
+  // Returns the number of items of a tuple, list or set, or the number of entries of a dict. For an
+  // object, returns the number of items or entries that the pickle appended to the object or set in
+  // it. Returns 0 for other types.
   size_t size() const;
-  bool has_entries() const;  // Returns whether size() counts entries
-  // Returns item `i` of a tuple, list, set or object. Preconditions: i < size(), and the value has
-  // items, not entries.
+  // Returns whether size() counts entries, not items.
+  bool has_entries() const;
+  // Returns item `i` of a tuple, list, set or object. Precondition: i < size() and !has_entries().
   PickleValue item(size_t i) const;
-  // Returns entry `i` of a dict or object, in the pickle's order. Precondition: i < size().
+  // Returns entry `i` of a dict or object, in the pickle's order. Precondition: i < size() and
+  // has_entries().
   std::pair<PickleValue, PickleValue> entry(size_t i) const;
-  // Returns the value of a string or int key in a dict, the last one that was set; nullopt if there
-  // is none. For an object, looks in its state if that is a dict, else in its entries.
+  // Returns the value of a string or int key in a dict; the value that was set last if the key
+  // occurs several times, and nullopt if it does not occur. For an object, looks in its state if
+  // that is a dict, else in its entries.
   std::optional<PickleValue> Find(std::string_view key) const;
   std::optional<PickleValue> Find(int64_t key) const;
 
-  // For kGlobal and kObject, returns module and name joined by a dot, such as "torch.FloatStorage".
+  // Returns module and name of a kGlobal or kObject joined by a dot, such as "torch.FloatStorage".
   // Returns "" for other types, and for an object whose callee is itself an object.
   std::string_view global() const;
-  // For kObject, return the tuple of arguments, and the state that BUILD set; nullopt for other
-  // types, and without a state.
+  // Returns the tuple of arguments of a kObject; nullopt for other types. state() returns the state
+  // that BUILD set, and also nullopt if there is no state.
   std::optional<PickleValue> args() const;
   std::optional<PickleValue> state() const;
-  // For kReference, returns the persistent ID; nullopt for other types.
+  // Returns the persistent ID of a kReference; nullopt for other types.
   std::optional<PickleValue> id() const;
 
-  // Returns whether both are the same value of the pickle, not only equal values.
+  // Returns whether both views refer to the same value of the pickle, not only to equal values.
   bool Same(const PickleValue& other) const { return node_ == other.node_; }
 
  private:
@@ -88,13 +90,13 @@ class PickleValue {
   const PickleNode* node_;
 };
 
-// Owns the values of one pickle. Movable.
+// A pickle that was read. Owns its values. Movable.
 class Pickle {
  public:
-  // Reads a pickle of protocol 2 to 5. `source` names the file in errors, which also contain the
-  // offset and opcode. collections.OrderedDict becomes a dict. Fails with kBadInput for opcodes
-  // that neither torch.save nor torch.distributed's checkpoints and Flight Recorder write, for a
-  // value that contains itself, and for anything beyond `limits`.
+  // Returns the content of a pickle of protocol 2 to 5. `source` names the file in errors, which
+  // also contain the offset and the opcode. A collections.OrderedDict becomes a dict. Fails with
+  // kBadInput for opcodes that neither torch.save, nor torch.distributed's checkpoints, nor Flight
+  // Recorder write, for a value that contains itself, and if a limit is exceeded.
   static Result<Pickle> Read(std::string_view bytes, const std::string& source,
                              const PickleLimits& limits = {});
   Pickle(Pickle&&) noexcept;

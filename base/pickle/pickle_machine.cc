@@ -91,7 +91,8 @@ bool PickleMachine::PushGlobal(std::string_view module, std::string_view name) {
 
 bool PickleMachine::Remember(uint64_t index) {
   if (stack_.empty()) return Fail("the stack is empty");
-  // Writers count entries from 0, so a valid index is less than the number of opcodes.
+  // Writers count memo entries from 0, and each entry needs an opcode, so a valid index is less
+  // than the number of bytes.
   if (index >= content_.bytes.size()) {
     return Fail("memo entry " + std::to_string(index) + " of a pickle of " +
                 std::to_string(content_.bytes.size()) + " bytes");

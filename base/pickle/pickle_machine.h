@@ -1,4 +1,4 @@
-// Implements the stack machine of pickles. Used only in this folder.
+// Implements the stack machine that executes pickles. Used only in this folder.
 #pragma once
 
 #include <bit>
@@ -12,18 +12,19 @@
 
 namespace dslaunch {
 
-// The bytes of a pickle, the stack, its marks and the memo. Methods that return bool return false
-// after Fail().
+// The state of a pickle's execution: its bytes, the stack, the marks on the stack, and the memo.
+// Methods that return bool return false after Fail().
 class PickleMachine {
  public:
   PickleMachine(PickleContent& content, const PickleLimits& limits)
       : content_(content), limits_(limits) {}
 
-  // Keeps the problem and returns false.
+  // Stores the problem for problem() and returns false.
   bool Fail(std::string problem);
   const std::string& problem() const { return problem_; }
 
-  size_t next() const { return next_; }  // offset of the next byte
+  // Returns the offset of the next byte.
+  size_t next() const { return next_; }
   size_t bytes_left() const { return content_.bytes.size() - next_; }
   bool Take(uint64_t bytes, std::string_view* taken);
   template <class Number>
@@ -35,10 +36,10 @@ class PickleMachine {
     return true;
   }
   bool TakeLine(std::string_view* line);
-  // Takes `length` bytes. Fails if `length` exceeds the limit for strings.
+  // Reads `length` bytes into `text`. Fails if `length` exceeds the limit for strings.
   bool TakeText(uint64_t length, std::string_view* text);
 
-  // Pushes a new value and returns it; nullptr after Fail().
+  // Pushes a new value on the stack and returns it; nullptr after Fail().
   PickleNode* New(PickleType type);
   template <class Value>
   bool Push(PickleType type, Value value) {
@@ -57,14 +58,14 @@ class PickleMachine {
   bool RememberNext() { return Remember(memo_.size()); }
   bool Recall(uint64_t index);
 
-  // Makes the last value the result of the pickle. Fails if other values, or bytes after STOP, are
-  // left.
+  // Makes the last value the result of the pickle. Fails if the stack has other values, or if bytes
+  // follow STOP.
   bool Stop();
 
   void BeginOpcode() { offset_ = next_; }
 
  private:
-  // Returns whether one more value is within the limit, and calls Fail() otherwise.
+  // Returns whether the limit allows one more value. If not, calls Fail().
   bool HasRoom();
 
   PickleContent& content_;
@@ -72,10 +73,10 @@ class PickleMachine {
   size_t next_ = 0;
   size_t offset_ = 0;  // offset of the current opcode
   std::vector<PickleNode*> stack_;
-  std::vector<size_t> marks_;  // sizes of the stack at the marks
+  std::vector<size_t> marks_;  // sizes of the stack when the marks were set
   std::vector<PickleNode*> memo_;
   size_t memo_entries_ = 0;
-  size_t global_bytes_ = 0;  // size of all names in content_.globals
+  size_t global_bytes_ = 0;  // total size of all names in content_.globals
   std::string problem_;
 };
 

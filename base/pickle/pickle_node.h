@@ -1,4 +1,4 @@
-// Defines how a Pickle stores its values. Used only in this folder.
+// Defines the form in which a Pickle stores its values. Used only in this folder.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@
 
 namespace dslaunch {
 
-// The content of a container or object. Other values have none, so that they are small.
+// The content of a container or object. Other values have no PickleParts, so that they are small.
 struct PickleParts {
-  std::vector<PickleNode*> items;  // if `has_entries`, keys and values alternate
+  std::vector<PickleNode*> items;  // items, or alternating keys and values if `has_entries`
   bool has_entries = false;
-  PickleNode* callee = nullptr;  // global of a kObject
-  PickleNode* args = nullptr;    // arguments of a kObject, ID of a kReference
+  PickleNode* callee = nullptr;  // class or function of a kObject
+  PickleNode* args = nullptr;    // arguments of a kObject, or ID of a kReference
   PickleNode* state = nullptr;   // state of a kObject
   // Indices in `items` of the keys of a large dict or object, sorted by key and then by index.
-  // Empty for a small one, or if a key is not a string.
+  // Empty for a small dict, or if a key is not a string.
   std::vector<size_t> keys_in_order;
 };
 
 struct PickleNode {
   PickleType type = PickleType::kNone;
-  uint32_t height = 0;  // number of levels including this node; 0 until Pickle::Read has checked it
+  uint32_t height = 0;  // levels of values including this one; 0 until Pickle::Read has checked it
   uint64_t offset = 0;  // offset of the opcode that made the value
-  // The value of kBool, kInt or kDouble, or the text of kString, kBytes or kGlobal. A kInt without
-  // a value exceeds 64 bits.
+  // The value of a kBool, kInt or kDouble, or the text of a kString, kBytes or kGlobal. A kInt that
+  // exceeds 64 bits has no value.
   std::variant<std::monostate, bool, int64_t, double, std::string_view,
                std::unique_ptr<PickleParts>>
       value;
@@ -40,7 +40,7 @@ struct PickleNode {
     const auto* held = std::get_if<std::unique_ptr<PickleParts>>(&value);
     return held == nullptr ? nullptr : held->get();
   }
-  // Returns the parts, which are created if there are none yet.
+  // Returns the parts of the value. Creates them if the value has none.
   PickleParts& NewParts() {
     if (parts() == nullptr) value = std::make_unique<PickleParts>();
     return *std::get<std::unique_ptr<PickleParts>>(value);
@@ -48,9 +48,9 @@ struct PickleNode {
 };
 
 struct PickleContent {
-  std::string bytes;              // the pickle, to which strings are views
+  std::string bytes;              // content of the pickle, to which all strings refer
   std::deque<PickleNode> nodes;   // values, which are never moved
-  std::set<std::string> globals;  // names that values of kGlobal refer to
+  std::set<std::string> globals;  // names to which values of kGlobal refer
   PickleNode* root = nullptr;
 };
 

@@ -103,7 +103,7 @@ bool Empty(PickleMachine& machine) {
   return machine.New(type) != nullptr;
 }
 
-// Takes a length and then that many bytes.
+// Reads a length, and then that many bytes into `text`.
 template <class Length>
 bool TakeText(PickleMachine& machine, std::string_view* text) {
   Length length = 0;
@@ -234,7 +234,8 @@ bool Build(PickleMachine& machine) {
   PickleNode* target = nullptr;
   if (!machine.Pop(&state) || !machine.Pop(&target)) return false;
   machine.PushAgain(target);
-  if (target->type == PickleType::kDict) return true;  // attributes of an OrderedDict are ignored
+  // Attributes of an OrderedDict have no effect.
+  if (target->type == PickleType::kDict) return true;
   if (target->type != PickleType::kObject)
     return machine.Fail("it sets the state of a plain value");
   target->NewParts().state = state;
@@ -245,7 +246,7 @@ bool NewObject(PickleMachine& machine) { return CallLast(machine, true); }
 bool Reduce(PickleMachine& machine) { return CallLast(machine, false); }
 bool Memoize(PickleMachine& machine) { return machine.RememberNext(); }
 
-// All opcodes of protocol 5, so that errors can name an unsupported opcode.
+// All opcodes of protocol 5, because errors name also unsupported opcodes.
 constexpr PickleOpcode kOpcodes[] = {
     {'(', "MARK", Mark},
     {'.', "STOP", Stop},

@@ -1,4 +1,4 @@
-// Lists the opcodes of pickles. Used only in this folder.
+// Lists the opcodes of pickles and the functions that execute them. Used only in this folder.
 #pragma once
 
 #include "base/pickle/pickle_machine.h"
@@ -8,10 +8,10 @@ namespace dslaunch {
 struct PickleOpcode {
   unsigned char code;
   const char* name;
-  bool (*run)(PickleMachine& machine);  // nullptr if checkpoints do not use the opcode
+  bool (*run)(PickleMachine& machine);  // function that executes the opcode; nullptr if unsupported
 };
 
-// Returns the opcode with this code; nullptr if there is none.
+// Returns the opcode with this code; nullptr if no opcode has it.
 const PickleOpcode* FindPickleOpcode(unsigned char code);
 
 }  // namespace dslaunch

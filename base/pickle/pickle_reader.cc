@@ -1,4 +1,4 @@
-// Runs the opcodes of a pickle, and then checks the whole value.
+// Executes the opcodes of a pickle, and then checks the resulting value.
 #include <algorithm>
 
 #include "base/pickle/pickle_opcodes.h"
@@ -6,10 +6,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMinIndexedKeys = 16;  // fewer keys are found faster without an index
-constexpr uint32_t kOpen = UINT32_MAX;  // height of a value whose content is being checked
+constexpr size_t kMinIndexedKeys = 16;  // smallest number of keys for which an index is faster
+constexpr uint32_t kOpen = UINT32_MAX;  // height of a value whose content is still being checked
 
-// Returns the problem with the place of an opcode, such as "byte 12 (REDUCE): problem".
+// Returns the problem together with its opcode, such as "byte 12 (REDUCE): problem".
 std::string AtOpcode(const PickleContent& content, uint64_t offset, const std::string& problem) {
   const PickleOpcode* opcode =
       offset < content.bytes.size()
@@ -32,7 +32,7 @@ bool RunOpcode(PickleMachine& machine) {
   return opcode->run(machine);
 }
 
-// Runs opcodes until STOP. Returns the problem; empty on success.
+// Executes opcodes until STOP. Returns the problem; empty on success.
 std::string RunAll(PickleContent& content, const PickleLimits& limits) {
   PickleMachine machine(content, limits);
   while (content.root == nullptr) {
@@ -43,8 +43,8 @@ std::string RunAll(PickleContent& content, const PickleLimits& limits) {
   return "";
 }
 
-// ChildrenOf() returns the number of children. ChildOf() returns child `i`, below that number;
-// nullptr where a part is not set.
+// Return the number of children of a value, and child `i` below that number; nullptr if that part
+// of the value is not set.
 size_t ChildrenOf(const PickleParts& parts) { return parts.items.size() + 3; }
 PickleNode* ChildOf(const PickleParts& parts, size_t i) {
   const size_t after = i - parts.items.size();
@@ -69,13 +69,13 @@ void IndexKeys(PickleParts& parts) {
   parts.keys_in_order = std::move(places);
 }
 
-// Checks values without recursion. Visits each value once, its content before the value itself.
+// Checks all values of a pickle without recursion. Visits each value once, after its content.
 class WholeCheck {
  public:
   WholeCheck(PickleContent& content, const PickleLimits& limits)
       : content_(content), limits_(limits) {}
 
-  // Refuses cycles and too many levels, and indexes large dicts. Returns the problem; empty on
+  // Rejects cycles and too many levels, and indexes large dicts. Returns the problem; empty on
   // success.
   std::string Run() {
     bool is_good = Enter(content_.root);

@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Writes values in order. Begin... and End... enclose the content of a container; in a dict, keys
-// and values alternate. Precondition of Take: exactly one value was written.
+// Writes the values of a pickle in order. Begin... and End... enclose the content of a container;
+// in a dict, keys and values alternate. Call Take() after exactly one value was written.
 class PickleWriter {
  public:
   PickleWriter();
@@ -16,7 +16,7 @@ class PickleWriter {
   void Bool(bool value);
   void Int(int64_t value);
   void Double(double value);
-  void String(std::string_view text);  // must be UTF-8
+  void String(std::string_view text);  // `text` must be UTF-8
   void BeginTuple();
   void EndTuple();
   void BeginList();
@@ -24,16 +24,17 @@ class PickleWriter {
   void BeginDict();
   void EndDict();
   void Global(std::string_view module, std::string_view name);
-  // Makes the last value, a tuple, a persistent ID.
+  // Turns the last value, a tuple, into a persistent ID.
   void Reference();
-  // Calls the value before the last one with the last value, a tuple of arguments.
+  // Calls the second to last value with the last value, a tuple of arguments, as Python's REDUCE
+  // does.
   void Reduce();
-  // Makes an object, without calling __init__, of the class before the last value, which is a tuple
-  // of arguments.
+  // Makes an object without calling __init__. The class is the second to last value, and its
+  // arguments are the last value, a tuple.
   void NewObject();
-  // Sets the state of the object before the last value to the last value.
+  // Sets the state of the second to last value, an object, to the last value.
   void Build();
-  // Ends the pickle and returns it.
+  // Ends the pickle and returns its bytes.
   std::string Take();
 
  private:

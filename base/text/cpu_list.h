@@ -10,11 +10,12 @@
 
 namespace dslaunch {
 
-// Returns the numbers in ascending order. In `text` they must be ascending too, without overlap or
-// blanks. Fails with kUsage; the messages are fragments of a sentence and quote the invalid part.
+// Returns the numbers in `text` in ascending order. They must be ascending there too, without
+// overlap or blanks. Fails with kUsage; the message is part of a sentence and quotes the invalid
+// part.
 Result<std::vector<int>> ParseCpuList(std::string_view text);
 
-// Returns the shortest list in this form. Precondition: `cpus` is ascending.
+// Returns the shortest list, such as "1,3-5". Precondition: `cpus` is ascending.
 std::string CpuListText(const std::vector<int>& cpus);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Converts bytes to hexadecimal text in lower case, and checks such text.
+// Converts bytes to lower-case hexadecimal text, and checks such text.
 #pragma once
 
 #include <string>

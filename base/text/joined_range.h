@@ -1,5 +1,5 @@
 // Iterates over the participants of an array that have joined. Replaces std::views::filter, which
-// clang 14, used for the fuzzers, does not compile.
+// the fuzzers' compiler (clang 14) does not support.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// A range over the participants that have joined. `Participant` may be const and has a member
-// has_joined. The array must outlive the range.
+// A range of the participants in an array that have joined. `Participant` may be const and must
+// have a member has_joined. The array must outlive the range.
 template <class Participant>
 class JoinedRange {
  public:

@@ -16,8 +16,8 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 unsigned char At(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
 
-// Returns the size of the valid UTF-8 character (ASCII included) at the start of `text`; 0 if there
-// is none.
+// Returns the size of the valid UTF-8 character (ASCII included) at the start of `text`; 0 if the
+// text does not start with one.
 size_t Utf8Size(std::string_view text) {
   const unsigned char lead = At(text, 0);
   if (lead < 0x80) return 1;
@@ -39,12 +39,12 @@ size_t EscapeSize(std::string_view text) {
   size_t i = 1;
   if (i == text.size()) return i;
   const unsigned char kind = At(text, i);
-  if (kind == '[') {  // a control sequence: parameters and one final byte
+  if (kind == '[') {  // control sequence: parameters and a final byte
     for (++i; i < text.size() && At(text, i) >= 0x20 && At(text, i) <= 0x3f;) ++i;
     return i < text.size() && At(text, i) >= 0x40 && At(text, i) <= 0x7e ? i + 1 : i;
   }
   if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_') {
-    for (++i; i < text.size(); ++i) {  // a string that BEL or ESC backslash ends
+    for (++i; i < text.size(); ++i) {  // control string, which BEL or ESC backslash ends
       if (At(text, i) == 0x07) return i + 1;
       if (At(text, i) == kEscape) return i + 1 < text.size() && text[i + 1] == '\\' ? i + 2 : i;
     }
@@ -54,15 +54,15 @@ size_t EscapeSize(std::string_view text) {
   return i < text.size() && At(text, i) >= 0x30 && At(text, i) <= 0x7e ? i + 1 : i;
 }
 
-// Returns the code point of a valid multi-byte UTF-8 character.
+// Returns the code point of a valid multi-byte UTF-8 character of `size` bytes.
 uint32_t CodePoint(std::string_view character, size_t size) {
   uint32_t point = At(character, 0) & (0xffu >> (size + 1));
   for (size_t i = 1; i < size; ++i) point = point << 6 | (At(character, i) & 0x3fu);
   return point;
 }
 
-// Returns whether the code point is a control character or an invisible character, which reorders
-// or breaks lines or makes different texts look the same.
+// Returns whether the code point is a control character, or an invisible character that reorders or
+// breaks lines or makes different texts look the same.
 bool IsInvisible(uint32_t point) {
   struct Range {
     uint32_t first, last;
@@ -96,7 +96,7 @@ bool IsColor(std::string_view sequence) {
   if (sequence.size() < 3 || sequence.size() > kMaxColorBytes || sequence[1] != '[' ||
       sequence.back() != 'm')
     return false;
-  int skip = 0;  // number of parameters to skip after 38, 48 or 58
+  int skip = 0;  // number of parameters to skip after 38, 48 or 58, which begin a color
   bool is_kind = false;
   int number = 0;
   for (const char c : sequence.substr(2)) {
@@ -190,7 +190,7 @@ bool IsUtf8(std::string_view text) {
 }
 
 std::string Truncate(std::string_view text, size_t max_bytes) {
-  // Bytes beyond the limit are not sanitized, because they would be cut after that.
+  // Bytes beyond the limit would be cut anyway, so they are not sanitized.
   std::string shown = SanitizeForTerminal(text.substr(0, max_bytes));
   size_t end = std::min(shown.size(), max_bytes);
   while (end < shown.size() && end > 0 && (At(shown, end) & 0xc0) == 0x80) --end;

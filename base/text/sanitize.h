@@ -1,4 +1,4 @@
-// Makes untrusted text safe for terminals and messages.
+// Makes untrusted text safe to print on terminals and in messages.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Removes from `line` everything that could control a terminal: escape sequences (ECMA-48,
+// Returns `line` without everything that could control a terminal: escape sequences (ECMA-48,
 // including the strings of OSC, DCS, SOS, PM and APC) and control characters (U+0000 to U+001F
 // except tabs, U+007F to U+009F). Also removes invisible characters, which change how text reads or
 // make it look like other text (bidirectional marks, embeddings, overrides and isolates, zero-width
@@ -16,31 +16,31 @@ namespace dslaunch {
 // UTF-8 become U+FFFD.
 std::string SanitizeForTerminal(std::string_view line);
 
-// Sanitizes as SanitizeForTerminal() does, but keeps colors and text attributes (SGR of ECMA-48)
-// and resets them at the end of the line.
+// Returns `line` sanitized as by SanitizeForTerminal(), but with colors and text attributes (SGR of
+// ECMA-48), which are reset at the end of the line.
 std::string SanitizeKeepingColors(std::string_view line);
 
-// Sanitizes each line of a message. Indents all lines but the first by two blanks, so that text
-// from other sources cannot look like a separate message. The result has no final newline.
+// Returns a message with each line sanitized. Indents all lines but the first by two blanks, so
+// that text from other sources cannot look like a separate message. The result has no final
+// newline.
 std::string SanitizeMessage(std::string_view text);
 
-// Removes escape sequences from `line`. Keeps all other bytes, whether UTF-8 or not.
+// Returns `line` without escape sequences. Keeps all other bytes, whether UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);
 
 bool IsUtf8(std::string_view text);
 
-// Returns `text` sanitized for a message. A text that exceeds `max_bytes` is cut and ends with
-// "...".
+// Returns `text` sanitized for a message. Cuts a text that exceeds `max_bytes` and appends "...".
 inline constexpr size_t kMaxTruncatedBytes = 300;
 std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedBytes);
 
 // Returns Truncate(text) in single quotes.
 std::string Quoted(std::string_view text);
 
-// Quotes `text` as one word for a shell if necessary. The result is always a single line.
+// Returns `text` as one word for a shell, quoted if necessary. The result is always a single line.
 std::string ShellWord(std::string_view text);
 
-// Joins `words` into a command line that a user can paste into a shell.
+// Returns `words` as a command line that a user can paste into a shell.
 std::string CommandLine(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

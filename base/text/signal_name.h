@@ -1,4 +1,4 @@
-// Returns names and inherited dispositions of signals.
+// Returns names of signals, and the signals that this process must not ignore.
 #pragma once
 
 #include <csignal>
@@ -15,9 +15,9 @@ inline std::string SignalName(int signal_number) {
   return name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + name;
 }
 
-// Returns the given signals that are not ignored. A signal that was ignored when the process
-// started must stay ignored, as nohup and background jobs of shells require. Precondition: no
-// handlers are installed yet.
+// Returns those of the given signals that the process does not ignore. A signal that was ignored
+// when the process started must stay ignored, as nohup and background jobs of shells require.
+// Precondition: no handlers are installed yet.
 inline std::vector<int> NotIgnored(std::initializer_list<int> signal_numbers) {
   std::vector<int> wanted;
   for (const int signal_number : signal_numbers) {

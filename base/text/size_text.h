@@ -25,9 +25,9 @@ inline std::string SizeText(uint64_t bytes) {
   return text;
 }
 
-// Returns a duration such as "2 s" or "0.25 s". From one minute on, it has whole seconds: "3 min",
-// "5 min 02 s", "2 h 05 min 10 s"; from two days on, days and hours: "3 d 04 h". Omits trailing
-// units of 0. Negative values give "0 s".
+// Returns a duration such as "2 s" or "0.25 s". From one minute on, uses whole seconds, as in "3
+// min", "5 min 02 s" or "2 h 05 min 10 s"; from two days on, days and hours, as in "3 d 04 h".
+// Omits trailing units of 0. Returns "0 s" for negative values.
 inline std::string DurationText(int64_t ms) {
   char text[64];
   if (ms < 60'000) {
@@ -44,7 +44,7 @@ inline std::string DurationText(int64_t ms) {
                {in_days ? 0 : s / 60 % 60, "min"},
                {in_days ? 0 : s % 60, "s"}};
   std::string duration;
-  std::string zeros;  // zero parts, added only if a nonzero part follows
+  std::string zeros;  // pending zero units, appended only if a nonzero unit follows
   for (const auto& part : parts) {
     std::snprintf(text, sizeof text, duration.empty() ? "%lld " : " %02lld ",
                   static_cast<long long>(part.count));

@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Returns the lines of `text` without line ends, including a last line without an end. The lines
-// are views into `text`.
+// Returns the lines of `text` without their line endings, including a last line without one. The
+// lines are views into `text`.
 inline std::vector<std::string_view> SplitLines(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {

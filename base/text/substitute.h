@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Returns `text` with every occurrence of each name replaced by its value. The pairs are applied in
+// Returns `text` with every occurrence of each name replaced by its value. Applies the pairs in
 // order.
 inline std::string Substitute(std::string_view text,
                               const std::vector<std::pair<std::string_view, std::string>>& values) {

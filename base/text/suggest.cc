@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t kMaxWordBytes = 64;
 
-// Returns the number of insertions, deletions, replacements and swaps of neighbors that turn `a`
-// into `b`.
+// Returns the least number of insertions, deletions, replacements and swaps of neighboring
+// characters that turn `a` into `b`.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> before_last, last(b.size() + 1), current(b.size() + 1);
   std::iota(last.begin(), last.end(), size_t{0});

@@ -7,7 +7,8 @@
 
 namespace dslaunch {
 
-// Returns the candidate closest to `word`; empty if none is close.
+// Returns the candidate that is closest to `word`; empty if none is close enough to be a likely
+// typo.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace dslaunch

@@ -7,8 +7,9 @@
 
 namespace dslaunch {
 
-// Returns one line for each row, with aligned columns. Precondition: all rows have the same number
-// of cells, and each cell is one line of ASCII, because other characters misalign the columns.
+// Returns a table with one line for each row and aligned columns. Precondition: all rows have the
+// same number of cells, and each cell is one line of ASCII, because other characters misalign the
+// columns.
 inline std::string TextTable(const std::vector<std::vector<std::string>>& rows,
                              const std::string& indent = "") {
   std::vector<size_t> widths;

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kValueBytes = 16;
 
-// Builds values from the parser's events. Reports a problem by throwing YamlProblem through
-// yaml-cpp's parser.
+// Builds values from the events of yaml-cpp's parser. Reports a problem by throwing YamlProblem
+// through the parser.
 class ValueBuilder : public YAML::EventHandler {
  public:
   explicit ValueBuilder(const YamlLimits& limits) : limits_(limits) {}
@@ -58,7 +58,7 @@ class ValueBuilder : public YAML::EventHandler {
   struct Container {
     std::shared_ptr<YamlValue> value;
     YAML::anchor_t anchor;
-    YamlPtr key;  // key of the value that follows, in a kMap
+    YamlPtr key;  // key in a kMap whose value has not been read yet
   };
 
   [[noreturn]] static void Refuse(const YAML::Mark& mark, std::string token, std::string what) {
@@ -133,7 +133,7 @@ class ValueBuilder : public YAML::EventHandler {
   std::map<YAML::anchor_t, YamlPtr> anchors_;
 };
 
-// Returns the text from a mark to the end of its line.
+// Returns the text from a position to the end of its line.
 std::string TokenAt(std::string_view text, const YAML::Mark& mark) {
   if (mark.is_null() || static_cast<size_t>(mark.pos) >= text.size()) return "";
   text.remove_prefix(static_cast<size_t>(mark.pos));
