@@ -1,4 +1,4 @@
-// Divides gradients into messages between the ranks. Pure functions.
+// Divides gradients into buckets, each of which is one message between the ranks. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Cuts `order`, which contains the index of each parameter once, into buckets of at most
-// `bucket_bytes` bytes. A parameter that is larger gets a separate bucket. `bytes` has the size of
+// Divides the parameters in `order`, which contains each parameter's index once, into buckets of at
+// most `bucket_bytes` bytes. A larger parameter gets a separate bucket. `bytes` has the size of
 // each parameter.
 std::vector<std::vector<size_t>> AssignBuckets(const std::vector<int64_t>& bytes,
                                                const std::vector<size_t>& order,

@@ -1,4 +1,4 @@
-// Defines the interface through which the ranks' gradients are reduced.
+// Defines the interface that reduces the ranks' gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,27 +13,27 @@
 namespace dslaunch {
 
 struct GradSyncOptions {
-  // The dtype in which gradients add up over micro-batches and Gradients() returns them; a wider
-  // dtype of a parameter is kept (AccumulationDtype).
+  // The dtype in which gradients accumulate over micro-batches and in which Gradients() returns
+  // them. A wider dtype of a parameter is kept (AccumulationDtype).
   at::ScalarType accumulation_dtype = at::kFloat;
   at::ScalarType communication_dtype = at::kFloat;
   // True if the gradient of a parameter with a wider dtype than communication_dtype is sent in the
   // parameter's dtype.
   bool keeps_parameter_dtype = false;
-  bool prescale = false;  // see CommunicationConfig for this and the next two fields
+  bool prescale = false;  // for `prescale` and the next two fields, see CommunicationConfig
   double predivide_factor = 1.0;
   bool sum = false;
   // True if messages are sent during the backward pass. If false, they are sent after its last
   // gradient has arrived.
   bool overlap = true;
-  int64_t bucket_bytes = 25 << 20;  // approximate size of a message between the ranks
+  int64_t bucket_bytes = 25 << 20;  // approximate size of a message between the ranks, in bytes
   // True if all ranks get rank 0's buffers; otherwise each rank keeps its own buffers.
   bool broadcast_buffers = true;
   // True if there may be any number of backward passes between Begin and End, and gradients outside
   // of them. False if there is exactly one backward pass, which is `last` if and only if Begin had
   // `sync`.
   bool batches = false;
-  // True if a parameter without a gradient on this rank contributes zeros.
+  // True if a parameter without a gradient on this rank contributes zeros to the sum.
   bool ignore_unused = false;
   // True if the group's DesyncDetector must record every wait for other ranks.
   bool reports_waits = false;
@@ -69,26 +69,26 @@ class GradSync {
  public:
   virtual ~GradSync() = default;
   virtual void Begin(bool sync) = 0;
-  // Begins a backward pass. `last`, only with `sync`, means that gradients are complete after this
-  // backward pass, so they are sent while it runs. If no backward pass is the last, End sends the
-  // gradients.
+  // Begins a backward pass. `last`, allowed only with `sync`, means that gradients are complete
+  // after this backward pass, so they are sent while it runs. If no backward pass is the last, End
+  // sends the gradients.
   virtual void BeforeBackward(bool last) = 0;
   virtual void AfterBackward() = 0;
-  virtual void End() = 0;  // waits for all messages
+  virtual void End() = 0;  // waits until all messages are complete
 
-  // Returns, after a pass with `sync`, the gradient of each parameter in AccumulationDtype, in the
+  // Returns the gradient of each parameter after a pass with `sync`, in AccumulationDtype, in the
   // order of the parameters. Without `ignore_unused` a gradient is undefined if the parameter got
   // none in the last backward pass, even if it got one earlier. If no backward pass was the last,
-  // it is undefined if the parameter got none in any backward pass. The gradients may be changed in
-  // place until Clear.
+  // the gradient is undefined if the parameter got none in any backward pass. The gradients may be
+  // changed in place until Clear.
   virtual std::vector<at::Tensor> Gradients() = 0;
   virtual void Clear() = 0;  // ends the step; called on all ranks
 
-  // See the functions of the same names in ModelStates.
+  // Drops gradients, or ends an open pass; see the functions of the same names in ModelStates.
   virtual void DropGradients() = 0;
   virtual void GiveUp() = 0;
 
-  // Return the largest number of bytes of the accumulated gradients, and of the additional buffers
+  // Returns the peak number of bytes of the accumulated gradients, and of the additional buffers
   // for messages.
   virtual int64_t gradient_bytes() const = 0;
   virtual int64_t bucket_bytes() const = 0;

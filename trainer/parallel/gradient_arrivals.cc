@@ -11,7 +11,8 @@ namespace {
 class Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
-  // Autograd calls this hook even if an operation produced no gradient for the parameter.
+  // Calls `call_` if the gradient is defined. Autograd runs this hook even if an operation produced
+  // no gradient for the parameter.
   void operator()(const torch::autograd::Variable& parameter) override {
     if (parameter.grad().defined()) call_();
   }

@@ -12,18 +12,18 @@ namespace dslaunch {
 // that GradientArrivals needs.
 void CheckHooksAreFree(const std::vector<NamedTensor>& parameters);
 
-// Throws TrainError kBadInput because the parameter got no gradient in this step. The message has
-// hints.
+// Throws TrainError kBadInput, which states that the parameter got no gradient in this step and
+// gives hints.
 [[noreturn]] void RefuseWithoutGradient(const NamedTensor& parameter);
 
 // Observes the arrival of gradients. Used by one thread, which also runs the backward passes.
 class GradientArrivals {
  public:
-  // A backward pass calls `arrived` with the index of a parameter whenever it has added a gradient
-  // to the parameter's .grad(). Occupies the tensors' post-accumulate hooks until this object is
-  // destroyed, because PyTorch keeps only one hook per tensor. Precondition: CheckHooksAreFree
-  // succeeded. A gradient that is not dense throws TrainError out of the backward pass, naming the
-  // parameter.
+  // Makes every backward pass call `arrived` with the index of a parameter whenever it has added a
+  // gradient to the parameter's .grad(). Occupies the tensors' post-accumulate hooks until this
+  // object is destroyed, because PyTorch keeps only one hook per tensor. Precondition:
+  // CheckHooksAreFree succeeded. A gradient that is not dense throws TrainError out of the backward
+  // pass, naming the parameter.
   GradientArrivals(std::vector<NamedTensor> parameters, std::function<void(size_t)> arrived);
   ~GradientArrivals();
   GradientArrivals(const GradientArrivals&) = delete;

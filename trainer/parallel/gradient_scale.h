@@ -10,9 +10,10 @@ struct GradientScale {
   double after = 1;
 };
 
-// Returns DeepSpeed's factors. Without prescale, gradients are divided by predivide_factor before
-// the sum, so that a 16-bit sum stays in range, and by world_size / predivide_factor after the sum.
-// With prescale, they are divided by world_size before the sum, and predivide_factor is ignored.
+// Returns the factors that DeepSpeed uses. Without prescale, gradients are divided by
+// predivide_factor before the sum, so that a 16-bit sum does not overflow, and by world_size /
+// predivide_factor after the sum. With prescale, they are divided by world_size before the sum, and
+// predivide_factor is ignored.
 inline GradientScale ScaleOf(const GradSyncOptions& options, int world_size) {
   if (options.sum) return {};
   if (options.prescale) return {.before = 1.0 / world_size};

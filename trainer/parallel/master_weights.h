@@ -1,4 +1,4 @@
-// Keeps fp32 copies of 16-bit parameters, so that small updates are not lost by rounding.
+// Keeps fp32 copies of 16-bit parameters, so that rounding does not lose small updates.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace dslaunch {
 // whose rounded value still equals `model` keeps its full precision.
 void CopyChanges(const at::Tensor& model, const at::Tensor& master);
 
-// The fp32 master weights of 16-bit parameters. Not thread-safe.
+// Holds the fp32 master weights of 16-bit parameters. Not thread-safe.
 class MasterWeights {
  public:
   // Makes an fp32 copy of each parameter in fp16 or bfloat16 with its current value. Makes no
@@ -28,11 +28,12 @@ class MasterWeights {
   // Copies the elements that the program has changed in the model into the fp32 copies.
   void CopyFromModel() const;
 
-  int64_t bytes() const;  // size of the fp32 copies
+  int64_t bytes() const;  // size of the fp32 copies in bytes
 
  private:
   std::vector<NamedTensor> weights_;
-  std::vector<at::Tensor> masters_, model_;  // masters_[i] is the copy of model_[i]
+  // fp32 copies, and the parameter that each was copied from.
+  std::vector<at::Tensor> masters_, model_;
 };
 
 }  // namespace dslaunch

@@ -15,9 +15,9 @@ namespace dslaunch {
 
 // The kind of a pass, which lasts from Begin to End.
 enum class Pass {
-  kInference,   // no backward pass
+  kInference,   // without a backward pass
   kAccumulate,  // gradients are added to the earlier gradients of this step
-  kSync,        // like kAccumulate, but End reduces gradients over all ranks
+  kSync,        // adds gradients like kAccumulate; End then reduces them over all ranks
 };
 
 // Holds a rank's part of the model states and combines the parts of all ranks. With
@@ -34,9 +34,9 @@ class ModelStates {
   virtual ~ModelStates() = default;
 
   virtual void Begin(Pass pass) = 0;
-  // Begins a backward pass. `last`, only with kSync, means that gradients are complete after this
-  // backward pass, so they are sent while it runs. If no backward pass is the last, End sends the
-  // gradients.
+  // Begins a backward pass. `last`, allowed only with kSync, means that gradients are complete
+  // after this backward pass, so they are sent while it runs. If no backward pass is the last, End
+  // sends the gradients.
   virtual void BeforeBackward(bool last) = 0;
   virtual void AfterBackward() = 0;
   virtual void End() = 0;  // waits until all gradients are sent
@@ -50,14 +50,15 @@ class ModelStates {
   // the device of the part.
   virtual ZerosBeside StateZeros() const { return nullptr; }
 
-  // Returns, after kSync, the gradient of each of parts() in the accumulation dtype, averaged or
+  // Returns the gradient of each of parts() after kSync, in the accumulation dtype, averaged or
   // summed over the ranks as configured. The gradients may be changed in place until Clear. A
   // gradient is undefined if the parameter got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
   // Copies the weights of parts() to the model's parameters. Collective if sharded().
   virtual void CopyMasterToModel() = 0;
-  // Called after the weights of parts [begin, end) were updated in this step, in the order of the
-  // parts. May already begin the work of the next CopyMasterToModel that is not collective.
+  // Notifies this object that the weights of parts [begin, end) were updated in this step. Called
+  // in the order of the parts. May already begin the work of the next CopyMasterToModel that is not
+  // collective.
   virtual void Updated(size_t /*begin*/, size_t /*end*/) {}
   virtual void Clear() = 0;  // ends the step; called on all ranks
 
@@ -65,19 +66,20 @@ class ModelStates {
   // pass is running.
   virtual void DropGradients() = 0;
   // Ends the open pass, even during a backward pass, and drops the gradients of this step. If some
-  // gradients have been sent, NaN is sent in place of the others. No rank then waits for them, and
-  // ranks that have not given up detect the invalid sums. In this case, and at stage 3, the call is
-  // collective; make it where all ranks do (before the next training pass).
+  // gradients have been sent, NaN is sent in place of the remaining gradients. No rank then waits
+  // for them, and ranks that have not given up detect the invalid sums. In this case, and at stage
+  // 3, the call is collective: every rank calls it at the same point, before the next training
+  // pass.
   virtual void GiveUp() = 0;
 
-  // Gather parameters and release them again; see GatheredParameters.
+  // Gathers parameters, or releases them again; see GatheredParameters.
   virtual void Unshard(const std::vector<at::Tensor>& parameters) = 0;
   virtual void Reshard(const std::vector<at::Tensor>& parameters,
                        std::optional<int> modifier_rank) = 0;
 
   // Returns the bytes of live tensors, without the optimizer's state and the model's buffers.
   virtual MemoryUse memory() const = 0;
-  virtual int64_t live_bucket_bytes() const = 0;  // MemoryUse::buckets at this moment
+  virtual int64_t live_bucket_bytes() const = 0;  // current value of MemoryUse::buckets
 
   // Returns this rank's parts of the parameters that are not trained. Together with the weights of
   // parts() they are the whole model except its buffers.

@@ -38,7 +38,7 @@ inline std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module
   return parameters;
 }
 
-// Returns the parameters that are not trained, each as a whole.
+// Returns the parameters that are not trained, each as a whole tensor.
 inline std::vector<TensorPart> FrozenParts(const torch::nn::Module& module) {
   std::vector<TensorPart> frozen;
   for (const NamedTensor& item : FrozenParameters(module)) {

@@ -11,8 +11,8 @@
 namespace dslaunch {
 
 // Throws TrainError kBadInput on every rank if the ranks' tensors differ in number, name, dtype,
-// shape or in whether they require a gradient. The message describes the first tensor that differs,
-// as on each rank. Values are not compared. Collective.
+// shape or in whether they require a gradient. The message describes the first difference, with the
+// tensor of each rank. Values are not compared. Collective.
 void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTensor>& tensors);
 
 // Calls CheckSameOnAllRanks for the trained parameters and the buffers of a model. Also throws if

@@ -96,8 +96,9 @@ bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum
   return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 
-// Each rank begins with a different peer, so that the ranks do not all send to the same rank.
-// Callers use tags from 1, because messages of ProcessGroup have tag 0.
+// Begins an exchange with each other rank. Each rank begins with a different peer, so that the
+// ranks do not all send to the same rank. Callers use tags from 1, because messages of ProcessGroup
+// have tag 0.
 template <class Begin>
 void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
                                   PendingExchange& exchange, Begin begin) const {

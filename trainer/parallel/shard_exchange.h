@@ -13,10 +13,10 @@
 
 namespace dslaunch {
 
-// An exchange that has begun. Its tensors must not be read or written before Wait returns.
+// An asynchronous exchange. Its tensors must not be read or written before Wait returns.
 class PendingExchange {
  public:
-  PendingExchange() = default;  // an exchange that is already complete
+  PendingExchange() = default;  // creates an exchange that is already complete
   PendingExchange(PendingExchange&&) = default;
   PendingExchange& operator=(PendingExchange&&) = default;
 
@@ -28,14 +28,15 @@ class PendingExchange {
 
  private:
   friend class ShardExchange;
-  std::shared_ptr<DesyncDetector> desync_detector_;  // the group may be destroyed first
+  // Shared because the group may be destroyed first.
+  std::shared_ptr<DesyncDetector> desync_detector_;
   Exchange exchange_;
   // `work_` reads and writes the tensors in `held_`. `work_` is declared after `held_`, so it is
   // destroyed first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
   std::vector<size_t> peers_;  // peer of each work (rank in the job); empty for a collective
-  // For a reduce-scatter: the parts of all ranks, in the order of the ranks, and their sum.
+  // Used by a reduce-scatter: the parts of all ranks, in the order of the ranks, and their sum.
   std::vector<at::Tensor> parts_;
   at::Tensor sum_;
 };
@@ -61,15 +62,16 @@ class ShardExchange {
   int world_size() const { return group_.world_size(); }
 
   struct Gathered {
-    at::Tensor flat;  // [world_size * n]; only this rank's part is filled before
+    // Tensor [world_size * n]; only this rank's part has values before the exchange.
+    at::Tensor flat;
     int channel = 0;
     std::string what = kTensors;
   };
 
-  // Like Wait, AllGather and ReduceScatter throw if a rank was already lost.
+  // AllGather and ReduceScatter throw, like PendingExchange::Wait, if a rank was already lost.
 
-  // Begins to fill the other ranks' parts. Gathers that are awaited together should be begun by one
-  // call.
+  // Begins to fill in the other ranks' parts. Gathers that are awaited together should be begun by
+  // one call.
   PendingExchange AllGather(Gathered gathered) const;
   std::vector<PendingExchange> AllGather(std::vector<Gathered> gathered) const;
 
@@ -87,15 +89,15 @@ class ShardExchange {
  private:
   static constexpr char kTensors[] = "parts of tensors";
 
-  // Begin the sends (Offer) and then the receives (Ask) of an exchange. `part` returns the tensor
-  // to send to, or receive from, a peer. Sends come first because Gloo at once writes the data that
-  // a peer has already requested. Its thread would spin meanwhile if a message from that peer
-  // arrived for a posted receive.
+  // Begins the sends (Offer) or, after them, the receives (Ask) of an exchange. `part` returns the
+  // tensor to send to, or receive from, a peer. Gloo immediately writes data that a peer has
+  // already requested, and its thread would spin meanwhile if a message from that peer arrived for
+  // a posted receive. Sends therefore come first.
   void Offer(const std::function<at::Tensor(int peer)>& part, int channel, const std::string& what,
              PendingExchange& exchange) const;
   void Ask(const std::function<at::Tensor(int peer)>& part, int channel,
            PendingExchange& exchange) const;
-  // Calls begin(tensors, peer) for each other rank, which begins one message.
+  // Calls begin(tensors, peer) for each other rank; `begin` starts one message.
   template <class Begin>
   void BeginWithEach(const std::function<at::Tensor(int peer)>& part, PendingExchange& exchange,
                      Begin begin) const;

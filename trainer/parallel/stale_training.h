@@ -26,18 +26,19 @@ class StaleTraining {
   // Prevents all ranks from beginning a step after `step` until the next call. No rank begins a
   // step before the first call, and servers make no step between Meet and HoldAfter.
   virtual void HoldAfter(int64_t step) = 0;
-  // Precondition: HoldAfter(step). Waits until every rank that is not lost has completed `step`.
-  // Then copies the current parameters, and rank 0's buffers, to the models of all servers.
+  // Waits until every rank that is not lost has completed `step`. Then copies the current
+  // parameters, and rank 0's buffers, to the models of all servers. Precondition: HoldAfter(step).
   virtual void Meet(int64_t step) = 0;
-  // Lets ranks complete their current steps, but begin no others. Then waits and copies like Meet.
+  // Lets ranks complete their current steps, but begin no new steps. Then waits and copies like
+  // Meet.
   virtual void Pause() = 0;
 
   // Ends training on this rank. A server also notifies the other ranks that there are no more
   // steps, waits until they have disconnected, and returns the ranks that were lost.
   virtual std::vector<int> Leave() = 0;
 
-  // Called when an exception ends this rank. If this rank is not a server, rank 0 then does not
-  // report it as lost, because this rank's own message has the reason.
+  // Reports that an exception ends this rank, whose own message states the reason. If this rank is
+  // not a server, rank 0 then does not report it as lost.
   virtual void Fail() = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Returns `dtype`, or fp64 if `module` trains parameters in fp64, because the configuration has no
-// dtype wider than fp32 and does not convert an fp64 model.
+// Returns `dtype`, or fp64 if `module` trains parameters in fp64: the configuration has no dtype
+// wider than fp32, so the engine does not convert an fp64 model.
 inline at::ScalarType WidenedFor(const torch::nn::Module& module, const EngineConfig& config,
                                  Dtype dtype) {
   const bool casts = config.precision.model != Dtype::kFloat32;
@@ -20,7 +20,7 @@ inline at::ScalarType WidenedFor(const torch::nn::Module& module, const EngineCo
   return ToScalarType(dtype);
 }
 
-// Returns how the ranks' gradients of `module` are reduced under `config`.
+// Returns the options for reducing the ranks' gradients of `module` under `config`.
 inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::Module& module) {
   GradSyncOptions options;
   options.accumulation_dtype = WidenedFor(module, config, config.precision.grad_accumulation);
@@ -36,7 +36,7 @@ inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::
   return options;
 }
 
-// Returns the SyncOptions of ranks that hold whole models.
+// Returns the SyncOptions for ranks that hold whole models.
 inline GradSyncOptions WholeModelSyncOptions(const EngineConfig& config,
                                              const torch::nn::Module& module, Passes passes) {
   GradSyncOptions options = SyncOptions(config, module);

@@ -1,4 +1,4 @@
-// Locates a rank's part in a whole tensor, and copies elements between the two.
+// Locates a rank's part in a whole tensor, and copies elements between the part and the whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Defines a scope in which each operator runs in the precision that suits it, like torch.autocast.
+// Defines a scope in which each operator runs in a suitable precision, like torch.autocast.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -9,10 +9,10 @@
 
 namespace dslaunch {
 
-// While an object of this class exists, matrix products and convolutions of this thread run in
-// `dtype`, on the CPU and on GPUs. Numerically sensitive operators (losses, norms) run in fp32. A
-// `dtype` of nullopt changes nothing. The destructor of the outermost scope clears the cache of
-// 16-bit weights.
+// Enables mixed precision in this thread for the lifetime of the object. Matrix products and
+// convolutions run in `dtype`, on the CPU and on GPUs. Numerically sensitive operators (losses,
+// norms) run in fp32. A `dtype` of nullopt changes nothing. The destructor of the outermost scope
+// clears the cache of 16-bit weights.
 class AutocastScope {
  public:
   explicit AutocastScope(std::optional<at::ScalarType> dtype);

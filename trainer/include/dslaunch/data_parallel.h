@@ -28,9 +28,9 @@ namespace dslaunch {
 template <class M>
 class DataParallel {
  public:
-  // `devices` must not be empty, and may name a device several times. Throws std::invalid_argument
-  // if it is empty. The module stays on its device. `output_device` is the device of outputs, by
-  // default the first of `devices`. `dim` is the batch dimension of input and output.
+  // Throws std::invalid_argument if `devices` is empty. `devices` may contain a device several
+  // times. The module stays on its device. `output_device` is the device of outputs, by default the
+  // first of `devices`. `dim` is the batch dimension of input and output.
   DataParallel(std::shared_ptr<M> module, std::vector<at::Device> devices,
                std::optional<at::Device> output_device = std::nullopt, int64_t dim = 0)
       : module_(std::move(module)),
@@ -54,8 +54,8 @@ class DataParallel {
         torch::nn::parallel::parallel_apply(replicas, inputs, std::optional(devices));
     for (at::Tensor& output : outputs) {
       output = output.to(output_device);
-      // The threads of parallel_apply record gradients even if this thread has disabled them, so
-      // the outputs are detached here.
+      // The threads of parallel_apply record gradients even if gradients are disabled in this
+      // thread, so the output is detached here.
       if (!at::GradMode::is_enabled()) output = output.detach();
     }
     CopyBuffers(*replicas[0]);

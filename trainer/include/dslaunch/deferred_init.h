@@ -1,5 +1,5 @@
-// Constructs models that do not fit in memory. Parameters get memory only when Replay materializes
-// them.
+// Constructs models that do not fit in memory. Parameters get memory only when Replay computes
+// their values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@
 
 namespace dslaunch {
 
-// The recorded operations of a constructor on tensors without memory. Use it only in the thread
-// that made it.
+// Records the operations that a constructor runs on tensors without memory. Use it only in the
+// thread that created it.
 class InitRecording {
  public:
   InitRecording();

@@ -47,43 +47,43 @@ at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
 struct BackwardOptions {
   // If false, computes the gradients of the loss itself, not of loss / gradient_accumulation_steps.
   bool scale_by_steps = true;
-  // Keeps the graph for another Backward of the same forward pass. The gradients of all these
-  // backward passes are summed. The ranks exchange the sum in the last of them, which must not set
-  // this option.
+  // If true, keeps the graph for another Backward of the same forward pass. The gradients of all
+  // these backward passes are summed. The ranks exchange the sum in the last of these passes, which
+  // must not set this option.
   bool retain_graph = false;
 };
 
-// Bytes of live tensors on one rank.
+// Memory use on one rank, in bytes of live tensors.
 struct MemoryUse {
   int64_t parameters = 0;
-  int64_t gradients = 0;  // accumulated gradients, at their largest
-  int64_t buckets = 0;    // communication buffers besides the gradients, at their largest
+  int64_t gradients = 0;  // peak size of the accumulated gradients
+  int64_t buckets = 0;    // peak size of the communication buffers, without the gradients
   int64_t optimizer = 0;  // optimizer state and fp32 master weights
   int64_t buffers = 0;    // buffers of the model
-  // Tensors that the forward pass keeps for the backward pass, at their largest. Measured only if
+  // Peak size of the tensors that the forward pass keeps for the backward pass. Measured only if
   // the configuration has "memory_breakdown".
   int64_t activations = 0;
-  // Bytes that this thread has allocated and not freed since its first measurement. Set only by
-  // memory_at_backward().
+  // Bytes that this thread has allocated and not freed since its first measurement. Only
+  // memory_at_backward() sets this value.
   int64_t allocated = 0;
 };
 
-// The position of a training run, without its tensors.
+// The position of a training run: its counters and settings, without tensors.
 struct EngineProgress {
-  int64_t steps = 0;    // number of optimizer steps, skipped ones included
+  int64_t steps = 0;    // number of optimizer steps, including skipped steps
   int64_t skipped = 0;  // number of skipped steps
-  int64_t updates = 0;  // updates that are part of the optimizer state
-  // Updates that the schedule has counted. Differs from `updates` after partial loads.
+  int64_t updates = 0;  // number of updates in the optimizer's state
+  // Number of updates that the learning-rate schedule has counted. Differs from `updates` after
+  // partial loads.
   int64_t scheduled_updates = 0;
-  // State of the loss scaler; the defaults if there is no scaler. See
-  // trainer/precision/loss_scaler.h.
+  // State of the loss scaler (trainer/precision/loss_scaler.h); the defaults if there is no scaler.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
   // The values passed to SetLearningRates; empty if SetLearningRates was not called.
   std::vector<double> learning_rates = {};
 };
 
-// Data of the program that a checkpoint stores. Keys and values are UTF-8.
+// Data of the program in a checkpoint. Keys and values are UTF-8.
 using ClientState = std::map<std::string, std::string>;
 
 // The options of DeepSpeed's load_checkpoint.
@@ -94,19 +94,20 @@ struct LoadCheckpointOptions {
   // throws.
   bool load_module_strict = true;
   bool load_module_only = false;         // true to load only weights and buffers
-  bool load_optimizer_states = true;     // false to start with a state of zero
-  bool load_lr_scheduler_states = true;  // false to start the schedule at step 1
+  bool load_optimizer_states = true;     // false to start with an optimizer state of zero
+  bool load_lr_scheduler_states = true;  // false to start the learning-rate schedule at step 1
 };
 
 struct LoadedCheckpoint {
   std::string folder;  // path of the checkpoint
-  std::string reason;  // one line with the loaded checkpoint and the damaged ones that were skipped
+  // One line that names the loaded checkpoint and the damaged checkpoints that were skipped.
+  std::string reason;
   ClientState client_state;
   // Names of parameters and buffers that only the model has, and names that only the checkpoint
-  // has. Sorted, and the same on all ranks. Set only if load_module_strict is false.
+  // has. Sorted, and the same on all ranks. Empty if load_module_strict is true.
   std::vector<std::string> missing_keys, unexpected_keys;
-  // EngineCore::micro_steps() at the time of the save. A partly accumulated step restarts at its
-  // first micro-batch, because a checkpoint holds no gradients.
+  // EngineCore::micro_steps() when the checkpoint was saved. A partly accumulated step restarts at
+  // its first micro-batch, because a checkpoint contains no gradients.
   int64_t micro_steps = 0;
 };
 
@@ -115,10 +116,11 @@ class NoSyncScope;
 // The kind of passes that compute the gradients of a step.
 enum class Passes {
   kMicroBatches,  // one forward and one backward pass for each micro-batch
-  kBatches,       // any number of forward and backward passes, in any order (a pipeline)
+  kBatches,       // any number of forward and backward passes, in any order (used by pipelines)
 };
 
-// Reads an engine's sizes, counters, learning rates, norms, times and memory. A base of EngineCore.
+// Provides an engine's sizes, counters, learning rates, norms, times and memory use. A base class
+// of EngineCore.
 class EngineReadings {
  public:
   // Returns whether a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all
@@ -132,8 +134,8 @@ class EngineReadings {
   int64_t accumulation_steps() const;
 
   int64_t micro_steps() const;    // number of engine.Step() calls
-  int64_t global_steps() const;   // number of optimizer steps, skipped ones included
-  int64_t skipped_steps() const;  // number of steps whose gradients were not finite
+  int64_t global_steps() const;   // number of optimizer steps, including skipped steps
+  int64_t skipped_steps() const;  // number of steps skipped because a gradient was not finite
   bool skipped() const;           // whether the last step was skipped
   // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
   // loss scale 65536 -> 32768"; empty if it was not skipped.
@@ -146,8 +148,8 @@ class EngineReadings {
   // Returns the L2 norm of the averaged gradient of the last step, before clipping. Not finite if
   // the step was skipped.
   double grad_norm() const;
-  // Returns the value of grad_norm() as an fp64 scalar on the device that computed it. On a GPU
-  // this does not block the host.
+  // Returns grad_norm() as an fp64 scalar on the device that computed the norm. On a GPU this does
+  // not block the host.
   at::Tensor grad_norm_on_device() const;
   double loss_scale() const;       // loss scale of the next step; 1 without a scaler
   double step_loss_scale() const;  // loss scale of the last step
@@ -156,7 +158,7 @@ class EngineReadings {
   // for other ranks. On a GPU the time is measured on the GPU, and the call waits until the GPU has
   // completed the passes. Returns 0 in a pipeline.
   double compute_s() const;
-  TimeSpans compute_time() const;  // compute_s() without waiting for the GPU
+  TimeSpans compute_time() const;  // the spans behind compute_s(), without waiting for the GPU
   MemoryUse memory() const;
   // Returns the memory at the start of the backward pass that had the largest activations. All
   // values are from that moment. Measured only if the configuration has "memory_breakdown".
@@ -172,44 +174,45 @@ class EngineReadings {
   EngineReadings(EngineReadings&&) noexcept = default;
   ~EngineReadings() = default;
 
-  // The only owner of the parts. Guards hold weak pointers to them to detect that the engine was
-  // destroyed.
+  // Sole owner of the engine's components. Guards hold weak pointers to them to detect that the
+  // engine was destroyed.
   std::shared_ptr<EngineParts> parts_;
 };
 
-// Reads and writes the tensors of an engine. A base of EngineCore.
+// Reads and writes the tensors of an engine. A base class of EngineCore.
 class EngineTensors : public EngineReadings {
  public:
-  // DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter, its gradient, or
-  // its optimizer state, at any ZeRO stage. `parameter` is a parameter of the model. The calls for
-  // a gradient or a state throw if it is frozen. Collective: every rank (in a pipeline: every rank
-  // of the stage) makes the same calls. Results are copies on the parameter's device in the shape
-  // of the whole parameter, even if tensor parallelism cuts it. Their dtype is fp32 (fp64 for a
-  // parameter in fp64). Set* take the same value on all ranks, in any dtype.
+  // Counterparts of DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter,
+  // its gradient, or its optimizer state, at any ZeRO stage. `parameter` is a parameter of the
+  // model. The calls for a gradient or a state throw if it is frozen. Collective: every rank (in a
+  // pipeline: every rank of the stage) makes the same calls. Results are copies on the parameter's
+  // device in the shape of the whole parameter, even if tensor parallelism cuts it. Their dtype is
+  // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, in any dtype.
   //
-  // Access the fp32 master weight, or the parameter itself if there is no master weight. Set
+  // Gets or sets the fp32 master weight, or the parameter itself if there is no master weight. Set
   // changes both.
   at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
   void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  // Access the gradient averaged over the ranks, without the loss scale, before clipping; zeros if
-  // the parameter has no gradient. Throw unless called between the last Backward of a step and its
-  // Step.
+  // Gets or sets the gradient averaged over the ranks, without the loss scale, before clipping. The
+  // gradient is zeros if the parameter has none. Throws unless called between the last Backward of
+  // a step and its Step.
   at::Tensor GetFullGradient(const at::Tensor& parameter) const;
   void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
-  // Access the optimizer state that PyTorch names `key`, for example "exp_avg". Throw if the
+  // Gets or sets the optimizer state that PyTorch names `key`, for example "exp_avg". Throws if the
   // optimizer does not keep this state.
   at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
   void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                              const std::string& key);
 
-  // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter
-  // (with tensor parallelism: a part of this rank's cut), so nothing is gathered. The part has one
-  // dimension. At stages 1 to 3 it has the elements [start, start + n) of the flattened parameter,
-  // with `start` as in ModelState(), and n = 0 if this rank holds none. At stage 0, and for frozen
-  // parameters that every rank holds, it has all elements. Results are copies in fp32 (fp64 for a
-  // parameter in fp64). Set* take n elements of any shape and dtype; if every rank holds the whole
-  // parameter, all ranks must pass the same values. Only SetLocalFp32Parameter is collective,
-  // because it also updates the model's weights: every rank calls it with its own part.
+  // Counterparts of DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part
+  // of a parameter (with tensor parallelism: a part of this rank's cut), so nothing is gathered.
+  // The part has one dimension. At stages 1 to 3 it has the elements [start, start + n) of the
+  // flattened parameter, with `start` as in ModelState(), and n = 0 if this rank holds none. At
+  // stage 0, and for frozen parameters that every rank holds, it has all elements. Results are
+  // copies in fp32 (fp64 for a parameter in fp64). Set* take n elements of any shape and dtype; if
+  // every rank holds the whole parameter, all ranks must pass the same values. Only
+  // SetLocalFp32Parameter is collective, because it also updates the model's weights: every rank
+  // calls it with its own part.
   at::Tensor GetLocalFp32Parameter(const at::Tensor& parameter) const;
   void SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
   at::Tensor GetLocalGradient(const at::Tensor& parameter) const;
@@ -218,7 +221,7 @@ class EngineTensors : public EngineReadings {
   void SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                               const std::string& key);
 
-  // Return the parts that this rank holds of the tensors that training changes (in a pipeline: the
+  // Returns the parts that this rank holds of the tensors that training changes (in a pipeline: the
   // tensors of its stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), ModelState
   // and OptimizerState are valid on rank 0. ModelState has weights (fp32 master weights if there
   // are any) and buffers, named by module path. OptimizerState has names
@@ -272,11 +275,11 @@ class EngineCore : public EngineTensors {
   // input unchanged.
   at::Tensor ToModelDtype(const at::Tensor& input) const;
 
-  // Begin and end a forward pass of the model. In evaluation mode or without gradients they do not
-  // affect the training pass. Such a forward pass may therefore run anywhere, even inside another
-  // forward pass, or between a forward pass and its Backward. At ZeRO stage 3, forward and backward
-  // passes must run on the thread that constructed this object. Throw if a parameter that was
-  // frozen at construction requires a gradient now.
+  // Begins or ends a forward pass of the model. In evaluation mode or without gradients, these
+  // calls do not affect the training pass. Such a forward pass may therefore run anywhere, even
+  // inside another forward pass, or between a forward pass and its Backward. At ZeRO stage 3,
+  // forward and backward passes must run on the thread that constructed this object. Throws if a
+  // parameter that was frozen at construction requires a gradient now.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
   // Ends a forward pass that threw, in place of AfterForward, if the exception is caught. Gradients
@@ -326,9 +329,9 @@ class EngineCore : public EngineTensors {
 
   void SetTrain(bool on);
 
-  // Set all learning rates to one value, or each to its own, until they are set again. Every rank
+  // Sets all learning rates to one value, or each to its own, until they are set again. Every rank
   // must set the same values. Rates that were set are stored in a checkpoint with the optimizer's
-  // state; otherwise LoadCheckpoint keeps the rates of the configuration. Throw if the
+  // state; otherwise LoadCheckpoint keeps the rates of the configuration. Throws if the
   // configuration has a scheduler, because a scheduler sets the rates in each step, and for a value
   // that is negative or not finite.
   void SetLearningRate(double lr);
@@ -344,7 +347,7 @@ class EngineCore : public EngineTensors {
   // the reason if the step was skipped, in the format of skip_reason(); empty otherwise.
   std::string ObserveGradNorm(double norm);
 
-  // Keep the engine's counters right for steps that are recorded once and replayed ("cuda_graph").
+  // Keeps the engine's counters right for steps that are recorded once and replayed ("cuda_graph").
   // Call PrepareStep before every step. Call StepReplayed after a replay, in place of Forward,
   // Backward and Step; `grad_norm` is the tensor that grad_norm_on_device() returned in the
   // recording.
@@ -429,12 +432,12 @@ class GatheredParameters {
   std::optional<int> modifier_rank_;
 };
 
-// While an object exists, every rank has the model that SaveCheckpoint would save now: rank 0's
-// weights and buffers, if the ranks' tensors differ. They differ for LocalSGD, DiLoCo and 0/1 Adam
-// between two exchanges, with "broadcast_buffers": false, and for buffers that several stages of a
-// pipeline share. An evaluation whose samples are divided among the ranks needs such an object;
-// otherwise each rank evaluates another model. `dslaunch train` and PipelineEngine::EvalBatch
-// create it themselves. Takes memory for a copy of the differing tensors.
+// Gives every rank, for the lifetime of the object, the model that SaveCheckpoint would save now:
+// rank 0's weights and buffers, if the ranks' tensors differ. They differ for LocalSGD, DiLoCo and
+// 0/1 Adam between two exchanges, with "broadcast_buffers": false, and for buffers that several
+// stages of a pipeline share. An evaluation whose samples are divided among the ranks needs such an
+// object; otherwise each rank evaluates another model. `dslaunch train` and
+// PipelineEngine::EvalBatch create it themselves. Takes memory for a copy of the differing tensors.
 //
 // Collective: every rank constructs the object between two steps, and destroys it before the next
 // training pass. The destructor restores the rank's own weights and buffers. It neither throws nor
@@ -456,8 +459,8 @@ class SavedWeights {
 struct NamedForward {
   void forward();
 };
-// If M has a member `forward`, the name is ambiguous in this class, so the expression in HasForward
-// is invalid. Otherwise it is valid.
+// Detects a member `forward` of M: the name is then ambiguous in this class, so the expression in
+// HasForward is invalid.
 template <class M>
 struct ForwardTwice : M, NamedForward {};
 
@@ -518,7 +521,7 @@ class Engine {
   void ZeroGrad() { core_.ZeroGrad(); }
   bool Step() { return core_.Step(); }
 
-  // See EngineCore for the contracts of these functions.
+  // Saves or loads a checkpoint; see EngineCore for the contracts.
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const {
     core_.SaveCheckpoint(dir, tag, client_state);

@@ -101,8 +101,8 @@ class ProcessSet {
   ProcessSet() = default;  // the set of all ranks
   int id() const { return id_; }
   std::vector<int> ranks() const;
-  bool Included() const;  // whether this rank is in the set
-  int Rank() const;       // rank in the set; throws if this rank is not in the set
+  bool Included() const;  // returns whether this rank is in the set
+  int Rank() const;  // returns this rank's index in the set; throws if this rank is not in the set
   int Size() const;
   bool operator==(const ProcessSet&) const = default;
 
@@ -118,7 +118,7 @@ ProcessSet AddProcessSet(const std::vector<int>& ranks);
 // Removes a set. Collective like AddProcessSet. Precondition: no exchange of the set is pending.
 void RemoveProcessSet(const ProcessSet& set);
 
-// Refers to a submitted tensor, or to a submitted group of tensors.
+// A reference to a submitted tensor, or to a submitted group of tensors.
 class Handle {
  public:
   struct State;
@@ -133,8 +133,8 @@ class Handle {
 struct ReduceOptions {
   std::string name = {};
   Op op = Op::kAverage;
-  double prescale_factor = 1.0;   // factor of each rank's tensor before the reduction
-  double postscale_factor = 1.0;  // factor of the result
+  double prescale_factor = 1.0;   // factor that multiplies each rank's tensor before the reduction
+  double postscale_factor = 1.0;  // factor that multiplies the result of the reduction
   Compression compression = Compression::kNone;
   ProcessSet process_set = {};
 };
@@ -144,14 +144,14 @@ struct ExchangeOptions {
   ProcessSet process_set = {};
 };
 
-// Reduce a tensor [...] of the same shape and dtype on all ranks: float, double, half, bfloat16,
+// Reduces a tensor [...] of the same shape and dtype on all ranks: float, double, half, bfloat16,
 // uint8, int8, int32 or int64. The result has its own memory; the functions with _ work in place,
 // as in Horovod. The tensor must not change until the result is available.
 Handle AllreduceAsync(const at::Tensor& tensor, const ReduceOptions& options = {});
 Handle AllreduceAsync_(at::Tensor& tensor, const ReduceOptions& options = {});
 at::Tensor Allreduce(const at::Tensor& tensor, const ReduceOptions& options = {});
 void Allreduce_(at::Tensor& tensor, const ReduceOptions& options = {});
-// Reduce a group of tensors once all ranks have submitted all tensors of the group. Tensors of a
+// Reduces a group of tensors once all ranks have submitted all tensors of the group. Tensors of a
 // group are always fused, even above fusion_threshold_bytes.
 Handle GroupedAllreduceAsync(const std::vector<at::Tensor>& tensors,
                              const ReduceOptions& options = {});
@@ -160,12 +160,12 @@ Handle GroupedAllreduceAsync_(const std::vector<at::Tensor>& tensors,
 std::vector<at::Tensor> GroupedAllreduce(const std::vector<at::Tensor>& tensors,
                                          const ReduceOptions& options = {});
 
-// Gather tensors [n, ...] of one dtype; n may differ between ranks. Return all rows in the order of
-// the ranks.
+// Gathers tensors [n, ...] of one dtype; n may differ between ranks. Returns all rows in the order
+// of the ranks.
 Handle AllgatherAsync(const at::Tensor& tensor, const ExchangeOptions& options = {});
 at::Tensor Allgather(const at::Tensor& tensor, const ExchangeOptions& options = {});
 
-// Broadcast the tensor of rank `root_rank`, which is a rank of the job even in a process set.
+// Broadcasts the tensor of rank `root_rank`, which is a rank of the job even in a process set.
 Handle BroadcastAsync(const at::Tensor& tensor, int root_rank, const ExchangeOptions& options = {});
 Handle BroadcastAsync_(at::Tensor& tensor, int root_rank, const ExchangeOptions& options = {});
 at::Tensor Broadcast(const at::Tensor& tensor, int root_rank, const ExchangeOptions& options = {});
@@ -184,13 +184,13 @@ AlltoallResult Alltoall(const at::Tensor& tensor, const std::vector<int64_t>& sp
 
 // Returns whether Synchronize would return without waiting.
 bool Poll(const Handle& handle);
-// Wait for the exchange and return its result. Wait at most InitOptions::stall_shutdown for ranks
-// that have not submitted the tensors. Throw if the exchange failed.
+// Waits for the exchange and returns its result. Waits at most InitOptions::stall_shutdown for
+// ranks that have not submitted the tensors. Throws if the exchange failed.
 at::Tensor Synchronize(const Handle& handle);
 std::vector<at::Tensor> SynchronizeGroup(const Handle& handle);
 
-// Takes part in all reductions of the other ranks with zeros until all ranks have joined. For a
-// rank that has no more data. Returns the rank that joined last. Meanwhile only reductions are
+// Takes part in all reductions of the other ranks with zeros until all ranks have joined. Call it
+// on a rank that has no more data. Returns the rank that joined last. Meanwhile only reductions are
 // possible: a broadcast, an all-gather or an all-to-all of the other ranks fails.
 int Join();
 void Barrier(const ProcessSet& set = {});
@@ -224,9 +224,8 @@ struct DistributedOptimizerOptions {
 // passes.
 class DistributedOptimizer {
  public:
-  // `named_parameters` must name every parameter of the optimizer, with unique names; otherwise
-  // throws kUsage with the missing names. If `named_parameters` is empty, names are made from
-  // positions.
+  // Throws kUsage with the missing names unless `named_parameters` names every parameter of the
+  // optimizer, with unique names. If `named_parameters` is empty, names are made from positions.
   DistributedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                        const std::vector<NamedTensor>& named_parameters,
                        const DistributedOptimizerOptions& options = {});
@@ -240,7 +239,7 @@ class DistributedOptimizer {
   // Waits for the gradients, for example to clip them before a Step within SkipSynchronize(). A
   // parameter without a gradient contributes zeros.
   void Synchronize();
-  // Calls Synchronize, unless within SkipSynchronize, and the optimizer's step().
+  // Runs the optimizer's step(). Calls Synchronize first, unless within SkipSynchronize.
   void Step();
 
   class [[nodiscard]] SkipSynchronizeScope {

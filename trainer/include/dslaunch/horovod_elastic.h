@@ -52,7 +52,7 @@ class HostsUpdatedInterrupt : public TrainError {
 };
 
 struct ElasticSamplerOptions {
-  bool shuffle = true;  // false to use the order of the data
+  bool shuffle = true;  // false to use the samples in the order of the data
   uint64_t seed = 0;
 };
 
@@ -99,14 +99,15 @@ class ElasticSampler {
   // Returns the samples of batch `batch`, which counts from 0.
   std::vector<int64_t> GetIndices(int64_t batch, int64_t batch_size) const;
 
-  // Record samples as processed. A commit contains the samples that any rank has recorded until
-  // then. It takes a byte per sample of the data, in the exchange between ranks and in the file.
+  // Records samples as processed. A commit contains the samples that any rank has recorded until
+  // then. The record takes a byte per sample of the data, in the exchange between ranks and in the
+  // file.
   void RecordBatch(int64_t batch, int64_t batch_size);
   void RecordIndices(const std::vector<int64_t>& indices);
 
-  // Let a program store the sampler in its own checkpoints. Processed returns a copy of this rank's
-  // record of processed samples: uint8 [num_samples], 0 if not processed. Load restores that record
-  // and divides the remaining samples again.
+  // Processed and Load let a program store the sampler in its own checkpoints. Processed returns a
+  // copy of this rank's record of processed samples: uint8 [num_samples], 0 if not processed. Load
+  // restores that record and divides the remaining samples again.
   at::Tensor Processed() const;
   void Load(int64_t epoch, const at::Tensor& processed);
 
@@ -118,11 +119,12 @@ class ElasticSampler {
   std::vector<int64_t> indices_;
 };
 
-// A value that a State commits besides model and optimizer: a variable of the program, such as an
-// epoch or a learning rate, or a sampler's processed samples.
+// A value that a State commits besides the model and the optimizer: a variable of the program, such
+// as an epoch or a learning rate, or a sampler's processed samples.
 struct NamedValue {
   std::string name;
-  std::variant<int64_t*, double*, ElasticSampler*> value;  // must outlive the State
+  // Pointer to the value, which must outlive the State.
+  std::variant<int64_t*, double*, ElasticSampler*> value;
 };
 
 struct StateOptions {
@@ -138,9 +140,9 @@ struct StateOptions {
 // parallel training; the records of a sampler are merged.
 class State {
  public:
-  // The model, the optimizer and the values must outlive this object. BroadcastOptimizerState must
-  // support the optimizer. Values have unique names, the same on all ranks. After construction
-  // SIGTERM and SIGINT no longer end the process; see CheckHostUpdates.
+  // Creates the state of `model`, `optimizer` and `values`, which must outlive this object.
+  // BroadcastOptimizerState must support the optimizer. Values have unique names, the same on all
+  // ranks. After construction SIGTERM and SIGINT no longer end the process; see CheckHostUpdates.
   State(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
         const std::vector<NamedValue>& values = {}, const StateOptions& options = {});
   ~State();
@@ -159,7 +161,7 @@ class State {
   // there was neither a commit nor a Sync.
   void Restore();
   // Copies the state of the rank with the newest commit (the lowest such rank) to all ranks, where
-  // it counts as a commit. Collective. Run calls it at the start.
+  // the state counts as a commit. Collective. Run calls Sync at the start.
   void Sync();
   // Registers callbacks that all ranks call in this order at the start of a Run that begins from a
   // commit, before its Sync. The state of the commit is loaded then, and Size() is the new number

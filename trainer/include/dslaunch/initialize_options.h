@@ -46,9 +46,9 @@ struct InitializeOptions {
   // the caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
   // only its part: at stage 3 its shard, so no rank ever holds the whole model.
   InitRecording* deferred = nullptr;
-  // False is the same as "broadcast_buffers": false in the configuration: each rank keeps its own
-  // buffers (queues, running statistics), and a checkpoint holds those of rank 0. If true, all
-  // ranks have rank 0's buffers from the start and after each optimizer step.
+  // If false, like "broadcast_buffers": false in the configuration, each rank keeps its own buffers
+  // (queues, running statistics), and a checkpoint holds those of rank 0. If true, all ranks have
+  // rank 0's buffers from the start and after each optimizer step.
   bool broadcast_buffers = true;
   // The group of ranks that divide the model's layers among themselves (tensor parallelism by the
   // program's own layers, like DeepSpeed's mpu); null if every rank has the whole model. The group

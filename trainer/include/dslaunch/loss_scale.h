@@ -15,12 +15,13 @@
 
 namespace dslaunch {
 
-// The keys of DeepSpeed's section "fp16".
+// Options of LossScale, named like the keys of DeepSpeed's section "fp16".
 struct LossScaleOptions {
-  double loss_scale = 0;             // static scale; 0 for a dynamic scale with the options below
+  double loss_scale = 0;  // static loss scale; 0 for a dynamic scale with the options below
   int64_t initial_scale_power = 16;  // log2 of the first dynamic scale
-  int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
-  int64_t hysteresis = 2;            // number of overflows after which the scale is halved
+  // Number of updates without overflow after which the scale doubles.
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;               // number of overflows after which the scale is halved
   bool consecutive_hysteresis = false;  // true if each update without overflow resets hysteresis
   double min_loss_scale = 1;
 };
@@ -29,7 +30,7 @@ struct LossScaleOptions {
 // reduce gradients over the ranks before Unscale; otherwise ranks may decide differently.
 class LossScale {
  public:
-  // Throws TrainError for options out of range.
+  // Throws TrainError if an option is out of range.
   explicit LossScale(const LossScaleOptions& options = {});
   ~LossScale();
 
@@ -39,7 +40,7 @@ class LossScale {
   // Divides the gradients of `parameters` by the scale, in place and in their dtype; skips
   // parameters without a gradient. Returns false if a gradient is not finite; the caller must then
   // skip the optimizer's step. May be called for several sets of parameters before Update. Blocks
-  // until the device is done.
+  // until the device has completed the division.
   bool Unscale(const torch::OrderedDict<std::string, at::Tensor>& parameters);
   // Returns the name of the first parameter since the last Update whose gradient was not finite;
   // empty if all gradients were finite.

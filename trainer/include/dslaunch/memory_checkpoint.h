@@ -42,7 +42,7 @@ class MemoryCheckpoint {
  public:
   struct Copy {
     int64_t step = 0;
-    std::span<const std::byte> bytes;  // valid until the next Begin()
+    std::span<const std::byte> bytes;  // copied state of the rank, valid until the next Begin()
   };
 
   // Uses the memory that the launcher gave to this process (DSLAUNCH_MEMORY_FDS). `layout`

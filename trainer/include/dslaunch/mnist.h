@@ -8,8 +8,8 @@
 namespace dslaunch {
 
 struct LabeledTensors {
-  at::Tensor inputs;   // float [N, 1, H, W], values from 0 to 1
-  at::Tensor targets;  // int64 [N]
+  at::Tensor inputs;   // images, float [N, 1, H, W], values from 0 to 1
+  at::Tensor targets;  // classes, int64 [N]
 };
 
 // Reads the training images of `folder`, or the test images if `train` is false. The folder must

@@ -43,8 +43,8 @@ class Model : public torch::nn::Module {
                                   /*weight=*/{}, reduction, /*ignore_index=*/-100);
   }
 
-  // Returns the whole output for the `output` of forward, of which each rank of the tensor-parallel
-  // group has a part. Collective over that group. Not differentiable.
+  // Returns the whole output if each rank of the tensor-parallel group has a part of it; `output`
+  // is the result of forward. Collective over that group. Not differentiable.
   virtual at::Tensor WholeOutput(const at::Tensor& output) const { return output; }
 };
 

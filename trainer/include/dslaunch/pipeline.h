@@ -37,9 +37,10 @@ using Tensors = std::vector<at::Tensor>;
 
 // Describes a layer. Only the ranks of its stage build it.
 struct PipelineLayer {
-  std::string type;     // type's name for partition type:REGEX, such as "torch::nn::LinearImpl"
+  // type's name that partition type:REGEX matches, such as "torch::nn::LinearImpl".
+  std::string type;
   std::string tie_key;  // layers with the same key share one module; empty if not shared
-  // Creates the module; null if the layer is a function without parameters.
+  // Creates the layer's module; null if the layer is a function without parameters.
   std::function<std::shared_ptr<torch::nn::Module>()> build;
   // Computes the layer's outputs: at least one tensor, all defined. `module` is the result of
   // `build`, or null.
@@ -49,9 +50,10 @@ struct PipelineLayer {
 
 namespace pipeline_detail {
 
-std::string TypeName(const std::type_info& type);  // Returns the type's name as written in C++.
+// Returns the type's name as written in C++.
+std::string TypeName(const std::type_info& type);
 
-// ModuleOf<M>::Type is M itself, or the module in M if M is a module holder (torch::nn::Linear).
+// Defines Type as M itself, or as the module in M if M is a module holder (torch::nn::Linear).
 template <class M>
 struct ModuleOf {
   using Type = M;
@@ -75,7 +77,7 @@ template <class F, size_t... i>
 Tensors CallWith(F& forward, const Tensors& inputs, std::index_sequence<i...>) {
   return ToTensors(forward(inputs[i]...));
 }
-// Returns whether `forward` takes this many tensors.
+// Returns whether `F` can be called with one tensor for each index in `i`.
 template <class F, size_t... i>
 constexpr bool Takes(std::index_sequence<i...>) {
   return std::is_invocable_v<F&, decltype((void(i), std::declval<const at::Tensor&>()))...>;
@@ -164,25 +166,25 @@ PipelineLayer LayerFunction(F forward) {
   return layer;
 }
 
-// Computes the loss of a micro-batch from the last layer's outputs and the targets, as a scalar
-// tensor.
+// Computes the loss of a micro-batch as a scalar tensor, from the last layer's outputs and the
+// targets.
 using PipelineLoss = std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
 struct PipelineModule {
   std::vector<PipelineLayer> layers;
   int num_stages = 0;  // 0 to use the configuration's pipeline.stages
-  // "uniform", "parameters", "type:REGEX" or "profile"; empty to use the configuration's
-  // pipeline.partition.
+  // How layers are divided into stages: "uniform", "parameters", "type:REGEX" or "profile"; empty
+  // to use the configuration's pipeline.partition.
   std::string partition = {};
-  PipelineLoss loss = {};  // null for CrossEntropy of the first output and target
+  PipelineLoss loss = {};  // null to use CrossEntropy of the first output and the first target
   // Number of layers between two activation checkpoints; 0 disables them, -1 uses the
   // configuration's value.
   int64_t activation_checkpoint_interval = -1;
-  // The first layer's inputs for one micro-batch. Used only by partition "profile".
+  // Inputs of the first layer for one micro-batch. Used only by partition "profile".
   Tensors sample = {};
 };
 
-// The data of one forward pass of a pipeline.
+// Data of one forward pass of a pipeline.
 struct MicroBatch {
   Tensors inputs = {};   // inputs of the first layer; read only on the first stage
   Tensors targets = {};  // targets of the loss; read only on the last stage
@@ -206,7 +208,7 @@ class PipelineEngine {
   double TrainBatch(const MicroBatchSource& next);
 
   // Returns the mean loss of `micro_batches` micro-batches, in evaluation mode and without
-  // gradients. Restores the mode afterwards.
+  // gradients. Afterwards the module is in its previous mode.
   double EvalBatch(const MicroBatchSource& next, int64_t micro_batches);
 
   // Returns the last layer's outputs for `inputs`, without gradients, on all ranks of this replica.
@@ -219,14 +221,14 @@ class PipelineEngine {
   bool is_last_stage() const;
   int stage() const;
   int num_stages() const;
-  // Return this rank's index among the replicas of its stage, and the number of those replicas.
+  // Returns this rank's index among the replicas of its stage, and the number of those replicas.
   int replica() const;
   int num_replicas() const;
-  const ProcessGroup& replicas() const;  // the ranks that train this stage
+  const ProcessGroup& replicas() const;  // group of the ranks that train this stage
 
-  // Returns the parameters of this rank's stage, under their names in the whole model.
+  // Returns the module of this rank's stage, whose parameters have their names in the whole model.
   const torch::nn::Module& module() const;
-  const EngineCore& core() const;  // for steps, rates, norms, memory and checkpoints
+  const EngineCore& core() const;  // access to steps, rates, norms, memory and checkpoints
   EngineCore& core();
 
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",

@@ -48,9 +48,9 @@ inline double NumberOf(const std::map<std::string, double>& numbers, const std::
 
 }  // namespace plugin_detail
 
-// Input of a plugin's model constructor. The constructor throws a std::exception if the model
-// cannot be created; its what() is shown to the user. The same applies to DatasetInput and
-// MetricInput.
+// Input of the constructor of a plugin's model. The constructor throws a std::exception if the
+// model cannot be created; the exception's what() is shown to the user. The same applies to
+// DatasetInput and MetricInput.
 struct PluginInput {
   std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
   std::string params_json;                // model.params of the recipe, a JSON object
@@ -86,8 +86,9 @@ struct MetricInput {
   }
 };
 
-// The type of a plugin's exported symbol dslaunch_plugin, which makes its model. The symbols
-// dslaunch_dataset_NAME and dslaunch_metric_NAME have the types DatasetSymbol and MetricSymbol.
+// The type of a plugin's exported symbol dslaunch_plugin, which creates the plugin's model. The
+// symbols dslaunch_dataset_NAME and dslaunch_metric_NAME have the types DatasetSymbol and
+// MetricSymbol.
 struct PluginSymbol {
   // The versions that the plugin was compiled with. The trainer reads the other fields only if this
   // stamp equals the trainer's stamp.
@@ -120,7 +121,7 @@ template <auto F>
 std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
   return F(input);
 }
-// Create the objects of DSLAUNCH_DATASET and DSLAUNCH_METRIC, whose arguments are a class or a
+// Creates the objects of DSLAUNCH_DATASET and DSLAUNCH_METRIC, whose arguments are a class or a
 // function.
 template <class D>
 std::shared_ptr<Dataset> MakePluginDataset(const DatasetInput& input) {

@@ -26,18 +26,19 @@ struct ProcessGroupOptions {
   // The time limit of every collective and of every wait for another rank's message. On timeout the
   // call fails on the ranks that wait. At least one second.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // The device for InitProcessGroup. "cuda" selects the GPU with index LOCAL_RANK among the visible
+  // Device for InitProcessGroup. "cuda" selects the GPU with index LOCAL_RANK among the visible
   // GPUs; "auto" selects that GPU if it exists, else "cpu".
   std::string device = "auto";
 };
 
-// Lets the ranks communicate. Every rank must call the same collectives in the same order, from one
-// thread, with tensors of the same shape and dtype. Tensors are dense, on the CPU or on device(),
-// with any strides; autograd does not record the operations. CPU operations return when the result
-// is complete; GPU operations return when the result is ordered on the current stream. Invalid
-// arguments throw TrainError before anything is sent: a rank out of range, a tensor that is not
-// dense or on another device, a dtype that cannot be reduced. Failures of the communication throw
-// exceptions of c10 or std. Every wait ends after kConnectTimeout or timeout().
+// Connects this rank to the other ranks and provides collectives. Every rank must call the same
+// collectives in the same order, from one thread, with tensors of the same shape and dtype. Tensors
+// are dense, on the CPU or on device(), with any strides; autograd does not record the operations.
+// CPU operations return when the result is complete; GPU operations return when the result is
+// ordered on the current stream. Invalid arguments throw TrainError before anything is sent: a rank
+// out of range, a tensor that is not dense or on another device, a dtype that cannot be reduced.
+// Failures of the communication throw exceptions of c10 or std. Every wait ends after
+// kConnectTimeout or timeout().
 class ProcessGroup {
  public:
   static constexpr std::chrono::minutes kConnectTimeout{5};
@@ -71,7 +72,7 @@ class ProcessGroup {
   int world_size() const { return world_size_; }
   c10::Device device() const;  // device on which this rank computes
   const RankDevice& rank_device() const { return *device_; }
-  // Time limit of every wait (ProcessGroupOptions).
+  // Returns the time limit of every wait (ProcessGroupOptions).
   std::chrono::milliseconds timeout() const { return timeout_; }
   // Returns whether all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
@@ -97,18 +98,21 @@ class ProcessGroup {
   // exchanges tensors through c10d_group() directly.
   DesyncDetector& desync_detector() const { return *desync_detector_; }
 
-  // Reductions support float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage
-  // supports only the first four. The other collectives support any dtype.
+  // Reduces a tensor over all ranks. Reductions support float, double, half, bfloat16, uint8, int8,
+  // int32 and int64; kAverage supports only the first four. The other collectives support any
+  // dtype.
 
   void AllReduce(at::Tensor& tensor,
-                 ReduceOp op = ReduceOp::kSum) const;  // changes `tensor` in place
-  void Broadcast(at::Tensor& tensor, int root) const;  // changes `tensor` in place
+                 ReduceOp op = ReduceOp::kSum) const;  // result replaces `tensor`
+  // Replaces `tensor` by the tensor of rank `root`.
+  void Broadcast(at::Tensor& tensor, int root) const;
   // Gathers tensors of shape [...] from all ranks; returns [world_size, ...] on every rank.
   at::Tensor AllGather(const at::Tensor& tensor) const;
   // Takes a tensor [world_size, ...] on each rank, with one part per rank. Returns the reduction
   // [...] of all ranks' parts for this rank.
   at::Tensor ReduceScatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
-  // Send to and receive from another rank. Messages between two ranks arrive in order.
+  // Sends a tensor to, or receives it from, another rank. Messages between two ranks arrive in
+  // order.
   void Send(const at::Tensor& tensor, int to) const;
   void Recv(at::Tensor& tensor, int from) const;
   void Barrier() const;
@@ -141,7 +145,7 @@ class ProcessGroup {
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::shared_ptr<DesyncDetector> desync_detector_;
-  std::unique_ptr<BackendWatch> backend_watch_;  // watches the device's backend; null on a CPU
+  std::unique_ptr<BackendWatch> backend_watch_;  // monitors the device's backend; null on a CPU
 };
 
 // Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR and

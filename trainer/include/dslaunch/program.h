@@ -1,5 +1,5 @@
-// Handles the tasks of a training program besides training: ending with the right exit code and a
-// one-line error message, stopping on request, and reporting progress to the launcher.
+// Handles the tasks of a training program besides training: exits with the right code and a
+// one-line error message, stops on request, and reports progress to the launcher.
 //
 //   int main() {
 //     return dslaunch::Main([] {
@@ -49,8 +49,8 @@ class Reporter {
     int64_t step = 0;         // number of completed steps, from 1
     int64_t total_steps = 0;  // planned number of steps; 0 if unknown
     std::optional<double> loss = {};
-    std::optional<double> samples_per_s = {};  // total of all ranks
-    std::optional<double> tokens_per_s = {};  // total of all ranks; shown in place of samples_per_s
+    std::optional<double> samples_per_s = {};  // sum over all ranks
+    std::optional<double> tokens_per_s = {};  // sum over all ranks; shown in place of samples_per_s
   };
 
   Reporter();
@@ -64,9 +64,9 @@ class Reporter {
   // Reports the results of an evaluation, such as {{"loss", 0.35}, {"accuracy", 0.87}}. Call it on
   // one rank.
   void Evaluated(int64_t step, const std::vector<std::pair<std::string, double>>& results);
-  // Report that training waits while a checkpoint of `step` is saved, from Saving() until Saved().
-  // The launcher derives the goodput and the age of the newest checkpoint from them. Call both on
-  // every rank.
+  // Saving() and Saved() report that training waits while a checkpoint of `step` is saved. The
+  // launcher derives the goodput and the age of the newest checkpoint from them. Call both on every
+  // rank.
   void Saving(int64_t step);
   void Saved(int64_t step);
 

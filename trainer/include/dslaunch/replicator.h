@@ -66,7 +66,7 @@ class ReplicaContext {
 
   at::Tensor AllReduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   at::Tensor AllSum(const at::Tensor& tensor) const { return AllReduce(tensor, ReduceOp::kSum); }
-  // Takes [...] and returns [num_replicas, ...].
+  // Gathers a tensor of shape [...] from every replica; returns [num_replicas, ...].
   at::Tensor AllGather(const at::Tensor& tensor) const;
   at::Tensor Broadcast(const at::Tensor& tensor, int source_replica = 0) const;
 
@@ -75,8 +75,8 @@ class ReplicaContext {
   // num_replicas.
   using RowFunction = std::function<at::Tensor(const at::Tensor& rows)>;
   at::Tensor Map(const RowFunction& function, const at::Tensor& tensor) const;
-  // Call Map and combine the results of all replicas: MapReduce reduces them, MapGather joins them
-  // along their first dimension.
+  // Calls Map and combines the results of all replicas: MapReduce reduces them, MapGather joins
+  // them along their first dimension.
   at::Tensor MapReduce(const RowFunction& function, const at::Tensor& tensor,
                        ReduceOp op = ReduceOp::kSum) const;
   at::Tensor MapGather(const RowFunction& function, const at::Tensor& tensor) const;
@@ -85,7 +85,7 @@ class ReplicaContext {
   const ProcessGroup* group_;
 };
 
-// An optimizer whose step uses the average of all replicas' gradients.
+// Wraps an optimizer so that each step uses the average of all replicas' gradients.
 class ReplicatedOptimizer {
  public:
   ReplicatedOptimizer(const ProcessGroup& group, std::shared_ptr<torch::optim::Optimizer> optimizer)
@@ -94,7 +94,7 @@ class ReplicatedOptimizer {
   // Averages the gradients in .grad() over all replicas, so that operations such as clipping can
   // follow before Step. A parameter without a gradient contributes zeros.
   void Synchronize();
-  // Calls Synchronize, unless it was called since the last step, and the optimizer's step().
+  // Runs the optimizer's step(). Calls Synchronize first, unless it was called since the last step.
   void Step();
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
 
@@ -106,7 +106,7 @@ class ReplicatedOptimizer {
 
 class Replicator {
  public:
-  // `group` must outlive this object.
+  // Creates a replicator for this rank of `group`, which must outlive this object.
   explicit Replicator(const ProcessGroup& group) : group_(&group) {}
   int num_replicas() const { return group_->world_size(); }
 

@@ -29,7 +29,7 @@ struct Shard {
 // Describes the part that one rank holds of a parameter that is cut over a tensor-parallel group.
 struct ParameterCut {
   std::vector<int64_t> shape;  // shape of the whole parameter
-  Shard shard;                 // elements at the start of this rank's tensor; the rest is padding
+  Shard shard;  // elements at the start of this rank's tensor; the rest of the tensor is padding
   // True if a lower rank of the group has the same elements. If so, norms and checkpoints omit this
   // rank's elements.
   bool is_copy = false;

@@ -13,8 +13,9 @@ namespace dslaunch {
 
 // The part of a tensor that this rank holds.
 struct TensorPart {
-  std::string name;            // module path, such as "fc1.weight"
-  at::Tensor tensor;           // contiguous, and not a copy: writing to the tensor changes the run
+  std::string name;  // module path, such as "fc1.weight"
+  // This rank's elements, contiguous; not a copy, so writing to the tensor changes the run.
+  at::Tensor tensor;
   std::vector<int64_t> shape;  // shape of the whole tensor
   Shard shard;                 // the elements of the whole tensor that `tensor` holds, in order
   // True if all ranks (in a pipeline: all ranks of the stage) hold the same part with the same
@@ -27,7 +28,7 @@ struct TensorPart {
   // weights).
   bool is_canonical = true;
 
-  // Returns a part that consists of the whole `tensor`, which every rank holds.
+  // Returns a part that consists of all of `tensor`, which every rank holds.
   static TensorPart Whole(std::string name, const at::Tensor& tensor) {
     return {std::move(name), tensor, tensor.sizes().vec(), Shard::Whole(tensor.numel())};
   }

@@ -16,8 +16,8 @@
 namespace dslaunch {
 namespace {
 
-// Maximum size of gradients on a device that are copied by one call. Small copies are combined,
-// because starting one takes a GPU as long as the copy itself.
+// Maximum number of gradient bytes that one call copies on a device. Starting a copy takes a GPU as
+// long as a small copy itself, so small copies are combined.
 constexpr int64_t kTogetherBytes = 16 << 20;
 
 int64_t ElementSize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
@@ -119,7 +119,7 @@ void BucketSync::Accumulate(size_t parameter) {
   at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
   const size_t bucket = bucket_of_[parameter];
   if (filled_[parameter]) {
-    CopyWaiting();  // an earlier gradient of this parameter may be waiting
+    CopyWaiting();  // copies an earlier gradient of this parameter that may still be waiting
     accumulators_[parameter].add_(gradient);
   } else {
     waiting_bytes_ += static_cast<int64_t>(gradient.nbytes());
@@ -158,7 +158,7 @@ void BucketSync::AfterBackward() {
   SendComplete();
 }
 
-// Called after the last backward pass, when no more gradients can arrive.
+// Completes the gradients after the last backward pass, when no more gradients can arrive.
 void BucketSync::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -171,12 +171,13 @@ void BucketSync::FillUnused() {
 void BucketSync::End() {
   if (!sync_) return;
   if (!last_) SendAll();
-  // Gradients() reports the missing gradient.
+  // Gradients() throws for the missing gradient, so the remaining buckets are not sent here.
   if (last_ && !options_.ignore_unused && !arrivals_.complete()) return;
   AwaitAll();
 }
 
-// Called by End if no backward pass was the last, when all gradients have arrived.
+// Sends all buckets when all gradients have arrived. Called by End if no backward pass was the
+// last.
 void BucketSync::SendAll() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -202,7 +203,7 @@ void BucketSync::Send(Bucket& bucket, int channel) {
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     return AllReduce(bucket);
   }
-  if (!bucket.sum.is_cpu()) {  // the device's backend sums in the message's dtype
+  if (!bucket.sum.is_cpu()) {  // the device's backend adds up in the message's dtype
     bucket.message = bucket.sum.to(bucket.dtype);
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     return AllReduce(bucket);
@@ -259,7 +260,7 @@ std::vector<at::Tensor> BucketSync::Gradients() {
 }
 
 void BucketSync::Clear() {
-  const bool reorders = !reordered_ && last_;  // equal on all ranks
+  const bool reorders = !reordered_ && last_;  // the same value on all ranks
   DropGradients();
   if (reorders) {
     std::vector<size_t> arrived = arrivals_.order();
@@ -277,7 +278,7 @@ void BucketSync::Clear() {
 }
 
 void BucketSync::DropGradients() {
-  // If a hook threw, its gradient is still in .grad(), so it is freed here.
+  // If a hook threw, the gradient is still in .grad(), so the gradients are freed here.
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   DropWaiting();
   filled_.assign(parameters_.size(), false);

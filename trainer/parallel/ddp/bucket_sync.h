@@ -1,5 +1,5 @@
-// Implements data parallelism for gradients that accumulate in another dtype than the parameters',
-// or over the backward passes of a batch.
+// Implements data parallelism for gradients that accumulate in a dtype other than the parameters'
+// dtype, or over the backward passes of a batch.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -40,24 +40,24 @@ class BucketSync : public GradSync {
   struct Bucket {
     size_t parameters = 0;
     at::ScalarType dtype = at::kFloat;  // dtype of the message
-    at::Tensor sum;      // flat, in AccumulationDtype: sum over micro-batches, then over ranks
-    size_t awaited = 0;  // gradients of the last backward pass that have not arrived yet
-    // The message in `dtype`: `sum` itself if the dtypes are equal, otherwise a copy. On CPUs the
-    // copy is padded to equal parts, and each rank adds up one part in fp32, because an all-reduce
-    // in 16 bits rounds with each addend. (Devices do round with each addend;
-    // communication_data_type fp32 avoids the rounding.)
+    at::Tensor sum;      // flat sum over micro-batches, then over ranks, in AccumulationDtype
+    size_t awaited = 0;  // number of gradients of the last backward pass that have not arrived
+    // The message in `dtype`: `sum` itself if the dtypes are equal, otherwise a copy. On CPUs an
+    // all-reduce in 16-bit precision would round after each addend, so the copy is padded to equal
+    // parts, and each rank adds up one part in fp32. (Devices do round after each addend;
+    // communication_data_type fp32 avoids this.)
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
-    Exchange begun;  // exchange that `work` completes
+    Exchange begun;  // the exchange that `work` completes
     PendingExchange exchange;
   };
 
-  void MakeBuckets(const std::vector<size_t>& order);  // also drops accumulated gradients
+  void MakeBuckets(const std::vector<size_t>& order);  // also drops the accumulated gradients
   at::ScalarType MessageDtypeOf(size_t parameter) const;
   at::ScalarType SumDtypeOf(size_t parameter) const;
   std::vector<std::vector<size_t>> BucketMembers(const std::vector<size_t>& order) const;
-  void Accumulate(size_t parameter);  // called when a gradient arrives
+  void Accumulate(size_t parameter);  // called when a parameter's gradient arrives
   void CopyWaiting();
   void DropWaiting();
   void FillUnused();
@@ -74,12 +74,13 @@ class BucketSync : public GradSync {
   const GradientScale scale_;
   const ShardExchange exchange_;
 
-  std::vector<Bucket> buckets_;  // in the order in which they are sent
-  // For each parameter: its part of a bucket, the bucket's index, and whether a gradient was added.
+  std::vector<Bucket> buckets_;  // buckets in the order in which they are sent
+  // For each parameter: its slice of a bucket, the bucket's index, and whether a gradient was
+  // added.
   std::vector<at::Tensor> accumulators_;
   std::vector<size_t> bucket_of_;
   std::vector<bool> filled_;
-  // Gradients of this backward pass that are not copied yet, and their destinations.
+  // Gradients of this backward pass that are not copied yet, and the tensors to copy them into.
   std::vector<at::Tensor> waiting_, waiting_into_;
   int64_t waiting_bytes_ = 0;
 
@@ -87,7 +88,7 @@ class BucketSync : public GradSync {
   bool last_ = false;  // true if the last backward pass has begun
   size_t sent_ = 0;    // number of buckets that were sent
   bool reordered_ = false;
-  GradientArrivals arrivals_;  // last member, because its hooks use the others
+  GradientArrivals arrivals_;  // declared last because its hooks use the other members
 };
 
 }  // namespace dslaunch

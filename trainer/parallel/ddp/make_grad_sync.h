@@ -10,9 +10,9 @@ namespace dslaunch {
 // Returns the GradSync for the trained `parameters`. Throws like CheckSameModel. `group` must
 // outlive the result.
 //
-// Uses c10d::Reducer if gradients accumulate in the parameters' dtype, but not for batches, because
-// c10d::Reducer reduces only the gradients of one backward pass. Otherwise uses BucketSync, which
-// has separate accumulators and reduces them bucket by bucket.
+// Uses c10d::Reducer if gradients accumulate in the parameters' dtype and a pass has a single
+// backward pass, because c10d::Reducer reduces the gradients of only one backward pass. Otherwise
+// uses BucketSync, which has separate accumulators and reduces them bucket by bucket.
 std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
                                        std::vector<NamedTensor> parameters,
                                        std::vector<at::Tensor> buffers,

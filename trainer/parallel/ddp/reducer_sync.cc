@@ -14,14 +14,14 @@
 namespace dslaunch {
 namespace {
 
-// Size of a bucket over shared memory. Messages in shared memory are cheap, and with smaller
-// buckets more messages are complete before the backward pass ends.
+// Size of a bucket over shared memory, in bytes. Messages in shared memory are cheap, so buckets
+// are small and more of them are sent before the backward pass ends.
 constexpr int64_t kSharedBucketBytes = 2 << 20;
 
 }  // namespace
 
-// Scales a bucket of the reducer, adds it up over the ranks in the dtype of communication, and
-// scales the sum.
+// Communication hook of the reducer: scales a bucket, sums it over the ranks in the communication
+// dtype, and scales the sum.
 class ReducerSync::ScaledSum : public c10d::CommHookInterface {
  public:
   ScaledSum(c10::intrusive_ptr<c10d::ProcessGroup> group, at::ScalarType dtype, GradientScale scale)
@@ -40,12 +40,12 @@ class ReducerSync::ScaledSum : public c10d::CommHookInterface {
     return works_.back()->getFuture();
   }
 
-  // Called in the thread of the backward pass, once the sum is complete, in the order of the
-  // buckets. The reducer copies the result into its bucket unless the result is the bucket's
-  // tensor.
+  // Waits for the sum of the next bucket and scales it. The reducer calls this in the thread of the
+  // backward pass, in the order of the buckets. The reducer copies the result into its bucket
+  // unless the result is the bucket's tensor.
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    // Also waits for the work, because a backend may end the work, and a profiler's event with it,
-    // only after completing its future.
+    // A backend may complete a future before its work and the profiler's event end, so this also
+    // waits for the work.
     if (works_.front()) works_.front()->wait();
     works_.pop_front();
     at::Tensor sum = c10d::detail::parseCppCommHookResult(result);
@@ -68,11 +68,12 @@ class ReducerSync::ScaledSum : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::ScalarType dtype_;
   GradientScale scale_;
-  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // works whose results were not read yet
+  // Works whose results were not read yet, in the order of the buckets.
+  std::deque<c10::intrusive_ptr<c10d::Work>> works_;
   bool alone_ = false;
 };
 
-// Makes the same calls around the reducer, in the same order, as torch's DistributedDataParallel.
+// Makes the same calls on the reducer, in the same order, as torch's DistributedDataParallel.
 ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
                          std::vector<at::Tensor> buffers, const GradSyncOptions& options)
     : group_(group),
@@ -89,9 +90,9 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
   BroadcastFromRank0(group_, tensors);
   BroadcastFromRank0(group_, buffers_);
 
-  // Begins with one bucket. In the first backward pass the reducer records the order of gradients,
-  // and then makes its final buckets, with a small one first so that communication starts early.
-  // The reducer counts bytes in the parameters' dtype.
+  // The reducer begins with one bucket. In the first backward pass it records the order of
+  // gradients. It then makes its final buckets, with a small one first so that communication starts
+  // early. The reducer counts bytes in the parameters' dtype.
   int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
   if (options_.overlap) {
     const int64_t message_bytes = group_.shares_memory() && group_.device().is_cpu()
@@ -139,14 +140,14 @@ void ReducerSync::BeforeBackward(bool last) {
 void ReducerSync::AfterBackward() {
   if (!reduces_) return;
   if (!arrivals_.complete()) {
-    if (!options_.ignore_unused) return;  // Gradients() reports the missing gradient
+    if (!options_.ignore_unused) return;  // Gradients() then throws for a missing gradient
     Supply(0);
   }
   reduces_ = false;
 }
 
-// A parameter that the program has frozen since construction is unfrozen for this call, because the
-// reducer waits for its gradient.
+// The reducer waits for the gradient of every parameter, so a parameter that the program has frozen
+// since construction is unfrozen for this call.
 void ReducerSync::Supply(double value) {
   torch::autograd::variable_list unused, gradients;
   std::vector<at::Tensor> frozen;
@@ -185,7 +186,7 @@ void ReducerSync::GiveUp() {
     sum_->SetAlone(!sum_->under_way());
     Supply(std::numeric_limits<double>::quiet_NaN());
     sum_->SetAlone(false);
-  } else if (reduces_) {  // the backward pass threw after its last gradient
+  } else if (reduces_) {  // if the backward pass threw after its last gradient
     sum_->Await();
     reducer_->reset_state();
   }
@@ -203,7 +204,7 @@ int64_t ReducerSync::bucket_bytes() const {
   const auto size = [](at::ScalarType dtype) {
     return static_cast<int64_t>(c10::elementSize(dtype));
   };
-  // From their first exchange on, gradients are views of the reducer's buckets. Gradients that
+  // After their first exchange, gradients are views of the reducer's buckets. Gradients that
   // accumulate before the first exchange have separate memory.
   int64_t bytes = accumulates_ ? gradient_bytes() : 0;
   if (options_.communication_dtype != options_.accumulation_dtype) {

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // Reduces gradients with c10d::Reducer. Gradients accumulate in each parameter's .grad(), which is
 // a view of the reducer's bucket after a pass with `sync`. All parameters must have the dtype
-// accumulation_dtype. Not for batches.
+// accumulation_dtype. Does not support GradSyncOptions::batches.
 class ReducerSync : public GradSync {
  public:
   ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
@@ -41,7 +41,7 @@ class ReducerSync : public GradSync {
   GradientArrivals arrivals_;
   std::unique_ptr<c10d::Reducer> reducer_;
   ScaledSum* sum_ = nullptr;  // owned by the reducer
-  bool reduces_ = false;      // from the last backward pass until its sums are complete
+  bool reduces_ = false;      // true from the last backward pass until its sums are complete
   bool accumulates_ = false;  // true if gradients add up over several micro-batches
 };
 

@@ -15,7 +15,7 @@ namespace dslaunch {
 
 class ReplicatedStates : public ModelStates {
  public:
-  // `grad_sync` must be for the trained parameters of `module`, and must have made them equal on
+  // Precondition: `grad_sync` is for the trained parameters of `module`, and has made them equal on
   // all ranks of `replicas`.
   ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
                    const ProcessGroup& replicas, std::unique_ptr<GradSync> grad_sync);
@@ -42,7 +42,7 @@ class ReplicatedStates : public ModelStates {
   const ProcessGroup& group_;
   const std::unique_ptr<GradSync> grad_sync_;
   MasterWeights masters_;
-  bool trains_ = false;  // true if the current pass trains
+  bool trains_ = false;  // true during a training pass
 };
 
 }  // namespace dslaunch

@@ -5,7 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kFlatBytes = 25 << 20;  // approximate size of a message
+constexpr int64_t kFlatBytes = 25 << 20;  // approximate size of a message, in bytes
 
 void AllReduceOnce(const ProcessGroup& group, const std::vector<at::Tensor>& tensors,
                    at::ScalarType dtype, GradientScale scale) {

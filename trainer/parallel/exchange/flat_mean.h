@@ -17,8 +17,8 @@ inline GradientScale MeanScale(const ProcessGroup& group) {
 
 // Replaces each tensor by its sum over the ranks, with the factors of `scale` before and after the
 // sum. Collective over `group`, whose ranks must pass tensors of the same shapes and dtypes.
-// Tensors are sent in `dtype`, or in their own dtypes if nullopt. Does nothing in a group of one
-// rank.
+// Tensors are sent in `dtype`, or in their own dtypes if `dtype` is nullopt. Does nothing in a
+// group of one rank.
 void AllReduceFlat(const ProcessGroup& group, const std::vector<at::Tensor>& tensors,
                    std::optional<at::ScalarType> dtype, GradientScale scale);
 

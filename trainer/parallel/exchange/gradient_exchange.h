@@ -1,5 +1,5 @@
-// Defines the interface of exchanges that do not send every gradient in every step. All ranks hold
-// whole models.
+// Defines the interface of exchanges that do not send every gradient in every step. Every rank
+// holds the whole model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,15 +18,17 @@ namespace dslaunch {
 // collective over the group, which must outlive this object.
 class GradientExchange {
  public:
-  // EndStep copies rank 0's values of `buffers` to all ranks whenever it exchanges something.
+  // Stores the group and the buffers. EndStep copies rank 0's values of `buffers` to all ranks
+  // whenever it exchanges something.
   GradientExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers)
       : group_(group), buffers_(std::move(buffers)) {}
   virtual ~GradientExchange() = default;
 
-  // Called after the last backward pass of a step with this rank's gradients of all parameters.
-  // Replaces them with the combined gradients of all ranks, or keeps them (gradients_are_own).
+  // Replaces this rank's gradients of all parameters with the combined gradients of all ranks, or
+  // keeps them (gradients_are_own). Called after the last backward pass of a step.
   virtual void Reduce(const std::vector<at::Tensor>& gradients) = 0;
-  // Ends a step after its update. Returns whether it changed the weights.
+  // Ends a step after its update, and may exchange weights and buffers. Returns whether the weights
+  // were changed.
   virtual bool EndStep() {
     ++steps_;
     BroadcastFromRank0(group_, buffers_);
@@ -38,7 +40,7 @@ class GradientExchange {
   // Returns whether the ranks' weights may differ after a step.
   virtual bool weights_differ() const { return false; }
 
-  // Returns the tensors besides weights that are kept between steps.
+  // Returns the tensors, other than weights, whose values are kept between steps.
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
   // Resets the tensors of RankTensors() to the values of a new run that starts with rank 0's
   // weights.

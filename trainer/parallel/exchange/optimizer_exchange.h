@@ -16,8 +16,8 @@ namespace dslaunch {
 
 class OptimizerExchange : public GradientExchange {
  public:
-  // `optimizer` and its `parameters` must outlive this object. `options` apply to the steps in
-  // which gradients are reduced over all ranks.
+  // Creates the exchange for `optimizer`, which must outlive this object like `parameters`.
+  // `options` apply to the steps in which gradients are reduced over all ranks.
   OptimizerExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers,
                     const std::vector<NamedTensor>& parameters, const Optimizer& optimizer,
                     const GradSyncOptions& options, bool weights_differ)

@@ -18,8 +18,8 @@ namespace dslaunch {
 // rank keeps the state of its own optimizer.
 class OuterStep : public GradientExchange {
  public:
-  // `weights` are the tensors that the ranks update; they must be equal on all ranks at
-  // construction. They are sent in `dtype`, or in their own dtypes if nullopt.
+  // Creates the exchange of `weights`, the tensors that the ranks update. They must be equal on all
+  // ranks at construction. They are sent in `dtype`, or in their own dtypes if `dtype` is nullopt.
   OuterStep(const ParallelConfig& config, const ProcessGroup& group,
             std::vector<at::Tensor> buffers, std::vector<NamedTensor> weights,
             std::optional<at::ScalarType> dtype);
@@ -37,7 +37,7 @@ class OuterStep : public GradientExchange {
   const ParallelConfig config_;
   const std::vector<NamedTensor> weights_;
   const std::optional<at::ScalarType> dtype_;
-  // With DiLoCo only: each weight after the last exchange, and its momentum if outer_momentum is
+  // Used only by DiLoCo: each weight after the last exchange, and its momentum if outer_momentum is
   // not 0.
   std::vector<at::Tensor> start_, momentum_;
 };

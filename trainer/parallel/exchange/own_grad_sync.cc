@@ -45,8 +45,8 @@ void OwnGradSync::End() {
   const std::vector<at::Tensor> gradients = local_->Gradients();
   const bool complete =
       std::ranges::all_of(gradients, [](const at::Tensor& gradient) { return gradient.defined(); });
-  // If a gradient is missing, nothing is reduced, because the step then throws an error that names
-  // the parameter.
+  // If a gradient is missing, the step throws an error that names the parameter, so nothing is
+  // reduced.
   if (complete) exchange_->Reduce(gradients);
 }
 

@@ -10,7 +10,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kGramSchmidtRank = 2;  // largest rank for which Gram-Schmidt is faster than QR
+// Largest rank of a factor for which Gram-Schmidt is faster than QR.
+constexpr int64_t kGramSchmidtRank = 2;
 constexpr uint32_t kSeeds = 1'000'000'000;
 
 // Returns the `count`-th value of NumPy's RandomState(seed).randint(kSeeds), which PyTorch uses as
@@ -104,7 +105,8 @@ void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients) {
     right.push_back(matrix.right);
     left.push_back(at::mm(values.back(), matrix.right));
   }
-  AllReduceFlat(group_, left, std::nullopt, {});  // sum, not mean: Orthogonalize normalizes it
+  // A sum suffices because Orthogonalize normalizes it.
+  AllReduceFlat(group_, left, std::nullopt, {});
   for (size_t i = 0; i < matrices_.size(); ++i) {
     Orthogonalize(left[i]);
     at::mm_out(right[i], values[i].t(), left[i]);

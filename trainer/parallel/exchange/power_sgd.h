@@ -19,30 +19,32 @@ namespace dslaunch {
 // error is kept for gradients that are sent whole, because these errors add up to 0 over the ranks.
 class PowerSgd : public GradientExchange {
  public:
-  // Gradients have `dtype`, or the parameter's own dtype if that is wider.
+  // Creates the exchange of gradients that have `dtype`, or the parameter's own dtype if that is
+  // wider.
   PowerSgd(const ParallelConfig& config, const ProcessGroup& group, std::vector<at::Tensor> buffers,
            const std::vector<NamedTensor>& parameters, at::ScalarType dtype);
 
   void Reduce(const std::vector<at::Tensor>& gradients) override;
   std::vector<RankTensor> RankTensors() const override;
-  void Restart() override;  // clears errors and draws new matrices
+  void Restart() override;  // clears the errors and draws new right factors
 
  private:
   struct Matrix {
     size_t parameter = 0;
     int64_t rows = 0, columns = 0, rank = 0;
-    at::Tensor error;  // this rank's [rows, columns]; undefined without use_error_feedback
-    at::Tensor right;  // right factor [columns, rank] of the last step
+    // Compression error of this rank, [rows, columns]; undefined without use_error_feedback.
+    at::Tensor error;
+    at::Tensor right;  // right factor of the last step, [columns, rank]
   };
 
   void StartMatrices(at::ScalarType dtype);
   void Orthogonalize(at::Tensor& matrix) const;
 
   const ParallelConfig config_;
-  std::vector<std::string> names_;  // parameter names
-  std::vector<Matrix> matrices_;    // in the order in which they are sent
+  std::vector<std::string> names_;  // names of the parameters
+  std::vector<Matrix> matrices_;    // compressed gradients, in the order in which they are sent
   std::vector<size_t> whole_;       // indices of parameters whose gradients are sent whole
-  at::Tensor started_;              // number of times the matrices were drawn; [1] on the CPU
+  at::Tensor started_;  // number of times that the right factors were drawn; [1] on the CPU
 };
 
 }  // namespace dslaunch

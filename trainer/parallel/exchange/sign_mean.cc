@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kSignBits = 8;       // signs per byte
-constexpr int64_t kScaleBytes = 4;     // bytes of an fp32 scale
-constexpr int64_t kGrainBytes = 4096;  // minimum number of sign bytes per thread
+constexpr int64_t kSignBits = 8;       // number of signs per byte
+constexpr int64_t kScaleBytes = 4;     // size of an fp32 scale, in bytes
+constexpr int64_t kGrainBytes = 4096;  // minimum number of bytes of signs per thread
 
 at::Tensor BitWeights(const at::Tensor& like) {
   return at::tensor({128, 64, 32, 16, 8, 4, 2, 1}, at::kByte).to(like.device());
@@ -24,8 +24,8 @@ at::Tensor SizeOf(const at::Tensor& values) {
   return at::norm(values) / std::sqrt(static_cast<double>(values.numel()));
 }
 
-// Returns the bytes of the scale of tensor `tensor` in a message [bytes], or in messages [ranks,
-// bytes].
+// Returns the bytes in which a message [bytes], or messages [ranks, bytes], store the scale of the
+// tensor with index `tensor`.
 at::Tensor ScalePlace(const at::Tensor& message, size_t tensor) {
   return message.narrow(-1, static_cast<int64_t>(tensor) * kScaleBytes, kScaleBytes);
 }
@@ -83,8 +83,8 @@ void AddSigns(const at::Tensor& packed, const at::Tensor& scale, const at::Tenso
 }
 
 CompressionError SignMean::NoError(int64_t elements, const at::Tensor& like) const {
-  // Each rank's part must have whole bytes. As in DeepSpeed, its size is also a multiple of the
-  // number of ranks.
+  // Each rank's part must fill whole bytes. As in DeepSpeed, the part's size is also a multiple of
+  // the number of ranks.
   const int64_t unit = ranks() * std::lcm(int64_t{ranks()}, kSignBits);
   const int64_t padded = (elements + unit - 1) / unit * unit;
   const auto options = at::TensorOptions(like.device()).dtype(at::kFloat);

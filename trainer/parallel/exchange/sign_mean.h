@@ -11,7 +11,7 @@ namespace dslaunch {
 
 class SignMean : public CompressedMean {
  public:
-  // `group` must outlive this object.
+  // Creates the mean over `group`, which must outlive this object.
   explicit SignMean(const ProcessGroup& group) : group_(group) {}
   int ranks() const override { return group_.world_size(); }
   CompressionError NoError(int64_t elements, const at::Tensor& like) const override;
@@ -24,11 +24,11 @@ class SignMean : public CompressedMean {
 
 // Writes the signs of the 8 n elements of `values` to the n bytes of `packed`, one bit per element
 // (1 if not negative). Then subtracts `scale` from each element that is not negative, and adds it
-// to the others. `values` is contiguous fp32; `scale` is a scalar on the same device.
+// to each negative element. `values` is contiguous fp32; `scale` is a scalar on the same device.
 void PackSigns(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& packed);
 
-// Adds `scale` to each element of `sum` whose bit in `packed` is 1, and subtracts it from the
-// others.
+// Adds `scale` to each element of `sum` whose bit in `packed` is 1, and subtracts it from each
+// element whose bit is 0.
 void AddSigns(const at::Tensor& packed, const at::Tensor& scale, const at::Tensor& sum);
 
 }  // namespace dslaunch

@@ -59,13 +59,14 @@ class ServerStates : public ModelStates {
   const std::vector<NamedTensor> parameters_;  // trained parameters
   const std::vector<at::Tensor> buffers_;      // copied from rank 0 to all ranks
   OwnGradSync local_;
-  at::ScalarType model_dtype_ = at::kFloat;    // dtype of the flat parameters, to which all promote
+  // Dtype of the flat parameters, to which all parameter dtypes promote.
+  at::ScalarType model_dtype_ = at::kFloat;
   at::ScalarType message_dtype_ = at::kFloat;  // dtype in which flat gradients are sent
   int64_t elements_ = 0;
-  int64_t share_ = 0;  // elements per server; the last servers may have fewer
+  int64_t share_ = 0;  // number of elements per server; the last servers may have fewer
   Pass pass_ = Pass::kInference;
-  std::vector<bool> has_gradient_;  // for each parameter, whether it got a gradient in this step
-  // Defined only on a server:
+  std::vector<bool> has_gradient_;  // for each parameter: true if it got a gradient in this step
+  // The next members are defined only on a server.
   at::Tensor weights_;   // server's part of the parameters, which the optimizer updates
   at::Tensor gradient_;  // server's part of the gradients, reduced over all ranks
 

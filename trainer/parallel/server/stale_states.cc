@@ -19,14 +19,14 @@
 namespace dslaunch {
 namespace {
 
-// A server's answer to a request. The parameters follow after kGo.
+// A server's answer to a request. After kGo the server sends the parameters.
 enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
 
-// Interval of messages while a rank waits for its turn. Rank 0 sends a message to the rank, and the
-// rank sends one to the other servers, so that neither side declares the other lost.
+// Interval between keep-alive messages while a rank waits for its turn. Rank 0 sends them to the
+// rank, and the rank sends them to the other servers, so that no process declares another one lost.
 constexpr std::chrono::milliseconds kSignOfLife{250};
 
-// Ranks of the two members in the group of a connection.
+// Rank of the server and of the worker in the group of a connection.
 constexpr int kServer = 0;
 constexpr int kWorker = 1;
 
@@ -58,38 +58,38 @@ std::string NameOf(int server, int rank) {
 enum class StaleStates::Request : int64_t {
   kPull = 1,
   kPush = 2,
-  kMade = 3,   // the rank made a step without an update
-  kRest = 4,   // to another server, with the rest's number: no requests until the rest ends
+  kMade = 3,   // the rank completed a step without an update
+  kRest = 4,   // no requests follow until the rest with this number ends; not sent to rank 0
   kLeave = 5,  // the rank sends no more requests
-  kFail = 6,   // to rank 0: this rank failed and prints its own error
-  kWaits = 7,  // sign of life while this rank waits for rank 0; needs no answer
+  kFail = 6,   // this rank failed and prints its own error; sent only to rank 0
+  kWaits = 7,  // keep-alive while this rank waits for rank 0; needs no answer
 };
 
 struct StaleStates::Server {
   // Runs the thread that answers the requests of `rank`.
   static void Serve(const std::shared_ptr<Server>& server, int rank);
 
-  // These members do not change after the threads start.
-  bool decides = false;  // true on rank 0, which decides which rank may begin a step
+  // The members up to `connections` do not change after the threads start.
+  bool decides = false;  // true on rank 0, which decides whether a rank may begin a step
   int servers = 0;
-  int64_t elements = 0;                       // elements of this server's part
+  int64_t elements = 0;                       // number of elements in this server's part
   at::ScalarType model_dtype = at::kFloat;    // dtype in which parameters are sent
   at::ScalarType message_dtype = at::kFloat;  // dtype in which gradients are sent
   at::ScalarType gradient_dtype = at::kFloat;
-  std::vector<int64_t> lengths;                          // elements of each of parts()
-  std::vector<std::optional<ProcessGroup>> connections;  // connection to each rank
+  std::vector<int64_t> lengths;                          // number of elements in each of parts()
+  std::vector<std::optional<ProcessGroup>> connections;  // connections by rank
 
   Mutex mutex;
   CondVar changed;
   Update update DSL_GUARDED_BY(mutex);
   at::Tensor weights DSL_GUARDED_BY(mutex);
   std::optional<StaleSync> sync DSL_GUARDED_BY(mutex);
-  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // first error of a thread; it ends the run
+  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // first error of a thread, which ends the run
   bool closed DSL_GUARDED_BY(mutex) = false;         // true if no more requests are served
   int64_t rested DSL_GUARDED_BY(mutex) = 0;          // number of this rank's completed rests
   int serving DSL_GUARDED_BY(mutex) = 0;             // number of threads that still serve requests
 
-  // Makes one update with gradients that another rank has sent or this rank has computed.
+  // Updates the parameters with gradients that another rank has sent or this rank has computed.
   void Apply(const at::Tensor& message, int64_t step) DSL_REQUIRES(mutex) {
     const at::Tensor gradient = message.to(gradient_dtype);
     std::vector<at::Tensor> gradients;
@@ -149,7 +149,7 @@ void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank)
     self.AnswerAll(rank);
   } catch (const TrainError&) {
     failure = std::current_exception();
-  } catch (const std::exception& error) {  // the connection failed
+  } catch (const std::exception& error) {  // an error of the connection
     lost = error.what();
   }
   const MutexLock lock(self.mutex);
@@ -186,7 +186,7 @@ void StaleStates::Server::AnswerAll(int rank) {
         ApplyPush(rank, {}, step);
         break;
       case Request::kRest: {
-        // Servers that save and evaluate send nothing, so this wait has no limit.
+        // Servers send nothing while they save and evaluate, so this wait has no limit.
         const MutexLock lock(mutex);
         changed.Wait(mutex, [&]() DSL_REQUIRES(mutex) { return rested >= step || closed; });
         break;
@@ -258,7 +258,7 @@ void StaleStates::Server::ApplyPush(int rank, const at::Tensor& message, int64_t
     }
     Made(rank, step);
   }
-  // Workers push to rank 0 last and do not wait for its confirmation.
+  // Workers push to rank 0 last and do not wait for its confirmation, so rank 0 sends none.
   if (!decides) Reply(*connections[static_cast<size_t>(rank)], Answer::kTaken);
 }
 
@@ -309,7 +309,7 @@ StaleStates::StaleStates(const EngineConfig& config, torch::nn::Module& module,
 
 StaleStates::~StaleStates() {
   UpdateBy(nullptr);
-  // The threads may be waiting for lost ranks.
+  // The threads may be waiting for lost ranks, so they are detached rather than joined.
   for (std::thread& thread : threads_) thread.detach();
 }
 
@@ -370,7 +370,7 @@ void StaleStates::Fail() {
   try {
     Ask(ToServer(0), Request::kFail, step_);
   } catch (const std::exception&) {
-    // The report to rank 0 has failed because rank 0 is lost too.
+    // The report fails if rank 0 is lost too, and is then not needed.
   }
 }
 
@@ -382,8 +382,8 @@ void StaleStates::AskOtherServers(Request request, int first) {
   }
 }
 
-// A server's thread declares a rank lost that is silent for the group's timeout, so this timeout
-// must be longer.
+// Returns the time limit of waits for other ranks. A server's thread declares a rank lost after the
+// group's timeout, so this limit must be longer.
 std::chrono::milliseconds StaleStates::LongTimeout() const {
   return 2 * group_.timeout() + std::chrono::seconds(10);
 }
@@ -396,7 +396,8 @@ void StaleStates::Await(const std::string& what, const std::function<bool()>& co
   }
 }
 
-// Sends nothing if this rank rests or has left, because the servers then do not receive from it.
+// Notifies the other servers that this rank waits. Sends nothing if this rank rests or has left,
+// because the servers then do not receive from it.
 void StaleStates::ReportWaiting() {
   if (!resting_ && !has_left_) AskOtherServers(Request::kWaits, /*first=*/1);
 }
@@ -463,7 +464,8 @@ void StaleStates::PushTo(int server, const at::Tensor& message) {
   });
 }
 
-// Pushes to rank 0 last, so that all servers have made every step that rank 0 counts.
+// Pushes the gradients to all servers, rank 0 last, so that every server has made each step that
+// rank 0 counts.
 void StaleStates::PushGradients(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   at::Tensor message;
@@ -533,7 +535,7 @@ void StaleStates::GatherModel(const ProcessGroup& group) {
 
 // Begins a rest: until HoldAfter or Leave, the other servers expect no request of this rank, even
 // while it waits in the broadcast from rank 0. That broadcast completes only after all updates. All
-// servers give a rest the same number.
+// servers number their rests alike.
 void StaleStates::Rest() {
   if (!std::exchange(resting_, true)) {
     ++rests_;

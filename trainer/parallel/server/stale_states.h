@@ -1,4 +1,5 @@
-// Implements an asynchronous parameter server among the ranks: servers update as gradients arrive.
+// Implements an asynchronous parameter server among the ranks: servers update parameters as
+// gradients arrive.
 #pragma once
 
 #include <chrono>
@@ -24,7 +25,7 @@ namespace dslaunch {
 // confirmed it. All servers have therefore made every step that rank 0 counts.
 class StaleStates : public ServerStates, public StaleTraining {
  public:
-  // Throws TrainError kBadInput if the ranks compute on GPUs.
+  // Throws TrainError kBadInput if the ranks compute on GPUs. Otherwise connects to the servers.
   StaleStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
               Passes passes);
   // Stops serving requests. Unlike Leave, it does not wait for other ranks.
@@ -34,8 +35,9 @@ class StaleStates : public ServerStates, public StaleTraining {
   // kPreempted if rank 0 answers that there is no next step.
   void Begin(Pass pass) override;
   void End() override;
-  std::vector<at::Tensor> Gradients() override;  // gradients of this rank only
-  // Called only before training, because later the next pull fetches the parameters.
+  std::vector<at::Tensor> Gradients() override;  // returns the gradients of this rank only
+  // Copies the servers' parameters to the models of all ranks. Called only before training, because
+  // later the next pull fetches the parameters.
   void CopyMasterToModel() override;
   void Clear() override { local_.Clear(); }
 
@@ -49,7 +51,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   // Ends this rank's step by sending its gradients of all trained parameters to the servers. An
   // undefined gradient counts as zeros. If `gradients` is empty, the step makes no update.
   void PushGradients(const std::vector<at::Tensor>& gradients);
-  void SetSteps(int64_t steps);  // sets the number of steps made so far
+  void SetSteps(int64_t steps);  // sets the number of steps that this rank has made
 
   bool is_server() const override { return group_.rank() < servers_; }
   ProcessGroup& group() override { return servers_group_ ? *servers_group_ : local_.self(); }
@@ -69,7 +71,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
   // Sends `request` to all servers with ranks from `first`, except to this rank.
   void AskOtherServers(Request request, int first = 0);
-  void ReportWaiting();  // notifies all servers except rank 0, which made this rank wait
+  void ReportWaiting();  // notifies all servers except rank 0 that rank 0 makes this rank wait
   std::chrono::milliseconds LongTimeout() const;
   // Waits on a server until `condition`, which reads the state that the server's threads share, is
   // true. Throws PeerLate after LongTimeout().
@@ -83,14 +85,16 @@ class StaleStates : public ServerStates, public StaleTraining {
   void GatherModel(const ProcessGroup& group);
   void Rest();
 
-  std::optional<ProcessGroup> servers_group_;           // nullopt unless this rank is a server
-  std::vector<std::optional<ProcessGroup>> to_server_;  // by server; nullopt for this rank
-  int64_t step_ = 0;                                    // last step that this rank made
+  // Group of all servers; nullopt on a rank that is not a server.
+  std::optional<ProcessGroup> servers_group_;
+  // Connections by server; nullopt for this rank.
+  std::vector<std::optional<ProcessGroup>> to_server_;
+  int64_t step_ = 0;       // last step that this rank made
   bool pulled_ = false;    // true if the next step's parameters were pulled
   bool has_left_ = false;  // true if rank 0 expects no more messages from this rank
   int64_t staleness_ = 0;
-  // Whether this server rests, and how often it has rested so far. A rest lasts from Meet or Pause
-  // to HoldAfter.
+  // Whether this server rests, and the number of rests so far. A rest lasts from Meet or Pause to
+  // HoldAfter.
   bool resting_ = false;
   int64_t rests_ = 0;
   // The state that a server's threads share; null on other ranks. The threads may outlive this

@@ -20,15 +20,15 @@ class StaleSync {
     kStop,  // there is no next step
   };
 
-  // No rank may begin a step before the first HoldAfter.
+  // Creates the state after `first_step`. No rank may begin a step before the first HoldAfter.
   StaleSync(int ranks, int64_t staleness, int64_t first_step);
 
   Turn TurnOf(int rank) const;
   void OnBegun(int rank);
   // Ends a step of `rank`. Returns false, and changes nothing, if the rank is not in that step.
   bool OnMade(int rank, int64_t step);
-  void OnLeft(int rank);  // the rank makes no more steps
-  void OnLost(int rank);  // like OnLeft; no rank waits for the lost rank's remaining steps
+  void OnLeft(int rank);  // marks that the rank makes no more steps
+  void OnLost(int rank);  // like OnLeft, and no rank waits for the lost rank's remaining steps
 
   // Prevents all ranks from beginning a step after `step` until the next call.
   void HoldAfter(int64_t step) { hold_ = step; }
@@ -49,7 +49,7 @@ class StaleSync {
 
  private:
   struct Rank {
-    int64_t made = 0;  // last step that the rank has made
+    int64_t made = 0;  // last step that the rank has completed
     bool in_step = false;
     bool left = false;
     bool lost = false;

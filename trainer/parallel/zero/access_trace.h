@@ -1,4 +1,5 @@
-// Records the order in which a pass reads units, to predict the next pass. Pure.
+// Records the order in which a pass reads units (groups of parameters), to predict the next pass.
+// Performs no I/O.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +16,31 @@ class AccessTrace {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   explicit AccessTrace(std::vector<int64_t> unit_elements);
-  void AddUnit(int64_t elements);  // gets the next index
+  void AddUnit(int64_t elements);  // adds a unit, whose index is the number of earlier units
 
   void Begin();
   void Use(size_t unit);
-  void End();  // makes the units read since Begin the new expected()
+  void End();  // makes the units that were read since Begin the new expected()
 
-  // Returns whether this pass has read exactly the expected units so far. The methods below are
-  // valid only if it has.
+  // Returns whether this pass has read exactly the expected units so far. The methods below may be
+  // called only if this returns true.
   bool followed() const { return followed_; }
   const std::vector<size_t>& expected() const { return expected_; }
   // Returns the position in expected() of the next read.
   int64_t place() const { return static_cast<int64_t>(seen_.size()); }
-  // Returns the position in expected() of the next read of this unit, or kNever.
+  // Returns the position in expected() of the next read of this unit, or kNever if none is
+  // expected.
   int64_t NextUse(size_t unit) const;
-  // Returns the number of elements that are read before the next read of this unit, or kNever. A
-  // unit that is read several times in a row counts once.
+  // Returns the number of elements that are read before the next read of this unit, or kNever if
+  // none is expected. A unit that is read several times in a row counts once.
   int64_t ElementsUntilNextUse(size_t unit) const;
 
  private:
   std::vector<int64_t> unit_elements_;
   std::vector<size_t> expected_, seen_;
-  std::vector<std::vector<int64_t>> places_;  // positions of each unit in expected_
-  std::vector<int64_t> elements_before_;      // elements read before each position of expected_
+  std::vector<std::vector<int64_t>> places_;  // positions in expected_ at which each unit is read
+  // Number of elements read before each position of expected_.
+  std::vector<int64_t> elements_before_;
   bool followed_ = false;
 };
 

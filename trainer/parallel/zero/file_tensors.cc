@@ -68,7 +68,8 @@ at::Tensor FileTensors::Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const
     throw FolderError(ExitCode::kIo, folder_,
                       std::string("a file cannot be mapped: ") + std::strerror(errno));
   }
-  // An update reads from one end to the other, so the kernel may read ahead and drop pages behind.
+  // An update reads a tensor from one end to the other, so the kernel may read ahead and drop pages
+  // that were read.
   madvise(start, length, MADV_SEQUENTIAL);
   return at::from_blob(
       start, sizes, [length](void* memory) { munmap(memory, length); }, options);

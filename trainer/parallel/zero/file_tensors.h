@@ -14,7 +14,7 @@ namespace dslaunch {
 // Not thread-safe.
 class FileTensors {
  public:
-  // Throws TrainError kBadInput if files cannot be created in `folder`.
+  // Throws TrainError kBadInput unless files can be created in `folder`.
   explicit FileTensors(std::string folder);
 
   // Returns a contiguous tensor of zeros on the CPU, which may outlive this object. Reserves its

@@ -25,8 +25,8 @@ class Cutter {
       return unit.persistent && SameKind(unit, parameter) &&
              unit.elements + parameter.elements <= bucket_elements_;
     };
-    // Only the last unit of this kind may grow, because units must become complete in the order of
-    // their parameters.
+    // Units must become complete in the order of their parameters, so only the last unit of this
+    // kind may grow.
     const auto last = std::find_if(units_.rbegin(), units_.rend(), [&](const FlatParameter& unit) {
       return unit.persistent && SameKind(unit, parameter);
     });
@@ -51,8 +51,8 @@ class Cutter {
       unit.name = unit.persistent || module.empty() ? first : module;
       if (unit.persistent && unit.parameters.size() > 1) unit.name += " ...";
     }
-    // Units become complete in this order, because gradients arrive in the reverse order of the
-    // parameters.
+    // Gradients arrive in the reverse order of the parameters, so units are sorted into the order
+    // in which they become complete.
     std::stable_sort(units_.begin(), units_.end(),
                      [](const FlatParameter& a, const FlatParameter& b) {
                        return a.parameters.back() > b.parameters.back();
@@ -92,7 +92,7 @@ std::vector<FlatParameter> CutIntoUnits(const std::vector<ShardedParameter>& par
                                         const ZeroConfig& zero, int64_t bucket_elements,
                                         int world_size) {
   Cutter cutter(parameters, bucket_elements, world_size);
-  int64_t kept = 0;  // elements of small parameters that stay whole at stage 3
+  int64_t kept = 0;  // number of elements in small parameters that stay whole at stage 3
   for (size_t i = parameters.size(); i-- > 0;) {
     const ShardedParameter& parameter = parameters[i];
     if (zero.stage < 3) {

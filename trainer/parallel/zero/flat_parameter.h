@@ -15,26 +15,27 @@
 
 namespace dslaunch {
 
-// The number of elements of a rank's part is a multiple of this.
+// Divisor of the number of elements in each rank's part of a unit.
 inline constexpr int64_t kShardAlignment = 16;
 
-// The maximum number of units whose gradients are reduced at the same time.
+// Maximum number of units whose gradients are reduced at the same time.
 inline constexpr size_t kMostUnderWay = 2;
 
 struct ShardedParameter {
-  std::string name;  // module path; the module is the text before the last dot
+  std::string name;  // module path of the parameter; the module is the text before the last dot
   int64_t elements = 0;
-  int dtype = 0;  // any number that identifies the dtype; it is only compared
+  int dtype = 0;  // any number that identifies the dtype
   bool trained = true;
   bool alone = false;  // true if the parameter gets a separate unit
 };
 
 struct FlatParameter {
-  std::string name;  // name for messages: the module, or the first parameter and " ..."
-  std::vector<size_t> parameters;  // indices of the parameters in memory order
-  std::vector<int64_t> offsets;    // first element of each of `parameters`
-  int64_t elements = 0;            // number of all parameters' elements, without padding
-  int64_t shard_elements = 0;      // number of elements of each rank's part, with padding
+  std::string name;  // unit's name in messages: the module, or the first parameter and " ..."
+  std::vector<size_t> parameters;  // indices of the unit's parameters, in memory order
+  // Position in the unit of the first element of each of `parameters`.
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;        // number of elements of all parameters in the unit, without padding
+  int64_t shard_elements = 0;  // number of elements of each rank's part, with padding
   bool trained = true;
   // True if the parameters stay whole between steps. If false (stage 3), a rank keeps only its
   // part, and gathers the other parts while operations read them.

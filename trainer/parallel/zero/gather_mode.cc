@@ -17,16 +17,16 @@
 namespace dslaunch {
 namespace {
 
-// The gatherers of this thread that need the mode.
+// Number of gatherers of this thread that need the mode.
 thread_local int mode_users = 0;
 
-// Whether this thread runs a kernel of autocast.
+// True while this thread runs a kernel of autocast.
 thread_local bool in_autocast = false;
 
 struct UnitInput {
   GatheredUnit* unit;
   bool writes;
-  bool view;  // the operation returns a view of it, and does not read it
+  bool view;  // true if the operation only returns a view of the unit and does not read its values
 };
 
 void AddUnit(const c10::IValue& value, const c10::Argument& argument,
@@ -46,7 +46,8 @@ void AddUnit(const c10::IValue& value, const c10::Argument& argument,
   inputs.push_back({unit, writes, alias != nullptr});
 }
 
-// For operations that take a storage itself, as torch::save's on a device.
+// Throws unless the unit with this storage has memory. Needed for operations that take a storage,
+// such as those of torch::save on a device.
 void CheckHasMemory(const c10::Storage& storage) {
   const GatheredUnit* const unit = GatheredUnit::Of(*storage.unsafeGetStorageImpl());
   if (unit == nullptr || unit->live()) return;
@@ -77,7 +78,7 @@ c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
   return inputs;
 }
 
-// Whether autocast will cast the operation's inputs and then run it again.
+// Returns whether autocast will cast the operation's inputs and then dispatch the operation again.
 bool IsAutocast(const c10::OperatorHandle& op, const GatheredUnit& unit) {
   const c10::DeviceType device = unit.flat().device().type();
   return at::autocast::is_autocast_enabled(device) &&
@@ -85,13 +86,15 @@ bool IsAutocast(const c10::OperatorHandle& op, const GatheredUnit& unit) {
              at::autocast::get_autocast_dispatch_key_from_device_type(device));
 }
 
-// Whether the operation is made of others, which the mode sees one by one.
+// Returns whether the operation is a composition of other operations, each of which the mode
+// intercepts.
 bool IsComposite(const c10::OperatorHandle& op, const GatheredUnit& unit) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(unit.flat().key_set()));
 }
 
-// Makes views of released units possible in operations that compare storages by their memory.
+// Allows operations that compare storages by their memory to create views of released units. Lasts
+// for the lifetime of the object.
 class ViewScope {
  public:
   explicit ViewScope(c10::ArrayRef<UnitInput> inputs) {
@@ -111,8 +114,9 @@ class ViewScope {
   c10::SmallVector<GatheredUnit*, 4> units_;
 };
 
-// Replaces autocast's copy of a parameter, which autograd would keep whole from the forward pass to
-// the backward pass, by a view of a unit in that dtype, which is gathered from cast shards.
+// Replaces autocast's copy of a parameter by a view of a unit in autocast's dtype, which is
+// gathered from cast shards. Autograd would keep a whole copy from the forward pass to the backward
+// pass.
 class Cast : public torch::autograd::Function<Cast> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter,
@@ -129,7 +133,8 @@ class Cast : public torch::autograd::Function<Cast> {
   }
 };
 
-// Returns whether `stack` held the arguments of such a copy; it then holds the result.
+// Replaces the arguments of an autocast copy on `stack` by the result. Returns false if `stack`
+// does not hold such arguments.
 bool RunCast(const c10::OperatorHandle& op, GatheredUnit& unit, torch::jit::Stack* stack) {
   if (!in_autocast || op.operator_name().name != "aten::_to_copy") return false;
   const size_t first = stack->size() - op.schema().arguments().size();
@@ -180,7 +185,8 @@ void RunOperation(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
-  // The parts of the operation read the units that are held for it.
+  // The operation's inner operations read the units that are gathered here, so the mode is off for
+  // them.
   const c10::impl::ExcludeDispatchKeyGuard no_mode(kGatherMode);
   if (RunCast(op, *inputs[0].unit, stack)) return;
   const bool view = std::all_of(inputs.begin(), inputs.end(),

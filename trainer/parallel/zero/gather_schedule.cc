@@ -90,7 +90,8 @@ void GatherSchedule::Released(size_t unit) {
   units_[unit].live = false;
   live_elements_ -= units_[unit].elements;
   ClearAhead(units_[unit]);
-  // Gathering ahead may have skipped its next use because the unit was live.
+  // A live unit is not gathered ahead, so its next use may have been skipped. The scan restarts
+  // there.
   if (in_pass_ && order_->followed()) scanned_ = std::min(scanned_, order_->NextUse(unit));
 }
 
@@ -106,8 +107,8 @@ int64_t GatherSchedule::Limit() const {
   return std::min(limits_.max_live_parameters, limits_.max_reuse_distance);
 }
 
-// Returns the unit whose next expected use is farthest, or the least recently used one if nothing
-// is expected; nullopt if there is none whose next use is after `place`.
+// Returns the unit whose next expected use is farthest, or the least recently used unit if no use
+// is expected. Returns nullopt if no releasable unit has its next use after `place`.
 std::optional<size_t> GatherSchedule::UnitToRelease(int64_t place) const {
   std::optional<size_t> last;
   int64_t last_place = 0;

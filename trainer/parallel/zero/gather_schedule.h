@@ -1,4 +1,5 @@
-// When the units of a sharded model are gathered and released (ZeRO stage 3). Pure.
+// Decides when the units of a sharded model (ZeRO stage 3) are gathered and released. Performs no
+// I/O.
 #pragma once
 
 #include <array>
@@ -11,12 +12,12 @@
 
 namespace dslaunch {
 
-// Numbers of elements. The names are DeepSpeed's, without stage3_.
+// Limits in numbers of elements. The names are DeepSpeed's names without stage3_.
 struct GatherLimits {
   int64_t prefetch_bucket_size = 50'000'000;
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
-  bool overlap = true;  // gather ahead, while operations run
+  bool overlap = true;  // true to gather units ahead, while operations run
 };
 
 struct GatherAction {
@@ -25,44 +26,45 @@ struct GatherAction {
   size_t unit;
 };
 
-// Decides in a pass (Begin to End) how long a gathered unit stays, as long as the limits allow:
-// - At most max_live_parameters are live, except for the needs of one operation.
-// - Each pass is expected to read what the last one of its kind (training or inference) read, in
-//   the same order. Then a unit is released as soon as an operation has run, if more than
-//   max_reuse_distance elements are read before its next use, and more than prefetching would
-//   gather again. The next units are gathered ahead, at most prefetch_bucket_size elements. If
-//   there is no room, the unit whose next use is farthest is released first.
-// - In a first pass, or one that has left the expected order, nothing is gathered ahead, at most
-//   max_reuse_distance elements are live as well, and when a unit needs room the least recently
-//   used one is released: consecutive operations that read one unit gather it once, whatever the
-//   limits.
-// All of this follows from the order of operations alone, so it is the same on all ranks.
+// Decides how long a gathered unit stays live in a pass (Begin to End):
+// - At most max_live_parameters elements are live, except for the needs of one operation.
+// - Each pass is expected to read the same units in the same order as the previous pass of its kind
+// (training or inference). A unit is then released as soon as an operation has run, if more than
+// max_reuse_distance elements are read before its next use, and more than prefetching would gather
+// again. The next units are gathered ahead, at most prefetch_bucket_size elements. If there is no
+// room, the unit whose next use is farthest is released first.
+// - In a first pass, and after a deviation from the expected order, nothing is gathered ahead, and
+// at most max_reuse_distance elements are live as well. If a unit needs room, the least recently
+// used unit is released. Consecutive operations that read one unit gather it once, whatever the
+// limits.
+// The decisions follow from the order of operations alone, so they are the same on all ranks.
 //
-// The caller carries an action out, calls Gathered or Released, and asks for the next one. Units
+// The caller carries out an action, calls Gathered or Released, and asks for the next action. Units
 // are numbered from 0 in the order of AddUnit.
 class GatherSchedule {
  public:
   explicit GatherSchedule(const GatherLimits& limits);
 
-  // A unit that stays is live and held for ever, and counts for no limit.
+  // Adds a unit. If `stays`, the unit is always live and does not count towards any limit.
   void AddUnit(int64_t elements, bool stays);
 
-  // Outside of a pass nothing is limited, gathered ahead or released.
+  // Begins a pass. Outside of a pass nothing is limited, gathered ahead or released.
   void Begin(bool trains);
   void End();
   bool in_pass() const { return in_pass_; }
 
-  // Records that an operation reads the unit. NextFor then returns the next action that makes the
-  // unit live, or nullopt if it is.
+  // Records that an operation reads the unit. NextFor then returns the next action towards making
+  // the unit live, or nullopt if the unit is live.
   void Read(size_t unit);
   std::optional<GatherAction> NextFor(size_t unit) const;
-  // Returns the next action that gathers ahead, or nullopt.
+  // Returns the next action that gathers ahead, or nullopt if there is none.
   std::optional<GatherAction> NextAhead();
 
-  // Keeps a live unit while the operation runs. Unpin returns whether to release it then.
+  // Keeps a live unit while an operation runs. Unpin returns whether to release the unit
+  // afterwards.
   void Pin(size_t unit);
   bool Unpin(size_t unit);
-  // Keeps the unit, live or not, until as many calls of Unhold, the last of which returns true.
+  // Keeps the unit, live or not, until Unhold is called as often; the last Unhold returns true.
   void Hold(size_t unit);
   bool Unhold(size_t unit);
 
@@ -77,10 +79,10 @@ class GatherSchedule {
   struct Unit {
     int64_t elements = 0;
     bool live = false;
-    bool ahead = false;     // live, but not read yet
-    int held = 0;           // calls of Hold without Unhold
-    int pinned = 0;         // operations that read it now
-    uint64_t last_use = 0;  // time on clock_
+    bool ahead = false;     // true if the unit is live but was not read yet
+    int held = 0;           // number of calls of Hold without Unhold
+    int pinned = 0;         // number of running operations that read the unit
+    uint64_t last_use = 0;  // value of clock_ at the last use
   };
 
   int64_t Limit() const;
@@ -92,12 +94,12 @@ class GatherSchedule {
   const int64_t reuse_distance_;
   std::vector<Unit> units_;
   bool in_pass_ = false;
-  std::array<AccessTrace, 2> orders_;  // inference, training
-  AccessTrace* order_ = &orders_[0];   // the last pass'
-  int64_t scanned_ = 0;                // expected uses before it are live
+  std::array<AccessTrace, 2> orders_;  // one trace for inference and one for training
+  AccessTrace* order_ = &orders_[0];   // trace of the current or last pass
+  int64_t scanned_ = 0;  // position of the first expected use whose unit may not be live
   int64_t ahead_elements_ = 0;
   int64_t live_elements_ = 0;
-  uint64_t clock_ = 0;  // counts uses
+  uint64_t clock_ = 0;  // number of uses so far
 };
 
 }  // namespace dslaunch

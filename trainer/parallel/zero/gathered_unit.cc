@@ -14,8 +14,8 @@
 namespace dslaunch {
 namespace {
 
-// Access to the flag that makes a storage throw when its memory is requested, because LibTorch can
-// set it but not clear it. (An explicit instantiation may name a private member.)
+// Returns a reference to the flag that makes a storage throw when its memory is requested. LibTorch
+// can set the flag but not clear it. (An explicit instantiation may name a private member.)
 bool& Throws(c10::StorageImpl& storage);
 template <auto member>
 struct ThrowsOnAccess {
@@ -43,7 +43,7 @@ GatheredUnit::GatheredUnit(UnitGatherer& owner, size_t index, const ShardExchang
     memory_ = storage().set_data_ptr({data, this, &KeepMemory, flat_.device()});
     live_ = true;
   } else {
-    // From now on reading the storage throws an error with the reason.
+    // Reading the storage then throws an error with this text.
     storage().release_data_and_set_meta_custom_data_ptr_error_msg_(NotGatheredText());
     SetMemory({});
   }
@@ -60,24 +60,25 @@ GatheredUnit::~GatheredUnit() {
 void GatheredUnit::KeepMemory(void*) {}
 void GatheredUnit::LostMemory(void*) {}
 
-// Waits for the exchange first, unless an exception is in flight, because it would write into
-// memory that may have another use then.
+// Returns the memory to `flat`. Waits for the exchange first, unless an exception is in flight,
+// because the exchange would otherwise write into memory that may be in use again.
 void GatheredUnit::ReturnMemory() {
   try {
     if (std::uncaught_exceptions() == 0) Await();
   } catch (const std::exception&) {
-    // Ranks have diverged. The next wait for them reports that.
+    // The ranks have diverged; the next wait for them throws that error, so this one is dropped.
   }
   arriving_ = {};
   storage().set_data_ptr(std::move(memory_));
 }
 
 void GatheredUnit::LoseMemory() {
-  arriving_ = {};  // must end before the memory is freed
+  arriving_ = {};  // the exchange must end before the memory is freed
   try {
     if (uploaded_) uploaded_->synchronize();
   } catch (const std::exception&) {
-    // A failed device writes nothing more. The next call that uses it throws.
+    // A failed device writes nothing more, and the next call that uses it throws, so the error is
+    // dropped.
   }
   storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, flat_.device()});
   storage().release_data_and_set_meta_custom_data_ptr_error_msg_(
@@ -103,8 +104,8 @@ void GatheredUnit::Request(std::optional<c10::Stream>& upload_stream) {
   if (uploads) uploaded_.emplace(flat_.device().type()).record(*upload_stream);
 }
 
-// Returns the stream that copies shards from the host beside operations, ordered after the earlier
-// uses of the unit's memory.
+// Returns the stream that copies shards from the host in parallel to operations, ordered after the
+// earlier uses of the unit's memory.
 c10::Stream GatheredUnit::OrderedUploadStream(std::optional<c10::Stream>& upload_stream) const {
   if (!upload_stream) upload_stream = OtherStream(flat_.device());
   OrderAfter(*upload_stream, *stream_);
@@ -149,7 +150,8 @@ c10::StorageImpl& GatheredUnit::storage() const {
 
 void GatheredUnit::SetMemory(c10::DataPtr memory) {
   live_ = memory.get() != nullptr;
-  // Views can be made; reading or writing a value without the mode throws, in every thread.
+  // Views of a released unit can be made, but reading or writing a value without the mode throws in
+  // every thread.
   RefuseAccess(!live_);
   storage().set_data_ptr_noswap({memory.get(), this, &KeepMemory, flat_.device()});
   memory_ = std::move(memory);

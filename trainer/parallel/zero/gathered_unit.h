@@ -1,5 +1,5 @@
-// A unit of parameters that is gathered from the shards of all ranks (ZeRO stage 3): the memory of
-// its whole parameters, and the exchange that fills it.
+// Implements a unit of parameters that is gathered from the shards of all ranks (ZeRO stage 3): the
+// memory of the whole parameters, and the exchange that fills the memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,64 +16,67 @@ namespace dslaunch {
 
 class UnitGatherer;
 
-// The parameters are views of `flat`, whose memory exists while the unit is live. Of recognizes a
-// unit by that memory. Reading or writing a value of a unit that is not live throws in every
-// thread; views of it can be made.
+// A unit whose parameters are views of `flat`. `flat` has memory only while the unit is live; Of
+// recognizes the unit by this memory. Reading or writing a value of a unit that is not live throws
+// in every thread, but views can be made.
 //
 // On a device the memory belongs to the stream in which it was allocated, and exchanges are ordered
-// there. The host waits for none of them.
+// in that stream. The host does not wait for exchanges.
 class GatheredUnit {
  public:
   struct Description {
-    std::string name;  // module path, for messages
-    at::Tensor flat;   // [world_size * n], model dtype; all of its storage
-    // [n], this rank's part, cast if its dtype differs; read whenever the unit is gathered; pinned
-    // memory is read without waiting.
+    std::string name;  // module path, used in messages
+    at::Tensor flat;   // all of its storage, [world_size * n] in the model's dtype
+    // This rank's part [n], which is cast if its dtype differs. Read whenever the unit is gathered.
+    // If the memory is pinned, the host does not wait for the copy.
     at::Tensor shard;
-    bool stays = false;  // `flat` has memory, and keeps it; `shard` is this rank's part of it
+    // True if `flat` always has memory; `shard` is then this rank's part of `flat`.
+    bool stays = false;
   };
 
-  // Frees the memory of `flat` unless it stays. `exchange` and `owner` must outlive this. `index`:
-  // the unit's number at its owner.
+  // Frees the memory of `flat` unless the unit stays. `exchange` and `owner` must outlive this
+  // object. `index` is the unit's number at its owner.
   GatheredUnit(UnitGatherer& owner, size_t index, const ShardExchange& exchange, int channel,
                Description description);
-  // Waits for the exchange. Memory that stays is returned to `flat`. Otherwise the values are lost,
-  // and reading tensors that still refer to the storage throws an error that names the unit.
+  // Waits for the exchange. If the unit stays, its memory is returned to `flat`. Otherwise the
+  // values are lost, and reading tensors that still refer to the storage throws an error that names
+  // the unit.
   ~GatheredUnit();
   GatheredUnit(const GatheredUnit&) = delete;
   GatheredUnit& operator=(const GatheredUnit&) = delete;
 
-  // Returns the unit whose storage this is, or null.
+  // Returns the unit that has this storage, or null.
   static GatheredUnit* Of(c10::StorageImpl& storage) {
-    // No checks, because a storage of a model that is constructed without memory fails them.
+    // A storage of a model that was constructed without memory fails the checks, so they are
+    // skipped.
     const c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
     if (data.get_deleter() != &KeepMemory) return nullptr;
     return static_cast<GatheredUnit*>(data.get_context());
   }
-  // Returns whether this is the storage of a unit that was destroyed without memory.
+  // Returns whether the storage belonged to a unit that was destroyed and lost its values.
   static bool IsLost(c10::StorageImpl& storage) {
     return storage._mutable_data_ptr_no_checks().get_deleter() == &LostMemory;
   }
 
-  // Allocates the memory.
+  // Allocates the memory of `flat`.
   void Allocate();
   // Begins the exchange that fills the memory. `upload_stream` copies a shard from the host to the
-  // device; it is made when it is first needed, and all units of a gatherer share it.
+  // device. It is created when first needed, and shared by all units of a gatherer.
   void Request(std::optional<c10::Stream>& upload_stream);
   bool is_requested() const { return arriving_.pending(); }
-  // Waits for the exchange; on a device the unit's stream waits, not the host. Throws as
-  // PendingExchange::Wait does.
+  // Waits for the exchange. On a device the unit's stream waits, not the host. Throws the
+  // exceptions of PendingExchange::Wait.
   void Await();
-  // Waits as Await does, then frees the memory.
+  // Waits like Await, then frees the memory.
   void Free();
-  // Orders an operation in another stream than the unit's after the work that the unit's stream has
-  // now, and before the next use of the memory.
+  // Orders the current stream, if it is not the unit's stream, after the pending work of the unit's
+  // stream, and before the next use of the memory.
   void OrderForReader() const;
 
   // Copies this rank's part of `flat` into the shard.
   void StoreShard() { shard_.copy_(OwnPart()); }
-  // Sets whether requests for the memory throw. Those of a unit that is not live throw, except
-  // while views of it are made by operations that compare storages by their memory.
+  // Sets whether requests for the memory throw. Requests to a unit that is not live throw, except
+  // while operations that compare storages by their memory make views of the unit.
   void RefuseAccess(bool refuse);
 
   UnitGatherer& owner() const { return owner_; }
@@ -84,16 +87,18 @@ class GatheredUnit {
   const at::Tensor& shard() const { return shard_; }
   bool stays() const { return stays_; }
   bool live() const { return live_; }
-  // The message of reading the unit without memory; IsNotGathered is true for it.
+  // Returns the error message for reading the unit without memory. IsNotGathered returns true for
+  // the message.
   std::string NotGatheredText() const;
 
  private:
-  // Deleters that mark a storage. They free nothing, because the unit owns the memory.
+  // Deleters that mark a storage as belonging to a unit. They free nothing, because the unit owns
+  // the memory.
   static void KeepMemory(void*);
   static void LostMemory(void*);
 
   c10::StorageImpl& storage() const;
-  at::Tensor OwnPart() const;  // this rank's part of `flat`
+  at::Tensor OwnPart() const;  // returns this rank's part of `flat`
   void SetMemory(c10::DataPtr memory);
   c10::Stream OrderedUploadStream(std::optional<c10::Stream>& upload_stream) const;
   void ReturnMemory();
@@ -104,14 +109,15 @@ class GatheredUnit {
   const ShardExchange& exchange_;
   const int channel_;
   const std::string name_;
-  const at::Tensor flat_;  // own version counter, because autograd must not see gathering
+  const at::Tensor flat_;  // separate version counter, because autograd must not see gathering
   at::Tensor shard_;
   const bool stays_;
   c10::DataPtr memory_;
-  bool live_ = false;                   // has memory
-  std::optional<c10::Stream> stream_;   // on a device: allocation and exchanges are ordered in it
-  PendingExchange arriving_;            // exchange that fills the memory
-  std::optional<c10::Event> uploaded_;  // copy from the host, in a stream beside `stream_`
+  bool live_ = false;                  // true if the unit has memory
+  std::optional<c10::Stream> stream_;  // stream for allocation and exchanges; nullopt on a CPU
+  PendingExchange arriving_;           // exchange that fills the memory
+  // End of the copy from the host, which runs in another stream.
+  std::optional<c10::Event> uploaded_;
 };
 
 }  // namespace dslaunch

@@ -22,11 +22,13 @@ namespace {
 GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
                            const ProcessGroup& group, bool accumulates_whole) {
   GradSyncOptions options = SyncOptions(config, module);
-  // A message contains the gradients of only one micro-batch, so the model's dtype suffices.
+  // A message contains the gradients of only one micro-batch, so the precision of the model's dtype
+  // suffices.
   if (!accumulates_whole && !config.communication.dtype) {
     options.communication_dtype = WidenedFor(module, config, config.precision.model);
   }
-  // A group of one rank sends nothing, so gradients need not be rounded to the communication dtype.
+  // A group of one rank sends nothing, so its gradients need not be rounded to the communication
+  // dtype.
   if (group.world_size() == 1) options.communication_dtype = options.accumulation_dtype;
   return options;
 }
@@ -60,8 +62,8 @@ std::vector<ShardedParameter> Described(const std::vector<NamedTensor>& paramete
 }
 
 // Returns the tensor that the optimizer updates: `shard` itself if it has the right device and
-// dtype. The tensor is on `ranks_device` even if parameters are offloaded, unless the optimizer is
-// offloaded too.
+// dtype, otherwise a copy. The tensor is on `ranks_device` even if parameters are offloaded, unless
+// the optimizer is offloaded too.
 at::Tensor WeightsOf(const at::Tensor& shard, at::ScalarType dtype, c10::Device ranks_device,
                      const ZeroConfig::Offload& offload, const std::optional<FileTensors>& files) {
   const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
@@ -71,7 +73,8 @@ at::Tensor WeightsOf(const at::Tensor& shard, at::ScalarType dtype, c10::Device 
       Offloaded(offload, shard.options().device(stays ? ranks_device : shard.device()))
           .dtype(dtype);
   if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
-  return at::empty(shard.sizes(), options).copy_(shard);  // to() would not pin the memory
+  // copy_ because to() would not pin the memory.
+  return at::empty(shard.sizes(), options).copy_(shard);
 }
 
 }  // namespace
@@ -120,7 +123,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
   arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
 }
 
-// Makes the units without values. `dtypes` are the dtypes to which parameters will be cast.
+// Creates the units without values. `dtypes` are the dtypes to which parameters will be cast.
 void ShardedStates::MakeUnits(const TensorDtypes& dtypes, const std::vector<TiedGroup>& tied) {
   const std::vector<ShardedParameter> described = Described(parameters_, dtypes, tied);
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
@@ -147,7 +150,7 @@ void ShardedStates::MakeUnits(const TensorDtypes& dtypes, const std::vector<Tied
   }
 }
 
-// Makes the tensors that the optimizer updates, and the tensors in which their gradients
+// Creates the tensors that the optimizer updates, and the tensors in which their gradients
 // accumulate.
 void ShardedStates::MakeWeights(bool master_weights) {
   struct Piece {
@@ -285,7 +288,7 @@ void ShardedStates::Accumulate(size_t parameter) {
   gradients_.SendComplete();
 }
 
-// Returns the tensor into which a gradient is copied when it arrives.
+// Returns the tensor into which the parameter's gradient is copied on arrival.
 at::Tensor ShardedStates::GradientPlace(size_t parameter) {
   const at::Tensor& tensor = parameters_[parameter].tensor;
   return gradients_.Arriving(units_[places_[parameter].unit].gradients)
@@ -308,7 +311,7 @@ void ShardedStates::End() {
     }
     return;
   }
-  if (pass_ == Pass::kSync && !sends_) {  // no backward pass was the last
+  if (pass_ == Pass::kSync && !sends_) {  // if no backward pass was the last
     gradients_.ExpectAll();
     FillUnused();
     gradients_.SendComplete();
@@ -319,7 +322,7 @@ void ShardedStates::End() {
   if (gatherer_) gatherer_->End();
 }
 
-// Called when no more gradients can arrive.
+// Completes the units of parameters without a gradient. Called when no more gradients can arrive.
 void ShardedStates::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < trained_.size(); ++i) {
@@ -368,7 +371,7 @@ void ShardedStates::CopyMasterToModel() {
   }
   gather();
   if (!gatherer_ || !refreshes_late_) return;
-  std::vector<size_t> refreshed;  // in forward order; units_ is in backward order
+  std::vector<size_t> refreshed;  // in forward order, which is the reverse of units_
   for (size_t i = units_.size(); i-- > 0;) {
     const FlatParameter& layout = units_[i].layout;
     if (layout.persistent && layout.trained) refreshed.push_back(units_[i].gathered_index);
@@ -394,8 +397,8 @@ void ShardedStates::Updated(size_t begin, size_t end) {
   is_returned_ = end == parts_.size();
 }
 
-// Called before shards in the host's memory change, because copies of earlier gathers may still
-// read them.
+// Waits until no copy reads the shards in the host's memory. Called before they change, because
+// copies of earlier gathers may still be running.
 void ShardedStates::AwaitShardReads() const {
   const bool any = std::ranges::any_of(
       units_, [](const Unit& unit) { return unit.shard.device() != unit.flat.device(); });
@@ -409,7 +412,7 @@ void ShardedStates::Clear() {
 
 void ShardedStates::DropGradients() {
   gradients_.Drop();
-  // If a hook threw, its gradient is still in .grad(), so it is freed here.
+  // If a hook threw, the gradient is still in .grad(), so the gradients are freed here.
   for (const size_t i : trained_) parameters_[i].tensor.mutable_grad().reset();
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
@@ -428,7 +431,8 @@ void ShardedStates::GiveUp() {
   DropGradients();
 }
 
-// Returns the indices in `gatherer_` of the non-persistent units of `parameters`, each once.
+// Returns the indices in `gatherer_` of the units of `parameters` that are released between uses,
+// each index once.
 std::vector<size_t> ShardedStates::ReleasedUnits(const std::vector<at::Tensor>& parameters) const {
   std::set<size_t> units;
   for (const at::Tensor& parameter : parameters) {

@@ -38,9 +38,9 @@ namespace dslaunch {
 // read. On a device only the operations of the next pass that read the parameters wait for them.
 class ShardedStates : public ModelStates {
  public:
-  // `deferred` is the recording of tensors that still need their values and casts; null if the
-  // model was constructed normally. At stage 3 the parameters may be on another device than the
-  // ranks' device, to which only this rank's parts are copied.
+  // Shards the parameters of `module`. `deferred` is the recording of tensors that still need their
+  // values and casts; null if the model was constructed normally. At stage 3 the parameters may be
+  // on another device than the ranks' device, to which only this rank's parts are copied.
   ShardedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                 Passes passes, InitRecording* deferred);
 
@@ -67,15 +67,15 @@ class ShardedStates : public ModelStates {
   struct Unit {
     FlatParameter layout;
     size_t gathered_index = 0;  // index in ParameterGatherer, if the unit is gathered
-    at::Tensor flat;            // [ranks * n], parameters in the model's dtype
-    at::Tensor shard;      // [n], this rank's part of `flat`; separate memory if not persistent
-    at::Tensor weights;    // [n], updated by the optimizer: fp32 master weights, or `shard`
-    size_t gradients = 0;  // number in `gradients_`, if the unit is trained
+    at::Tensor flat;            // parameters of the unit in the model's dtype, [ranks * n]
+    at::Tensor shard;    // this rank's part of `flat`, [n]; separate memory if not persistent
+    at::Tensor weights;  // tensor that the optimizer updates, [n]: fp32 master weights, or `shard`
+    size_t gradients = 0;  // unit's number in `gradients_`, if the unit is trained
     size_t parts = 0;      // number of parts() in `weights`
     size_t updated = 0;    // number of these parts that were updated in this step
 
-    // Returns whether updated weights must be copied back, because they are offloaded from a
-    // device.
+    // Returns whether updated weights must be copied to the device, because they are offloaded to
+    // the CPU.
     bool returns() const {
       return layout.trained && weights.is_cpu() && !flat.is_cpu() && !weights.is_same(shard);
     }
@@ -83,7 +83,7 @@ class ShardedStates : public ModelStates {
   static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   struct Place {
     size_t unit = kNoUnit;
-    int64_t offset = 0;  // first element in the flat tensor
+    int64_t offset = 0;  // position in the flat tensor of the parameter's first element
   };
 
   void MakeUnits(const TensorDtypes& dtypes, const std::vector<TiedGroup>& tied);
@@ -94,7 +94,7 @@ class ShardedStates : public ModelStates {
   void Take(size_t parameter, const at::Tensor& values);
   const Unit* UnitOf(const at::Tensor& parameter) const;
   std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
-  void Accumulate(size_t parameter);  // called when a gradient arrives
+  void Accumulate(size_t parameter);  // called when a parameter's gradient arrives
   at::Tensor GradientPlace(size_t parameter);
   void AwaitShardReads() const;
   void FillUnused();
@@ -102,7 +102,7 @@ class ShardedStates : public ModelStates {
   const ProcessGroup& group_;
   const std::vector<NamedTensor> buffers_;
   const ZeroConfig zero_;
-  // For states offloaded to NVMe.
+  // Files of states that are offloaded to NVMe.
   const std::optional<FileTensors> parameter_files_, optimizer_files_;
   const bool accumulates_whole_;
   const GradSyncOptions options_;
@@ -112,18 +112,22 @@ class ShardedStates : public ModelStates {
   std::vector<NamedTensor> parameters_;  // all parameters of the module
   std::vector<int64_t> elements_;        // number of elements of each parameter
   std::vector<Place> places_;            // position of each parameter in a unit's flat tensor
-  std::vector<bool> has_gradient_;       // by parameter: got a gradient, if accumulates_whole_
+  // By parameter: true if it got a gradient; used if accumulates_whole_.
+  std::vector<bool> has_gradient_;
   std::vector<Unit> units_;
-  std::vector<size_t> trained_;         // indices of trained parameters
-  std::vector<Place> gradient_places_;  // position of each part in this rank's part of the unit
+  std::vector<size_t> trained_;  // indices of trained parameters
+  // Position of each of parts() in this rank's part of the unit.
+  std::vector<Place> gradient_places_;
   std::optional<ParameterGatherer> gatherer_;
 
-  std::optional<c10::Stream> return_stream_;  // copies offloaded weights during the update
+  // Stream that copies offloaded weights during the update.
+  std::optional<c10::Stream> return_stream_;
   bool is_returned_ = false;      // true once Updated has begun the copies of all weights
   bool infers_ = false;           // true while an inference pass is open
   Pass pass_ = Pass::kInference;  // kind of the open training pass
   bool sends_ = false;            // true if gradients of this backward pass are sent
-  std::optional<GradientArrivals> arrivals_;  // last member, because its hooks use the others
+  // Declared last because its hooks use the other members.
+  std::optional<GradientArrivals> arrivals_;
 };
 
 }  // namespace dslaunch

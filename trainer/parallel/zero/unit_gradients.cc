@@ -77,8 +77,8 @@ void UnitGradients::Send(Unit& unit) {
     }
   }
   if (scale_.before != 1) unit.message.mul_(scale_.before);
-  // The sum is written directly into `part`, unless it must be added to the sum of earlier
-  // micro-batches.
+  // If the sum need not be added to the sum of earlier micro-batches, it is written directly into
+  // `part`.
   const bool adds = !settings_.accumulates_whole && unit.is_filled;
   unit.sum = adds ? at::empty_like(unit.part) : unit.part;
   if (adds) CountBucket(unit, static_cast<int64_t>(unit.sum.nbytes()));
@@ -116,7 +116,8 @@ void UnitGradients::Await(Unit& unit) {
   FreeBucket(unit);
 }
 
-// Rounds like stage 0, which sends the sum back in the message's dtype.
+// Returns the dtype to which the unit's sum is rounded, as at stage 0, which sends the sum back in
+// the message's dtype.
 at::ScalarType UnitGradients::SumDtypeOf(const Unit& unit) const {
   if (!settings_.sync.keeps_parameter_dtype) return settings_.sum_dtype;
   return at::promote_types(settings_.sum_dtype, unit.dtype);

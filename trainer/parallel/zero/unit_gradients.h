@@ -1,4 +1,4 @@
-// Reduces the gradients of a sharded model's units (flat_parameter.h) in ZeRO stages 1 to 3.
+// Reduces the gradients of a sharded model's units (flat_parameter.h) at ZeRO stages 1 to 3.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ class UnitGradients {
     // in every backward pass, and only this rank's part of the sum accumulates.
     bool accumulates_whole = true;
   };
-  // `group` and `exchange` must outlive this object.
+  // Creates an object without units. `group` and `exchange` must outlive it.
   UnitGradients(const ProcessGroup& group, const ShardExchange& exchange, Settings settings);
 
   // Adds a unit and returns its number. `channel` is the unit's channel of the exchange, and
@@ -47,43 +47,45 @@ class UnitGradients {
   // Allocates the whole gradients that were freed after the last step. Does nothing unless
   // accumulates_whole.
   void MakeWhole();
-  // Begins a new reduction, for which every gradient of every unit is expected. Precondition: no
+  // Begins a new reduction, in which every gradient of every unit is expected. Precondition: no
   // unit is in transit.
   void ExpectAll();
-  // Counts one more parameter of `unit` whose gradient was written, or will not arrive.
+  // Counts one more parameter of `unit` whose gradient was written or will not arrive.
   void Count(size_t unit) { --units_[unit].awaited; }
-  // Sends the complete units whose predecessors are all complete.
+  // Sends each complete unit if all units before it are complete.
   void SendComplete();
   // Waits for the sums of all units that were sent.
   void AwaitSent();
   // Waits for sent units and drops all gradients, before a new step.
   void Drop();
-  // Sends NaN in place of units that will not become complete, if other ranks wait for them.
+  // Sends NaN in place of units that will not become complete, if other ranks wait for these units.
   void GiveUp();
   // Frees the buckets of the current reduction.
   void FreeBuckets();
 
-  // Return the bytes of buckets, now and at their largest.
+  // Returns the current number of bytes of buckets, and the peak number.
   int64_t live_bytes() const { return live_bytes_; }
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
   struct Unit {
-    std::string name;  // name for messages
+    std::string name;  // unit's name in messages
     int channel = 0;
-    size_t parameters = 0;   // number of parameters
-    at::ScalarType dtype;    // dtype of the parameters
-    at::Tensor whole;        // [ranks * n] in the accumulation dtype; only if accumulates_whole
-    at::Tensor part;         // [n], this rank's part of the sum; at stage 1 a view of `whole`
+    size_t parameters = 0;  // number of parameters in the unit
+    at::ScalarType dtype;   // dtype of the unit's parameters
+    // Whole gradients, [ranks * n] in the accumulation dtype; only if accumulates_whole.
+    at::Tensor whole;
+    at::Tensor part;         // this rank's part of the sum, [n]; at stage 1 a view of `whole`
     bool is_filled = false;  // true if `part` has gradients of this step
-    // State of the current reduction:
+    // The next members describe the current reduction.
     size_t awaited = 0;  // number of gradients that have not arrived yet
-    at::Tensor message;  // [ranks * n] in the dtype of messages
-    at::Tensor sum;      // [n] in the accumulation dtype
+    at::Tensor message;  // data to send, [ranks * n] in the dtype of messages
+    at::Tensor sum;      // this rank's part of the message's sum, [n] in the accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
     Exchange all_reduce_exchange;
     PendingExchange exchange;
-    int64_t bucket_bytes = 0;  // bytes of `message`, `sum` and the exchange's received parts
+    // Size of `message`, `sum` and the exchange's received parts, in bytes.
+    int64_t bucket_bytes = 0;
   };
 
   void Send(Unit& unit);
@@ -97,7 +99,8 @@ class UnitGradients {
   const Settings settings_;
   const GradientScale scale_;
   std::vector<Unit> units_;
-  size_t sent_ = 0, awaited_ = 0;  // number of units in the current reduction
+  // Number of units that were sent, and awaited, in the current reduction.
+  size_t sent_ = 0, awaited_ = 0;
   int64_t live_bytes_ = 0, peak_bytes_ = 0;
 };
 
