@@ -1,5 +1,5 @@
-// Detects failed collectives on a device. The training thread cannot detect them, because it only
-// enqueues collectives and then waits for a device that makes no progress.
+// Detects failed collectives on a device. The training thread only enqueues collectives and then
+// waits for the device, so it cannot detect a collective that makes no progress.
 #pragma once
 
 #include <thread>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Polls `backend` for errors on a separate thread. Ends the process by ExitByFailure on the first
-// error: with kUnavailable if a peer is lost, with kTimedOut if a peer is late.
+// Polls `backend` for errors on a separate thread. On the first error, ends the process by
+// ExitByFailure: with kUnavailable if a peer is lost, with kTimedOut if a peer is late.
 class BackendWatch {
  public:
   explicit BackendWatch(c10::intrusive_ptr<c10d::Backend> backend);

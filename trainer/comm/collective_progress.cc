@@ -51,8 +51,8 @@ std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places) {
   for (size_t rank = 0; rank < places.size(); ++rank) {
     if (places[rank].awaited) stuck.push_back(rank);
   }
-  // Removes ranks whose exchange all remaining members have begun, because such a rank continues
-  // and may then begin the exchanges that other ranks wait for.
+  // If all remaining members have begun a rank's exchange, the rank continues and may then begin
+  // the exchanges that other ranks wait for. It is therefore removed from the stuck ranks.
   for (bool changed = true; changed;) {
     const std::vector<size_t> before = stuck;
     changed = std::erase_if(stuck, [&](size_t rank) {

@@ -1,4 +1,5 @@
-// Describes the exchanges that ranks wait for, and decides whether these waits can end. Pure.
+// Describes the exchanges that ranks wait for, and decides whether these waits can end. Performs no
+// I/O.
 #pragma once
 
 #include <chrono>
@@ -12,8 +13,8 @@ namespace dslaunch {
 
 // An exchange between ranks. It completes on no member before all members have begun it.
 struct Exchange {
-  std::string what;    // name, such as "the parameters of fc1"
-  int64_t number = 0;  // number among the exchanges with this name, from 1
+  std::string what;    // name of the exchange, such as "the parameters of fc1"
+  int64_t number = 0;  // number of the exchange among the exchanges with this name, from 1
   // The ranks that take part, as indices in the list of all ranks; empty if all take part.
   // Exchanges with other members must have other names.
   std::vector<size_t> members = {};
@@ -22,12 +23,12 @@ struct Exchange {
 
 struct CollectiveProgress {
   std::optional<Exchange> awaited;       // nullopt if the rank does not wait for an exchange
-  std::map<std::string, int64_t> begun;  // number of exchanges begun, by name
-  bool knows = false;                    // true if the rank has detected that its wait cannot end
+  std::map<std::string, int64_t> begun;  // number of exchanges that the rank has begun, by name
+  bool knows = false;  // true if the rank has detected that its own wait cannot end
   bool operator==(const CollectiveProgress&) const = default;
 };
 
-// Convert progress to a text for another rank of this program, and back.
+// Converts progress to a text for another rank of this program, or such a text to progress.
 std::string FormatProgress(const CollectiveProgress& place);
 CollectiveProgress ParseProgress(const std::string& text);
 

@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// Allows a wait for a collective to end early, because Gloo cannot abort a collective.
+// Allows a wait for a collective to end early. Needed because Gloo cannot abort a collective.
 class CollectiveEnd {
  public:
   void Set(bool done) {
@@ -23,7 +23,7 @@ class CollectiveEnd {
     if (!done_) done_ = done;
     changed_.NotifyAll();
   }
-  // Returns true once the collective is done, false if the wait was interrupted.
+  // Waits until the collective is done. Returns false if the wait was interrupted.
   bool Wait() {
     const MutexLock lock(mutex_);
     changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_.has_value(); });
@@ -65,8 +65,8 @@ void DesyncDetector::Watch(const Patience& patience) {
   if (watched_ || world_size_ == 1) return;
   watched_ = true;
   patience_ = patience;
-  // The thread needs a separate connection to the store, because a request that waits blocks its
-  // connection for other threads.
+  // A waiting request blocks the store's connection for other threads, so the thread gets its own
+  // connection.
   store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep", store_->clone());
   Publish({});
   thread_ = std::thread([this] { Run(); });
@@ -124,7 +124,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   {
     const MutexLock lock(mutex_);
     if (ends_) throw TrainError(*verdict_);
-    std::erase(unsettled_, exchange);  // the exchange is not in the stream of a device
+    std::erase(unsettled_, exchange);  // an exchange on the CPU is not in the stream of a device
     waiting_ = {exchange, Clock::now(), std::move(interrupt)};
   }
   try {
@@ -132,7 +132,8 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   } catch (const std::exception&) {
     const MutexLock lock(mutex_);
     waiting_.reset();
-    // The connection may be broken because another rank reached the same verdict and exited first.
+    // Another rank may have broken the connection by exiting after the same verdict, so the verdict
+    // takes precedence.
     if (verdict_) throw TrainError(*verdict_);
     throw;
   }
@@ -153,7 +154,7 @@ void DesyncDetector::WaitOnDevice(const Exchange& exchange,
 void DesyncDetector::ForgetDone() {
   bool moved = false;
   for (; !enqueued_.empty() && enqueued_.front().done->query(); moved = true) {
-    // A stream runs in order, so all earlier exchanges are done too.
+    // A stream runs in order, so all earlier exchanges are done too and are removed.
     const auto own = std::ranges::find(unsettled_, enqueued_.front().exchange);
     if (own != unsettled_.end()) unsettled_.erase(unsettled_.begin(), own + 1);
     enqueued_.pop_front();
@@ -210,13 +211,13 @@ void DesyncDetector::Run() {
       if (!verdict) continue;
       {
         const MutexLock lock(mutex_);
-        if (!StillWaits(*waiting)) continue;  // the exchange has ended meanwhile
+        if (!StillWaits(*waiting)) continue;  // skipped because the exchange has ended meanwhile
         verdict_ = std::move(verdict);
       }
       PublishEnd(place);
     } catch (const std::exception&) {
-      // The store is lost because rank 0 is lost. The connections to rank 0 break too, which ends
-      // the wait.
+      // The store is lost because rank 0 is lost. This rank's connections to rank 0 break too,
+      // which ends the wait, so the error is ignored.
     }
     const MutexLock lock(mutex_);
     if (!verdict_) return;
@@ -232,7 +233,8 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
   const auto own = static_cast<size_t>(rank_);
   const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - waiting.since);
   const std::vector<size_t> stuck = FindStuck(places);
-  // Waits for the other ranks to report their waits, so that the error can name them.
+  // The error can name the exchange of every rank only after all ranks have reported their waits,
+  // so the loop continues until then.
   const bool all_said = std::ranges::all_of(
       places, [](const CollectiveProgress& place) { return place.awaited.has_value(); });
   if ((all_said || waited >= 2 * patience_.quiet) && std::ranges::find(stuck, own) != stuck.end()) {
@@ -243,8 +245,8 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
 }
 
 // Publishes that this rank will exit, and waits briefly until the other waiting ranks have reached
-// the same verdict. Otherwise the first rank to exit would break the other ranks' connections, and
-// rank 0 hosts the store.
+// the same verdict. Otherwise the first rank to exit would break the other ranks' connections,
+// including those to the store on rank 0.
 void DesyncDetector::PublishEnd(CollectiveProgress place) {
   place.knows = true;
   Publish(place);
@@ -269,7 +271,8 @@ void DesyncDetector::Publish(const CollectiveProgress& place) {
   store_->set(KeyOf(rank_), std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-// Returns the progress of all ranks. A rank that has not called Watch yet counts as not waiting.
+// Returns the progress of all ranks. A rank that has not called Watch yet is reported as not
+// waiting.
 std::vector<CollectiveProgress> DesyncDetector::Ask(const CollectiveProgress& own) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size_; ++rank) keys.push_back(KeyOf(rank));

@@ -25,7 +25,7 @@
 
 namespace dslaunch {
 
-// Observes the waits of a rank for other ranks, all of which go through the detector of its
+// Observes the waits of a rank for other ranks, all of which pass through the detector of its
 // ProcessGroup. After Watch, a thread publishes long waits of this rank in the store and reads the
 // other ranks' waits (collective_progress.h). If this rank is stuck, the wait and every later wait
 // throw TrainError kBadInput; if it has waited too long, they throw kTimedOut. Long waits are also
@@ -39,29 +39,30 @@ namespace dslaunch {
 class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
  public:
   struct Patience {
-    std::chrono::milliseconds quiet{5'000};  // shorter waits are not reported
+    std::chrono::milliseconds quiet{5'000};  // minimum duration of a wait that is reported
     std::chrono::milliseconds limit{570'000};
   };
-  // Returns the patience for a group with this timeout. The limit is shorter than the timeout,
-  // because the error of the group's own timeout names no rank.
+  // Returns the limits for a group with this timeout. A wait ends before the group's own timeout,
+  // because the error of that timeout names no rank.
   static Patience PatienceFor(std::chrono::milliseconds timeout);
 
-  // `names` has the number of each rank in messages, by rank.
+  // Creates a detector for `rank`. `names` has, by rank, the number of each rank in messages.
   DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);
   ~DesyncDetector();
   DesyncDetector(const DesyncDetector&) = delete;
   DesyncDetector& operator=(const DesyncDetector&) = delete;
 
-  // Makes `all` report this group's exchanges, so that ranks that wait for each other in different
-  // groups are detected. The same thread must begin and await the exchanges of both groups.
-  // `members` are this group's ranks in the group of `all`. Call it before the first Watch.
+  // Makes the detector `all` include this group's exchanges in its reports, so that ranks that wait
+  // for each other in different groups are detected. The same thread must begin and await the
+  // exchanges of both groups. `members` are this group's ranks in the group of `all`. Call it
+  // before the first Watch.
   void Join(std::shared_ptr<DesyncDetector> all, std::vector<size_t> members);
 
   // Starts the thread, which connects to the store. Only the first call has an effect.
   void Watch(const Patience& patience);
-  void Stop();  // asks the thread to end, without waiting for it
+  void Stop();  // requests the thread to end, without waiting for it
 
-  // Counts an exchange. Call it just before this rank begins its part.
+  // Counts an exchange and returns it. Call it just before this rank begins its part.
   Exchange Begin(const std::string& what);
   // Waits for `work`. On a device, only makes the current stream wait for `work`. Throws the errors
   // of `work`.
@@ -86,7 +87,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   struct Enqueued {
     Exchange exchange;
     std::shared_ptr<c10::Event> done;
-    Clock::time_point since;  // when it became the first unfinished collective
+    Clock::time_point since;  // time at which this became the first unfinished collective
   };
 
   Exchange Begin(const std::string& what, const std::vector<size_t>& members);
@@ -112,8 +113,9 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   const int rank_;
   const int world_size_;
   const std::vector<size_t> names_;
-  c10::intrusive_ptr<c10d::Store> store_;  // used only by the thread after Watch
-  std::shared_ptr<DesyncDetector> all_;    // set by Join together with members_
+  c10::intrusive_ptr<c10d::Store> store_;  // after Watch, used only by the thread
+  // Detector of the whole job; set by Join together with members_.
+  std::shared_ptr<DesyncDetector> all_;
   std::vector<size_t> members_;
   Patience patience_;
   const WaitReport wait_report_;
@@ -128,7 +130,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   // Exchanges that a device may not have completed yet, in the order in which they were begun.
   std::deque<Exchange> unsettled_ DSL_GUARDED_BY(mutex_);
   std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
-  // True if waits must throw `verdict_`, even if they would return.
+  // True if waits must throw `verdict_` even if their exchange is complete.
   bool ends_ DSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -20,7 +20,7 @@ ExchangeWatch::ExchangeWatch(Listener listener)
 
 void ExchangeWatch::Notify(const ProcessGroup& group, bool collective) {
   if (listeners.empty()) return;
-  // The list is empty during the calls, so that listeners are not called for their own exchanges.
+  // Listeners must not be called for their own exchanges, so the list is empty during the calls.
   std::vector<std::weak_ptr<const Listener>> told = std::exchange(listeners, {});
   const auto listen_again = c10::make_scope_exit([&told] { listeners = std::move(told); });
   for (const std::weak_ptr<const Listener>& each : told) {

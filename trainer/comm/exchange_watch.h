@@ -1,4 +1,4 @@
-// Observes a program's own exchanges while a pass of an engine runs.
+// Observes exchanges that a program makes itself while a pass of an engine runs.
 #pragma once
 
 #include <functional>
@@ -18,11 +18,11 @@ class ExchangeWatch {
   // object is destroyed.
   explicit ExchangeWatch(Listener listener);
 
-  // Called by the methods of ProcessGroup.
+  // Calls the listeners. The methods of ProcessGroup call it before an exchange.
   static void Notify(const ProcessGroup& group, bool collective);
 
  private:
-  std::shared_ptr<const Listener> listener_;  // only owner of the listener
+  std::shared_ptr<const Listener> listener_;  // sole owner of the listener
 };
 
 }  // namespace dslaunch

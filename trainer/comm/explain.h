@@ -6,7 +6,7 @@
 namespace dslaunch {
 
 enum class CommFailure {
-  kNone,      // not a communication error
+  kNone,      // the exception is not a communication error
   kPeerLost,  // another rank was lost, so this rank is not the cause
   kTimedOut,  // another rank did not answer in time
 };
@@ -17,8 +17,8 @@ CommFailure ClassifyCommFailure(std::string_view what);
 // Returns whether an exception's text reports that memory could not be allocated.
 bool IsOutOfMemory(std::string_view what);
 
-// Follows the name of a unit in the error that LibTorch throws when a program reads a parameter
-// that ZeRO stage 3 has not gathered.
+// Text that follows the name of a unit of parameters in the error that LibTorch throws when a
+// program reads a parameter that ZeRO stage 3 has not gathered.
 inline constexpr char kNotGathered[] =
     " are not here: ZeRO stage 3 keeps a part of them on each rank, and gathers them for the "
     "operations of the thread that made the engine, in its passes; what reads them otherwise "

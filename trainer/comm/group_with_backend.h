@@ -1,4 +1,4 @@
-// Makes a group in one process that simulates its other ranks, to try numbers of ranks that this
+// Creates a group in one process that simulates its other ranks, to try numbers of ranks that this
 // machine does not have.
 #pragma once
 

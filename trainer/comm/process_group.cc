@@ -31,9 +31,9 @@
 
 namespace dslaunch {
 
-// The means by which the ranks of a group connect.
+// The objects through which the ranks of a group connect.
 struct RankMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  // store of this group; moved into the group
+  c10::intrusive_ptr<c10d::Store> store;  // store of this group, which is moved into the group
   // Connections by the node's agent; null if no agent connects the ranks.
   std::shared_ptr<RankConnections> connections;
   c10::intrusive_ptr<c10d::Store> places;  // store with PlaceKey of all ranks of the job
@@ -47,7 +47,7 @@ namespace {
 constexpr char kDone[] = "done";
 constexpr char kAllDone[] = "all_done";
 constexpr char kGone[] = "gone";
-// Time limit for ranks that only have to report that they leave.
+// Time limit for ranks that only have to report that they leave the group.
 constexpr std::chrono::seconds kLeaveTimeout{5};
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
@@ -108,8 +108,8 @@ at::Tensor Dense(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
-// Returns a view of the bytes of a contiguous tensor, valid as long as `tensor`. Operations that
-// only move values use it, because Gloo supports few dtypes.
+// Returns a view of the bytes of a contiguous tensor, valid as long as `tensor`. Gloo supports few
+// dtypes, so operations that only move values use this view.
 at::Tensor Bytes(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())},
                        at::TensorOptions(tensor.device()).dtype(at::kByte));
@@ -118,7 +118,7 @@ at::Tensor Bytes(const at::Tensor& tensor) {
 c10d::ReduceOp ToC10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage:  // unsupported by Gloo, so callers divide the sum
+    case ReduceOp::kAverage:  // not supported by Gloo, so callers divide the sum
       return c10d::ReduceOp::SUM;
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
@@ -130,7 +130,7 @@ c10d::ReduceOp ToC10d(ReduceOp op) {
   std::abort();
 }
 
-// Reduces [world_size, ...] to [...], in the same dtype.
+// Reduces a tensor [world_size, ...] along its first dimension, in the same dtype.
 at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
@@ -149,8 +149,8 @@ at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
 
 std::string KeyOf(const char* what, int rank) { return what + ("/" + std::to_string(rank)); }
 
-// Ignores SIGPIPE, because Gloo writes to sockets whose other end may be closed. The result must be
-// an error that names the rank, not a signal that ends this process.
+// Ignores SIGPIPE. Gloo may write to a socket whose other end is closed, which must result in an
+// error that names the rank, not in a signal that ends this process.
 void SurviveBrokenPipes() {
   struct sigaction found = {};
   if (sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) {
@@ -160,7 +160,8 @@ void SurviveBrokenPipes() {
 
 // Connects the ranks through the node's agent, which gives connections only to ranks of this job.
 RankMeeting MeetByAgents(const WorkerEnv& env) {
-  // Counts groups, because a process may make several groups of all ranks, one after the other.
+  // A process may create several groups of all ranks, one after the other, so the groups are
+  // counted.
   static std::atomic<int> groups = 0;
   const std::string label = "job." + std::to_string(groups++);
   std::string interfaces;
@@ -190,17 +191,17 @@ RankMeeting MeetByAgents(const WorkerEnv& env) {
 
 c10::intrusive_ptr<c10d::Store> MakeTcpStore(const WorkerEnv& env) {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(env.master_port);  // 0 selects any free port
+  options.port = static_cast<uint16_t>(env.master_port);  // 0 selects a free port
   options.isServer = env.rank == 0 && !env.agent_store;
   options.numWorkers = static_cast<size_t>(env.world_size);
   options.timeout = ProcessGroup::kConnectTimeout;
-  // The store gets a copy of the descriptor, which it closes, so that another group can follow.
+  // The store closes its descriptor, so it gets a copy and the original remains for another group.
   if (options.isServer && env.store_fd >= 0)
     options.masterListenFd = fcntl(env.store_fd, F_DUPFD_CLOEXEC, 3);
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
     if (!env.agent_store) return store;
-    // The store outlives the ranks, so each attempt has its own keys.
+    // The store outlives the ranks, so each attempt of the job has separate keys.
     return c10::make_intrusive<c10d::PrefixStore>(
         "worker/attempt_" + std::to_string(env.restart_count), std::move(store));
   } catch (const c10::Error& error) {
@@ -223,7 +224,7 @@ std::chrono::milliseconds CheckedTimeout(const ProcessGroupOptions& options) {
 RankMeeting Meet(const WorkerEnv& env) {
   SurviveBrokenPipes();
   if (env.world_size == 1) {
-    SocketInterfaces();  // throws for a wrong name even with one rank
+    SocketInterfaces();  // Throws for an invalid interface name even if there is only one rank
     return {c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, ""};
   }
   if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
@@ -344,11 +345,11 @@ ProcessGroup::~ProcessGroup() {
     if (!is_subgroup_) Finish();
     return;
   }
-  // These objects are leaked, because their destructors would wait for pending exchanges, which may
-  // never end, and the process is about to exit.
+  // The destructors would wait for pending exchanges, which may never end, so these objects are
+  // leaked. The process is about to exit.
   desync_detector_->Stop();
   LeaveToProcess(std::move(desync_detector_));
-  if (is_subgroup_) return;  // the parent group owns the connections
+  if (is_subgroup_) return;  // the parent group owns the connections of a subgroup
   LeaveToProcess(std::move(meeting_));
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();
@@ -426,8 +427,8 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
     if (op == ReduceOp::kAverage) part.div_(world_size_);
     return part;
   }
-  // Gloo's reduce-scatter is an all-reduce of all parts, so an all-to-all is used, which sends each
-  // part once.
+  // Gloo's reduce-scatter is an all-reduce of all parts. An all-to-all sends each part once, so it
+  // is used instead.
   at::Tensor parts = at::empty_like(input);
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
@@ -465,8 +466,8 @@ void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
 
 void ProcessGroup::Barrier() const {
   const Exchange exchange = desync_detector_->Begin("a barrier");
-  // The group's own barrier assigns a static tensor. In tests the ranks are threads of one process
-  // and would free that tensor twice, so the backend's barrier is called.
+  // The group's own barrier assigns a static tensor, which ranks that are threads of one process
+  // (in tests) would free twice. The backend's barrier is therefore called.
   desync_detector_->Wait(exchange, group_->getBackend(c10::DeviceType::CPU)->barrier());
 }
 
@@ -483,7 +484,7 @@ void ProcessGroup::Finish(const std::vector<int>& lost) {
   // resets it at the peer. Every rank therefore first reports that it has received everything, and
   // leaves after all ranks have reported.
   const std::vector<uint8_t> yes = {1};
-  // Rank 0 hosts the store, so it leaves last.
+  // Rank 0 hosts the store, so it waits for the other ranks and leaves last.
   const auto meet = [&] {
     store_->set(KeyOf(kDone, rank_), yes);
     if (rank_ != 0) {
@@ -506,10 +507,11 @@ void ProcessGroup::Finish(const std::vector<int>& lost) {
       desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
     }
   } catch (const std::exception&) {
-    // Rank 0 has left, or a rank did not report within the limit. This is no error, because this
-    // rank has received everything.
+    // Rank 0 has left, or a rank did not report within the limit. This rank has received
+    // everything, so the error is ignored.
   }
-  desync_detector_->Stop();  // reset() is not enough: pending exchanges hold references
+  // Needed because pending exchanges hold references, so reset() does not destroy the detector.
+  desync_detector_->Stop();
   desync_detector_.reset();
   backend_watch_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMaxReceivedBytes = 1900;
 
-// Throws a failure of another process. Because the failure is not trusted, its code is checked so
-// that this process cannot exit with success, and its text is sanitized and cut.
+// Throws a failure that another process has reported. The report is not trusted, so its code is
+// checked, which keeps this process from exiting with success, and its text is sanitized and cut.
 [[noreturn]] void ThrowReceived(const json& failure, const std::string& prefix) {
   const json& code = failure.at("code");
   throw TrainError(static_cast<ExitCode>(FailureCode(code.is_number_integer() ? code.get<int>() : 0,

@@ -1,5 +1,5 @@
 // Converts a rank's failure to text for the other ranks, so that all ranks throw the same error
-// even if only one rank has found the reason. Pure.
+// even if only one rank has found the reason. Performs no I/O.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace dslaunch {
 
 std::string FormatFailure(const TrainError& failure);
 
-// Runs `action`. Returns "", or FormatFailure of the exception that `action` throws. Use it for
-// actions whose result other ranks wait for.
+// Runs `action`. Returns FormatFailure of the exception that `action` throws, or "" if it throws
+// none. Use it for actions whose result other ranks wait for.
 std::string FailureOf(const std::function<void()>& action);
 
 // Throws the failure in `text`, naming `rank`, if FormatFailure made `text`. Does nothing if `text`

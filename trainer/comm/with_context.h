@@ -1,4 +1,4 @@
-// Adds to errors of c10d the exchange that failed and its rank.
+// Adds to errors of c10d the exchange and the rank that failed.
 #pragma once
 
 #include <stdexcept>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Returns step(). An exception becomes std::runtime_error "<context>: <its message>"; a TrainError
-// passes unchanged, because it was written for users. Use it also for beginning a message, because
-// Gloo then fails at once if the peer was already lost.
+// Returns step(). An exception becomes std::runtime_error "<context>: <its message>", except that a
+// TrainError, whose message is written for users, passes unchanged. Also wrap the beginning of a
+// message, because Gloo then fails at once if the peer was already lost.
 template <class Step>
 auto WithContext(const std::string& context, Step step) {
   try {

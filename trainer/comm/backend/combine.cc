@@ -7,7 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// Number of elements that are added up at a time, small enough that partial sums stay in the cache.
+// Number of elements that are added up at a time, so small that the partial sums fit into the
+// cache.
 constexpr int64_t kSumElements = 1 << 16;
 
 at::ScalarType SumType(at::ScalarType dtype) {

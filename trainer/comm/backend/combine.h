@@ -1,5 +1,5 @@
-// Reduces parts of ranks, always in the order of the ranks, so the bits do not depend on the order
-// of arrival or on the rank that reduces.
+// Reduces the ranks' parts of a tensor. The order is always the order of the ranks, so the bits do
+// not depend on the order of arrival or on the rank that reduces.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,10 @@
 
 namespace dslaunch {
 
-// Sets `sum` to parts[0] + parts[1] + ..., from the left, in fp32 for floating-point numbers with
-// fewer bits. All tensors are contiguous and of the same size. `sum` may have another
-// floating-point dtype, and may be one of the parts, because each element is written after it was
-// read from all parts. Call it without autograd.
+// Sets `sum` to parts[0] + parts[1] + ..., from the left; floating-point numbers with less
+// precision are added up in fp32. All tensors are contiguous and of the same size. `sum` may have
+// another floating-point dtype, and may be one of the parts, because each element is written after
+// it was read from all parts. Call it without autograd.
 void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum);
 
 // Sets `result` to the parts combined by SUM (see AddUp), MIN, MAX or PRODUCT, the last three in

@@ -1,5 +1,5 @@
-// Implements the common part of the backends between ranks on CPUs: the calls of c10d and the
-// checks of their arguments. Each backend implements how bytes are moved.
+// Implements the common part of the backends between ranks on CPUs: the interface of c10d and the
+// checks of arguments. Each backend implements the transfer of bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,14 +22,15 @@ class CpuBackend : public c10d::Backend {
   template <class Value>
   using Ref = c10::intrusive_ptr<Value>;
 
-  // `name` is used in error messages and in the profiler's titles, such as "shm:all_reduce".
+  // Stores `name`, which is used in error messages and in the profiler's titles, such as
+  // "shm:all_reduce".
   CpuBackend(std::string name, int rank, int ranks)
       : Backend(rank, ranks), name_(std::move(name)) {}
 
   const std::string getBackendName() const final { return name_; }
 
-  // See c10d::Backend. Tensors must be contiguous and on the CPU. Throw c10::Error for invalid
-  // arguments.
+  // Implements c10d::Backend. Tensors must be contiguous and on the CPU. Throws c10::Error for
+  // invalid arguments.
   Ref<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) final;
   Ref<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                        const c10d::ReduceScatterOptions& options) final;
@@ -47,14 +48,14 @@ class CpuBackend : public c10d::Backend {
   Ref<c10d::Work> recv(Tensors& tensors, int from, int tag) final;
 
  protected:
-  // Begins an operation, which later calls work->End().
+  // Begins an operation; the backend later calls work->End().
   using Start = std::function<void(const Ref<QueuedWork>& work)>;
-  // Begins an operation by `start` and returns its work. `what` is the second part of the title.
-  // `held` are kept until the operation ends.
+  // Begins an operation by `start` and returns its work. `what` is the second part of the
+  // profiler's title. The tensors in `held` are kept until the operation ends.
   Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);
 
-  // Implement the public calls, which have checked the arguments: sizes match, `root` and `peer`
-  // are ranks of the group, and `peer` is not this rank.
+  // Implements the public functions, which have checked the arguments: sizes match, `root` and
+  // `peer` are ranks of the group, and `peer` is not this rank.
   virtual Start AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) = 0;
   virtual Start ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                               c10d::ReduceOp::RedOpType op) = 0;
@@ -71,7 +72,7 @@ class CpuBackend : public c10d::Backend {
   static std::byte* BytesOf(const at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data_ptr());
   }
-  // Returns a callback that ends `work`, for an engine to call.
+  // Returns a callback that ends `work`. A transfer engine calls it when the operation ends.
   static std::function<void(const std::exception_ptr&)> EndOf(const Ref<QueuedWork>& work) {
     return [work](const std::exception_ptr& error) { work->End(error); };
   }

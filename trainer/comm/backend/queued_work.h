@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Holds the tensors of the operation until it is done. Afterwards only an all-reduce still holds
-// its tensors, in its future. For other operations, memory that a caller releases after wait() is
+// Holds the tensors of the operation until it ends. Afterwards only an all-reduce still holds its
+// tensors, in its future. For other operations, memory that a caller releases after wait() is
 // therefore freed at once.
 class QueuedWork : public c10d::Work {
  public:
@@ -30,13 +30,12 @@ class QueuedWork : public c10d::Work {
   // Call SetGiveUp before the work is shared.
   void SetGiveUp(std::function<void()> give_up) { give_up_ = std::move(give_up); }
 
-  // Ends the work. Call it once; a null `error` means success.
+  // Ends the work, with success if `error` is null. Call it once.
   void End(const std::exception_ptr& error) {
     std::vector<at::Tensor> results;
     if (opType_ == c10d::OpType::ALLREDUCE) results = held_;
     held_.clear();
-    // Ends the profiler's event before the future, because code that waits for the future may stop
-    // the profiler.
+    // Code that waits for the future may stop the profiler, so the profiler's event ends first.
     finish(error);
     if (error) {
       future_->setError(error);

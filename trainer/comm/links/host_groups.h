@@ -9,9 +9,9 @@
 namespace dslaunch {
 
 // Divides the ranks of a process group into consecutive parts, one for each host. All ranks form
-// one part if there is only one host or if no host has two ranks, because parts would save nothing.
-// They also form one part if the ranks of a host are not consecutive, because a sum over hosts
-// would then not be in the order of the ranks.
+// one part if there is only one host, or if no host has two ranks, because several parts would save
+// nothing. They also form one part if the ranks of a host are not consecutive, because a sum over
+// hosts would then not be in the order of the ranks.
 class HostGroups {
  public:
   struct Part {
@@ -19,7 +19,7 @@ class HostGroups {
     size_t count = 0;
   };
 
-  // `nodes` has the node of each rank, by rank.
+  // Divides the ranks; `nodes` has, by rank, the node of each rank.
   explicit HostGroups(const std::vector<uint32_t>& nodes);
 
   size_t parts() const { return parts_.size(); }
@@ -37,7 +37,7 @@ class HostGroups {
   // Returns the other ranks of the part of `rank`, beginning with the ranks after `rank`.
   std::vector<size_t> NeighboursOf(size_t rank) const;
 
-  // Route the data of rank `from` to all ranks, and only once to each other host. On each other
+  // Routes the data of rank `from` to all ranks, and only once to each other host. On each other
   // host the owner of the column of `from` receives the data and forwards it to the other ranks of
   // its host. SenderTo returns the rank that sends the data to `to`. ReceiversOf returns the ranks
   // to which `by` sends the data, beginning with the ranks on the host of `by`.

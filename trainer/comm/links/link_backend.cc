@@ -25,7 +25,7 @@ namespace {
 class Sequence {
  public:
   Sequence() : thread_([this] { Run(); }) {}
-  // Runs the remaining functions before it returns.
+  // Runs the remaining functions before it returns, and then ends the thread.
   ~Sequence() {
     {
       const MutexLock lock(mutex_);
@@ -46,8 +46,8 @@ class Sequence {
   void Run() {
     pthread_setname_np(pthread_self(), "dslaunch-coll");
     const at::NoGradGuard no_grad;
-    // LibTorch uses only one thread here, because a reduction is already divided over the ranks,
-    // and other threads compute.
+    // A reduction is already divided over the ranks, and other threads compute, so LibTorch uses
+    // only one thread here.
     const c10::ParallelGuard sequential(true);
     while (true) {
       std::function<void()> act;
@@ -66,7 +66,7 @@ class Sequence {
   CondVar changed_;
   std::deque<std::function<void()>> acts_ DSL_GUARDED_BY(mutex_);
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 class LinkBackend : public CpuBackend {
@@ -135,7 +135,7 @@ class LinkBackend : public CpuBackend {
     const MutexLock lock(hosts_mutex_);
     if (hosts_) return *hosts_;
     std::vector<uint32_t> nodes(job_ranks_.size());
-    if (nodes.size() > 2) {  // with fewer than three ranks, hosts do not matter
+    if (nodes.size() > 2) {  // with one or two ranks, the hosts do not matter
       std::vector<std::string> keys;
       for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
       const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);
@@ -215,10 +215,10 @@ class LinkBackend : public CpuBackend {
               run(*collective);
             } catch (const std::exception& error) {
               failure = std::current_exception();
-              // After FailAll no tensor is accessed, and later collectives fail too.
+              // FailAll ends all access to tensors and makes later collectives fail too.
               engine->FailAll(error.what());
             }
-            run = nullptr;  // releases the tensors of the operation
+            run = nullptr;  // releases the operation's tensors
             work->End(failure);
           });
     };
@@ -230,9 +230,10 @@ class LinkBackend : public CpuBackend {
   const c10::intrusive_ptr<c10d::Store> places_;
   const std::vector<size_t> job_ranks_;
   std::shared_ptr<LinkEngine> engine_;
-  StagingMemory staging_;  // used only by the collectives' thread
+  StagingMemory staging_;  // used only by the thread of the collectives
   Mutex hosts_mutex_;
-  std::optional<HostGroups> hosts_ DSL_GUARDED_BY(hosts_mutex_);  // set by the first Hosts()
+  // Set by the first call of Hosts().
+  std::optional<HostGroups> hosts_ DSL_GUARDED_BY(hosts_mutex_);
   uint64_t collectives_ = 0;
   std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
 };

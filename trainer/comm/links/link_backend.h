@@ -15,10 +15,11 @@
 
 namespace dslaunch {
 
-// Returns the key, in the store of the job, of the place (RankPlace::ToText) of rank `job_rank`.
+// Returns the key in the job's store under which rank `job_rank` publishes its place
+// (RankPlace::ToText).
 std::string PlaceKey(size_t job_rank);
 
-// Makes a backend for contiguous CPU tensors, with the interface and the guarantees of
+// Creates a backend for contiguous CPU tensors, with the interface and the guarantees of
 // trainer/comm/shm/shm_backend.h; reductions give the same bits. Connections are made when they are
 // first used. `label` is unique to the group. `job_ranks` has, for each rank of the group, its rank
 // in the job. `places` is the store with PlaceKey of each rank. Errors are std::runtime_error
@@ -33,9 +34,9 @@ c10::intrusive_ptr<c10d::Backend> MakeLinkBackend(
 // first call waits for the places of all ranks.
 bool SendsByHost(c10d::Backend& backend);
 
-// Fills the other ranks' parts of `flat`, [ranks * n]. Precondition: SendsByHost. Unlike
-// collectives, gathers are matched by `tag`, so each rank may begin gathers of different tags in
-// any order.
+// Fills in the other ranks' parts of `flat`, [ranks * n]. Precondition: SendsByHost returns true.
+// Unlike collectives, gathers are matched by `tag`, so each rank may begin gathers of different
+// tags in any order.
 c10::intrusive_ptr<c10d::Work> GatherByHost(c10d::Backend& backend, const at::Tensor& flat,
                                             uint64_t tag);
 

@@ -11,15 +11,15 @@
 namespace dslaunch {
 namespace {
 
-// Size of a chunk of a tensor, which is reduced or copied while other chunks are sent. A chunk
-// passes through all hosts, so chunks are smaller with more hosts.
+// Size in bytes of a chunk of a tensor, which is reduced or copied while other chunks are sent. A
+// chunk passes through all hosts, so chunks are smaller with more hosts.
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kLeastChunkBytes = size_t{128} << 10;
 constexpr size_t kChunksUnderWay = 3;
-// Limit of the memory that is kept for later operations.
+// Maximum number of bytes of memory that is kept for later operations.
 constexpr size_t kSpareBytes = size_t{16} << 20;
-// Up to this size every rank sends its whole tensor to every other rank, because this takes only
-// one trip.
+// Maximum size of a small tensor in bytes. Every rank sends a small tensor whole to every other
+// rank, because this takes only one trip.
 constexpr size_t kSmallBytes = size_t{16} << 10;
 // Marks the tags of collectives; the tags of other messages are smaller.
 constexpr uint64_t kCollective = uint64_t{1} << 63;
@@ -100,7 +100,8 @@ size_t LinkCollective::ChunkBytes() const {
   return std::max(kChunkBytes / hosts_.parts(), kLeastChunkBytes);
 }
 
-// Each chunk is sent to the last host and back, so more hosts need more pending chunks.
+// Returns the number of chunks that are pending at a time. Each chunk is sent to the last host and
+// back, so more hosts need more pending chunks.
 size_t LinkCollective::ChunksUnderWay() const { return kChunksUnderWay + 2 * (hosts_.parts() - 1); }
 
 void LinkCollective::RunChunks(size_t chunks, size_t results, const BeginChunk& begin) {
@@ -126,7 +127,7 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
       std::max(partial_bytes, what.elements * c10::elementSize(what.result_dtype));
   const HostGroups::Part& host = hosts_.part(host_);
   const at::Tensor memory = staging_.Acquire(sum_bytes + (host.count - 1) * bytes);
-  // `partial` is first, because its elements are the largest and all must be aligned.
+  // All elements must be aligned, so `partial`, which has the largest elements, comes first.
   std::byte* const partial = BytesOf(memory);
   std::vector<at::Tensor> parts;
   std::vector<LinkTransfer> messages;
@@ -176,7 +177,8 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
       std::byte* const place = data + range.begin * item;
       const size_t bytes = range.size() * item;
       if (!IsOwner(column)) {
-        // The result arrives after this rank's part was sent, so both may use the same memory.
+        // The result arrives after this rank's part was sent, so the part's memory is reused for
+        // the result.
         const size_t owner = hosts_.Owner(host_, column);
         steps_.When({Send(owner, Kind::kPart, column, place, bytes),
                      Receive(owner, Kind::kResult, column, place, bytes)},
@@ -217,7 +219,7 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   const size_t last = hosts_.parts() - 1;
   size_t reductions = 0;  // number of reductions of this rank in each chunk
   for (size_t to = 0; to < ranks_; ++to) reductions += IsOwner(hosts_.ColumnOf(to)) ? 1 : 0;
-  // On the last host a rank reduces its own result.
+  // A rank of the last host has the result from its own reduction, so it receives none.
   const size_t results = reductions + (host_ == last ? 0 : 1);
   RunChunks(chunks, results, [&](size_t chunk, const std::function<void()>& have) {
     const size_t begin = chunk * chunk_elements;
@@ -258,13 +260,15 @@ void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,
   }
   if (own_ == from || own_ == complete) return steps_.When(sends);
   const size_t sender = hosts_.SenderTo(own_, from);
-  std::function<void()> forward;  // forwards the message; null if this rank does not forward
+  // Forwards the message to other ranks; null if this rank does not forward.
+  std::function<void()> forward;
   if (!sends.empty()) forward = [this, sends] { steps_.When(sends); };
   steps_.When({Receive(sender, sender == from ? Kind::kPart : Kind::kForwarded, from, data, bytes)},
               std::move(forward));
 }
 
-// The root of a large tensor sends a part to each rank, and the ranks then exchange the parts.
+// Sends `tensor` of rank `root` to all ranks. The root of a large tensor sends a part to each rank,
+// and the ranks then exchange the parts.
 void LinkCollective::Broadcast(const at::Tensor& tensor, size_t root) {
   const size_t bytes = tensor.nbytes();
   if (bytes == 0) return;
@@ -301,7 +305,7 @@ void LinkCollective::AllGather(const at::Tensor& input, const std::vector<at::Te
                    Send(rank, Kind::kPart, 0, BytesOf(input), bytes)});
     }
   } else {
-    // The data is sent in chunks, so that a rank forwards a chunk while others arrive.
+    // The data is sent in chunks, so that a rank can forward one chunk while it receives the next.
     const size_t chunk_bytes = hosts_.parts() > 1 ? ChunkBytes() : bytes;
     for (size_t begin = 0; begin < bytes; begin += chunk_bytes) {
       const size_t size = std::min(chunk_bytes, bytes - begin);
@@ -328,8 +332,8 @@ void LinkCollective::AllToAll(const at::Tensor& input, const at::Tensor& output)
   steps_.Run();
 }
 
-// After round k (from 0), it is certain on each rank that the 2^(k+1) ranks up to that rank have
-// called Barrier.
+// Returns when all ranks have called Barrier. After round k (from 0), it is certain on each rank
+// that the 2^(k+1) ranks up to that rank have called Barrier.
 void LinkCollective::Barrier() {
   uint64_t round = 0;
   for (size_t distance = 1; distance < ranks_; distance *= 2, ++round) {

@@ -1,6 +1,6 @@
 // Implements collective operations over a LinkEngine. Each operation blocks until it is done on
 // this rank, and throws if a rank is lost or late. After an exception, pending messages may access
-// the tensors and the operation's memory until LinkEngine::FailAll has returned, so keep both until
+// the tensors and the operation's memory until LinkEngine::FailAll has returned. Keep both until
 // then.
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace dslaunch {
 
-// Memory for the parts that other ranks send to this rank for reduction. Later operations reuse the
-// memory, because getting new pages from the kernel takes as long as the exchange. Not thread-safe.
+// Memory for the parts that other ranks send to this rank for reduction. Getting new pages from the
+// kernel takes as long as the exchange, so later operations reuse the memory. Not thread-safe.
 class StagingMemory {
  public:
   // Returns uninitialized memory of at least `bytes` bytes.
@@ -41,17 +41,19 @@ class StagingMemory {
 // to each host.
 class LinkCollective {
  public:
-  // All operations of a group, which run one after the other, share `staging`.
+  // Creates an operation. All operations of a group share `staging` and run one after the other.
   LinkCollective(LinkEngine& engine, const HostGroups& hosts, StagingMemory& staging,
                  uint64_t number, Deadline deadline);
 
   void AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
-  // `parts` is [ranks * n] and `result` is [n]. If `parts` is floating-point, `result` may have any
-  // floating-point dtype. `result` may share memory with this rank's part, but with no other part.
+  // Reduces `parts`, [ranks * n], to this rank's `result`, [n]. If `parts` is floating-point,
+  // `result` may have any floating-point dtype. `result` may share memory with this rank's part,
+  // but with no other part.
   void ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                      c10d::ReduceOp::RedOpType op);
   void Broadcast(const at::Tensor& tensor, size_t root);
-  // `outputs` has a tensor of the size of `input` for each rank.
+  // Gathers the ranks' tensors `input` into `outputs`, which has a tensor of the size of `input`
+  // for each rank.
   void AllGather(const at::Tensor& input, const std::vector<at::Tensor>& outputs);
   // Sends part r of `input`, which has an equal part for each rank, to rank r.
   void AllToAll(const at::Tensor& input, const at::Tensor& output);
@@ -60,15 +62,15 @@ class LinkCollective {
  private:
   // The content of a message. Messages of one kind and item between two ranks are matched by order.
   enum class Kind : uint64_t { kPart, kPartial, kResult, kForwarded, kRound };
-  // The part of a tensor that this rank reduces for its host.
+  // A part of a tensor that this rank reduces for its host.
   struct Reduction {
-    std::byte* own;  // this rank's part
+    std::byte* own;  // elements of this rank in the part
     size_t elements;
     at::ScalarType dtype;
     at::ScalarType result_dtype;
     c10d::ReduceOp::RedOpType op;
-    uint64_t item;      // item number in the tags of its messages
-    size_t column;      // column of the part (HostGroups)
+    uint64_t item;      // number of the part in the tags of its messages
+    size_t column;      // column of the part (see HostGroups)
     std::byte* result;  // destination of the result; null to use memory of staging_
   };
 
@@ -97,9 +99,9 @@ class LinkCollective {
   StagingMemory& staging_;
   const uint64_t number_;
   TransferSteps steps_;
-  std::vector<at::Tensor> gathered_;  // all ranks' tensors in a small all-reduce
+  std::vector<at::Tensor> gathered_;  // tensors of all ranks in a small all-reduce
   const size_t own_, ranks_;
-  const size_t host_;  // this rank's part of HostGroups
+  const size_t host_;  // index of this rank's part in HostGroups
 };
 
 }  // namespace dslaunch

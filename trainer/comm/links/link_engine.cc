@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// Interval between two checks of deadlines.
+// Interval between two checks for messages whose deadline has passed.
 constexpr milliseconds kLook{500};
 
 constexpr char kPrefix[] = "connections of the ranks: ";
@@ -27,13 +27,13 @@ std::exception_ptr Failure(const std::string& why) {
       std::runtime_error(why.starts_with(kPrefix) ? why : kPrefix + why));
 }
 
-// Thrown if the other end of a connection is closed.
+// Exception that is thrown if the peer has closed a connection.
 struct ConnectionEnd {};
 
 [[noreturn]] void Throw(const std::string& why) { throw std::runtime_error(why); }
 
-// Returns the number of bytes that a system call moved, given its result; 0 if it would block.
-// Throws ConnectionEnd if the connection is closed.
+// Returns the number of bytes that a system call has transferred, given its result; 0 if it would
+// block. Throws ConnectionEnd if the connection is closed.
 size_t Moved(ssize_t moved, bool reads) {
   if (moved > 0) return static_cast<size_t>(moved);
   if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
@@ -132,7 +132,7 @@ void LinkEngine::FailAll(const std::string& why) {
     for (size_t peer = 0; peer < peers_.size(); ++peer) FailPeer(peer, why);
     done.set_value();
   });
-  done.get_future().wait();  // short, because the thread wakes up at once
+  done.get_future().wait();  // short wait, because the thread wakes up at once
 }
 
 void LinkEngine::Submit(std::function<void()> act) {
@@ -176,7 +176,7 @@ void LinkEngine::Wait() {
     const Incoming& in = peers_[peer].in;
     if (!out.fd && !in.fd) continue;
     polled.push_back(peer);
-    // poll() ignores the descriptor -1.
+    // poll() ignores the descriptor -1, so a closed connection keeps its position.
     polls.push_back(
         {out.fd.get(), static_cast<short>(out.ready.empty() ? POLLIN : POLLIN | POLLOUT), 0});
     polls.push_back(
@@ -205,8 +205,8 @@ void LinkEngine::Advance(size_t peer, short out_events, short in_events) {
       WriteMessages(one.out);
     }
   } catch (const ConnectionEnd&) {
-    // Messages that the peer sent before it exited may still arrive on the other connection, so the
-    // peer is not lost yet if this rank only receives.
+    // A peer may have sent messages on the other connection before it exited. If this rank only
+    // receives, these may still arrive, so the peer is not lost yet.
     const bool only_receives = in_events == 0 && one.out.waiting.empty() && one.out.ready.empty();
     if (!only_receives) return FailPeer(peer, NameOf(peer) + " has ended");
     one.out.fd.Reset();
@@ -232,7 +232,7 @@ void LinkEngine::ReadAsks(Outgoing& out) {
   }
 }
 
-// Moves messages that are both waiting and requested to `ready`.
+// Moves messages that are waiting and whose receiver has requested them to `ready`.
 void LinkEngine::Match(Outgoing& out, uint64_t tag) {
   const auto waiting = out.waiting.find(tag);
   const auto asked = out.asked.find(tag);
@@ -348,7 +348,7 @@ void LinkEngine::FailPeer(size_t peer, const std::string& why) {
   Peer& one = peers_[peer];
   if (!one.lost.empty()) return;
   one.lost = why;
-  // The memory of these transfers is no longer accessed.
+  // The memory of these transfers is no longer accessed, so they can end.
   const auto end = [&](Transfer& transfer) { ended_.push_back({std::move(transfer.done), why}); };
   for (auto* by_tag : {&one.out.waiting, &one.in.waiting}) {
     for (auto& [tag, transfers] : *by_tag) std::ranges::for_each(transfers, end);

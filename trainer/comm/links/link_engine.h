@@ -22,19 +22,20 @@ namespace dslaunch {
 
 // Runs a thread that transfers messages. Messages are matched by peer, tag and order. A message is
 // sent over the connection that the sender dialed, and only after the receiver has requested it.
-// Nothing is therefore buffered, and tags may be awaited in any order.
+// Nothing is therefore buffered, and messages of different tags may be awaited in any order.
 //
 // A message fails if its deadline has passed or its peer is lost; all other messages with that peer
 // then fail too. Ranks are ranks of the group, but error texts use ranks of the job. Thread-safe.
 class LinkEngine {
  public:
-  // Called once, on the engine's thread. `error` is null on success.
+  // Called once per message, on the engine's thread, when the message is done. `error` is null on
+  // success.
   using Done = std::function<void(std::exception_ptr error)>;
-  // Requests a connection to a peer; the answer is a call of AdoptDialed or Fail. If the dialer
-  // throws, later messages to the peer fail with that error. Called on the thread that calls Send.
+  // Requests a connection to a peer and then calls AdoptDialed or Fail. If the dialer throws, later
+  // messages to the peer fail with that error. Called on the thread that calls Send.
   using Dialer = std::function<void(size_t peer)>;
 
-  // `names` has the number of each rank in error texts, by rank.
+  // Starts the thread. `names` has, by rank, the number of each rank in error texts.
   LinkEngine(size_t rank, std::vector<size_t> names, Dialer dialer);
   // Fails pending messages on this rank and on the peers.
   ~LinkEngine();
@@ -44,45 +45,45 @@ class LinkEngine {
   size_t rank() const { return rank_; }
   size_t ranks() const { return names_.size(); }
 
-  // Begin to send or receive a message. The memory must stay valid until `done` is called. `peer`
+  // Begins to send or receive a message. The memory must stay valid until `done` is called. `peer`
   // must be another rank.
   void Send(size_t peer, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
             Done done);
   void Receive(size_t peer, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                Done done);
 
-  // Add a connected stream socket: a connection to `peer` that this rank dialed (AdoptDialed), or
+  // Adds a connected stream socket: a connection to `peer` that this rank dialed (AdoptDialed), or
   // that `peer` dialed (AdoptIncoming).
   void AdoptDialed(size_t peer, UniqueFd fd);
   void AdoptIncoming(size_t peer, UniqueFd fd);
   // Marks `peer` as lost and fails its pending transfers with `why`.
   void Fail(size_t peer, const std::string& why);
-  // Marks all ranks as lost. After it returns no tensor is accessed, but `done` of pending messages
-  // may still be called. Must not be called on the engine's thread.
+  // Marks all ranks as lost. When FailAll returns, no tensor is accessed any more, but `done` of
+  // pending messages may still be called. Must not be called on the engine's thread.
   void FailAll(const std::string& why);
 
  private:
-  // Sent before each message, and also by the receiver to request the message.
+  // Precedes each message. A receiver sends it alone to request a message.
   struct Header {
     uint64_t tag = 0;
     uint64_t bytes = 0;
   };
   struct Transfer {
     Header header;
-    std::byte* data = nullptr;  // only read if the message is sent
+    std::byte* data = nullptr;  // memory of the message; only read if the message is sent
     Deadline deadline;
     Done done;
   };
   // The state of a message or header that is being written or read.
   struct Progress {
     std::array<std::byte, sizeof(Header)> header;
-    size_t bytes = 0;  // bytes done so far, of header and message together
+    size_t bytes = 0;  // number of transferred bytes of header and message together
   };
   struct Outgoing {
     UniqueFd fd;
-    // Messages that are not requested yet, by tag.
+    // Messages that the receiver has not requested yet, by tag.
     std::map<uint64_t, std::deque<Transfer>> waiting;
-    // Sizes of requests whose message does not exist yet, by tag.
+    // Sizes of requested messages for which Send was not called yet, by tag.
     std::map<uint64_t, std::deque<uint64_t>> asked;
     std::deque<Transfer> ready;  // messages to write; the first is being written
     Progress written;
@@ -91,7 +92,7 @@ class LinkEngine {
   struct Incoming {
     UniqueFd fd;
     std::map<uint64_t, std::deque<Transfer>> waiting;  // expected messages, by tag
-    std::deque<Header> asks;                           // requests; the first is being written
+    std::deque<Header> asks;  // requests for messages; the first is being written
     Progress written;
     std::optional<Transfer> arriving;
     Progress read;
@@ -99,11 +100,11 @@ class LinkEngine {
   struct Peer {
     Outgoing out;
     Incoming in;
-    std::string lost;  // why the peer is lost; empty if it is not lost
+    std::string lost;  // reason why the peer is lost; empty if it is not lost
   };
   struct Ended {
     Done done;
-    std::string error;  // error text; empty on success
+    std::string error;  // error of the transfer; empty on success
   };
 
   void Submit(std::function<void()> act);
@@ -126,7 +127,7 @@ class LinkEngine {
   const Dialer dialer_;
   UniqueFd doorbell_;  // eventfd that wakes the thread
 
-  // Used only by the thread.
+  // peers_, ended_ and looked_ are used only by the thread.
   std::vector<Peer> peers_;
   std::vector<Ended> ended_;
   Clock::time_point looked_ = Clock::now();  // time of the last check for late messages
@@ -135,7 +136,7 @@ class LinkEngine {
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);
   std::vector<bool> dial_begun_ DSL_GUARDED_BY(mutex_);
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace dslaunch

@@ -14,14 +14,14 @@ constexpr uint64_t kGather = uint64_t{1} << 62;
 constexpr uint64_t kForwarded = uint64_t{1} << 61;
 constexpr unsigned kRankBits = 24;
 
-// The state of one gather.
+// One gather, which keeps itself alive through its callbacks.
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
   Gather(LinkEngine& engine, Deadline deadline, LinkEngine::Done done)
       : engine_(engine), deadline_(deadline), done_(std::move(done)) {}
 
   // Adds a message, and the messages `after` that begin when it is done. The gather ends only after
-  // all of them. Call it before Begin.
+  // all these messages. Call it before Begin.
   void Add(const LinkTransfer& message, std::vector<LinkTransfer> after = {}) {
     left_ += 1 + after.size();
     first_.emplace_back(message, std::move(after));
@@ -29,8 +29,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void Begin() {
     for (auto& [message, then] : std::exchange(first_, {})) {
       Start(message, [self = shared_from_this(), after = std::move(then)] {
-        // Runs on the engine's thread. The connections to neighbours already exist, because this
-        // rank's own part was sent first.
+        // This callback runs on the engine's thread. The connections to neighbours already exist,
+        // because this rank's own part was sent first.
         for (const LinkTransfer& next : after) self->Start(next, [] {});
       });
     }
@@ -50,11 +50,12 @@ class Gather : public std::enable_shared_from_this<Gather> {
     if (!std::exchange(ended_, true)) done_(error);
   }
 
-  LinkEngine& engine_;  // engine whose thread makes all callbacks
+  LinkEngine& engine_;  // engine that calls all callbacks on its thread
   const Deadline deadline_;
   const LinkEngine::Done done_;
   std::vector<std::pair<LinkTransfer, std::vector<LinkTransfer>>> first_;
-  size_t left_ = 0;  // number of messages left; after Begin only used on the engine's thread
+  // Number of messages that are not done; after Begin, used only on the engine's thread.
+  size_t left_ = 0;
   bool ended_ = false;
 };
 
@@ -64,8 +65,8 @@ void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, s
                  uint64_t tag, Deadline deadline, LinkEngine::Done done) {
   using Way = LinkTransfer::Way;
   const size_t own = engine.rank();
-  // `from` is the rank whose part is sent. `sender` is the rank that sends the part, which differs
-  // if the part is forwarded.
+  // `from` is the rank whose part is sent, and `sender` is the rank that sends it. They differ if
+  // the part is forwarded.
   const auto message = [&](Way way, size_t peer, size_t from, size_t sender) {
     const uint64_t part = sender == from ? 0 : kForwarded | from;
     return LinkTransfer{way, peer, kGather | part | (tag << kRankBits), data + from * part_bytes,

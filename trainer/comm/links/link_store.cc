@@ -29,7 +29,7 @@ std::string Described(const StoreRequest& request) {
   return request.keys.size() > kShown ? text + ", ..." : text;
 }
 
-// Rank 0's store. It also keeps the server alive.
+// The store on rank 0, which also keeps the server alive.
 class OwnStore : public LinkStore {
  public:
   OwnStore(std::shared_ptr<StoreServer> server, std::shared_ptr<StoreClient> client,
@@ -49,7 +49,7 @@ class OwnStore : public LinkStore {
   std::shared_ptr<RankConnections> connections_;
 };
 
-// Waits for the connection to rank 0.
+// The result of dialing rank 0, for which a thread can wait.
 class Dialed {
  public:
   void Set(Result<UniqueFd> result) {
@@ -131,7 +131,7 @@ void StoreClient::Run() {
         if (!reply) return Close();
         const MutexLock lock(mutex_);
         const auto awaited = awaited_.find(reply->id);
-        if (awaited == awaited_.end()) continue;  // the request timed out earlier
+        if (awaited == awaited_.end()) continue;  // skipped because the request timed out earlier
         awaited->second = std::move(reply);
         changed_.NotifyAll();
       }

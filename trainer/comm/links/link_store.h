@@ -1,5 +1,5 @@
-// Provides a c10d store on rank 0 over the connections of the ranks, so that no other process can
-// reach the store.
+// Provides a c10d store on rank 0 over the connections between the ranks, so that no other process
+// can reach the store.
 #pragma once
 
 #include <chrono>
@@ -37,14 +37,14 @@ class StoreClient {
   void Close();
 
   const UniqueFd server_;
-  Mutex send_mutex_;  // held to write to server_
+  Mutex send_mutex_;  // guards writing to server_
   Mutex mutex_;
   CondVar changed_;
   uint64_t last_id_ DSL_GUARDED_BY(mutex_) = 0;
   // Pending requests by id, with their replies once these have arrived.
   std::map<uint64_t, std::optional<StoreReply>> awaited_ DSL_GUARDED_BY(mutex_);
   bool closed_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 // A c10d store whose copies (clone) share one connection to rank 0.

@@ -25,7 +25,7 @@ namespace {
 
 using Kind = RankLinkMessage::Kind;
 
-// Maximum number of connections for groups that do not listen yet; further connections are closed.
+// Maximum number of connections that wait for a group to listen; further connections are closed.
 constexpr size_t kMaxUnclaimed = 65'536;
 
 TrainError Unavailable(const std::string& what) {
@@ -38,7 +38,7 @@ UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
   const std::optional<sockaddr_un> address = UnixAddress(path);
   if (!address) throw Unavailable("DSLAUNCH_RANK_SOCKET is too long for a socket's path");
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // connect() blocks up to this time limit while the agent's queue of connections is full.
+  // While the agent's queue of connections is full, connect() blocks up to this time limit.
   const auto left = std::max<long>(deadline.Left().count(), 1);
   const timeval limit = {left / 1000, left % 1000 * 1000}, none = {0, 0};
   if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -201,7 +201,8 @@ void RankConnections::OnBytes(const std::string& bytes, UniqueFd fd) {
   }
 }
 
-// Existing connections may still work for a short time, but no new connections will arrive.
+// Fails later requests for connections, because no new connections will arrive. Existing
+// connections may still work for a short time.
 void RankConnections::OnAgentGone() {
   const MutexLock lock(mutex_);
   agent_gone_ = true;

@@ -1,4 +1,4 @@
-// Connects to this node's agent, which makes connections to other ranks
+// Connects a rank to its node's agent, which makes connections to other ranks
 // (proto/contract/rank_link.h).
 #pragma once
 
@@ -16,22 +16,26 @@
 
 namespace dslaunch {
 
-// The address of a rank's agent, which Dial needs.
+// Location of a rank for Dial: its node and the endpoints of the node's agent.
 struct RankPlace {
-  uint32_t node = 0;      // index in the hostfile
-  std::string endpoints;  // "address:port", separated by spaces; empty if one node
+  uint32_t node = 0;  // index of the node in the hostfile
+  // agent's endpoints "address:port", separated by spaces; empty if the job has one node.
+  std::string endpoints;
 
   std::string ToText() const;
-  // Throws TrainError if `text` was not made by ToText.
+  // Parses a text that ToText has returned. Throws TrainError for any other text.
   static RankPlace FromText(const std::string& text);
 };
 
 // Receives the connections of one label. All functions are called on the thread of RankConnections,
 // or by Listen or Dial on the caller's thread, and not after Unlisten has returned.
 struct LinkListener {
-  std::function<void(size_t to, UniqueFd)> on_dialed;            // a connection that Dial requested
-  std::function<void(size_t from, UniqueFd)> on_link;            // a connection from another rank
-  std::function<void(size_t to, const std::string&)> on_failed;  // Dial failed, for this reason
+  // Called with a connection that Dial requested.
+  std::function<void(size_t to, UniqueFd)> on_dialed;
+  // Called with a connection that another rank requested.
+  std::function<void(size_t from, UniqueFd)> on_link;
+  // Called with the reason if Dial fails.
+  std::function<void(size_t to, const std::string&)> on_failed;
 };
 
 // Requests and receives connections to other ranks. Ranks are ranks of the job. A connection is a
@@ -77,14 +81,14 @@ class RankConnections {
   const UniqueFd agent_;
   const size_t rank_;
   RankPlace place_;
-  UniqueFd stop_read_, stop_write_;  // the thread ends when stop_write_ is closed
+  UniqueFd stop_read_, stop_write_;  // pipe; the thread ends when stop_write_ is closed
 
-  Mutex send_mutex_;  // held to write to agent_
+  Mutex send_mutex_;  // guards writing to agent_
   Mutex mutex_;
   std::map<std::string, LinkListener> listeners_ DSL_GUARDED_BY(mutex_);
   std::vector<Arrived> unclaimed_ DSL_GUARDED_BY(mutex_);
   bool agent_gone_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace dslaunch

@@ -24,7 +24,7 @@ void Put(std::string& bytes, const std::vector<std::string>& texts) {
   }
 }
 
-// Reads numbers and texts from bytes. After the bytes were too few, good() stays false.
+// Reads numbers and texts from bytes. Once a read exceeds the bytes, good() returns false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -203,7 +203,7 @@ std::vector<StoreCore::Answer> StoreCore::OnRequest(uint64_t client, StoreReques
       break;
     case Op::kAdd: {
       std::string& value = values_[request.keys[0]];
-      // Adds as unsigned numbers, because overflow of signed numbers is undefined.
+      // Overflow of signed numbers is undefined, so the numbers are added as unsigned numbers.
       reply.number = static_cast<int64_t>(static_cast<uint64_t>(NumberIn(value)) +
                                           static_cast<uint64_t>(request.number));
       value = std::to_string(reply.number);

@@ -1,4 +1,4 @@
-// Keeps the values that the ranks of a job share, on rank 0. Pure.
+// Stores, on rank 0, the values that the ranks of a job share. Performs no I/O.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,17 @@ namespace dslaunch {
 // A rank's request to the store.
 struct StoreRequest {
   enum class Op : uint8_t {
-    kSet = 1,     // sets `keys` to `values`
-    kAppend,      // appends values[0] to the value of keys[0]
-    kCompareSet,  // sets keys[0] to values[1] if its value is values[0], or if it has no value and
-                  // values[0] is empty; answers the value after that
-    kAdd,         // adds `number` to the decimal number in keys[0]; answers the sum
-    kGet,         // answers the values of `keys` once all exist
-    kWait,        // answers once all `keys` exist
-    kCheck,       // answers 1 if all `keys` exist
-    kDelete,      // deletes keys[0]; answers 1 if it existed
-    kNumKeys,     // answers the number of keys
+    kSet = 1,  // sets `keys` to `values`
+    kAppend,   // appends values[0] to the value of keys[0]
+    // Sets keys[0] to values[1] if keys[0] has the value values[0], or if keys[0] has no value and
+    // values[0] is empty. Answers with the value afterwards.
+    kCompareSet,
+    kAdd,      // adds `number` to the decimal number of keys[0]; answers with the sum
+    kGet,      // answers with the values of `keys` once all exist
+    kWait,     // answers once all `keys` exist
+    kCheck,    // answers with 1 if all `keys` exist, else 0
+    kDelete,   // deletes keys[0]; answers with 1 if it existed
+    kNumKeys,  // answers with the number of keys
   };
   Op op = Op::kSet;
   uint64_t id = 0;  // chosen by the client; returned in the reply
@@ -47,7 +48,7 @@ struct StoreReply {
 inline constexpr size_t kMaxStoreMessage = size_t{64} << 20;
 std::string EncodeRequest(const StoreRequest& request);
 std::string EncodeReply(const StoreReply& reply);
-// Decode a message from `bytes`, which exclude the length. Return nullopt if they are not a valid
+// Decodes a message from `bytes`, which exclude the length. Returns nullopt if they are not a valid
 // message.
 std::optional<StoreRequest> DecodeRequest(std::string_view bytes);
 std::optional<StoreReply> DecodeReply(std::string_view bytes);
@@ -78,12 +79,13 @@ class StoreCore {
   };
 
   bool HasAll(const std::vector<std::string>& keys) const;
-  // Returns whether it stored the new value. Sets `reply` to the value of the key after that.
+  // Stores the request's new value if the key has the expected value. Returns whether the value was
+  // stored. Sets `reply` to the key's value afterwards.
   bool CompareAndSet(const StoreRequest& request, StoreReply& reply);
   StoreReply Answered(const StoreRequest& request) const;
 
   std::map<std::string, std::string> values_;
-  std::vector<Waiting> waiting_;  // waiting requests in the order of arrival
+  std::vector<Waiting> waiting_;  // requests that cannot be answered yet, in the order of arrival
 };
 
 }  // namespace dslaunch

@@ -94,7 +94,8 @@ bool StoreServer::Read(uint64_t id, Client& client) {
         const auto to = clients_.find(answer.client);
         if (to == clients_.end()) continue;
         to->second.unsent += EncodeReply(answer.reply);
-        // If another client has disconnected, Run() removes it when the loop reaches that client.
+        // Only a failure of client `id` counts here, because Run() removes any other disconnected
+        // client when its loop reaches that client.
         if (!Write(to->second) && answer.client == id) return false;
       }
     }

@@ -1,4 +1,4 @@
-// Serves the store (StoreCore) on rank 0 to the ranks that connect.
+// Runs the server of the ranks' shared store (StoreCore) on rank 0.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class StoreServer {
  private:
   struct Client {
     UniqueFd fd;
-    std::string read;  // bytes of an incomplete message
+    std::string read;  // received bytes of an incomplete message
     std::string unsent;
   };
 
@@ -40,7 +40,7 @@ class StoreServer {
   bool Write(Client& client);
 
   UniqueFd doorbell_;  // eventfd that wakes the thread
-  // Used only by the thread.
+  // core_, last_id_ and clients_ are used only by the thread.
   StoreCore core_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, Client> clients_;
@@ -48,7 +48,7 @@ class StoreServer {
   Mutex mutex_;
   std::vector<UniqueFd> adopted_ DSL_GUARDED_BY(mutex_);
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace dslaunch

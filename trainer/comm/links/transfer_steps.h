@@ -1,4 +1,5 @@
-// Runs steps of an operation when messages of a LinkEngine are done.
+// Runs the steps of an operation, each when the messages of a LinkEngine that it depends on are
+// done.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +21,23 @@ struct LinkTransfer {
   Way way;
   size_t peer;
   uint64_t tag;
-  std::byte* data;  // not written by a send; must be valid until the message is done
+  // Data to send, or destination of the data; must be valid until the message is done.
+  std::byte* data;
   size_t bytes;
 };
 
-// Begins one message. See LinkEngine for `done`.
+// Begins to send or receive a message. See LinkEngine for `done`.
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);
 
-// The steps of one operation. The same thread must add and run them. If Run throws, messages may
-// still be pending; LinkEngine::FailAll ends them.
+// The steps of one operation. The same thread must add and run the steps. If Run throws, messages
+// may still be pending; LinkEngine::FailAll ends them.
 class TransferSteps {
  public:
   TransferSteps(LinkEngine& engine, Deadline deadline) : engine_(engine), deadline_(deadline) {}
 
-  // Begins the messages. Run calls `then` after all of them are done, or at once if `messages` is
-  // empty.
+  // Begins the messages. Run calls `then` after all `messages` are done, or at once if there are
+  // none.
   void When(const std::vector<LinkTransfer>& messages, std::function<void()> then = {});
   // Runs until all steps are done, including steps that other steps add. Throws the error of the
   // first message that fails, at the latest after the deadline.
@@ -52,7 +54,7 @@ class TransferSteps {
 
   LinkEngine& engine_;
   const Deadline deadline_;
-  // Shared, because pending messages may outlive this object.
+  // Pending messages may outlive this object, so they share the state.
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

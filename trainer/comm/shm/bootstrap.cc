@@ -20,8 +20,8 @@ constexpr char kSegment[] = "segment";
 constexpr char kNo[] = "no";
 constexpr char kYes[] = "yes";
 
-// Returns a text that is equal for processes that can open each other's descriptors through /proc.
-// Returns "" if this process may not use shared memory.
+// Returns a text that is equal for processes that can open each other's descriptors through /proc;
+// empty if this process may not use shared memory.
 std::string HostOfThisProcess() {
   const char* disabled = std::getenv("DSLAUNCH_SHM_DISABLE");
   if (disabled != nullptr && *disabled != '\0' && std::string(disabled) != "0") return "";
@@ -40,7 +40,7 @@ void Set(c10d::Store& store, const std::string& key, const std::string& value) {
   store.set(key, std::vector<uint8_t>(value.begin(), value.end()));
 }
 
-// Returns every rank's text, by rank.
+// Publishes `own` and returns the texts of all ranks, by rank.
 std::vector<std::string> Exchange(c10d::Store& store, const char* what, int rank, size_t ranks,
                                   const std::string& own) {
   Set(store, KeyOf(what, static_cast<size_t>(rank)), own);

@@ -11,8 +11,8 @@
 namespace dslaunch {
 
 struct SharedHost {
-  SharedSegment segment;  // memory with the layout of layout.h for all ranks
-  // By rank, the pidfd of each other rank's process; -1 for this rank.
+  SharedSegment segment;  // memory of all ranks with the layout of layout.h
+  // Pidfd of each other rank's process, by rank; -1 for this rank.
   std::vector<UniqueFd> processes;
 };
 

@@ -1,4 +1,4 @@
-// Decides which step of which chunk a rank may run next.
+// Decides which step of which chunk of a collective a rank may run next.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace dslaunch {
 
 // Runs a rank's collectives, one after the other, in the order in which all ranks call them. A slot
-// is filled again after every rank has taken its content, so a rank may begin a collective while
-// other ranks are still running the previous one. Never waits. Not thread-safe.
+// is filled again after every rank has read its content, so a rank may begin a collective while
+// other ranks are still running the previous collective. Never waits. Not thread-safe.
 class ChunkFlow {
  public:
-  // `names` has the number of each rank in error texts, by rank.
+  // Creates the state of `rank`. `names` has, by rank, the number of each rank in error texts.
   ChunkFlow(SharedLayout layout, size_t rank, std::vector<size_t> names)
       : layout_(layout), rank_(rank), names_(std::move(names)) {}
 
   bool busy() const { return collective_.has_value(); }
-  // Precondition: not busy.
+  // Begins `collective`. Precondition: no other collective is running.
   void Begin(Collective collective);
 
   // Runs the steps that are possible now. Returns false if no step was possible. Throws
@@ -33,7 +33,8 @@ class ChunkFlow {
   // Advance has returned false.
   std::vector<size_t> AwaitedRanks() const;
 
-  // Stops accessing the collective's tensors. This object cannot run another collective after that.
+  // Ends the collective without accessing its tensors again. This object cannot run another
+  // collective after that.
   void GiveUp() { collective_.reset(); }
 
  private:
@@ -49,8 +50,9 @@ class ChunkFlow {
   size_t rank_;
   std::vector<size_t> names_;
   std::optional<Collective> collective_;
-  uint64_t first_ = 0;  // number of the current collective's first chunk, over all collectives
-  // Counts of chunks over all collectives. RankWords has these counts of all ranks.
+  // Number of the current collective's first chunk, counted over all collectives.
+  uint64_t first_ = 0;
+  // Numbers of chunks over all collectives; RankWords has these counts for all ranks.
   uint64_t staged_ = 0;
   uint64_t combined_ = 0;
   uint64_t taken_ = 0;

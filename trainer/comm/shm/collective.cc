@@ -12,7 +12,8 @@ namespace {
 
 using Slots = std::span<std::byte* const>;
 
-// Parts begin at a cache line, so that two ranks never write to the same cache line.
+// Rounds up to whole cache lines. Parts begin at a cache line, so that two ranks never write to the
+// same cache line.
 constexpr size_t Aligned(size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
@@ -57,8 +58,8 @@ ChunkLabel Label(c10d::OpType kind, const at::Tensor& tensor) {
 
 }  // namespace
 
-// Each rank stages its chunk, reduces its own part of the chunk over all ranks, and takes all
-// parts.
+// Returns the steps of an all-reduce: each rank stages its chunk, reduces its own part of the chunk
+// over all ranks, and reads all parts.
 Collective AllReduceChunks(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
   const size_t bytes = tensor.nbytes();
   Collective all_reduce;
@@ -97,7 +98,7 @@ Collective AllReduceChunks(RankOfHost own, const at::Tensor& tensor, c10d::Reduc
   return all_reduce;
 }
 
-// A slot holds a part for every rank.
+// Returns the steps of a reduce-scatter, in which a slot holds a part for every rank.
 Collective ReduceScatterChunks(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,
                                c10d::ReduceOp::RedOpType op) {
   const size_t bytes = result.nbytes();
@@ -165,7 +166,7 @@ Collective AllGatherChunks(RankOfHost own, const at::Tensor& input,
   return gather;
 }
 
-// A slot holds a part for every rank.
+// Returns the steps of an all-to-all, in which a slot holds a part for every rank.
 Collective AllToAllChunks(RankOfHost own, const at::Tensor& input, const at::Tensor& output) {
   const size_t bytes = input.nbytes() / own.ranks;
   const size_t part_bytes = AlignedDown(kChunkBytes / own.ranks);

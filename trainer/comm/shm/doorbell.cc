@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Calls futex() without FUTEX_PRIVATE_FLAG, because the other side is another process.
+// Calls futex(). The other side is another process, so FUTEX_PRIVATE_FLAG is not set.
 long Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
   static_assert(sizeof word == sizeof(uint32_t));
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
@@ -17,8 +17,9 @@ long Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 
 }  // namespace
 
-// No ring is missed, because both atomic accesses are sequentially consistent: either this thread
-// reads sleeps_ as nonzero, or the kernel finds rings_ changed before it suspends the sleeper.
+// Rings the bell. No ring is missed, because both atomic accesses are sequentially consistent:
+// either this thread reads sleeps_ as nonzero, or the kernel finds rings_ changed before it
+// suspends the sleeper.
 void Doorbell::Ring() {
   rings_.fetch_add(1);
   if (sleeps_.load() != 0) Futex(rings_, FUTEX_WAKE, 1, nullptr);

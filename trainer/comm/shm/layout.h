@@ -1,4 +1,4 @@
-// Defines the layout of the memory that the ranks of one host share. The memory begins as zeros.
+// Defines the layout of the memory that the ranks of one host share. The memory is initially zero.
 #pragma once
 
 #include <array>
@@ -10,23 +10,25 @@
 
 namespace dslaunch {
 
-// Collectives move their tensors in chunks. Each rank has one slot per pending chunk: one slot is
-// filled while another is reduced and a third is read.
+// Size of a chunk in bytes, and number of slots of a rank. A slot holds one pending chunk of a
+// collective: one slot is filled while another is reduced and a third is read.
 inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr uint64_t kChunkSlots = 3;
 
-inline constexpr size_t kRingBytes = 1 << 20;  // buffer for messages from one rank to another
-inline constexpr uint64_t kMaxRequests = 256;  // pending requests for messages
+// Size in bytes of the ring buffer for messages from one rank to another.
+inline constexpr size_t kRingBytes = 1 << 20;
+// Maximum number of pending requests for messages between two ranks.
+inline constexpr uint64_t kMaxRequests = 256;
 inline constexpr size_t kCacheLine = 64;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free,
               "a lock of one process would be none of another");
 
-// The state of a rank. Only this rank writes the counts, and all ranks read them.
+// The state of a rank in shared memory. Only this rank writes the counts; all ranks read them.
 struct alignas(kCacheLine) RankWords {
   Doorbell bell;                   // rung after a change that this rank may wait for
   std::atomic<uint32_t> has_left;  // 1 if the rank has left
-  // The numbers of chunks that this rank has staged, combined and taken, over all collectives.
+  // Number of chunks that this rank has staged, combined and read, over all collectives.
   alignas(kCacheLine) std::atomic<uint64_t> staged;
   std::atomic<uint64_t> combined;
   std::atomic<uint64_t> taken;
@@ -36,7 +38,7 @@ struct alignas(kCacheLine) RankWords {
 struct alignas(kCacheLine) ChunkLabel {
   uint32_t kind = 0;       // value of c10d::OpType
   uint32_t dtype = 0;      // value of at::ScalarType
-  uint32_t reduction = 0;  // value of c10d::ReduceOp::RedOpType
+  uint32_t reduction = 0;  // value of c10d::ReduceOp::RedOpType for a reduction
   uint32_t root = 0;
   uint64_t bytes = 0;  // size of the tensor in bytes
   bool operator==(const ChunkLabel&) const = default;
@@ -50,15 +52,15 @@ struct MessageRequest {
 // Counters of messages from one rank to another. The sender's counters and the receiver's counters
 // never share a cache line.
 struct alignas(kCacheLine) StreamWords {
-  std::atomic<uint64_t> asked;                      // requests that the receiver has made
-  std::atomic<uint64_t> read;                       // bytes that the receiver has read
-  alignas(kCacheLine) std::atomic<uint64_t> heard;  // requests that the sender has read
-  std::atomic<uint64_t> written;                    // bytes that the sender has written
-  // Request i is at index i % size.
+  std::atomic<uint64_t> asked;                      // number of requests that the receiver has made
+  std::atomic<uint64_t> read;                       // number of bytes that the receiver has read
+  alignas(kCacheLine) std::atomic<uint64_t> heard;  // number of requests that the sender has read
+  std::atomic<uint64_t> written;                    // number of bytes that the sender has written
+  // Ring of requests; request i is at index i % size.
   alignas(kCacheLine) std::array<MessageRequest, kMaxRequests> requests;
 };
 
-// Returns references into the shared memory, which are valid as long as the memory.
+// Gives typed access to the shared memory. The references are valid as long as the memory.
 class SharedLayout {
  public:
   static size_t Bytes(size_t ranks) {

@@ -77,7 +77,7 @@ bool MessageSender::ReadRequests() {
     unasked_.erase(message);
   }
   words_->heard.store(heard);
-  bell_->Ring();  // the receiver may wait for room for requests
+  bell_->Ring();  // wakes the receiver, which may wait for room for requests
   return true;
 }
 

@@ -24,13 +24,13 @@ class MessageSender {
         bell_(&layout.words(to).bell) {}
 
   struct Message {
-    uint64_t id = 0;  // chosen by the caller
+    uint64_t id = 0;  // id of the message, chosen by the caller
     uint64_t tag = 0;
     const std::byte* data = nullptr;
     size_t bytes = 0;
   };
   void Send(const Message& message);
-  // Drops a message that was not requested yet. Returns false if the message was requested, or is
+  // Drops a message that was not requested yet. Returns false if the message was requested or is
   // done.
   bool Drop(uint64_t id);
 
@@ -50,7 +50,7 @@ class MessageSender {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Message> unasked_;
-  std::deque<Outgoing> unheeded_;  // requests whose message does not exist yet
+  std::deque<Outgoing> unheeded_;  // requests for messages that were not passed to this object yet
   std::deque<Outgoing> outgoing_;
   bool header_sent_ = false;  // true if the header of outgoing_[0] was sent
   size_t sent_bytes_ = 0;
@@ -64,7 +64,7 @@ class MessageReceiver {
         bell_(&layout.words(from).bell) {}
 
   struct Place {
-    uint64_t id = 0;  // chosen by the caller
+    uint64_t id = 0;  // id of the message, chosen by the caller
     uint64_t tag = 0;
     std::byte* data = nullptr;
     size_t bytes = 0;
@@ -73,7 +73,7 @@ class MessageReceiver {
 
   // Makes the progress that is possible now, and calls `received` for each message that was
   // completely read. Returns false if no progress was possible. Throws std::runtime_error if a
-  // message's size differs from its Place; nothing can be received after that.
+  // message's size differs from its Place; no message can be received after that.
   bool Advance(const std::function<void(uint64_t id)>& received);
 
  private:
@@ -84,8 +84,8 @@ class MessageReceiver {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Place> unasked_;
-  std::map<uint64_t, Place> asked_;   // by number of the request
-  std::optional<uint64_t> incoming_;  // request whose message is being read
+  std::map<uint64_t, Place> asked_;   // expected messages, by number of the request
+  std::optional<uint64_t> incoming_;  // number of the request whose message is being read
   size_t read_bytes_ = 0;
 };
 

@@ -13,8 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// The prefix must not change, because trainer/comm/explain.cc and agent/host/failure_evidence.cc
-// search for it.
+// Returns an error with the prefix for which trainer/comm/explain.cc and
+// agent/host/failure_evidence.cc search, so the prefix must not change.
 std::exception_ptr Failure(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error("shared memory of the ranks: " + why));
 }
@@ -81,7 +81,7 @@ void ProgressThread::GiveUp(uint64_t id) {
     if (found == operations_.end()) return;
     const std::string why = "was cancelled";
     if (const std::optional<size_t> peer = found->second.peer) {
-      FailPeer(*peer, why);  // a partly written message cannot be dropped
+      FailPeer(*peer, why);  // fails the peer because a partly written message cannot be dropped
     } else {
       FailCollectives(why);
     }
@@ -91,8 +91,8 @@ void ProgressThread::GiveUp(uint64_t id) {
 void ProgressThread::Run() {
   pthread_setname_np(pthread_self(), "dslaunch-shm");
   const at::NoGradGuard no_grad;
-  // LibTorch uses only one thread here, because a reduction is already divided over the ranks, and
-  // other threads compute.
+  // A reduction is already divided over the ranks, and other threads compute, so LibTorch uses only
+  // one thread here.
   const c10::ParallelGuard sequential(true);
   Clock::time_point looked = Clock::now();
   while (!stop_) {
@@ -106,7 +106,8 @@ void ProgressThread::Run() {
     const bool late = Clock::now() - looked >= kLook;
     LookAtPeers(late);
     if (late) looked = Clock::now();
-    // Advances once more, because a process may have done its part just before it exited.
+    // A process may have done its part just before it exited, so this tries once more before it
+    // fails the lost ranks.
     if (Advance()) continue;
     FailLost();
     if (late) FailLate();
@@ -201,7 +202,7 @@ void ProgressThread::FailLate() {
     } else {
       FailCollectives("timed out waiting for " + RankList(Named(flow_.AwaitedRanks(), names_)));
     }
-    return;  // `operations_` has changed; the next check finds others
+    return;  // returns because `operations_` has changed; the next check continues
   }
 }
 
@@ -211,7 +212,8 @@ void ProgressThread::FailPeer(size_t peer, const std::string& why) {
     if (operation.peer == peer) failed.push_back(id);
   }
   if (failed.empty()) return;
-  // The new objects do not access the memory of the failed messages.
+  // The failed messages' memory must not be accessed again, so new objects replace those that
+  // access it.
   peers_[peer].sender.emplace(layout_, rank_, peer);
   peers_[peer].receiver.emplace(layout_, peer, rank_);
   peers_[peer].lost = why;

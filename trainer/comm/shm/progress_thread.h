@@ -1,4 +1,4 @@
-// Moves a rank's tensors through the memory that the ranks of its host share.
+// Moves a rank's tensors through the memory that the ranks of a host share.
 #pragma once
 
 #include <atomic>
@@ -36,11 +36,11 @@ class ProgressThread {
  public:
   static constexpr std::chrono::milliseconds kLook{50};
 
-  // Called once, on the engine's thread. `error` is null on success.
+  // Called once per operation, on the engine's thread. `error` is null on success.
   using Done = std::function<void(std::exception_ptr error)>;
 
-  // `processes` has the pidfd of each other rank's process, and -1 for this rank, by rank. `names`
-  // has the number of each rank in error texts, by rank.
+  // Starts the thread. `processes` has, by rank, the pidfd of each other rank's process, and -1 for
+  // this rank. `names` has, by rank, the number of each rank in error texts.
   ProgressThread(SharedSegment segment, size_t rank, std::vector<UniqueFd> processes,
                  std::vector<size_t> names);
   // Leaves the group. Pending operations fail on this rank and on ranks that wait for this rank.
@@ -50,28 +50,28 @@ class ProgressThread {
 
   RankOfHost own() const { return {rank_, layout_.ranks()}; }
 
-  // Begin an operation and return its id. Thread-safe. The memory must stay valid until `done` is
+  // Begins an operation and returns its id. Thread-safe. The memory must stay valid until `done` is
   // called.
   uint64_t Begin(Collective collective, Deadline deadline, Done done);
   uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
                 Done done);
   uint64_t Receive(size_t from, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                    Done done);
-  // Fails a message or collective that is not done yet.
+  // Fails a message or collective unless it is already done.
   void GiveUp(uint64_t id);
 
  private:
   struct Operation {
     Done done;
     Deadline deadline;
-    std::optional<size_t> peer;  // set only for a message
+    std::optional<size_t> peer;  // peer of a message; nullopt for a collective
     std::optional<Collective> collective;
   };
   struct Peer {
     std::optional<MessageSender> sender;
     std::optional<MessageReceiver> receiver;
     UniqueFd process;
-    std::string lost;  // why the peer is lost; empty if it is not lost
+    std::string lost;  // reason why the peer is lost; empty if it is not lost
   };
 
   uint64_t Submit(std::function<void(uint64_t id)> begin);
@@ -95,18 +95,19 @@ class ProgressThread {
   size_t rank_;
   std::vector<size_t> names_;
 
-  // Used only by the thread.
+  // The members up to collectives_failed_ are used only by the thread.
   std::vector<Peer> peers_;
   ChunkFlow flow_;
   std::map<uint64_t, Operation> operations_;
-  std::deque<uint64_t> collectives_;  // ids of pending collectives; `flow_` runs the first
-  std::string collectives_failed_;    // error of a failed collective; empty if none failed
+  std::deque<uint64_t> collectives_;  // ids of pending collectives; `flow_` runs the first one
+  // Error of a failed collective; empty if no collective has failed.
+  std::string collectives_failed_;
 
   Mutex mutex_;
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);
   uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> stop_ = false;
-  std::thread thread_;  // last member, because it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace dslaunch

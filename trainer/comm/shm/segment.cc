@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// The seals prevent processes from changing the size, because a process that accesses memory beyond
-// the end of a file is killed by SIGBUS.
+// File seals that prevent a change of size. A process that accesses memory beyond the end of a file
+// would be killed by SIGBUS.
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 [[noreturn]] void Throw(const std::string& what) {

@@ -11,15 +11,15 @@ namespace dslaunch {
 
 // A segment of shared memory. It has no name, so the kernel frees it when the last process that
 // uses it exits for any reason. It does not depend on the size of /dev/shm, which is small in
-// containers. A page takes memory only after a write to it. The size is sealed, so no process can
-// change it.
+// containers. A page takes memory only after a write to the page. The size is sealed, so no process
+// can change it.
 class SharedSegment {
  public:
-  // Creates a segment filled with zeros. Make and Open throw std::system_error.
+  // Creates a segment filled with zeros. Throws std::system_error.
   static SharedSegment Make(size_t bytes);
   // Opens the segment that process `pid` has open as descriptor `fd`. Both processes must have the
-  // same user and /proc. The error is EINVAL if the segment has another size, or if its size is not
-  // sealed.
+  // same user and /proc. Throws std::system_error, with EINVAL if the segment has another size or
+  // if its size is not sealed.
   static SharedSegment Open(pid_t pid, int fd, size_t bytes);
 
   SharedSegment() = default;
@@ -29,7 +29,7 @@ class SharedSegment {
 
   std::byte* data() const { return data_; }
   int fd() const { return fd_.get(); }
-  // Closes the descriptor. Call it when no other process needs to open the segment any more.
+  // Closes the descriptor. Call it when no other process still has to open the segment.
   void CloseFd() { fd_ = UniqueFd(); }
 
  private:

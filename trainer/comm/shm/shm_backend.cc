@@ -59,7 +59,7 @@ class ShmBackend : public CpuBackend {
     };
   }
 
-  // Makes abort() of `work` cancel operation `id` of the engine.
+  // Makes abort() of `work` cancel the engine's operation `id`.
   void Watch(QueuedWork& work, uint64_t id) const {
     work.SetGiveUp([weak = std::weak_ptr<ProgressThread>(engine_), id] {
       if (const auto alive = weak.lock()) alive->GiveUp(id);

@@ -9,11 +9,11 @@
 
 namespace dslaunch {
 
-// Makes a backend for contiguous CPU tensors. Collectives must be called in the same order on all
+// Creates a backend for contiguous CPU tensors. Collectives must be called in the same order on all
 // ranks; messages are matched by tag and order. Both run while the caller computes. A reduction
 // gives the same bits on all ranks and in every run (trainer/comm/backend/combine.h). Errors are
 // std::runtime_error "shared memory of the ranks: ..."; if a rank is lost, the text names it.
-// `names` has the number of each rank in error texts, by rank. Every operation fails after
+// `names` has, by rank, the number of each rank in error texts. Every operation fails after
 // `timeout`.
 //
 // Returns nullptr on every rank if the ranks of the group are not all on the same host (same
