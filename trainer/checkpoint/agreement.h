@@ -1,5 +1,5 @@
-// Checks that all ranks resume from the same checkpoint. Ranks differ if the folder is not shared.
-// Pure.
+// Checks that all ranks resume from the same checkpoint. They may see different checkpoints if the
+// folder is not shared. Performs no I/O.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace dslaunch {
 
-// The decision of a rank as numbers, which a collective can exchange.
+// A rank's decision on how to start, as numbers that a collective can exchange.
 struct SeenCheckpoint {
-  double step = 0;      // -1 if the rank would start at step 1; -2 if it refuses to start
+  // Step of the checkpoint; -1 if the rank would start at step 1, -2 if it refuses to start.
+  double step = 0;
   double identity = 0;  // checksum of the checkpoint's manifest; 0 without a checkpoint
   bool operator==(const SeenCheckpoint&) const = default;
 };

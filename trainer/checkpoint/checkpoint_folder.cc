@@ -23,14 +23,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // enough for about 200,000 tensors
+// Maximum size of a manifest, enough for about 200,000 tensors.
+constexpr uintmax_t kMaxManifestBytes = 64u << 20;
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
 // Prefix of the name of a replaced checkpoint until it is removed: tmp-.replaced-TAG-1234abcd. Tags
-// do not begin with a dot, so no save has such a name.
+// do not begin with a dot, so the temporary folder of a save never has this prefix.
 constexpr char kReplacedPrefix[] = "tmp-.replaced-";
 constexpr char kLatestFile[] = "latest";
-// Maximum length of a tag. Temporary names are longer, and file names have at most 255 bytes.
+// Maximum length of a tag in bytes. Temporary names are longer than tags, and file names have at
+// most 255 bytes.
 constexpr size_t kMaxTagBytes = 200;
 constexpr size_t kSuffixBytes = 9;  // length of a temporary name's suffix "-1234abcd"
 
@@ -42,8 +44,8 @@ void Rename(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) < 0) FailIo(to, "made", std::strerror(errno));
 }
 
-// Creates a folder and its missing parents. They survive a power failure, because each parent is
-// synced.
+// Creates a folder and its missing parents. Each parent is synced, so that the folders survive a
+// power failure.
 void MakeFolders(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return;
@@ -53,8 +55,8 @@ void MakeFolders(const fs::path& path) {
   SyncFolder(above);
 }
 
-// Throws if the folder cannot be listed, because it would otherwise count as empty and training
-// would start at step 1. A missing folder counts as empty.
+// Throws if the folder exists but cannot be listed. Otherwise the folder would appear empty, and
+// training would start at step 1.
 void CheckListable(const std::string& folder) {
   std::error_code error;
   const fs::directory_iterator names(folder, error);
@@ -88,8 +90,8 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
-// Returns the reason and the skipped checkpoints as one line. Control characters are removed,
-// because `skipped` may have names that other programs chose.
+// Returns the reason and the skipped checkpoints as one line. `skipped` may have names that other
+// programs chose, so control characters are removed.
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
   return SanitizeForTerminal(skipped.empty() ? reason
                                              : reason + "; skipped " + Joined(skipped, "; "));
@@ -139,7 +141,7 @@ void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
   slices.Check(record.name, SafetensorsFile(PathOf(checkpoint, record)));
 }
 
-// Implements CheckpointFolder::Judge for a process that decides alone.
+// Implements CheckpointFolder::Judge for a process that decides without other ranks.
 std::string JudgeAlone(const ResumeDecision& decision) {
   if (!decision.checkpoint) return "";
   try {
@@ -184,7 +186,8 @@ std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
            std::tie(b.manifest.serial, b.manifest.position.step);
   });
   std::vector<Checkpoint> order;
-  const auto take = [&](const auto& wanted) {  // moves checkpoints from `whole` to `order`
+  // Moves the wanted checkpoints from `whole` to `order`.
+  const auto take = [&](const auto& wanted) {
     for (const Checkpoint& one : whole) {
       if (wanted(one)) order.push_back(one);
     }
@@ -216,7 +219,7 @@ std::vector<std::string> CheckpointFolder::RemoveLeftovers() const {
   for (const fs::path& path : left) {
     ConfirmLease();
     if (PutBack(path.filename())) continue;
-    // Errors are ignored, because a leftover that cannot be removed does not affect later saves.
+    // A leftover that cannot be removed does not affect later saves, so errors are ignored.
     if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
   }
   return removed;
@@ -242,8 +245,8 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    // A program may choose any tag, and other folders may be beside the checkpoints, so a folder
-    // counts only if it has the usual prefix or a manifest.
+    // A program may choose any tag, and the folder may contain other folders, so a folder counts
+    // only if it has the usual prefix or a manifest.
     if (IsTag(name) && entry.is_directory(error) &&
         (name.starts_with(kTagPrefix) || fs::exists(entry.path() / kManifestFile, error))) {
       tags.push_back(name);
@@ -343,7 +346,8 @@ std::string CheckpointFolder::ReadLatest() const {
   char text[kMaxTagBytes + 1];
   const ssize_t bytes = fd ? read(fd.get(), text, sizeof text) : 0;
   const std::string tag(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-  return tag.substr(0, tag.find('\n'));  // an editor may have added a newline
+  // Only the first line, because an editor may have added a newline.
+  return tag.substr(0, tag.find('\n'));
 }
 
 std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
@@ -378,7 +382,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   }
   const std::string text = FormatManifest(manifest);
   const std::string manifest_file = begun + "/" + kManifestFile;
-  ParseManifest(text, manifest_file);  // throws if reports of ranks contradict each other
+  ParseManifest(text, manifest_file);  // throws if the ranks' reports contradict each other
   CheckFilesThere(begun, manifest);
   WriteNewFile(manifest_file, text);
   SyncFolder(begun);
@@ -410,7 +414,8 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     try {
       SyncFolder(path_);
     } catch (const TrainError&) {
-      exchange();  // on the disk, the tag may still be the old checkpoint's
+      // Undoes the exchange, because the tag on the disk may still name the old checkpoint.
+      exchange();
       throw;
     }
     Abandon(begun);
@@ -424,7 +429,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
 }
 
 void CheckpointFolder::WriteLatest(const std::string& tag) const {
-  ConfirmLease();  // a later owner of the lease would remove the temporary file
+  ConfirmLease();  // needed because a later owner of the lease would remove the temporary file
   const std::string temporary = TemporaryName(kLatestFile);
   WriteNewFile(temporary, tag);
   Rename(temporary, path_ + "/" + kLatestFile);
@@ -442,8 +447,8 @@ void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
       kept += known_whole_.contains(one.manifest.serial) ? 1 : 0;
       continue;
     }
-    // The checkpoint is renamed first, because a partly removed checkpoint would be listed as
-    // damaged under its tag.
+    // A partly removed checkpoint would be listed as damaged under its tag, so the checkpoint is
+    // renamed before it is removed.
     const std::string aside = TemporaryName(one.tag);
     ConfirmLease();
     Rename(one.folder, aside);

@@ -1,7 +1,7 @@
-// Manages the folder of --checkpoint_dir. It contains a folder for each checkpoint, named by the
-// tag ("step_000120"); the file `latest`, which has the tag of the last checkpoint, as in
+// Manages the folder of --checkpoint_dir. The folder contains a folder for each checkpoint, named
+// by the tag ("step_000120"); the file `latest`, which has the tag of the last checkpoint, as in
 // DeepSpeed; and the file lease.json of the last job that saved into the folder (folder_lease.h). A
-// checkpoint is written as tmp-... and renamed to its tag when all of it is on the disk, so a
+// checkpoint is written as tmp-... and renamed to its tag when all its files are on the disk, so a
 // folder with a tag is always complete.
 #pragma once
 
@@ -20,15 +20,16 @@
 
 namespace dslaunch {
 
-// The checkpoint that --resume requests.
+// A request for a checkpoint to resume from, as in the option --resume.
 struct ResumeRequest {
   enum class Kind { kAuto, kTag, kNone };
   Kind kind = Kind::kAuto;
-  std::string tag;         // tag to resume, with kTag
-  std::string job_id;      // this job's id
-  bool restarted = false;  // true if ranks of this job ran before, whose steps must not be lost
-  // Manifest::started_by of the runs that this command starts; empty if no option of the command
-  // concerns the start of a run.
+  std::string tag;     // tag of the checkpoint to resume, for kTag
+  std::string job_id;  // this job's id
+  // True if ranks of this job ran before, so that their steps must not be lost.
+  bool restarted = false;
+  // Manifest::started_by of runs that the same command starts; empty if no option of the command
+  // affects the start of a run.
   std::string started_by = {};
 };
 
@@ -47,14 +48,15 @@ struct Checkpoint {
   std::string folder;  // path of the folder with the checkpoint's files
   std::string tag;
   Manifest manifest;
-  std::shared_ptr<const SliceReader> reader = nullptr;  // null for safetensors files in `folder`
+  // Null if the files in `folder` are safetensors files.
+  std::shared_ptr<const SliceReader> reader = nullptr;
 };
 
 struct ResumeDecision {
   enum class Kind { kResume, kFresh, kRefused };
   Kind kind = Kind::kFresh;
-  std::optional<Checkpoint> checkpoint;  // checkpoint to load, with kResume
-  std::string reason;  // one line for the user: the choice and the skipped checkpoints
+  std::optional<Checkpoint> checkpoint;  // checkpoint to load if the decision is kResume
+  std::string reason;  // one line for the user that states the choice and the skipped checkpoints
 };
 
 // Returns the checkpoints to try, the best first. `whole` has the checkpoints with a readable
@@ -76,8 +78,8 @@ std::string TagOf(int64_t step);
 std::string TagSuffix(const std::vector<Checkpoint>& whole, const std::string& run_id,
                       const Checkpoint* resumed);
 
-// Returns whether `tag` can be the name of a checkpoint: a file name that has no other meaning in
-// the folder.
+// Returns whether `tag` can be the name of a checkpoint, which is a file name without another
+// meaning in the folder.
 bool IsTag(const std::string& tag);
 
 // Saves and chooses checkpoints. Only one process at a time may save, but any number of processes
@@ -91,8 +93,8 @@ class CheckpointFolder {
   // Creates the folder if it does not exist, and checks that the folder can be read and written.
   void Make() const;
 
-  // Makes Begin, Commit, Settle and RemoveLeftovers fail without changing the folder if this
-  // process no longer holds the folder's lease.
+  // Stores the folder's lease. Begin, Commit, Settle and RemoveLeftovers then fail, without
+  // changing the folder, if this process no longer holds the lease.
   void UseLease(std::shared_ptr<FolderLease> lease) { lease_ = std::move(lease); }
   // Calls FolderLease::Confirm; does nothing without a lease.
   void ConfirmLease() const {
@@ -114,7 +116,8 @@ class CheckpointFolder {
   };
   // Returns the checkpoints in the order of their tags. Reads only their manifests.
   Listing List() const;
-  std::string ReadLatest() const;  // returns the tag in `latest`; empty if there is no such file
+  // Returns the tag in the file `latest`; empty if there is no such file.
+  std::string ReadLatest() const;
 
   // Returns "" if the checkpoint of `decision` is whole, else a description of its damage. Choose
   // calls the judge for each candidate until one is whole. If none is whole, Choose calls it for
@@ -131,7 +134,8 @@ class CheckpointFolder {
   // there is no such whole checkpoint.
   ResumeDecision ChooseTag(const std::string& tag, const Listing& listing, const Judge& judge);
 
-  // Choose a checkpoint in a process that decides alone. Read every byte of the chosen checkpoint.
+  // Chooses a checkpoint in a process that decides without other ranks. Reads every byte of the
+  // chosen checkpoint.
   ResumeDecision Choose(const ResumeRequest& request);
   ResumeDecision ChooseTag(const std::string& tag);
 
@@ -140,8 +144,8 @@ class CheckpointFolder {
   std::string BegunPath(const std::string& tag, const std::string& save) const;
   // Creates the folder that BegunPath returned.
   void Begin(const std::string& begun) const;
-  // Removes the folder of a failed save. Does not throw; RemoveLeftovers later removes what is
-  // left.
+  // Removes the folder of a failed save. Does not throw; RemoveLeftovers later removes any
+  // remaining files.
   void Abandon(const std::string& begun) const;
 
   // Checks that all files of the manifest are in `begun`, and gives the checkpoint its serial
@@ -154,8 +158,8 @@ class CheckpointFolder {
   void Settle(const std::string& tag, const std::string& run_id, int64_t keep) const;
 
  private:
-  // Returns the decision for the first whole checkpoint in `candidates`, else the result of
-  // `without` for the skipped ones.
+  // Returns the decision for the first whole checkpoint in `candidates`. If none is whole, returns
+  // the result of `without`, which gets the skipped checkpoints.
   ResumeDecision FirstWhole(
       const std::vector<Checkpoint>& candidates, std::vector<std::string> skipped,
       const std::string& verb, const Judge& judge,
@@ -170,7 +174,7 @@ class CheckpointFolder {
   std::string TemporaryName(const std::string& tag) const;
 
   std::string path_;
-  std::set<int64_t> known_whole_;  // serial numbers of checkpoints known to be whole
+  std::set<int64_t> known_whole_;  // serial numbers of checkpoints that are known to be whole
   std::shared_ptr<FolderLease> lease_;
 };
 
@@ -188,7 +192,7 @@ std::vector<std::string> FindDamage(const Checkpoint& checkpoint);
 // Returns one sentence for each file that is missing or has another size. Does not read the files.
 std::vector<std::string> FindMissing(const Checkpoint& checkpoint);
 
-// The next declarations are the parts of VerifyCheckpoint.
+// VerifyCheckpoint consists of the following functions and CheckpointSlices.
 
 std::string PathOf(const Checkpoint& checkpoint, const FileRecord& record);
 
@@ -200,7 +204,8 @@ std::string WrongChecksum(const Checkpoint& checkpoint, const FileRecord& record
 uint32_t CheckedPartSum(const Checkpoint& checkpoint, const FileRecord& record, uint64_t begin,
                         uint64_t end);
 
-// Checks files against their slices in the manifest. `checkpoint` must outlive this object.
+// Checks files against the slices that the manifest lists for them. `checkpoint` must outlive this
+// object.
 class CheckpointSlices {
  public:
   explicit CheckpointSlices(const Checkpoint& checkpoint);

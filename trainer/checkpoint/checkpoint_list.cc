@@ -30,14 +30,14 @@ std::string StateText(const ListedCheckpoint& one) {
   return one.problem.empty() ? "whole" : "damaged: " + SanitizeForTerminal(one.problem);
 }
 
-// Returns "-" if the value is not known.
+// Returns `text`, or "-" if the value is not known.
 std::string OrDash(bool known, const std::string& text) { return known ? text : "-"; }
 
 std::string StepText(const Manifest& m) {
   return OrDash(m.world_size > 0, std::to_string(m.position.step));
 }
 
-// The number of the model's tensors, and of the elements in all of them.
+// Size of a model: the number of its tensors, and of the elements in all of them.
 struct ModelSize {
   int64_t tensors = 0;
   int64_t elements = 0;
@@ -90,7 +90,7 @@ std::string CheckpointTable(const std::vector<ListedCheckpoint>& list) {
                             "DTYPE", "RUN", "LATEST", "STATE"}};
   for (const ListedCheckpoint& one : list) {
     const Manifest& m = one.manifest;
-    rows.push_back({SanitizeForTerminal(one.tag),  // may be any folder name
+    rows.push_back({SanitizeForTerminal(one.tag),  // the tag may be any folder name
                     StepText(m), m.loss ? Format("%.4f", *m.loss) : "-", DateText(m.saved_ms),
                     OrDash(!m.files.empty(), BytesText(BytesOf(m))),
                     OrDash(m.world_size > 0, std::to_string(m.world_size)),
@@ -169,7 +169,7 @@ std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list) {
                    {"missing", one.missing},
                    {"client_state", m.client_state}});
   }
-  // The text is ASCII, because it may be shown on a terminal.
+  // The text may be shown on a terminal, so it is ASCII.
   return all.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 

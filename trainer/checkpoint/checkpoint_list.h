@@ -1,4 +1,4 @@
-// Lists the checkpoints of a folder, for people and programs. Pure except for FindCheckpoints.
+// Lists the checkpoints of a folder, for people and programs. Only FindCheckpoints performs I/O.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@ namespace dslaunch {
 
 struct ListedCheckpoint {
   std::string tag;
-  std::string problem;  // empty if no problem was found
+  std::string problem;  // description of the damage; empty if no problem was found
   bool latest = false;  // true if the file `latest` names this checkpoint
   Manifest manifest;    // empty if the manifest cannot be read
   std::string program = "dslaunch";
-  // Only for checkpoints of other programs; see ForeignCheckpoint.
+  // Set only for checkpoints of other programs; see ForeignCheckpoint.
   std::map<std::string, std::string> aliases = {};
   std::vector<std::string> notes = {};
   std::vector<std::string> missing = {};
@@ -29,10 +29,10 @@ std::vector<ListedCheckpoint> FindCheckpoints(const std::string& path);
 // Returns a table for people, with a header and '\n' after each line; "" for an empty list. Dates
 // are local time, and control characters in names are removed.
 std::string CheckpointTable(const std::vector<ListedCheckpoint>& list);
-// Returns lines that describe one checkpoint of another program to people.
+// Returns lines of text that describe one checkpoint of another program.
 std::string CheckpointFacts(const ListedCheckpoint& one);
 
-// Returns a JSON list of objects, in ASCII.
+// Returns the checkpoints as a JSON list of objects, in ASCII.
 std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list);
 
 // Returns the total size of the manifest's files in bytes.

@@ -12,13 +12,14 @@
 namespace dslaunch {
 namespace {
 
-// Waits until the other ranks have set `keys` in the store. Every rank calls it the same number of
-// times, with or without keys.
+// Waits until the other ranks have set `keys` in the store. Every rank makes the same number of
+// calls, with or without keys.
 using AwaitKeys = std::function<void(const std::vector<std::string>& keys)>;
 
-// A rank's part in saving one checkpoint. The ranks report through the store: rank 0 that the
-// folder exists, then each rank its record, then rank 0 the result. Paths are not exchanged,
-// because every rank computes the folder from its own --checkpoint_dir and the tag.
+// Performs a rank's part in saving one checkpoint. The ranks report through the store: rank 0
+// reports that the folder exists, then each rank reports its record, then rank 0 reports the
+// result. Every rank computes the folder from its own --checkpoint_dir and the tag, so paths are
+// not exchanged.
 class SaveRound {
  public:
   SaveRound(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, std::string prefix,
@@ -67,7 +68,7 @@ class SaveRound {
   }
   void ThrowUnlessGood(const std::string& text) const {
     if (text == kGood) return;
-    // Rank 0 hosts the store, so it waits until all ranks have read the reason before it throws.
+    // Rank 0 hosts the store, so it waits until all ranks have read the error before it throws.
     const auto knows = [this](int rank) { return prefix_ + "knows_" + std::to_string(rank); };
     std::vector<std::string> all;
     for (int rank = 0; rank < world_size_; ++rank) all.push_back(knows(rank));
@@ -113,8 +114,8 @@ class SaveRound {
     }
   }
 
-  // Returns the error if another job has taken the lease. That error is then the cause, because the
-  // other job has removed the files of this save.
+  // Returns the error if another job has taken the lease. The other job has then removed the files
+  // of this save, so this error is the cause of the failure.
   static std::optional<TrainError> LostLease(const CheckpointFolder& folder) {
     try {
       folder.ConfirmLease();
@@ -134,8 +135,8 @@ class SaveRound {
   AwaitKeys await_;
 };
 
-// Returns an AwaitKeys for a thread that runs concurrently with the user of the process group. It
-// polls the store, because waiting for the keys would block the store for other threads.
+// Returns an AwaitKeys for a thread that runs concurrently with the user of the process group.
+// Waiting for the keys would block the store for other threads, so this function polls the store.
 AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomic<bool>& gives_up) {
   return [store, &gives_up, deadline = Deadline::After(CheckpointWriter::kTimeout)](
              const std::vector<std::string>& keys) {
@@ -166,7 +167,7 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::Save(const CheckpointContent& content, const std::string& tag,
                             int64_t keep) {
   Wait();
-  // Ranks wait in a barrier of the group, because the group detects a lost rank at once.
+  // The group detects a lost rank at once, so ranks wait in a barrier of the group.
   SaveRound(group_.store(), group_.rank(), group_.world_size(), group_.NewKey("checkpoint"), scope_,
             [this](const std::vector<std::string>&) { group_.Barrier(); })
       .Run(folder_, content, tag, keep);

@@ -14,11 +14,12 @@
 namespace dslaunch {
 
 struct CheckpointContent {
-  std::vector<StateFile> files;  // files of this rank
-  Manifest manifest;             // without files, tensors and serial; only rank 0's is written
+  std::vector<StateFile> files;  // files that this rank writes
+  // Manifest without files, tensors and serial; only rank 0's manifest is written.
+  Manifest manifest;
 };
 
-// Returns the `scope` for a CheckpointWriter, which names the job and its attempt.
+// Returns the `scope` of a CheckpointWriter, which names the job and its attempt.
 std::string SaveScope(const WorkerEnv& env);
 
 // Writes a rank's part of checkpoints. Every rank writes its own files; rank 0 writes the manifest
@@ -29,9 +30,9 @@ class CheckpointWriter {
  public:
   static constexpr std::chrono::minutes kTimeout{30};  // time limit of a background save
 
-  // `group` and `folder` must outlive this object. `folder` is the same on all ranks, but only rank
-  // 0 commits to it. `scope`, which is the same on all ranks, distinguishes the saves of this
-  // attempt from other saves in the same folder.
+  // Creates a writer; `group` and `folder` must outlive it. `folder` is the same on all ranks, but
+  // only rank 0 commits to it. `scope`, which is the same on all ranks, distinguishes the saves of
+  // this attempt from other saves in the same folder.
   CheckpointWriter(const ProcessGroup& group, CheckpointFolder& folder, std::string scope)
       : group_(group), folder_(folder), scope_(std::move(scope)) {}
   // Cancels a background save and waits for its thread.
@@ -45,7 +46,7 @@ class CheckpointWriter {
   // Saves like Save, but returns once the content is copied; a thread writes the copy. The thread
   // waits for other ranks only through the store, so the caller may use collectives meanwhile.
   void SaveInBackground(const CheckpointContent& content, const std::string& tag, int64_t keep);
-  // Waits for a background save. If the save failed, throws its error, but only once.
+  // Waits for a background save. Throws the error of a failed save, but only once.
   void Wait();
   // Returns whether a background save has failed, so that Wait will throw.
   bool failed() const { return failed_; }

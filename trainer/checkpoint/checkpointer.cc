@@ -75,8 +75,8 @@ std::set<std::string> NonFinite(const EngineCore& engine, bool adapters_only) {
   return names;
 }
 
-// Runs `action`. If it throws, which happens on all ranks, leaves the group before rethrowing,
-// because other ranks would otherwise report this rank as lost.
+// Runs `action`. If it throws, which happens on all ranks, leaves the group before rethrowing.
+// Other ranks would otherwise report this rank as lost.
 void LeaveOnFailure(ProcessGroup& group, const std::function<void()>& action) {
   try {
     action();
@@ -161,8 +161,8 @@ std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
   if (memory_ == nullptr || env_.attempt == 1) return std::nullopt;
   const std::vector<Checkpoint> order = OrderCandidates(request, listing.whole);
   const Manifest* const disk = order.empty() ? nullptr : &order.front().manifest;
-  // The newest step of all ranks counts, because ranks may see different files until a network file
-  // system is consistent.
+  // Ranks may see different files until a network file system is consistent, so the newest step of
+  // all ranks counts.
   double newest = 0;
   for (const std::vector<double>& rank :
        GatherNumbers(*group_, {disk == nullptr ? 0 : static_cast<double>(disk->position.step)})) {
@@ -170,7 +170,7 @@ std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
   }
   const Checkpoint* const copy = memory_->Find(*group_, static_cast<int64_t>(newest) - 1);
   if (copy == nullptr) return std::nullopt;
-  // Rank 0 decides, because rank 0 commits, and the copies of other ranks have other run ids.
+  // The copies of other ranks have other run ids, and rank 0 commits, so rank 0 decides.
   const bool is_saved = disk != nullptr && disk->run_id == copy->manifest.run_id;
   const double saved = is_saved ? static_cast<double>(disk->position.step) : 0;
   saved_step_ = static_cast<int64_t>(GatherNumbers(*group_, {saved})[0][0]);
@@ -178,7 +178,8 @@ std::optional<ResumeDecision> Checkpointer::ChooseFromMemory(
 }
 
 void Checkpointer::Choose() {
-  // A run with run.resume_from continues only from its own checkpoints.
+  // A run with run.resume_from continues only from its own checkpoints, so checkpoints of other
+  // runs are excluded.
   const bool starts_elsewhere = !weights_only_ && !recipe_.run.resume_from.empty();
   decision_ = ChooseTogether(
       folder_,
@@ -200,8 +201,9 @@ void Checkpointer::Together(const std::function<void()>& action) const {
   ThrowFirstFailure(GatherTexts(*group_, FailureOf(action)));
 }
 
-// Restricts the start to the checkpoint's weights, unless the checkpoint is of this run: a
-// restarted job's own, or of a run that the same command started.
+// Restricts the start to the checkpoint's weights, unless the checkpoint is of this run. A
+// checkpoint is of this run if a restarted job saved it, or if it is of a run that the same command
+// started.
 void Checkpointer::TakeWeightsOnly() {
   if (!decision_.checkpoint) {
     if (decision_.kind == ResumeDecision::Kind::kFresh) {
@@ -232,7 +234,7 @@ void Checkpointer::NameTags() {
   } else {
     run_id_ = NewRunId();
   }
-  // Rank 0 decides, because the folder may change meanwhile and each rank has drawn another run id.
+  // The folder may change meanwhile, and each rank has drawn another run id, so rank 0 decides.
   const std::string own = env_.rank == 0 ? TagSuffix(folder_.List().whole, run_id_,
                                                      goes_on() ? &*decision_.checkpoint : nullptr)
                                          : "";
@@ -251,7 +253,8 @@ void Checkpointer::NameTags() {
 void Checkpointer::CheckFits() const {
   if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
-  // A checkpoint that was converted from another program does not describe the data.
+  // A checkpoint that was converted from another program does not describe the data, so the data is
+  // not compared.
   const bool knows_data = found.manifest.train_samples > 0;
   const auto differ = [&](const std::string& what, const std::string& hint) {
     throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " + hint +
@@ -268,7 +271,7 @@ void Checkpointer::CheckFits() const {
                DataName(recipe_.data) + " has " + std::to_string(*train_samples_),
            "give the same data");
   }
-  // The order may change at the start of an epoch, but not within it.
+  // The order of the data may change at the start of an epoch, but not within it.
   const bool shuffle = recipe_.data.shuffle;
   if (found.manifest.position.samples_in_epoch > 0 &&
       found.manifest.shuffle.value_or(shuffle) != shuffle) {

@@ -77,7 +77,7 @@ class Checkpointer {
   // checkpoint.
   int64_t saved_step() const { return saved_step_; }
 
-  // Waits for a background save. Throws the error of a failed one.
+  // Waits for a background save. Throws the error of a failed save.
   void Wait();
   // Waits for a background save and releases the lease. No save may follow. Collective; throws on
   // every rank.
@@ -102,9 +102,9 @@ class Checkpointer {
   const Recipe& recipe_;
   WorkerEnv env_;
   const ProcessGroup* group_;
-  std::optional<int64_t> train_samples_;  // nullopt if only weights are read
+  std::optional<int64_t> train_samples_;  // size of the data set; nullopt if only weights are read
   MemoryCopies* memory_ = nullptr;
-  std::shared_ptr<FolderLease> lease_;  // null except on rank 0
+  std::shared_ptr<FolderLease> lease_;  // lease of the folder on rank 0; null on other ranks
   CheckpointFolder folder_;
   ResumeDecision decision_;
   bool weights_only_ = false;
@@ -113,8 +113,9 @@ class Checkpointer {
   std::string tag_suffix_;  // suffix of this run's tags, equal on all ranks
   std::string adapters_;    // Manifest::adapters of this run's checkpoints
   int64_t saved_step_ = 0;
-  std::set<std::string> never_finite_;        // tensors of this rank with inf or nan from the start
-  std::unique_ptr<CheckpointWriter> writer_;  // null before the first save
+  // Names of this rank's tensors that had inf or nan when the run started.
+  std::set<std::string> never_finite_;
+  std::unique_ptr<CheckpointWriter> writer_;  // writer of checkpoints; null before the first save
 };
 
 }  // namespace dslaunch

@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-// Throws on every rank if the ranks would decide differently.
+// Throws on every rank if the ranks' own decisions differ.
 void CheckSameChoice(const ResumeDecision& own, const std::string& path,
                      const ProcessGroup& group) {
   const SeenCheckpoint seen = Seen(own);
@@ -24,8 +24,8 @@ void CheckSameChoice(const ResumeDecision& own, const std::string& path,
   if (!problem.empty()) throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// Returns the first damage that any rank has found, equal on all ranks; "" if the checkpoint is
-// whole.
+// Returns the first damage that any rank has found; "" if the checkpoint is whole. The result is
+// equal on all ranks.
 std::string FindDamageTogether(const Checkpoint& checkpoint, const ProcessGroup& group) {
   const CheckReport own = CheckParts(checkpoint, group.rank(), group.world_size());
   std::vector<CheckReport> reports;

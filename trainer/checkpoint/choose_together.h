@@ -1,5 +1,5 @@
-// Lets all ranks choose the same checkpoint. The ranks check that they all read the same one, and
-// each rank verifies a part of its files.
+// Chooses the same checkpoint on all ranks. The ranks check that they all read the same checkpoint,
+// and each rank verifies a part of its files.
 #pragma once
 
 #include <functional>

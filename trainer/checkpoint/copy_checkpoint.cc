@@ -76,13 +76,13 @@ class Copy {
       return *kept;
     }
     std::error_code ignored;
-    fs::remove(path, ignored);  // an interrupted copy may have left the file
+    fs::remove(path, ignored);  // removes a file of an interrupted copy
     try {
       const FileSum sum = WriteNew(path, shard, records, headers);
       journal_.Add(shard.name, sum);
       return sum;
     } catch (...) {
-      fs::remove(path, ignored);  // frees disk space, because a partial file is not kept
+      fs::remove(path, ignored);  // frees the disk space of a partial file
       throw;
     }
   }
@@ -111,7 +111,7 @@ class Copy {
   WriteJournal journal_;
 };
 
-// Returns the total size of the files in `folder`, which an interrupted copy has left.
+// Returns the total size in bytes of the files that an interrupted copy has left in `folder`.
 uint64_t BytesIn(const std::string& folder) {
   std::error_code ignored;
   uint64_t bytes = 0;

@@ -10,11 +10,11 @@
 namespace dslaunch {
 
 struct CopyOptions {
-  // Identifies the source. A copy with the same `work` continues an interrupted copy.
+  // Text that identifies the source. A copy with the same `work` continues an interrupted copy.
   std::string work;
   bool force = false;  // true to replace a checkpoint with the same tag
-  // Called with the number of bytes that were written now (on_written), or that an interrupted copy
-  // had already written (on_kept). May be empty.
+  // Called with the number of bytes that were written just now (on_written), or that an interrupted
+  // copy had already written (on_kept). May be null.
   std::function<void(uint64_t bytes)> on_written = {};
   std::function<void(uint64_t bytes)> on_kept = {};
 };

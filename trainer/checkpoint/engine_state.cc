@@ -20,11 +20,11 @@
 namespace dslaunch {
 namespace {
 
-// Returns the name of the generator state of `rank`, because each rank saves its own generator.
+// Returns the name of the generator state of `rank`. Each rank saves its own generator.
 std::string GeneratorName(int rank) { return kGeneratorPrefix + std::to_string(rank); }
 
-// Returns the rank whose generator state `rank` restores. Ranks that divide layers draw the same
-// numbers, even if the saved run did not divide layers.
+// Returns the rank whose generator state `rank` restores. Ranks that divide layers must draw the
+// same numbers, even if the saved run did not divide layers, so they restore the same state.
 int RankOfFirstPart(const Mesh& mesh, int rank) {
   MeshPlace place = mesh.PlaceOf(rank);
   place.part = 0;
@@ -134,8 +134,9 @@ void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
   }
 }
 
-// Removes the rank state that only `state` or only the manifest has in its shape, which a run can
-// restart. Returns the names that it removed from `state`. Removes all rank state unless `wanted`.
+// Removes rank state unless both `state` and the manifest have it in the same shape; a run can
+// restart such state. Returns the names that were removed from `state`. Removes all rank state
+// unless `wanted`.
 std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted, Manifest& manifest,
                                          std::vector<TensorPart>& state) {
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -219,21 +220,22 @@ Manifest DescribeEngine(const EngineCore& engine, int world_size) {
   return manifest;
 }
 
-// The engine's tensors for a copy, before the `replicated` tensors are divided among ranks.
+// Engine tensors to copy, before the `replicated` tensors are divided among ranks.
 struct CopiedTensors {
-  std::vector<TensorPart> settled, others;  // as in StateCopy
+  // Tensors as in the members of StateCopy with these names.
+  std::vector<TensorPart> settled, others;
 };
 
 CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
   CopiedTensors tensors;
-  // Tensors may occur twice, because RankState also contains the weights if ranks train
-  // independently.
+  // RankState also contains the weights if ranks train independently, so a tensor may occur twice
+  // and is added once.
   std::set<std::pair<const void*, int64_t>> known;
   const auto add = [&](std::vector<TensorPart> state, bool only_updates_change_it) {
     for (TensorPart& part : state) {
       const int64_t elements = part.tensor.numel();
       if (elements == 0 || !known.emplace(part.tensor.const_data_ptr(), elements).second) continue;
-      // Each rank reads only its own copy, so it restores its own running means.
+      // Each rank reads only its own copy, so each rank copies its own running means.
       part.is_canonical = true;
       const bool is_own = part.rank0_authoritative;
       part.rank0_authoritative = false;
@@ -248,7 +250,7 @@ CopiedTensors TensorsToCopy(const EngineCore& engine, bool adapters_only) {
   return tensors;
 }
 
-// Returns the parts of `state` that `replica` copies.
+// Returns the parts of `state` that the rank with index `replica` copies.
 std::vector<TensorPart> ShareOf(const EngineCore& engine, const std::vector<TensorPart>& state,
                                 int replica) {
   return OwnFile("copy", state, replica, engine.ranks().data().world_size(), kMinCopyShareBytes)

@@ -1,4 +1,4 @@
-// Divides tensors among files of a limited size. Pure.
+// Divides tensors among files of a limited size. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace dslaunch {
 
-// Maximum size of a file in bytes, the default of save_pretrained in transformers.
+// Maximum size of a file in bytes, which is the default of save_pretrained in transformers.
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 
 struct FileShard {
   std::string name;             // file name, such as "model-00001-of-00003.safetensors"
-  std::vector<size_t> tensors;  // indices of the tensors, in order
-  uint64_t bytes = 0;           // total size of the tensors
+  std::vector<size_t> tensors;  // indices of the tensors in the file, in order
+  uint64_t bytes = 0;           // total size of the tensors in bytes
 };
 
 // Divides all tensors, in order, into files of at most `max_bytes`. Returns at least one file. A

@@ -37,8 +37,8 @@ void WriteAll(int fd, const std::string& text, const std::string& path) {
   }
 }
 
-// Closes a written file and checks the result, because network file systems may report a failed
-// write only then.
+// Closes a written file. Network file systems may report a failed write only then, so the result is
+// checked.
 void CloseWritten(UniqueFd& fd, const std::string& path) {
   if (close(fd.Release()) < 0) FailLease(path, "written");
 }
@@ -62,8 +62,8 @@ std::string ReadLeaseText(int fd, const std::string& path) {
   return text;
 }
 
-// Returns the content of the lease file; nullopt if it does not exist. Opens the file each time,
-// because network file systems fetch the writes of other hosts only when a file is opened.
+// Returns the content of the lease file; nullopt if it does not exist. Network file systems fetch
+// the writes of other hosts only when a file is opened, so each call opens the file.
 std::optional<std::string> ReadLeaseFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::nullopt;
@@ -100,7 +100,7 @@ OwnerProcess StateOf(const HeldLease& lease, const LeaseOwner& self) {
     return process->id == owner.process && !process->ended ? OwnerProcess::kAlive
                                                            : OwnerProcess::kGone;
   }
-  // If /proc hides the processes of other users, only kill() shows whether the process exists.
+  // /proc may hide the processes of other users, so kill() determines whether the process exists.
   const bool none = kill(owner.process.pid, 0) < 0 && errno == ESRCH;
   return none ? OwnerProcess::kGone : OwnerProcess::kUnknown;
 }
@@ -158,15 +158,15 @@ FolderLease::~FolderLease() {
   try {
     Release();
   } catch (const TrainError&) {
-    // The error is ignored, because the lease file then names a dead owner, so the next job can
-    // take the lease.
+    // If the release fails, the lease file names a dead owner and the next job can take the lease,
+    // so the error is ignored.
   }
 }
 
 void FolderLease::Take() {
   const MutexLock lock(mutex_);
   LeaseWatch watch(self_, times_.dead_after);
-  // The deadline ends the loop even if other processes take the lease first again and again.
+  // Other processes may repeatedly take the lease first, so a deadline ends the loop.
   const Deadline deadline = Deadline::After(2 * times_.dead_after + milliseconds(10'000));
   bool said = false;
   while (true) {
@@ -209,8 +209,8 @@ LeaseDecision FolderLease::Look(LeaseWatch& watch, std::optional<std::string>& t
   return watch.OnLook(text, lease ? StateOf(*lease, self_) : OwnerProcess::kUnknown, Clock::now());
 }
 
-// Creates the lease file by a link, because a link makes the file appear with its whole content or
-// not at all. Returns whether the file belongs to this process.
+// Creates the lease file by a link, so that the file appears with its whole content or not at all.
+// Returns whether the file belongs to this process.
 bool FolderLease::Create() {
   const std::string temporary = NewTemporary();
   const std::string text = TextNow();
@@ -221,7 +221,7 @@ bool FolderLease::Create() {
   switch (why) {
     case 0:
       return true;
-    case EEXIST:  // network file systems may report this after they created the link
+    case EEXIST:  // network file systems may report EEXIST after they have created the link
       return IsOwn(ReadLeaseFile(path_));
     case ENOENT:  // the owner's RemoveLeftovers has removed the temporary file
       return false;
@@ -247,8 +247,8 @@ bool FolderLease::RemoveDead(const std::string& text) const {
     FailLease(path_, "removed");
   }
   const bool is_dead = ReadLeaseFile(aside) == text;
-  // If the content differs, the renamed file is the lease of a process that was faster, so it is
-  // restored.
+  // If the content differs, another process has taken the lease in the meantime and the renamed
+  // file is its lease, so the file is restored.
   if (!is_dead && link(aside.c_str(), path_.c_str()) < 0 && errno != EEXIST) {
     FailLease(path_, "made");
   }
@@ -290,8 +290,8 @@ void FolderLease::Renew() {
   ++renewals_;
   WriteAll(fd.get(), TextNow(), path_);
   CloseWritten(fd, path_);
-  // Reads the file again, because this process may have been stopped before it wrote, so that
-  // another process may have replaced the file.
+  // This process may have been stopped before it wrote, and another process may have replaced the
+  // file meanwhile, so the file is read again.
   const std::optional<std::string> there = ReadLeaseFile(path_);
   if (!there) return MakeAgain();
   check(*there);
@@ -321,7 +321,7 @@ void FolderLease::KeepRenewing() {
     try {
       Renew();
     } catch (const TrainError&) {
-      // Training continues. If the error persists, the next Confirm reports it before a save.
+      // The next Confirm reports a persistent error before a save, so training continues.
     }
   }
 }
@@ -341,7 +341,7 @@ void FolderLease::Release() {
   if (!IsOwn(ReadLeaseText(fd.get(), path_))) return;
   WriteAll(fd.get(), TextNow(/*released=*/true), path_);
   if (fsync(fd.get()) < 0 && errno != EINVAL) FailLease(path_, "synced");
-  CloseWritten(fd, path_);  // the folder need not be synced: each save syncs it
+  CloseWritten(fd, path_);  // the folder is not synced here, because each save syncs it
 }
 
 std::string FolderLease::TextNow(bool released) const {

@@ -1,6 +1,6 @@
 // Implements the lease of a folder of checkpoints: the file lease.json, which lets only one job at
-// a time save into the folder. The lease works on network file systems, because it neither needs
-// locks nor compares clocks. Releasing the lease marks the file as released and keeps it.
+// a time save into the folder. The lease needs no locks and does not compare clocks, so it works on
+// network file systems. A released lease is marked as released and its file is kept.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@ inline constexpr char kLeaseFile[] = "lease.json";
 
 struct LeaseTimes {
   milliseconds renew_every{5'000};
-  milliseconds dead_after{60'000};  // an owner counts as dead after this time without renewal
-  milliseconds look_every{500};     // interval of reads of a lease whose owner may be dead
+  milliseconds dead_after{60'000};  // time without renewal after which an owner counts as dead
+  milliseconds look_every{500};     // interval between reads of a lease whose owner may be dead
 };
 
 // Returns an owner that describes this process: a new token, the host and pid, and the batch
@@ -33,15 +33,15 @@ class FolderLease {
  public:
   // Takes the lease of `folder`, which must exist. If the lease's owner may be alive, prints a line
   // and watches the lease for slightly longer than `times.dead_after`. Throws kBadInput, naming the
-  // owner, if another job saves there; kIo if the lease file cannot be read or written; kTimedOut
-  // if other processes take the lease first again and again.
+  // owner, if another job saves into the folder; kIo if the lease file cannot be read or written;
+  // kTimedOut if other processes repeatedly take the lease first.
   FolderLease(std::string folder, LeaseOwner self, LeaseTimes times = {});
   // Releases the lease, ignoring errors.
   ~FolderLease();
   FolderLease(const FolderLease&) = delete;
   FolderLease& operator=(const FolderLease&) = delete;
 
-  // Returns a clause about the earlier owner that did not release the lease; empty if there was no
+  // Returns a clause about an earlier owner that did not release the lease; empty if there was no
   // such owner.
   const std::string& taken_from() const { return taken_from_; }
 
@@ -76,9 +76,9 @@ class FolderLease {
   CondVar stop_changed_;
   bool stops_ DSL_GUARDED_BY(mutex_) = false;
   int64_t renewals_ DSL_GUARDED_BY(mutex_) = 0;
-  // The last time at which this process certainly held the lease, by two clocks that advance while
+  // The last time at which this process certainly held the lease, on two clocks that advance while
   // the process is stopped: the time since boot, and Unix time, which also advances while the
-  // machine is frozen.
+  // machine is suspended.
   struct Moment {
     milliseconds since_boot{0};
     int64_t unix_ms = 0;

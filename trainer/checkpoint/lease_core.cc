@@ -9,7 +9,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kLeaseFormat[] = "dslaunch lease 1";
-constexpr size_t kMaxNameBytes = 128;  // five names with escapes fit easily into kLeaseBytes
+// Maximum length of a name; five escaped names fit into kLeaseBytes.
+constexpr size_t kMaxNameBytes = 128;
 
 std::string LeaseName(const std::string& text) { return Truncate(text, kMaxNameBytes); }
 
@@ -17,7 +18,7 @@ std::string SecondsText(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
-// Return whether both owners are processes of the same job. The launcher or the batch system ends
+// Returns whether both owners are processes of the same job. The launcher or the batch system ends
 // one process before it starts the next, so the later process may take the lease.
 bool IsSameJob(const LeaseOwner& a, const LeaseOwner& b) {
   return !a.job_id.empty() && a.job_id == b.job_id;

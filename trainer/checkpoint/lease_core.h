@@ -1,5 +1,5 @@
 // Decides which process may save into a folder of checkpoints. Formats and parses the lease file,
-// and judges another owner's lease. Pure: uses no clock, files or processes.
+// and judges another owner's lease. Does not access clocks, files or processes.
 #pragma once
 
 #include <chrono>
@@ -13,27 +13,26 @@
 namespace dslaunch {
 
 struct LeaseOwner {
-  std::string token;   // random, unique to each owner
+  std::string token;   // random text that is unique to each owner
   std::string job_id;  // dslaunch's id of the job; empty without a launcher
   int64_t attempt = 1;
-  std::string batch_job;  // job of the batch system, such as "slurm 1234", or empty
-  int64_t requeues = 0;   // number of restarts of the job by the batch system
-  std::string host;       // host name, only for messages
+  std::string batch_job;  // job of the batch system, such as "slurm 1234"; empty if there is none
+  int64_t requeues = 0;   // number of times that the batch system has restarted the job
+  std::string host;       // host name, used only in messages
   std::string machine;    // identifies a booted kernel and a PID namespace; empty if unknown
-  ProcessId process;      // valid only on `machine`
+  ProcessId process;      // owner's process; valid only on `machine`
 };
 
 struct HeldLease {
   LeaseOwner owner;
-  int64_t renewals = 0;    // number of renewals, which increases while the owner is alive
+  int64_t renewals = 0;    // number of renewals, which keeps increasing while the owner is alive
   int64_t renewed_ms = 0;  // Unix time by the owner's clock, only for display
   // True if the owner has released the lease. The file still names that owner, so that an earlier
   // owner that was stopped meanwhile detects that it has lost the folder.
   bool released = false;
 };
 
-// The size of every lease file in bytes, which is fixed so that the file can be overwritten in
-// place.
+// Size of a lease file in bytes. The size is fixed so that the file can be overwritten in place.
 inline constexpr size_t kLeaseBytes = 4096;
 
 std::string FormatLease(const HeldLease& lease);
@@ -47,7 +46,7 @@ std::string Describe(const LeaseOwner& owner);
 struct LeaseDecision {
   enum class Kind { kTake, kWait, kRefuse };
   Kind kind = Kind::kWait;
-  std::string reason;  // clause for messages; empty for kTake without another owner
+  std::string reason;  // clause for messages; empty for kTake if there was no other owner
 };
 
 enum class OwnerProcess { kUnknown, kAlive, kGone };
@@ -64,14 +63,14 @@ class LeaseWatch {
 
   // Returns the decision after a read of the lease file. `text` is the content of the file; nullopt
   // if the file does not exist. `process` is the state of the owner's process as far as this
-  // machine can tell.
+  // machine can determine it.
   LeaseDecision OnLook(const std::optional<std::string>& text, OwnerProcess process,
                        Clock::time_point now);
 
  private:
   LeaseOwner self_;
   Clock::duration dead_after_;
-  std::optional<std::string> seen_;  // content at the last OnLook()
+  std::optional<std::string> seen_;  // content of the lease file at the last OnLook()
   Clock::time_point unchanged_since_;
 };
 

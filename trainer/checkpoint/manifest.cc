@@ -20,11 +20,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "dslaunch checkpoint 1";
-// This format allows slices that are not contiguous.
+// Format of a manifest with slices that are not contiguous.
 constexpr char kFormatWithCuts[] = "dslaunch checkpoint 2";
 constexpr int64_t kMaxWorldSize = 1 << 24;
-// The largest number of steps, samples and saves. A double represents it exactly, and adding 1 does
-// not overflow.
+// Maximum number of steps, samples and saves. A double represents it exactly, and adding 1 does not
+// overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 constexpr size_t kMaxFileNameBytes = 255;
 constexpr size_t kMaxTensorNameBytes = 4096;
@@ -49,8 +49,8 @@ bool IsPlainWord(const std::string& word) {
   });
 }
 
-// Returns whether dslaunch could have given a file this name. Other names are refused, because they
-// may lead out of the folder.
+// Returns whether dslaunch could have given a file this name. Other names may lead out of the
+// folder, so they are refused.
 bool IsOwnFileName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxFileNameBytes && name.front() != '.' &&
          name != kManifestFile && IsPlainWord(name);
@@ -70,7 +70,7 @@ int64_t CountOr(JsonObject& object, const char* key, int64_t other) {
   return object.Int(key, 0, kMaxCount).value_or(other);
 }
 
-// Reads a short text that may be printed; "" if missing.
+// Reads a short text that is safe to print; "" if the key is missing.
 std::string Word(JsonObject& object, const char* key) {
   std::string word = object.String(key).value_or("");
   if (word.size() > kMaxWordBytes || !IsPlainWord(word)) {
@@ -87,7 +87,7 @@ std::string Id(JsonObject& object, const char* key) {
   return id;
 }
 
-// Calls read(object) for each item of the list at `key`.
+// Calls read(object) for each item of the JSON list at `key`.
 template <class Read>
 void ForEach(const nlohmann::json& parent, const std::string& source, const std::string& path,
              const char* key, Read read) {
@@ -111,7 +111,8 @@ FileRecord ParseFile(JsonObject object) {
   return file;
 }
 
-// Appends the items of the list "files" to `files`. Returns the sizes in bytes by name.
+// Appends the items of the JSON list "files" to `files`. Returns the sizes of the files in bytes,
+// by name.
 std::map<std::string, uint64_t> ParseFiles(const nlohmann::json& json, const std::string& source,
                                            std::vector<FileRecord>& files) {
   std::map<std::string, uint64_t> sizes;
@@ -142,7 +143,7 @@ Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
   return shard;
 }
 
-// Reads a tensor. `files` has the sizes of the files in bytes by name.
+// Reads the description of a tensor. `files` has the sizes of the files in bytes, by name.
 TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const std::string& source,
                          const std::map<std::string, uint64_t>& files, bool with_cuts) {
   TensorRecord tensor;
@@ -176,8 +177,8 @@ TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const st
             slice.file = Required(item.String("file"), item, "file");
             const auto file = files.find(slice.file);
             if (file == files.end()) item.Fail("file", "is not among the files");
-            // Two slices in one file are refused, because the same bytes could then stand for a
-            // tensor that is larger than all files.
+            // With two slices of a tensor in one file, the same bytes could stand for a tensor that
+            // is larger than all files, so they are refused.
             if (!used.insert(slice.file).second) item.Fail("file", "has two slices of the tensor");
             if (!coverage.Add(slice.shard)) item.Fail("start", "leaves a hole or an overlap");
             if (static_cast<uint64_t>(slice.shard.elements()) > file->second / *width) {
@@ -291,9 +292,10 @@ std::string FormatManifest(const Manifest& m) {
                {"tensors", std::move(tensors)}};
   if (!m.adapters.empty()) json["adapters"] = m.adapters;
   if (m.shuffle) json["shuffle"] = *m.shuffle;
-  // JSON cannot represent inf and nan.
+  // JSON cannot represent inf and nan, so only a finite loss is written.
   if (m.loss && std::isfinite(*m.loss)) json["loss"] = *m.loss;
-  const std::string rest = json.dump(1).substr(2) + "\n";  // FirstLine replaces the first line
+  // Without the first line, which FirstLine replaces.
+  const std::string rest = json.dump(1).substr(2) + "\n";
   return FirstLine(rest) + rest;
 }
 

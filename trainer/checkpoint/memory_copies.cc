@@ -18,11 +18,11 @@
 namespace dslaunch {
 namespace {
 
-// Size of a copy up to which starting a thread takes longer than the checksum.
+// Maximum size in bytes of a copy whose checksum takes less time than starting a thread.
 constexpr uint64_t kNoThreadBytes = uint64_t{1} << 20;
 
-// Keys in the manifest's client_state. In checkpoints on a disk client_state belongs to programs
-// instead.
+// Keys in the client_state of a copy's manifest. In checkpoints on a disk, client_state belongs to
+// programs instead.
 constexpr char kTagKey[] = "tag";
 constexpr char kTensorsKey[] = "tensors";
 
@@ -40,7 +40,7 @@ std::vector<uint64_t> SizesOf(const std::vector<const TensorPart*>& parts) {
   return sizes;
 }
 
-// Returns a text that is equal for tensors with the same names, dtypes, shapes and parts.
+// Returns a text that is equal for lists of tensors with the same names, dtypes, shapes and parts.
 std::string Described(const std::vector<const TensorPart*>& parts) {
   uint32_t sum = 0;
   const auto add = [&sum](const void* data, size_t bytes) { sum = Crc32(data, bytes, sum); };
@@ -160,9 +160,9 @@ void MemoryCopies::Begin(const EngineCore& engine, const Describe& describe) {
     }
     return;
   }
-  // The slot is begun only after the device has made the copy, because the older copy is lost then.
-  // At that time every device has completed this step, although hosts may be ahead of their
-  // devices, so every rank has the previous copy.
+  // Beginning a slot destroys the older copy, so the slot is begun only after the device has made
+  // the new copy. Every device has completed this step at that time, although hosts may be ahead of
+  // their devices, so every rank still has the previous copy.
   std::vector<CopiesBeside::Request> requests;
   std::vector<CopiesBeside::Piece> on_host;
   for (size_t i = 0; i < parts.size(); ++i) {

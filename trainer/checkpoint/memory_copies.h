@@ -25,7 +25,8 @@ namespace dslaunch {
 // copy, before it takes part in the step after which the next copy begins.
 class MemoryCopies {
  public:
-  // `recipe` must outlive this object. Throws kUsage if the launcher's variables are not valid.
+  // Prepares to copy the state. `recipe` must outlive this object. Throws kUsage if the launcher's
+  // variables are not valid.
   MemoryCopies(const Recipe& recipe, const WorkerEnv& env);
   // Waits for the copy in progress.
   ~MemoryCopies();
@@ -41,8 +42,8 @@ class MemoryCopies {
   const Checkpoint* Find(const ProcessGroup& group, int64_t after_step);
   // Returns the last result of Find; null if Find was not called.
   const Checkpoint* found() const { return found_ ? &*found_ : nullptr; }
-  // Returns one line about the start from found(). The line includes the number of repeated steps
-  // if no launcher prints that number.
+  // Returns one line about the start from found(). If no launcher prints the number of repeated
+  // steps, the line includes this number.
   std::string reason() const;
   // Returns the last step of earlier attempts that this rank recorded; nullopt if unknown.
   std::optional<int64_t> reached_step() const { return memory_.reached_step(); }
@@ -61,8 +62,7 @@ class MemoryCopies {
   // thread makes the copy during the passes that follow, and HoldUpdate() must be called before the
   // next update of the weights.
   void Begin(const EngineCore& engine, const Describe& describe);
-  // Makes all work that is enqueued on the device from now on wait for the device's part of the
-  // copy.
+  // Makes all later work on the device wait for the device's part of the copy.
   void HoldUpdate() { beside_.Hold(); }
   // Records that a step is complete, for reached_step() of the next attempt. Does nothing while a
   // copy is in progress.

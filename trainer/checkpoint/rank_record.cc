@@ -19,7 +19,7 @@ using nlohmann::json;
                                             Truncate(tensor.name) + " " + problem);
 }
 
-// Returns an unsigned integer. Throws for any other value, because converting it could be undefined
+// Returns an unsigned integer. Throws for any other value, whose conversion could be undefined
 // behavior.
 uint64_t WholeOf(const json& value) { return value.get_ref<const json::number_unsigned_t&>(); }
 

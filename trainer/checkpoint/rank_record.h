@@ -1,5 +1,5 @@
-// Records the files that a rank has written for a checkpoint. Rank 0 combines all records into one
-// manifest. Pure.
+// Describes the files that a rank has written for a checkpoint. Rank 0 combines all records into
+// one manifest. Pure functions.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace dslaunch {
 
 struct RankRecord {
   std::vector<FileRecord> files;
-  // Tensors with only the slices that this rank has written. A tensor without elements has no
+  // Tensors, each with only the slices that this rank has written. A tensor without elements has no
   // slices.
   std::vector<TensorRecord> tensors;
 };
@@ -25,8 +25,8 @@ std::string FormatRecord(const RankRecord& record);
 RankRecord ParseRecord(const std::string& text, int rank);
 
 // Adds the files and tensors of all ranks, ordered by rank, to the manifest. Tensors are in the
-// order in which ranks first name them. Throws kInternal, naming the tensor, if slices are missing
-// or overlap, or if two ranks differ on dtype or shape.
+// order in which they first occur in the records. Throws kInternal, naming the tensor, if slices
+// are missing or overlap, or if two ranks differ on dtype or shape.
 void EnterRecords(const std::vector<RankRecord>& ranks, Manifest& manifest);
 
 }  // namespace dslaunch

@@ -24,9 +24,9 @@ std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
   return bytes;
 }
 
-// Returns whether `head` begins a zip archive, as torch.save writes, or a bare pickle of protocol 2
-// or later. The length of a safetensors header may begin with the same bytes (640 is 80 02), so
-// call it only if the length is too large.
+// Returns whether `head` begins a zip archive, which torch.save writes, or a bare pickle of
+// protocol 2 or later. The length of a safetensors header may begin with the same bytes (640 is 80
+// 02), so call it only if the length is too large.
 bool IsPickle(const unsigned char* head) {
   return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
 }
@@ -118,7 +118,7 @@ NewSafetensorsFile::NewSafetensorsFile(const std::string& path,
                            {"data_offsets", {begin, unwritten_bytes_}}};
   }
   std::string text = header.dump();
-  // Spaces align the bytes of the tensors to 8.
+  // The header is padded with spaces, so that the bytes of the tensors are aligned to 8.
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   file_.Write(LittleEndian(text.size()).data(), kLengthBytes);
   file_.Write(text.data(), text.size());
@@ -202,8 +202,8 @@ void SafetensorsFile::CheckInside(const Tensor& tensor, uint64_t first, uint64_t
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {
-  // The problem is cut and sanitized, because names from the file may be long and contain control
-  // characters.
+  // Names from the file may be long and contain control characters, so the problem is cut and
+  // sanitized.
   throw TrainError(ExitCode::kBadInput,
                    file_.path() + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
 }

@@ -15,15 +15,16 @@
 
 namespace dslaunch {
 
-// Maximum size of a header that is read, enough for about 100,000 tensors. The format allows 100
-// MB.
+// Maximum size in bytes of a header that is read, enough for about 100,000 tensors. The format
+// allows 100 MB.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 16u << 20;
 
 // Returns the size in bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an
 // unknown name.
 std::optional<size_t> DtypeBytes(const std::string& dtype);
 
-// Returns the number of elements; nullopt for a negative dimension or more than 2^63 - 1 elements.
+// Returns the number of elements; nullopt if a dimension is negative or there are more than 2^63 -
+// 1 elements.
 std::optional<int64_t> NumElements(const std::vector<int64_t>& shape);
 
 struct TensorHeader {
@@ -35,13 +36,13 @@ struct TensorHeader {
 // Returns the size of the tensor in bytes. Precondition: the dtype is known and the shape is valid.
 uint64_t BytesOf(const TensorHeader& tensor);
 
-// Writes a new file in pieces, so that no tensor need be whole in memory. `metadata` is for other
+// Writes a new file in pieces, so that memory need not hold a whole tensor. `metadata` is for other
 // programs; SafetensorsFile ignores it. Throws kIo if the file exists or cannot be written.
 class NewSafetensorsFile {
  public:
   NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
                      const std::map<std::string, std::string>& metadata = {});
-  // Appends bytes of the tensors, which follow one another without gaps.
+  // Appends bytes of the tensors, in the order of the header and without gaps.
   void Write(const void* data, size_t bytes);
   // Waits until the file is on the disk, and returns its size and checksum. Precondition: all bytes
   // of all tensors are written.
@@ -56,7 +57,7 @@ struct TensorBytes {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // not owned; size given by shape and dtype
+  const void* data = nullptr;  // bytes of the tensor, not owned; shape and dtype determine the size
 };
 
 // Writes all tensors to a new file. Throws kIo if the file exists or cannot be written.
@@ -75,7 +76,7 @@ class SafetensorsFile {
   struct Tensor {
     std::string dtype;
     std::vector<int64_t> shape;
-    uint64_t begin = 0;  // offset in the file, in bytes
+    uint64_t begin = 0;  // offset of the tensor in the file, in bytes
     uint64_t end = 0;
   };
 
@@ -89,7 +90,8 @@ class SafetensorsFile {
   void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
   // Reads the elements that `stored` and `wanted`, two shards of the same whole tensor, have in
   // common. `tensor` has the elements of `stored`. `out` has room for the elements of `wanted`, in
-  // their order; its other elements are not changed. Short gaps between the elements are read too.
+  // their order; its other elements are not changed. Short gaps between the elements are read too,
+  // but not stored.
   void Read(const Tensor& tensor, const Shard& stored, const Shard& wanted, void* out) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxReportedBytes = 1000;  // maximum length of a problem's text
+constexpr size_t kMaxReportedBytes = 1000;  // maximum length in bytes of a problem's text
 
 // Returns the first byte that `rank` reads, as an offset in the concatenation of all files.
 uint64_t RowBegin(uint64_t row_bytes, int rank, int ranks) {
@@ -19,7 +19,7 @@ uint64_t RowBegin(uint64_t row_bytes, int rank, int ranks) {
   return row_bytes / n * r + std::min(row_bytes % n, r);
 }
 
-// Returns an unsigned integer. Throws for any other value, because converting it could be undefined
+// Returns an unsigned integer. Throws for any other value, whose conversion could be undefined
 // behavior.
 uint64_t NumberOf(const nlohmann::json& value) {
   return value.get_ref<const nlohmann::json::number_unsigned_t&>();
@@ -37,11 +37,11 @@ std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int ran
   const uint64_t begin = RowBegin(row_bytes, rank, ranks);
   const uint64_t end = RowBegin(row_bytes, rank + 1, ranks);
   std::vector<FilePart> parts;
-  uint64_t at = 0;  // offset of the file in the concatenation
+  uint64_t at = 0;  // offset of the file in the concatenation of all files
   for (size_t i = 0; i < files.size(); ++i) {
     const uint64_t bytes = files[i].sum.bytes;
     const uint64_t from = std::max(at, begin), to = std::min(at + bytes, end);
-    // Rank 0 checks empty files, which no rank's part contains.
+    // No rank's part contains an empty file, so rank 0 checks empty files.
     if (bytes == 0 ? rank == 0 : from < to) {
       parts.push_back(bytes == 0 ? FilePart{i, 0, 0} : FilePart{i, from - at, to - at});
     }
@@ -115,7 +115,7 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
       first = problem;
     }
   };
-  std::vector<std::optional<uint32_t>> crcs(files.size());  // checksum so far, by file
+  std::vector<std::optional<uint32_t>> crcs(files.size());  // checksum of the bytes so far, by file
   std::vector<uint64_t> checked(files.size());  // number of bytes checked so far, by file
   const int ranks = static_cast<int>(reports.size());
   for (int rank = 0; rank < ranks; ++rank) {
@@ -135,8 +135,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
   }
   for (size_t i = 0; i < files.size(); ++i) {
     if (checked[i] != files[i].sum.bytes) {
-      // The rank that should have checked this file stopped at a problem in an earlier file, which
-      // is reported instead.
+      // The rank that should have checked this file has stopped at a problem in an earlier file.
+      // That problem precedes this one, so it is reported instead.
       consider({i, CheckReport::Step::kHeader, PathOf(checkpoint, files[i]) + " was not checked"});
     } else if (crcs[i] && *crcs[i] != files[i].sum.crc32) {
       consider({i, CheckReport::Step::kChecksum, WrongChecksum(checkpoint, files[i])});

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// The bytes [begin, end) of manifest.files[file].
+// A part of a file: the bytes [begin, end) of manifest.files[file].
 struct FilePart {
   size_t file = 0;
   uint64_t begin = 0;
@@ -22,16 +22,17 @@ struct FilePart {
 
 // Returns the parts that `rank` of `ranks` ranks reads, in the order of the files. The
 // concatenation of all files is cut into equal ranges, one for each rank, whose sizes differ by at
-// most one byte. Every file, even an empty one, has exactly one part that begins at 0. Pure.
+// most one byte. Every file, even an empty one, has exactly one part that begins at 0. Pure
+// function.
 std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int rank, int ranks);
 
-// The findings of a rank.
+// The result of the checks of one rank.
 struct CheckReport {
   struct PartCrc {
     size_t file = 0;
     uint32_t crc32 = 0;
   };
-  // Checksums of the parts that are not a whole file; at most two.
+  // Checksums of the parts that are not whole files; at most two.
   std::vector<PartCrc> parts;
 
   // The steps of a check. If a file has several problems, only the problem of the earliest step is
@@ -40,9 +41,10 @@ struct CheckReport {
   struct Problem {
     size_t file = 0;
     Step step = Step::kRead;
-    std::string text;  // message that names the file
+    std::string text;  // description of the problem, which names the file
   };
-  // The first problem that the rank found, at which it stopped; nullopt if it found no problem.
+  // The first problem that the rank found, at which the rank stopped; nullopt if it found no
+  // problem.
   std::optional<Problem> problem;
 };
 

@@ -101,7 +101,8 @@ const SafetensorsFile& StoredTensors::File(const std::string& name) {
   const auto found = files_.find(name);
   if (found != files_.end()) return found->second;
   SafetensorsFile file(checkpoint_.folder + "/" + name);
-  slices_.Check(name, file);  // this rank may see another file than the rank that verified it
+  // Checked again, because this rank may see another file than the rank that verified it.
+  slices_.Check(name, file);
   return files_.emplace(name, std::move(file)).first->second;
 }
 
@@ -114,8 +115,8 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
   for (const TensorPart& part : state) {
     if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
-  // The number of writers depends only on tensors that all ranks hold, so that it is equal on all
-  // ranks.
+  // The number of writers must be equal on all ranks, so it depends only on tensors that all ranks
+  // hold.
   const int writers = CountWriters(extents, world_size, min_share_bytes);
   const std::vector<std::optional<ElementRange>> shares =
       ShareOut(extents, rank, writers, min_share_bytes);
@@ -154,8 +155,8 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
   for (TensorPart& part : parts) {
     if (part.tensor.is_cpu()) continue;
     device = part.tensor.device();
-    // The copy does not block, so that all copies run at the same time. The allocator keeps the
-    // pinned memory for the next checkpoint.
+    // All copies should run at the same time, so no copy blocks. The allocator keeps the pinned
+    // memory for the next checkpoint.
     part.tensor = CopyToPinned(part.tensor.detach());
   }
   if (device) AwaitStream(*device);
@@ -163,7 +164,7 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
 }
 
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record) {
-  std::vector<at::Tensor> held;  // owners of the memory that `tensors` points to
+  std::vector<at::Tensor> held;  // owners of the memory to which `tensors` refers
   std::vector<TensorBytes> tensors;
   for (const TensorPart& part : OnHost(file.parts)) {
     const at::Tensor tensor = part.tensor.detach().contiguous();
@@ -184,7 +185,8 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
                const ProcessGroup& group, int replica) {
   const at::NoGradGuard no_grad;
   const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
-  // For each tensor of the checkpoint, the number of its elements that all ranks of this run hold.
+  // For each tensor of the checkpoint, the number of its elements that the ranks of this run hold
+  // together.
   std::vector<double> wanted(records.size());
   const std::string failure = FailureOf([&] {
     StoredTensors stored(checkpoint);

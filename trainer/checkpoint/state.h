@@ -14,10 +14,10 @@
 
 namespace dslaunch {
 
-// The tensors that a rank writes into one file.
+// A file that a rank writes, with its tensors.
 struct StateFile {
-  std::string name;               // file name, such as "model-00002-of-00004.safetensors"
-  std::vector<TensorPart> parts;  // parts in the file; if empty, no file is written
+  std::string name;               // name of the file, such as "model-00002-of-00004.safetensors"
+  std::vector<TensorPart> parts;  // parts of tensors in the file; if empty, no file is written
 };
 
 // Returns views of the tensors of `state` that `rank` writes: its parts of tensors that are divided
@@ -28,7 +28,7 @@ struct StateFile {
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size, int64_t min_share_bytes = kMinShareBytes);
 
-// Returns copies of `parts` in CPU memory, which later steps do not change.
+// Returns copies of `parts` in CPU memory, which later training steps do not change.
 std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);
 
 // Returns `parts` with tensors on a device replaced by copies in pinned memory.
@@ -46,9 +46,9 @@ class StoredTensors {
  public:
   explicit StoredTensors(const Checkpoint& checkpoint);
 
-  // Fills `part` and reads only the needed files and bytes. Rounds floating-point numbers to the
-  // part's dtype. Returns the index of the tensor in the manifest. Throws kBadInput, naming the
-  // tensor, if it is missing or has another shape or kind of numbers.
+  // Fills `part`, reading only the files and bytes that it needs. Rounds floating-point numbers to
+  // the part's dtype. Returns the index of the tensor in the manifest. Throws kBadInput, naming the
+  // tensor, if the tensor is missing or has another shape or kind of numbers.
   size_t Fill(const TensorPart& part);
   // Returns a whole tensor of the manifest, in the dtype in which it was saved.
   at::Tensor ReadWhole(const TensorRecord& tensor);

@@ -1,4 +1,4 @@
-// Reads tensors of a checkpoint in blocks, so that no tensor need be whole in memory.
+// Reads tensors of a checkpoint in blocks, so that memory need not hold a whole tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// The maximum number of elements of a block, which are 32 MiB in the widest dtype.
+// Maximum number of elements in a block, which take 32 MiB in the widest dtype.
 inline constexpr int64_t kBlockElements = int64_t{4} << 20;
 
 // Returns the elements [start, stop) of a tensor of the checkpoint in one dimension, rounded to

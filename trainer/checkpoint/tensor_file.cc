@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 SavedFile SaveTensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
-  std::vector<at::Tensor> dense;  // contiguous tensors, kept until they are written
+  std::vector<at::Tensor> dense;  // contiguous tensors, which must exist until they are written
   std::vector<TensorBytes> written;
   for (const auto& [name, tensor] : tensors) {
     dense.push_back(tensor.detach().cpu().contiguous());

@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Returns "F32" for at::kFloat, and so on. Throws kInternal for a dtype that the trainer does not
-// use.
+// Returns the name of a dtype, such as "F32" for at::kFloat. Throws kInternal for a dtype that the
+// trainer does not use.
 const char* SafetensorsDtype(at::ScalarType type);
 
 // Returns the dtype with this name; nullopt if SafetensorsDtype never returns it.

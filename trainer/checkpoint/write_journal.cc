@@ -64,7 +64,7 @@ WriteJournal::WriteJournal(const std::string& folder, const std::string& work)
     : path_(folder + "/" + kWriteJournal),
       fd_(open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666)) {
   if (!fd_) FailIo(path_);
-  // Other errors are ignored, because some network file systems do not support locks.
+  // Some network file systems do not support locks, so other errors are ignored.
   if (flock(fd_.get(), LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
     RefuseInput("another process writes into " + folder + " and holds " + path_ +
                 "; wait for its end, or give another folder");
@@ -90,7 +90,7 @@ std::optional<FileSum> WriteJournal::Completed(const std::string& name,
   try {
     if (SumFile(path) == found->second) return found->second;
   } catch (const TrainError&) {
-    // The file cannot be read, so it is written again.
+    // A file that cannot be read is written again, so the error is ignored.
   }
   return std::nullopt;
 }

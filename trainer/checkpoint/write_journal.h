@@ -1,4 +1,5 @@
-// Lets a long write into a folder continue after an interruption.
+// Records the progress of a long write into a folder, so that it can continue after an
+// interruption.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@ inline constexpr char kWriteJournal[] = "tmp-journal";
 std::optional<std::map<std::string, FileSum>> ParseWriteJournal(const std::string& text,
                                                                 const std::string& work);
 
-// Keeps the file tmp-journal in a folder, which records the completed files of one piece of work.
-// The file is locked, so only one process at a time writes there. Throws TrainError.
+// Keeps the file tmp-journal in a folder, which records the completed files of a long write. The
+// file is locked, so only one process at a time writes into the folder. Throws TrainError.
 class WriteJournal {
  public:
   // Creates the journal, or continues the journal that an interrupted process left for the same
   // `work`, a text that identifies the output and its source. Empties a journal of other work.
-  // Throws kBadInput if another process holds the journal; kIo if it cannot be written.
+  // Throws kBadInput if another process has locked the journal; kIo if it cannot be written.
   WriteJournal(const std::string& folder, const std::string& work);
 
   // Returns whether `folder` has a journal of `work`, which a new WriteJournal would continue.

@@ -18,10 +18,11 @@ int64_t BytesOf(const std::vector<TensorExtent>& tensors) {
   return bytes;
 }
 
-// Returns the position at which the share of `rank` begins.
+// Returns the position in the tensors at which the share of `rank` begins.
 Place Cut(const std::vector<TensorExtent>& tensors, int64_t total_bytes, int rank, int writers,
           int64_t min_share_bytes) {
-  // Not computed as total_bytes * rank / writers, because the product could overflow.
+  // The product total_bytes * rank could overflow, so the quotient and the remainder are multiplied
+  // separately.
   int64_t rest = total_bytes / writers * rank + total_bytes % writers * rank / writers;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t bytes = BytesOf(tensors[i]);

@@ -12,18 +12,18 @@ struct TensorExtent {
   int64_t element_bytes = 0;
 };
 
-// The elements [start, end) of a rank's part of a tensor, in the order of the part.
+// The elements [start, end) of a rank's part of a tensor, counted in the order of the part.
 struct ElementRange {
   int64_t start = 0;
   int64_t end = 0;
   bool operator==(const ElementRange&) const = default;
 };
 
-// Minimum size of a share. A smaller share does not justify a separate file, and smaller tensors
-// are not cut.
+// Minimum size of a share in bytes. A smaller share does not justify a separate file, and smaller
+// tensors are not cut.
 inline constexpr int64_t kMinShareBytes = int64_t{1} << 20;
-// Minimum size of a share of a copy in memory. A smaller share does not justify the broadcast that
-// restores it.
+// Minimum size in bytes of a share of a copy in memory. A smaller share does not justify the
+// broadcast that restores it.
 inline constexpr int64_t kMinCopyShareBytes = int64_t{1} << 16;
 
 // Returns the number of ranks, from rank 0, that write a share: as many as possible without shares
