@@ -13,15 +13,16 @@ constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
 
 }  // namespace
 
-// Occupies the profiler's thread-local slot, to which LibTorch's allocators report.
+// Receives the reports of LibTorch's allocators. Occupies the profiler's thread-local slot.
 class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
                                   public std::enable_shared_from_this<Reporter> {
  public:
-  // Counts a free only if this thread allocated the memory, because other threads allocate the
-  // batches that they load.
+  // Counts a free only if this thread allocated the memory. Other threads allocate the batches that
+  // they load.
   void reportMemoryUsage(void* pointer, int64_t alloc_size, size_t, size_t, c10::Device) override {
     if (alloc_size > 0) {
-      int64_t& bytes = live_[pointer];  // not 0 if another thread freed the previous block
+      // Not 0 if another thread has freed the previous block at this address.
+      int64_t& bytes = live_[pointer];
       live_bytes_ += alloc_size - bytes;
       bytes = alloc_size;
       peak_bytes_ = std::max(peak_bytes_, live_bytes_);

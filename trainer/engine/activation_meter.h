@@ -6,9 +6,10 @@
 
 namespace dslaunch {
 
-// Counts the allocations of this thread while the meter exists. Each allocation then takes a lock.
-// Several meters of a thread share the counts, which begin with the first meter and end with the
-// last. Counts nothing if a profiler is recording. Use a meter only in the thread that made it.
+// Counts the allocations of this thread during the meter's lifetime. Each allocation then takes a
+// lock. Several meters of a thread share the counts, which begin with the first meter and end with
+// the last. Counts nothing if a profiler is recording. Use a meter only in the thread that created
+// it.
 class ActivationMeter {
  public:
   ActivationMeter();
@@ -18,15 +19,16 @@ class ActivationMeter {
 
   static bool AnyInThisThread();
 
-  // Returns whether there was no Pause since the first meter was made. Tensors that are allocated
-  // during a Pause are never counted, although they may outlive the Pause.
+  // Returns whether no Pause has occurred since the first meter was created. Tensors that are
+  // allocated during a Pause are never counted, although they may outlive the Pause.
   bool counted_all() const;
-  // Returns the bytes that were allocated since the first meter was made and are not freed yet.
+  // Returns the number of bytes that were allocated since the first meter was created and are not
+  // freed.
   int64_t live_bytes() const;
-  int64_t peak_bytes() const;  // largest live_bytes() so far
+  int64_t peak_bytes() const;  // returns the largest live_bytes() so far
 
-  // While a Pause exists, the meters of this thread count nothing. It must surround a use of
-  // LibTorch's profiler, which uses the same thread-local slot and would take a meter for a
+  // Stops the meters of this thread for the lifetime of the object. A Pause must surround a use of
+  // LibTorch's profiler, which uses the same thread-local slot and would mistake a meter for a
   // profiler.
   class Pause;
 

@@ -90,7 +90,7 @@ EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                                                   RanksOf(group, options), Passes::kMicroBatches,
                                                   options.deferred, options.make_optimizer)) {}
 
-// ---- EngineReadings ----
+// Implementation of EngineReadings.
 
 const EngineConfig& EngineReadings::config() const { return parts_->config; }
 const ProcessGroup& EngineReadings::group() const { return parts_->ranks->world(); }
@@ -129,7 +129,7 @@ EngineProgress EngineReadings::progress() const {
   return progress;
 }
 
-// ---- EngineCore ----
+// Implementation of EngineCore.
 
 AutocastScope EngineCore::Autocast() const {
   const std::optional<Dtype> dtype = config().precision.autocast;

@@ -1,5 +1,5 @@
-// Makes the steps of an engine whose caller runs forward and backward passes in its own order, like
-// a pipeline.
+// Runs the steps of an engine whose caller orders the forward and backward passes itself, like a
+// pipeline.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,24 +16,24 @@ namespace dslaunch {
 // batch trains. All ranks that hold the same parameters must make the same calls. Not thread-safe.
 class EngineBatch {
  public:
-  // `core` is the engine of a pipeline stage. The engine must outlive this object, but `core` may
-  // be moved.
+  // Runs batches of `core`, the engine of a pipeline stage. The engine must outlive this object,
+  // but `core` may be moved.
   explicit EngineBatch(EngineCore& core);
 
-  // Begins a batch. From now on parameters may be gathered when they are read. If `trains`,
-  // backward passes follow. Drops the gradients of a previous batch that failed.
+  // Begins a batch, after which reads may gather parameters. If `trains`, backward passes follow.
+  // Drops the gradients of a previous batch that failed.
   void Begin(bool trains);
 
-  // Returns a watch for a pass of a batch that trains. While the watch exists, exchanges by this
-  // thread throw as described at WholeModelGuard::Watch.
+  // Returns a watch for a pass of a batch that trains. During the watch's lifetime, exchanges by
+  // this thread throw as described at WholeModelGuard::Watch.
   ExchangeWatch Watch(bool forward) const;
 
   // Returns the root of a micro-batch's backward pass, on the stage that computes the loss: the
   // loss in fp32 or wider, times loss scale / accumulation_steps. Keeps the loss for messages.
   at::Tensor Root(const at::Tensor& loss);
 
-  // If `last`, gradients are complete after this backward pass, so the replicas exchange them while
-  // it runs.
+  // Begins a backward pass. If `last`, gradients are complete after this backward pass, so the
+  // replicas exchange them while it runs.
   void BeforeBackward(bool last);
   void AfterBackward();
 
@@ -41,9 +41,9 @@ class EngineBatch {
   // gathered parameters.
   void End();
 
-  // Adds up the gradients of tied parameters, clips by the norm over all stages, updates the
-  // weights and clears the gradients. Throws like EngineCore::Step. Collective over all ranks of
-  // the job.
+  // Adds up the gradients of tied parameters, clips them by the norm over all stages, updates the
+  // weights and clears the gradients. Throws the exceptions of EngineCore::Step. Collective over
+  // all ranks of the job.
   void Step();
 
  private:

@@ -10,7 +10,7 @@ EngineMemory::EngineMemory(const OptimizerStep& step, const torch::nn::Module& m
   if (measures_activations) meter_.emplace();
 }
 
-// Excludes parameters, because a pass gathers and releases them.
+// Returns the live bytes without parameters, which a pass gathers and releases.
 int64_t EngineMemory::LiveBytes() const {
   return meter_->live_bytes() - step_.states().memory().parameters;
 }

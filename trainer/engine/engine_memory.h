@@ -1,4 +1,4 @@
-// Computes the bytes of the live tensors of an engine.
+// Computes the sizes of an engine's live tensors.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -17,11 +17,12 @@ namespace dslaunch {
 // thread-safe.
 class EngineMemory {
  public:
-  // If `measures_activations`, counts this thread's allocations, so each allocation takes a lock.
+  // Prepares to measure. If `measures_activations`, counts this thread's allocations, so each
+  // allocation takes a lock.
   EngineMemory(const OptimizerStep& step, const torch::nn::Module& module,
                bool measures_activations);
 
-  // Called at the start of a training pass (BeginPass), and of its backward pass (BeginBackward).
+  // Records the start of a training pass (BeginPass) or of its backward pass (BeginBackward).
   void BeginPass();
   void BeginBackward();
 
@@ -35,12 +36,12 @@ class EngineMemory {
   const OptimizerStep& step_;
   const torch::nn::Module& module_;
   std::optional<ActivationMeter> meter_;
-  int64_t live_before_ = 0;  // live bytes at the start of the current pass
+  int64_t live_before_ = 0;  // number of live bytes at the start of the current pass
   MemoryUse at_backward_;
 };
 
-// Converts `use` to the form of reports and profiles. `peak_rss` is the process's peak resident set
-// in bytes.
+// Converts `use` to the form that reports and profiles use. `peak_rss` is the process's peak
+// resident set in bytes.
 inline MemoryBytes ToBytes(const MemoryUse& use, int64_t peak_rss) {
   return {.parameters = use.parameters,
           .gradients = use.gradients,

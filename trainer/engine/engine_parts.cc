@@ -52,8 +52,8 @@ torch::nn::Module& Unowned(torch::nn::Module& module) {
   return module;
 }
 
-// Returns `ranks`. With tensor parallelism one detector watches the groups of all axes, because
-// ranks of different groups may wait for each other in a cycle.
+// Returns `ranks`. With tensor parallelism, ranks of different groups may wait for each other in a
+// cycle, so one detector watches the groups of all axes.
 std::shared_ptr<const MeshGroups> Watched(std::shared_ptr<const MeshGroups> ranks) {
   if (ranks->tensor() == nullptr) return ranks;
   const ProcessGroup& world = ranks->world();

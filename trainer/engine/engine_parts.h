@@ -1,4 +1,4 @@
-// Defines the parts of an engine, on which EngineCore and its scopes work.
+// Defines the components of an engine, on which EngineCore and its scopes operate.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -19,8 +19,8 @@
 namespace dslaunch {
 
 struct EngineParts {
-  // See the constructors of EngineCore. `make_optimizer` is null to use the configuration's
-  // optimizer.
+  // Creates the parts of an engine; see the constructors of EngineCore. `make_optimizer` is null to
+  // use the configuration's optimizer.
   EngineParts(const EngineConfig& config, torch::nn::Module& module,
               std::shared_ptr<const MeshGroups> ranks, Passes passes, InitRecording* deferred,
               const OptimizerFactory& make_optimizer = nullptr);
@@ -28,13 +28,15 @@ struct EngineParts {
   const EngineConfig config;
   torch::nn::Module& module;
   const std::shared_ptr<const MeshGroups> ranks;
-  const std::optional<LayerRunner> recomputed;  // forward pass if number_checkpoints is set
-  WholeModelGuard guard;  // made before `step`, which copies rank 0's values to all ranks
+  // Runs the forward pass if number_checkpoints is set.
+  const std::optional<LayerRunner> recomputed;
+  WholeModelGuard guard;  // constructed before `step`, which copies rank 0's values to all ranks
   const std::unique_ptr<OptimizerStep> step;
   const std::vector<NamedTensor> frozen;  // parameters that are not trained
   EngineMemory memory;
   PassGate passes;
-  std::vector<double> set_lrs;  // last argument of SetLearningRates; empty if not called
+  // Last argument of SetLearningRates; empty if SetLearningRates was not called.
+  std::vector<double> set_lrs;
 };
 
 }  // namespace dslaunch

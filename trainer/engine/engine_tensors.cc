@@ -1,5 +1,5 @@
-// Implements EngineTensors: reads and writes this rank's parts, and whole tensors that consist of
-// the parts of all ranks.
+// Implements EngineTensors: reads and writes this rank's parts, and whole tensors that are
+// assembled from the parts of all ranks.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -47,7 +47,8 @@ std::vector<TensorPart> OptimizerParts(const EngineParts& engine, const std::str
   return state;
 }
 
-// Returns this rank's tensors that checkpoints contain besides ModelState and OptimizerState.
+// Returns this rank's tensors for a checkpoint that are neither in ModelState nor in
+// OptimizerState.
 std::vector<RankTensor> RankTensors(const EngineParts& engine) {
   std::vector<RankTensor> tensors = engine.step->RankTensors();
   if (!engine.step->weights_differ()) return tensors;
@@ -80,8 +81,8 @@ const std::string& NameOf(const EngineParts& engine, const std::string& call,
 // A tensor that belongs to a parameter: its weight, its gradient, or one of its optimizer states.
 class ParameterTensor {
  public:
-  // `call` is the method's name for messages, and `name` the parameter's name. `state` has at most
-  // one part of this rank with the name `prefix` + `name`.
+  // Finds the tensor in `state`, which has at most one part of this rank with the name `prefix` +
+  // `name`. `call` is the method's name for messages, and `name` the parameter's name.
   ParameterTensor(const EngineParts& engine, std::string call, const at::Tensor& parameter,
                   const std::string& name, const std::vector<TensorPart>& state,
                   const std::string& prefix = "")
@@ -100,7 +101,7 @@ class ParameterTensor {
     at::Tensor flat = whole.view(-1);
     if (part_ && (cut_ == nullptr || !cut_->is_copy)) PutPart(part_->tensor, part_->shard, flat);
     const bool replicated = part_ ? part_->replicated : !engine_.step->states().sharded();
-    // Every element is on one rank and zero on the others, so the sum is the whole tensor.
+    // Each element is on one rank and is zero on all other ranks, so the sum is the whole tensor.
     if (!replicated) engine_.ranks->data().AllReduce(flat);
     if (cut_ != nullptr) engine_.ranks->tensor()->AllReduce(flat);
     return whole;
@@ -154,7 +155,8 @@ class ParameterTensor {
   const at::Tensor& parameter_;
   const std::string name_;
   std::optional<TensorPart> part_;
-  const ParameterCut* cut_ = nullptr;  // cut over the tensor axis; null if not cut
+  // Cut of the parameter over the tensor axis; null if it is not cut.
+  const ParameterCut* cut_ = nullptr;
 };
 
 std::vector<TensorPart> ModelParts(const EngineParts& engine) {

@@ -25,7 +25,7 @@ class LayerRunner {
   bool knows_layers() const { return !layers_->empty(); }
 
   // Runs the forward pass. With a seed, layer i draws its random numbers from LayerSeed(seed, i),
-  // even when it is recomputed. Precondition: knows_layers().
+  // even when it is recomputed. Precondition: knows_layers() returns true.
   at::Tensor Forward(at::Tensor input, std::optional<uint64_t> seed = {}) const;
 
  private:
@@ -34,7 +34,7 @@ class LayerRunner {
   static std::vector<Layer> LayersOf(torch::nn::Module& module);
 
   torch::nn::Module& module_;
-  std::shared_ptr<const std::vector<Layer>> layers_;  // shared with autograd's graphs
+  std::shared_ptr<const std::vector<Layer>> layers_;  // shared with the graphs of autograd
   size_t parts_;
 };
 

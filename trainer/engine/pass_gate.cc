@@ -23,8 +23,8 @@ void RefuseIfNotGathered(const c10::Error& error) {
 
 int64_t PassGate::accumulation_steps() const { return engine_.config.batch.accumulation_steps; }
 
-// Returns the device whose work is timed. With cuda_graph it is the CPU, because recorded work on
-// the device cannot be timed.
+// Returns the device whose work is timed. With cuda_graph, recorded work on the device cannot be
+// timed, so the result is the CPU.
 c10::Device PassGate::timed() const {
   return engine_.config.cuda_graph ? c10::Device(c10::kCPU) : engine_.ranks->world().device();
 }
@@ -85,8 +85,8 @@ void PassGate::AfterForward() {
   }
 }
 
-// The states' pass stays open until the next pass begins, because ending it may wait for other
-// ranks at ZeRO stage 3.
+// At ZeRO stage 3, ending the states' pass may wait for other ranks, so it stays open until the
+// next pass begins.
 void PassGate::AbandonForward() {
   if (nested_passes_ > 0) {
     --nested_passes_;
@@ -100,7 +100,7 @@ void PassGate::AbandonForward() {
     } catch (const c10::Error& error) {
       RefuseIfNotGathered(error);
     } catch (...) {
-      // Other exceptions are left to the caller.
+      // Other exceptions are left to the caller, so nothing is thrown here.
     }
   }
 }
@@ -136,10 +136,10 @@ void PassGate::CheckLoss(const at::Tensor& loss) const {
   }
 }
 
-// Returns the root of the backward pass of one of `parts` micro-batches: the loss times loss scale
-// / parts. Keeps the loss for messages.
+// Returns the root of the backward pass of one of `parts` micro-batches: loss * loss scale / parts.
+// Keeps the loss for messages.
 at::Tensor PassGate::ScaledLoss(const at::Tensor& loss, int64_t parts) {
-  if (graph_retained_ && !losses_.empty()) {  // another loss of the same micro-batch
+  if (graph_retained_ && !losses_.empty()) {  // if this is another loss of the same micro-batch
     losses_.back() = losses_.back() + loss.detach();
   } else {
     losses_.push_back(loss.detach());
@@ -171,7 +171,7 @@ void PassGate::Backward(const at::Tensor& loss, const BackwardOptions& options) 
     if (!options.retain_graph) engine_.step->states().End();
   });
   must_end_ = false;
-  if (options.retain_graph) {  // another Backward follows
+  if (options.retain_graph) {  // if another Backward follows
     compute_.Begin(timed());
     return;
   }
@@ -236,7 +236,7 @@ void PassGate::StepBatch() {
 }
 
 void PassGate::CountReplay() {
-  compute_ = {};  // unknown for a replay
+  compute_ = {};  // the compute time of a replay is unknown
   micro_steps_ += accumulation_steps();
 }
 
@@ -251,8 +251,8 @@ void PassGate::MakeStep() {
   losses_.clear();
 }
 
-// Makes the next micro-batch the first of its step. GiveUp drops the gradients and an open pass
-// only before the next training pass, because dropping them may wait for other ranks.
+// Makes the next micro-batch the first of its step. Dropping the gradients and an open pass may
+// wait for other ranks, so GiveUp drops them only before the next training pass.
 void PassGate::StartStepOver() {
   in_pass_ = forward_done_ = backward_done_ = graph_retained_ = false;
   gives_up_ = true;

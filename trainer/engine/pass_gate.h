@@ -1,5 +1,5 @@
-// Tracks the passes of an engine: the open pass and the position in the step. Throws for calls in a
-// wrong order.
+// Tracks the open pass of an engine and the position in the step. Throws for calls in the wrong
+// order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,12 +16,12 @@
 
 namespace dslaunch {
 
-// Runs the passes on the other parts of its engine. Not thread-safe.
+// Runs the passes of an engine on the engine's other components. Not thread-safe.
 class PassGate {
  public:
   PassGate(EngineParts& engine, Passes passes) : engine_(engine), passes_(passes) {}
 
-  // The next functions are for Passes::kMicroBatches; see EngineCore and NoSyncScope.
+  // The functions up to EndNoSync are for Passes::kMicroBatches; see EngineCore and NoSyncScope.
   void BeforeForward();
   void AfterForward();
   void AbandonForward();
@@ -36,20 +36,21 @@ class PassGate {
   at::Tensor Root(const at::Tensor& loss);
   void StepBatch();
 
-  // Counts a step that was a replay of a recorded step.
+  // Counts a step that replayed a recorded step.
   void CountReplay();
-  // Continues after `steps` steps. Drops a partly accumulated step. Collective like
+  // Continues the run after `steps` steps. Drops a partly accumulated step. Collective like
   // ModelStates::GiveUp.
   void Resume(int64_t steps);
 
   // Returns whether a forward pass that begins now is part of training.
   bool Trains() const;
-  // Returns whether the next Step makes an optimizer step.
+  // Returns whether the next Step completes an optimizer step.
   bool AtBoundary() const;
   // Returns whether the gradients of a step are complete and not used yet.
   bool HasAllGradients() const { return backward_done_ && AtBoundary(); }
   int64_t micro_steps() const { return micro_steps_; }
-  const TimeSpans& compute() const { return compute_; }  // compute time of the current step
+  // Returns the compute time of the current step.
+  const TimeSpans& compute() const { return compute_; }
 
  private:
   int64_t accumulation_steps() const;
@@ -65,15 +66,15 @@ class PassGate {
 
   EngineParts& engine_;
   const Passes passes_;
-  std::optional<ExchangeWatch> watch_;  // set during a training forward pass
-  bool in_pass_ = false;                // from BeforeForward of a training pass to its Backward
-  int64_t nested_passes_ = 0;           // number of open inference passes in the training pass
+  std::optional<ExchangeWatch> watch_;  // watch for exchanges; set during a training forward pass
+  bool in_pass_ = false;       // true from BeforeForward of a training pass to its Backward
+  int64_t nested_passes_ = 0;  // number of open inference passes within the training pass
   bool forward_done_ = false;
   bool backward_done_ = false;
   int no_sync_scopes_ = 0;
   bool unsynced_ = false;        // true if the last training pass began in a NoSyncScope
   bool graph_retained_ = false;  // true if the last Backward had retain_graph
-  bool must_end_ = false;        // true if peers wait for a backward pass that threw
+  bool must_end_ = false;        // true if other ranks wait for a backward pass that threw
   bool gives_up_ = false;        // true if GiveUp() must precede the next training pass
   int64_t micro_steps_ = 0;
   std::vector<at::Tensor> losses_;  // losses of this step's micro-batches

@@ -31,15 +31,15 @@ std::string DescribeParameters(const MeshGroups& ranks, const torch::nn::Module&
   return json{ranks.place().stage, std::move(parameters)}.dump();
 }
 
-// Describes how a stage holds a parameter.
+// How a stage holds a parameter.
 struct Holder {
   int stage = 0;
   int64_t dims = 0;
   bool tied = false;
 };
 
-// Checks that the replicas of each stage have the same model. Throws an error of one stage on the
-// ranks of every stage, because the other stages would otherwise wait for that stage.
+// Checks that the replicas of each stage have the same model. The other stages would wait for a
+// stage that throws, so an error of one stage is thrown on the ranks of every stage.
 void CheckReplicas(const MeshGroups& ranks, const torch::nn::Module& module) {
   std::string failure;
   try {
@@ -88,8 +88,8 @@ std::string CutProblem(const std::vector<json>& parts, size_t ranks) {
 
 }  // namespace
 
-// Every rank gets the descriptions of all ranks by name, so that parameters that only some ranks
-// have are found.
+// Checks the cuts of all parameters. Every rank gets the descriptions of all ranks by name, so that
+// parameters that only some ranks have are found.
 void CheckParts(const MeshGroups& ranks, const torch::nn::Module& module) {
   const std::map<std::string, ParameterCut>& cuts = ranks.cut().divided;
   json own = json::object();
@@ -104,7 +104,7 @@ void CheckParts(const MeshGroups& ranks, const torch::nn::Module& module) {
   for (const auto& [name, cut] : cuts) {
     if (!names.contains(name)) unknown = name;
   }
-  // Descriptions by name, one for each rank that has it.
+  // Descriptions of each parameter by name, one for each rank that has the parameter.
   std::map<std::string, std::vector<json>> parameters;
   const std::vector<std::string> texts =
       GatherTexts(*ranks.tensor(), json{std::move(own), unknown}.dump());

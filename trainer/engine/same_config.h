@@ -1,4 +1,4 @@
-// Compares the configurations of the ranks of a pipeline. Pure.
+// Compares the configurations of the ranks of a pipeline. Pure functions.
 #pragma once
 
 #include <string>

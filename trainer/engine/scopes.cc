@@ -38,8 +38,8 @@ GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor>
 }
 
 GatheredParameters::~GatheredParameters() noexcept(false) {
-  // If an exception is being thrown, the other ranks may never get here, so this rank must not wait
-  // for them.
+  // If an exception is being thrown, the other ranks may never reach this destructor, so this rank
+  // must not wait for them.
   if (std::uncaught_exceptions() > 0) return;
   if (const auto engine = engine_.lock()) {
     engine->step->states().Reshard(parameters_, modifier_rank_);

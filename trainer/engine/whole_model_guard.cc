@@ -11,7 +11,8 @@
 namespace dslaunch {
 namespace {
 
-// Number of compared elements of each parameter. It suffices, because random values differ early.
+// Number of elements of each parameter that are compared. Random values differ early, so a few
+// elements suffice.
 constexpr int64_t kComparedElements = 4096;
 
 constexpr char kHint[] =

@@ -14,12 +14,13 @@
 
 namespace dslaunch {
 
-// Checks the exchanges of a program's passes. Not thread-safe.
+// Checks the exchanges in the passes of a program. Not thread-safe.
 class WholeModelGuard {
  public:
-  // Construct it before the ranks get rank 0's values. The engine gives `replicas` the same
-  // parameters. `tensor` are the ranks that hold the other parts of this rank's parameters, or
-  // null. Both must outlive this object. `has_values` is false for a deferred module.
+  // Records the values of the module's parameters, so it must be constructed before the ranks get
+  // rank 0's values. The engine gives `replicas` the same parameters. `tensor` are the ranks that
+  // hold the other parts of this rank's parameters, or null. Both must outlive this object.
+  // `has_values` is false for a deferred module.
   WholeModelGuard(const ProcessGroup& replicas, const ProcessGroup* tensor,
                   const torch::nn::Module& module, bool has_values);
 
@@ -38,7 +39,7 @@ class WholeModelGuard {
   const ProcessGroup& replicas_;
   const ProcessGroup* const tensor_;
   std::vector<std::string> names_;
-  std::vector<int64_t> values_;  // digest of each parameter's first elements
+  std::vector<int64_t> values_;  // digest of the first elements of each parameter
   bool values_are_compared_ = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Returns the loss of each row, fp32 [rows].
+// Returns the loss of each row as fp32 [rows], computed part by part.
 at::Tensor LossesInParts(const at::Tensor& logits, const at::Tensor& targets) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
   ForEachRowPart(logits, [&](int64_t first, int64_t rows) {
@@ -37,7 +37,7 @@ at::Tensor GradientInParts(const at::Tensor& logits, const at::Tensor& targets,
   return gradient;
 }
 
-// Computes the loss of each row.
+// Autograd function that returns the loss of each row.
 struct RowLosses : autograd::Function<RowLosses> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& targets) {

@@ -1,5 +1,5 @@
-// Computes the cross entropy of a language model's logits, which are so large that copies must be
-// avoided.
+// Computes the cross entropy of a language model's logits without copying all logits, which are
+// very large.
 #pragma once
 
 #include <ATen/core/Reduction.h>

@@ -59,8 +59,8 @@ at::Tensor Documents::Attend(const at::Tensor& query, const at::Tensor& key,
   return Attention(query, key, value, Mask(window), dropout);
 }
 
-// Splits each tensor by one operation, because with a slice for each document, each slice's
-// gradient would have the size of the whole tensor.
+// With a slice for each document, the gradient of each slice would have the size of the whole
+// tensor, so each tensor is split by one operation.
 at::Tensor Documents::AttendEach(const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, double dropout,
                                  std::optional<int64_t> window) {
@@ -80,7 +80,7 @@ at::Tensor Documents::AttendEach(const at::Tensor& query, const at::Tensor& key,
   return at::cat(mixed, 1).view(query.sizes());
 }
 
-// Returns the mask bool [length, length] with j <= i and i - j < window.
+// Returns the attention mask bool [length, length], which is true where j <= i and i - j < window.
 const at::Tensor& Documents::Band(int64_t length, std::optional<int64_t> window,
                                   const at::Tensor& like) {
   at::Tensor& band = bands_[window.value_or(0)];

@@ -41,11 +41,13 @@ class Documents {
   const at::Tensor& Band(int64_t length, std::optional<int64_t> window, const at::Tensor& like);
   const at::Tensor& Mask(std::optional<int64_t> window);
 
-  at::Tensor positions_;          // undefined if each sample is one document
-  at::Tensor starts_;             // int64 [B, T], start of each token's document in its sample
-  std::vector<int64_t> lengths_;  // tokens of each document; only on the CPU
-  std::map<int64_t, at::Tensor> bands_;  // bool masks [T, T] by window; 0 if no window
-  std::map<int64_t, at::Tensor> masks_;  // bool masks [B, 1, T, T] by window; 0 if no window
+  at::Tensor positions_;  // results of positions(); undefined if each sample is one document
+  at::Tensor starts_;  // position in the sample at which each token's document starts, int64 [B, T]
+  std::vector<int64_t> lengths_;  // number of tokens in each document; set only on the CPU
+  // Masks within a document, bool [T, T], by window; 0 if no window.
+  std::map<int64_t, at::Tensor> bands_;
+  // Masks of a whole batch, bool [B, 1, T, T], by window; 0 if no window.
+  std::map<int64_t, at::Tensor> masks_;
 };
 
 }  // namespace dslaunch

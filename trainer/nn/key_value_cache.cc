@@ -37,9 +37,9 @@ at::Tensor KeyValueCache::LastTokens(const at::Tensor& x) const {
   return x.index({rows, last_positions_}).unsqueeze(1);
 }
 
-// Returns the columns after the first pass. Each column of a row gets the last position that
-// belongs in it. Columns beyond the row's tokens get an arbitrary token, because a later token
-// replaces it before any query attends to it.
+// Returns the columns after the first pass. Each column of a row gets the last position that maps
+// to it. Columns beyond the row's tokens get an arbitrary token, because a later token replaces it
+// before any query attends to it.
 KeyValueCache::Stored KeyValueCache::FirstColumns(int64_t columns, const at::Tensor& keys,
                                                   const at::Tensor& values) const {
   const int64_t filled = std::min(columns, keys.size(1));
@@ -48,7 +48,7 @@ KeyValueCache::Stored KeyValueCache::FirstColumns(int64_t columns, const at::Ten
       at::floor_divide(last_positions_.unsqueeze(1) - column, columns).clamp_min(0);
   const at::Tensor positions = (column + columns * laps).unsqueeze(2).unsqueeze(3);
   const auto first = [&](const at::Tensor& given) {
-    // The memory is zeroed, because masked columns are multiplied by 0, and 0 times nan is not 0.
+    // Masked columns are multiplied by 0, and 0 times NaN is not 0, so the memory is zeroed.
     const at::Tensor stored =
         at::zeros({given.size(0), columns, given.size(2), given.size(3)}, given.options());
     stored.slice(1, 0, filled)

@@ -1,4 +1,4 @@
-// Caches the keys and values of the tokens that a model has processed, so that each next token
+// Caches the keys and values of the tokens that a model has processed, so that each further token
 // needs only the computation of one position.
 #pragma once
 
@@ -14,14 +14,15 @@ namespace dslaunch {
 
 // Describes a layer's part of the cache.
 struct CachedLayer {
-  int64_t token_elements = 0;     // number of elements of a token's key and value together
-  std::optional<int64_t> window;  // tokens that a position attends to, with itself; nullopt if all
+  int64_t token_elements = 0;  // number of elements of a token's key and value together
+  // Number of tokens that a position attends to, including itself; nullopt if all.
+  std::optional<int64_t> window;
 };
 
-// Keys and values of several rows, each a sequence of tokens. The first pass through the model
-// processes the beginnings of all rows, which are padded at their ends to the same length. Each
-// later pass processes one token of each row. A layer with a window keeps only as many tokens as
-// the window.
+// Stores the keys and values of several rows, each a sequence of tokens. The first pass through the
+// model processes the beginnings of all rows, which are padded at their ends to the same length.
+// Each later pass processes one token of each row. A layer with a window keeps only as many tokens
+// as the window.
 //
 // A token's position is its index in the row, from 0. Its key and value are stored in the column
 // `position`, or, with a window, in `position` modulo the number of columns. A query at `position`
@@ -31,10 +32,11 @@ struct CachedLayer {
 // Not thread-safe.
 class KeyValueCache {
  public:
-  // `capacity` is the maximum number of tokens of a row. Memory is allocated in the first pass.
+  // Creates an empty cache. `capacity` is the maximum number of tokens of a row. Memory is
+  // allocated in the first pass.
   explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}
 
-  // Returns the size in bytes of the cache of a model with these layers.
+  // Returns the size in bytes of a cache for a model with these layers.
   static int64_t Bytes(const std::vector<CachedLayer>& layers, int64_t rows, int64_t capacity,
                        int64_t element_bytes);
 
@@ -45,7 +47,7 @@ class KeyValueCache {
   // Keeps only the rows with the indices `rows`, in this order.
   void KeepRows(const std::vector<int64_t>& rows);
 
-  // ---- for the layers, during a pass ----
+  // Layers call the following functions during a pass.
 
   bool in_first_pass() const { return in_first_pass_; }
   int64_t capacity() const { return capacity_; }
@@ -56,8 +58,9 @@ class KeyValueCache {
   at::Tensor LastTokens(const at::Tensor& x) const;
 
   struct Seen {
-    at::Tensor keys, values;         // [rows, columns, heads, head_dim]
-    std::optional<at::Tensor> mask;  // bool [rows, 1, 1, columns]; nullopt if nothing is masked
+    at::Tensor keys, values;  // stored keys and values, [rows, columns, heads, head_dim]
+    // Attention mask, bool [rows, 1, 1, columns]; nullopt if nothing is masked.
+    std::optional<at::Tensor> mask;
   };
   // Stores the keys and values [rows, T, heads, head_dim] of the pass. Returns the keys and values
   // to which the tokens of the pass attend; nullopt in the first pass, whose tokens attend only to
@@ -74,12 +77,12 @@ class KeyValueCache {
 
   const int64_t capacity_;
   bool in_first_pass_ = false;
-  int64_t shortest_ = 0, longest_ = 0;  // minimum and maximum number of tokens of a row
+  int64_t shortest_ = 0, longest_ = 0;  // minimum and maximum number of tokens in a row
   at::Tensor last_positions_;
   std::map<int64_t, Stored> layers_;
 };
 
-// Implemented by models whose forward pass can use a cache. With a cache, forward takes the tokens
+// Base class of models whose forward pass can use a cache. With a cache, forward takes the tokens
 // of a pass and returns logits [rows, 1, vocabulary] after each row's last token.
 class CachingModel {
  public:
@@ -88,11 +91,12 @@ class CachingModel {
   // division over ranks.
   virtual std::vector<CachedLayer> CachedLayers() const = 0;
 
-  // Makes the following forward passes use `cache`, which must outlive them; null to use no cache.
+  // Makes the following forward passes use `cache`, which must outlive these passes; null to use no
+  // cache.
   void UseCache(KeyValueCache* cache) { *cache_in_use_ = cache; }
 
  protected:
-  // The layers share this pointer, which points to null while no cache is used.
+  // Pointer that the layers share. It points to null while no cache is used.
   using CacheInUse = std::shared_ptr<KeyValueCache*>;
   const CacheInUse& cache_in_use() const { return cache_in_use_; }
 

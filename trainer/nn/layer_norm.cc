@@ -25,8 +25,8 @@ std::optional<at::Tensor> ContiguousRows(const std::optional<at::Tensor>& x) {
 using Tensors3 = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Tensors4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// RunForward and RunBackward are registered as LibTorch operators, because ZeRO gathers a parameter
-// when an operator uses it (trainer/parallel/zero/parameter_gatherer.h). All tensors are [rows,
+// ZeRO gathers a parameter when an operator uses it (trainer/parallel/zero/parameter_gatherer.h),
+// so RunForward and RunBackward are registered as LibTorch operators. All tensors are [rows,
 // columns].
 
 // Returns {sums, normalized, means, inverse deviations}; sums is empty without a branch.
@@ -38,7 +38,7 @@ Tensors4 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch
           found.inverse_deviations};
 }
 
-// Returns the gradients of {x, weight, bias}.
+// Returns the gradients with respect to {x, weight, bias}.
 Tensors3 RunBackward(const at::Tensor& gradient, const std::optional<at::Tensor>& sum_gradient,
                      const at::Tensor& sums, const at::Tensor& means,
                      const at::Tensor& inverse_deviations, const at::Tensor& weight) {

@@ -18,7 +18,7 @@ bool IsBatchNorm(const torch::nn::Module& module);
 using TensorDtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
 
 // Returns the new dtypes of the parameters and buffers of `module` that must change. Only
-// floating-point tensors change, while Module::to would also convert counters to fp16. With
+// floating-point tensors change, whereas Module::to would also convert counters to fp16. With
 // `batch_norm_float32`, tensors of batch norms become fp32. Returns an empty map if `dtype` is
 // fp32, so a model in fp64 is not changed.
 TensorDtypes ModuleDtypes(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32);

@@ -1,4 +1,4 @@
-// Looks up operators that this library registers with LibTorch.
+// Looks up LibTorch operators that this library has registered.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,7 +6,7 @@
 namespace dslaunch {
 
 // Returns the operator `name`, such as "dslaunch::rms_norm", whose kernel has the type `Signature`.
-// Each call is a lookup, so callers should keep the result. Throws c10::Error if there is no such
+// The lookup takes time, so callers should keep the result. Throws c10::Error if there is no such
 // operator.
 template <typename Signature>
 c10::TypedOperatorHandle<Signature> NamedOperator(const char* name) {

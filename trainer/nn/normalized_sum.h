@@ -1,4 +1,4 @@
-// Defines the results of a residual connection and the normalization that follows it.
+// Defines the results of a residual connection and of the normalization that follows it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,13 +11,15 @@
 namespace dslaunch {
 namespace {
 
-// The operator that torch.compile uses for linear layers: x [rows, in], weight [out, in], bias.
+// Name of the operator that torch.compile uses for linear layers, with the arguments x [rows, in],
+// weight [out, in] and bias.
 constexpr char kOperator[] = "mkldnn::_linear_pointwise";
 using Operator = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                             std::string_view, c10::List<std::optional<at::Scalar>>,
                             std::optional<std::string_view>);
 
-constexpr int64_t kSmallest = 1 << 20;  // multiplications; smaller products take less than 20 us
+// Minimum number of multiplications; smaller products take less than 20 us.
+constexpr int64_t kSmallest = 1 << 20;
 
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.device().is_cpu() &&

@@ -30,8 +30,8 @@ using Forward = std::function<Tensors(const Tensors&)>;
   throw TrainError(ExitCode::kBadInput, "Recompute: " + problem);
 }
 
-// The global state on which a forward pass depends besides its inputs and captured variables:
-// generators and autocast.
+// Saves and restores the global state on which a forward pass depends besides its inputs and
+// captured variables: generators and autocast.
 class Surroundings {
  public:
   static Surroundings Now() {
@@ -96,13 +96,13 @@ std::vector<KeptInput> Keep(const Tensors& inputs) {
   return kept;
 }
 
-// A run of `forward` with a graph that begins at its inputs and at parameters.
+// One execution of `forward` with a graph that begins at its inputs and at parameters.
 class Run {
  public:
   Run(const Forward& forward, const std::vector<KeptInput>& kept) {
     const at::AutoGradMode with_graph(true);
-    // The cache is disabled, because autocast's cached copies of parameters would connect this
-    // graph to other graphs that read them.
+    // Autocast's cached copies of parameters would connect this graph to other graphs that read
+    // them, so the cache is disabled.
     const auto restore_cache =
         c10::make_scope_exit([cached = at::autocast::is_autocast_cache_enabled()] {
           at::autocast::set_autocast_cache_enabled(cached);
@@ -158,7 +158,7 @@ class Run {
   std::vector<std::shared_ptr<autograd::Node>> parameters_;
 };
 
-// Disables the hooks of parameters while this object exists, because the hooks must run when
+// Disables the hooks of parameters for the lifetime of the object. The hooks must run when
 // gradients arrive at the parameters, not when gradients pass through the nested graph.
 class HooksAside {
  public:
@@ -181,8 +181,9 @@ class HooksAside {
 
 // Replaces all operations of `forward` in a graph. Its next edges lead to the inputs, then to the
 // parameters. The outer backward pass therefore accumulates each parameter's gradient once, even if
-// the parameter is read several times, and its hooks run as without recomputation. (If the nested
-// backward pass accumulated gradients, the hooks would run once for each recomputed part.)
+// the parameter is read several times, and runs the parameter's hooks as without recomputation. (If
+// the nested backward pass accumulated gradients, the hooks would run once for each recomputed
+// part.)
 class RecomputeNode : public autograd::Node {
  public:
   RecomputeNode(Forward forward, std::vector<KeptInput> inputs, Tensors buffers,
@@ -239,7 +240,7 @@ class RecomputeNode : public autograd::Node {
       root_gradients.push_back(std::move(given));
     }
     autograd::edge_list wanted;
-    std::vector<size_t> places;  // indices of `wanted` in `results`
+    std::vector<size_t> places;  // indices of the `wanted` results in `results`
     for (size_t i = 0; i < results.size(); ++i) {
       if (!task_should_compute_output(i)) continue;
       wanted.push_back(i < inputs ? autograd::impl::gradient_edge(again.inputs()[i])
@@ -258,12 +259,12 @@ class RecomputeNode : public autograd::Node {
 
  private:
   Run RunAgain() const {
-    Tensors values;  // values of buffers_ before the second run
+    Tensors values;  // values of buffers_ before `forward` ran again
     for (const at::Tensor& buffer : buffers_) values.push_back(buffer.clone());
     const auto leave = c10::make_scope_exit([&, found = Surroundings::Now()] {
       found.Restore();
-      // The values are written through variable_data(), because the graph may have saved the
-      // buffers and would detect a direct change.
+      // The graph may have saved the buffers and would detect a direct change, so the values are
+      // written through variable_data().
       for (size_t i = 0; i < values.size(); ++i) buffers_[i].variable_data().copy_(values[i]);
     });
     surroundings_.Restore();
@@ -288,7 +289,7 @@ class RecomputeNode : public autograd::Node {
   std::vector<KeptInput> inputs_;
   Tensors buffers_;
   Surroundings surroundings_;
-  std::vector<bool> is_differentiable_;  // true for differentiable outputs, by output
+  std::vector<bool> is_differentiable_;  // true for each output that is differentiable
 };
 
 }  // namespace

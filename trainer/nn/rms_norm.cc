@@ -28,11 +28,11 @@ FusedKernels* KernelsFor(const at::Tensor& x, const at::Tensor& weight) {
   return fits ? kernels : nullptr;
 }
 
-// RunForward and RunBackward are registered as LibTorch operators, because ZeRO gathers a parameter
-// when an operator uses it (trainer/parallel/zero/parameter_gatherer.h).
+// ZeRO gathers a parameter when an operator uses it (trainer/parallel/zero/parameter_gatherer.h),
+// so RunForward and RunBackward are registered as LibTorch operators.
 
 // Returns {sum, normalized, inverses}: x + branch, or an empty tensor without a branch; the sum
-// divided by its root mean square, times weight; 1 / root mean square, [..., 1] in fp32.
+// divided by its root mean square, times weight; and 1 / root mean square, [..., 1] in fp32.
 Tensors3 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch,
                     const at::Tensor& weight, double epsilon) {
   std::vector<int64_t> of_rows = x.sizes().vec();
@@ -50,7 +50,7 @@ Tensors3 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch
           weight * (wide * inverses).to(x.scalar_type()), inverses};
 }
 
-// Returns the gradients of {sum, weight}.
+// Returns the gradients with respect to {sum, weight}.
 Tensors2 RunBackward(const at::Tensor& gradient, const std::optional<at::Tensor>& sum_gradient,
                      const at::Tensor& sum, const at::Tensor& inverses, const at::Tensor& weight) {
   if (FusedKernels* const kernels = KernelsFor(sum, weight)) {

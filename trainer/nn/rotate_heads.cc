@@ -31,8 +31,8 @@ at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cosines, const at::Ten
   return rotated;
 }
 
-// Autograd function that saves no activation, because the gradient is the gradient of the result,
-// rotated back.
+// Autograd function that saves no activation. The gradient with respect to x is the result's
+// gradient, rotated in the opposite direction.
 struct Rotation : autograd::Function<Rotation> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& cosines, const at::Tensor& sines) {
@@ -50,7 +50,7 @@ struct Rotation : autograd::Function<Rotation> {
 
 at::Tensor RotateHeads(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
   if (cosines.dim() == 3) return Rotation::apply(x, cosines, sines);
-  // The samples are merged into one, because the kernels take only one table for all samples.
+  // The kernels take only one table for all samples, so the samples are merged into one.
   return Rotation::apply(x.flatten(0, 1).unsqueeze(0), cosines.flatten(0, 1), sines.flatten(0, 1))
       .view(x.sizes());
 }

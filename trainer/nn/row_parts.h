@@ -8,7 +8,8 @@
 
 namespace dslaunch {
 
-inline constexpr int64_t kPartBytes = int64_t{64} << 20;  // maximum size of the fp32 copy of a part
+// Maximum size in bytes of the fp32 copy of a part.
+inline constexpr int64_t kPartBytes = int64_t{64} << 20;
 
 // Calls `visit` with the first row and the number of rows of each part of `logits`, [rows,
 // columns].

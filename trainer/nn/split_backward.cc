@@ -18,9 +18,9 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// The kind of thread-local value that carries Deferred; LibTorch reserves it for its own tests.
-// LibTorch passes a thread's value on to its backward passes, which may run on another thread for a
-// device.
+// Kind of the thread-local value that carries Deferred; LibTorch uses this kind only in its own
+// tests. LibTorch passes a thread's value on to its backward passes, which may run on another
+// thread for a device.
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO;
 
 struct Deferred : c10::DebugInfoBase {
@@ -35,7 +35,7 @@ WeightGradients* DeferredInto() {
 }
 
 // Returns whether a matrix is column-major. LibTorch computes the gradient of such a factor in the
-// same layout, so this code must too for equal bits.
+// same layout, so this code must do the same for equal bits.
 bool ByColumns(const at::Tensor& matrix) {
   return matrix.stride(0) == 1 && matrix.stride(1) == matrix.size(0);
 }
@@ -48,8 +48,8 @@ at::Tensor Rows(const at::Tensor& tensor) {
   return tensor.reshape({rows, tensor.size(-1)});
 }
 
-// The gradient of a product, in the product's shape or as rows, and the gradient of the bias if
-// both were computed together.
+// The gradient with respect to a product, in the product's shape or as rows, and the gradient of
+// the bias if both were computed together.
 struct ProductGradient {
   at::Tensor rows, bias;
 };
@@ -59,7 +59,7 @@ struct Product {
   bool transposed = false;
   // True if the product itself adds the bias, which rounds differently than a separate addition.
   bool fused = true;
-  bool by_columns = false;  // true if m is column-major
+  bool by_columns = false;  // true if m is column-major, [in, out]
   bool by_onednn = false;   // true to use oneDNN if possible, which rounds differently
 
   at::Tensor Matrix(const at::Tensor& weight) const { return transposed ? weight.t() : weight; }
@@ -73,7 +73,7 @@ struct Product {
     return y.view(sizes);
   }
 
-  // All tensors are [rows, columns].
+  // Returns the gradient with respect to x. All tensors are [rows, columns].
   at::Tensor InputGradient(const at::Tensor& gradient, const at::Tensor& x,
                            const at::Tensor& weight) const {
     const at::Tensor matrix = Matrix(weight);
@@ -101,14 +101,13 @@ struct Product {
     const at::Tensor rows = Rows(gradient.rows);
     FusedKernels* const kernels = at::GradMode::is_enabled() ? nullptr : FusedKernelsFor(rows);
     if (kernels != nullptr) return kernels->SumRows(rows);
-    // The rows are not summed here, because autograd sums a gradient that is larger than its
-    // tensor.
+    // Autograd sums a gradient that is larger than its tensor, so the rows are not summed here.
     return fused ? rows : gradient.rows;
   }
 };
 
-// The operation after a product. A kernel of the device computes the operation's backward pass
-// together with the gradient of the bias.
+// The operation that follows a product. A kernel of the device computes the operation's backward
+// pass together with the gradient of the bias.
 enum class Then { kNothing, kGelu, kThirds };
 
 at::Tensor ContiguousRows(const at::Tensor& tensor) { return Rows(tensor).contiguous(); }
@@ -129,11 +128,11 @@ ProductGradient JoinThirds(const autograd::variable_list& gradients) {
   return {found.rows, found.sums};
 }
 
-// The deferred gradients of a layer's weight and bias. It is a node, so that autograd sums and
-// accumulates these gradients and runs hooks as for all gradients.
+// Graph node that holds the deferred gradients of a layer's weight and bias. As a node, it lets
+// autograd sum and accumulate these gradients and run hooks as for all gradients.
 class WeightNode : public autograd::Node {
  public:
-  // `place` is the sequence number of the node that defers the gradients.
+  // Creates the node. `place` is the sequence number of the node that defers the gradients.
   WeightNode(uint64_t place, autograd::edge_list edges, const Product& product, at::Tensor x,
              ProductGradient gradient)
       : Node(place, std::move(edges)),
@@ -144,7 +143,7 @@ class WeightNode : public autograd::Node {
   }
 
   std::string name() const override { return "dslaunch::WeightGradient"; }
-  // Returns the gradient that starts this node, which has no data.
+  // Returns an empty gradient, which only starts this node.
   at::Tensor Signal() const { return at::empty({0}, gradient_.rows.options()); }
   void release_variables() override {
     x_.reset();
@@ -161,14 +160,14 @@ class WeightNode : public autograd::Node {
 
  private:
   Product product_;
-  at::Tensor x_;  // [rows, in]
+  at::Tensor x_;  // input of the layer, [rows, in]
   ProductGradient gradient_;
 };
 
-// The node of a product, whose next edges lead to x, weight and bias.
+// Graph node of a product, whose next edges lead to x, weight and bias.
 class ProductNode : public autograd::Node {
  public:
-  // `y` is the product, which is kept only for GELU.
+  // Creates the node. `y` is the product, which is kept only for GELU.
   ProductNode(autograd::edge_list edges, const Product& product, const at::Tensor& x,
               const at::Tensor& weight, Then then, const at::Tensor& y)
       : Node(std::move(edges)), product_(product), then_(then), x_(x, /*is_output=*/false) {
@@ -225,7 +224,7 @@ class ProductNode : public autograd::Node {
 
 bool IsParameter(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
-// Returns whether a gradient may have to be deferred, and ProductNode gives the same values as
+// Returns whether a gradient may have to be deferred and ProductNode gives the same values as
 // at::linear.
 bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return at::GradMode::is_enabled() && IsParameter(weight) &&

@@ -14,12 +14,12 @@ struct Node;
 
 namespace dslaunch {
 
-// The weight gradients that backward passes have deferred. Compute() adds each to its parameter's
-// gradient like autograd, including the hooks of GradSync.
+// Collects the weight gradients that backward passes have deferred. Compute() adds each to its
+// parameter's gradient like autograd, including the hooks of GradSync.
 class WeightGradients {
  public:
   bool empty() const { return work_.empty(); }
-  // Called by backward passes of the functions below.
+  // Adds a deferred gradient. Called by backward passes of the functions below.
   void Add(std::shared_ptr<torch::autograd::Node> work);
 
   // Computes all deferred gradients in one more backward pass, in the order in which they were
@@ -31,8 +31,8 @@ class WeightGradients {
   std::vector<std::shared_ptr<torch::autograd::Node>> work_;
 };
 
-// While an object exists, backward passes that this thread begins defer the gradients of the
-// weights and biases of the functions below. All other gradients are computed as usual.
+// Makes backward passes that this thread begins during the object's lifetime defer the gradients of
+// the weights and biases of the functions below. All other gradients are computed as usual.
 class DeferWeightGradients {
  public:
   explicit DeferWeightGradients(WeightGradients& into);
@@ -52,10 +52,10 @@ at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::
 // Returns x [..., in] times weight [in, out] plus bias [out]. Uses oneDNN in fp32 on the CPU.
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// Return the tanh-approximated GELU of ApplyConv1D, and the columns of ApplyConv1D in three equal
-// parts: q, k and v. On a device with fused kernels (trainer/device/fused_kernels.h), the gradient
-// of the bias is computed in the same pass as the gradient of the product, and second derivatives
-// are not available.
+// Applies ApplyConv1D, then returns its tanh-approximated GELU (AndGelu) or its columns in three
+// equal parts: q, k and v. On a device with fused kernels (trainer/device/fused_kernels.h), the
+// gradient of the bias is computed in the same pass as the gradient of the product, and second
+// derivatives are not available.
 at::Tensor ApplyConv1DAndGelu(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias);
 std::array<at::Tensor, 3> ApplyConv1DInThirds(const at::Tensor& x, const at::Tensor& weight,

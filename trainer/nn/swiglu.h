@@ -1,4 +1,4 @@
-// Implements the gated activation of a decoder's feed-forward layer (SwiGLU: Shazeer 2020, section
+// Implements SwiGLU, the gated activation of a decoder's feed-forward layer (Shazeer 2020, section
 // 2).
 #pragma once
 

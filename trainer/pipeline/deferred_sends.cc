@@ -15,9 +15,9 @@ ChunkPlace PlaceOf(const PipelineSchedule& schedule, int part) {
 
 // A forward pass that reads activations of another stage.
 struct Reader {
-  size_t action = 0;  // index in the stage's list
+  size_t action = 0;  // index of the pass in the stage's list of actions
   int chunk = 0;
-  size_t exchanged = 0;  // number of earlier sends to and receives from that stage
+  size_t exchanged = 0;  // number of earlier sends to and receives from the other stage
 };
 
 std::vector<Reader> ReadersOf(const PipelineSchedule& schedule, int stage, int sender) {

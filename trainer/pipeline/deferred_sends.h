@@ -1,5 +1,5 @@
 // Decides when a stage sends the second part (the rest) of a message of activations (stage_link.h).
-// Pure.
+// Pure functions.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace dslaunch {
 
-// Returns whether the action sends to or receives from another stage.
+// Returns whether an action of this kind sends to or receives from another stage.
 bool IsExchange(ActionKind kind);
 
-// Identifies a chunk of the model by its stage and its number in that stage.
+// Position of a chunk of the model: its stage and its number in that stage.
 struct ChunkPlace {
   int stage = 0;
   int chunk = 0;
   bool operator==(const ChunkPlace&) const = default;
 };
-// Return the chunk to which `place` sends its activations (After), and the chunk from which it
-// receives activations (Before).
+// Returns the chunk to which `place` sends its activations (After), or from which it receives
+// activations (Before).
 ChunkPlace After(const PipelineSchedule& schedule, const ChunkPlace& place);
 ChunkPlace Before(const PipelineSchedule& schedule, const ChunkPlace& place);
 bool IsFirst(const ChunkPlace& place);

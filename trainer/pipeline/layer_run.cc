@@ -68,7 +68,7 @@ void RethrowFrom(const std::string& where) {
 
 LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
                        std::string where) {
-  // Checks for LinearImpl itself, because a derived class may have another forward.
+  // A class that derives from LinearImpl may have another forward, so the type is compared exactly.
   const torch::nn::Module* maker = module.get();
   if (layer.forwards_module && maker != nullptr &&
       typeid(*maker) == typeid(torch::nn::LinearImpl)) {

@@ -29,8 +29,8 @@ LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Mo
 // Returns the forward function of a layer of `model`, which the result keeps alive.
 LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where);
 
-// Saves the default generators of the CPU and of `device`, so that the owner may seed them. The
-// destructor restores them.
+// Saves the default generators of the CPU and of `device`, so that the owner of this object may
+// seed them. The destructor restores the generators.
 class BorrowedGenerator {
  public:
   explicit BorrowedGenerator(c10::Device device = c10::kCPU);
@@ -38,7 +38,7 @@ class BorrowedGenerator {
   BorrowedGenerator(const BorrowedGenerator&) = delete;
   BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
 
-  uint64_t seed() const { return seed_; }  // seed of the CPU generator at construction
+  uint64_t seed() const { return seed_; }  // returns the seed of the CPU generator at construction
   void Seed(uint64_t seed);
 
  private:

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes; LibTorch's allocator uses the same alignment
+constexpr int64_t kAlignment = 64;  // alignment in bytes, as in LibTorch's allocator
 
 int64_t Bytes(const TensorLayout& layout) {
   return c10::multiply_integers(layout.shape) *
@@ -17,8 +17,8 @@ int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 // Returns the tensors of `layout`, which follow one another in `bytes`.
 Tensors Places(const MessageLayout& layout, const at::Tensor& bytes) {
-  // Otherwise autograd would treat the tensors as views of one tensor and refuse to change one of
-  // them in place.
+  // Autograd would otherwise treat the tensors as views of one tensor and refuse to change a tensor
+  // in place.
   const at::AutoDispatchBelowADInplaceOrView no_views;
   Tensors places;
   int64_t offset = 0;

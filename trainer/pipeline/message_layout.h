@@ -1,4 +1,4 @@
-// Describes the tensors of a message between two stages, and converts them to bytes and back.
+// Describes the tensors of a message between two stages. Converts the tensors to bytes and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ MessageLayout LayoutOf(const Tensors& tensors);
 // tensor that requires a gradient.
 MessageLayout GradientsOf(const MessageLayout& layout);
 
-// Convert a layout to numbers, which can be sent to another rank, and back.
+// Converts a layout to numbers, which can be sent to another rank, or such numbers to a layout.
 std::vector<int64_t> ToNumbers(const MessageLayout& layout);
 MessageLayout LayoutFromNumbers(const int64_t* numbers);
 

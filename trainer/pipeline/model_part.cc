@@ -28,9 +28,9 @@ void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
   }
 }
 
-// Copies to `to` the modules and tensors of `from` that are in `own`. Tensors are registered
-// separately, because a tensor is named by the first module in which it was registered, and the
-// layers may not read that module.
+// Copies to `to` the modules and tensors of `from` that are in `own`. A tensor is named by the
+// first module in which it was registered, which the layers may not read, so tensors are registered
+// separately.
 void Register(const Module& from, Module& to, const LayerReads& own) {
   for (const auto& item : from.named_parameters(/*recurse=*/false)) {
     if (!own.Has(item.value())) continue;

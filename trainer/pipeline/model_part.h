@@ -23,13 +23,14 @@ struct LayerReads {
   void Add(const LayerReads& other);
 };
 
-// Returns the reads of each layer. Throws TrainError kBadInput if a module is not registered in the
-// model. Also throws it if no layer reads some parameter or buffer, because no stage and no
-// checkpoint would contain that tensor.
+// Returns the modules and tensors that each layer uses. Throws TrainError kBadInput if a module is
+// not registered in the model. Also throws it if no layer uses some parameter or buffer, because no
+// stage and no checkpoint would contain that tensor.
 std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Model& model);
 
-// Contains the modules in `own` under their names in the model. A parent of these modules that is
-// not in `own` is replaced by a module with the same name that has only the tensors in `own`.
+// A module that contains the modules in `own` under their names in the model. A parent of these
+// modules that is not in `own` is replaced by a module with the same name that has only the tensors
+// in `own`.
 class ModelPart : public torch::nn::Module {
  public:
   ModelPart(std::shared_ptr<Model> model, const LayerReads& own);

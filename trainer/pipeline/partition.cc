@@ -126,8 +126,8 @@ std::vector<size_t> CutLayers(const std::vector<LayerInfo>& layers, size_t parts
   }
   const auto larger = [](double a, double b) { return std::max(a, b); };
   const double largest = Cut(weights, parts, std::identity(), larger).cost;
-  // The sum of squares is least for the most even parts, so it decides among cuts with the same
-  // largest part.
+  // Among cuts with the same largest part, the sum of squares is least for the most even parts, so
+  // it decides.
   const auto square = [largest](double weight) {
     return weight <= largest ? weight * weight : kImpossible;
   };

@@ -40,8 +40,8 @@ EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
   return config;
 }
 
-// Returns make(). An error on one rank is thrown on every rank, because the other ranks would
-// otherwise wait for that rank.
+// Returns make(). The other ranks would wait for a rank that throws, so an error on one rank is
+// thrown on every rank.
 template <class Make>
 auto MakeOnAll(const ProcessGroup& group, Make make) {
   std::optional<decltype(make())> made;
@@ -50,8 +50,8 @@ auto MakeOnAll(const ProcessGroup& group, Make make) {
 }
 
 // Returns the seconds that rank 0 has measured for each layer; empty unless the partition is
-// "profile". Only rank 0 measures, because ranks measure different times but must cut the model in
-// the same way.
+// "profile". Ranks measure different times but must cut the model in the same way, so only rank 0
+// measures.
 std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineConfig& config,
                                     const ProcessGroup& group) {
   if (config.pipeline.partition != "profile") return {};
@@ -129,13 +129,15 @@ class PipelineEngine::Impl {
 
   const PipelineConfig config_;
   const std::shared_ptr<torch::nn::Module> module_;
-  const std::vector<std::string> texts_;  // descriptions of all parts (StageParts::parts)
+  // Descriptions of all parts of the model (StageParts::parts).
+  const std::vector<std::string> texts_;
   EngineCore core_;
   StageLink link_;
   const Stage stage_;
 
  private:
-  // Returns a name for messages, such as "stage 1 (rank 3: layers 4 to 7, 1.2 M parameters)".
+  // Returns the name of a rank in messages, such as "stage 1 (rank 3: layers 4 to 7, 1.2 M
+  // parameters)".
   std::string NameOf(int rank) const {
     const int stage = mesh().PlaceOf(rank).stage;
     std::string name = "stage " + std::to_string(stage) + " (rank " + std::to_string(rank);
@@ -194,7 +196,7 @@ class PipelineEngine::Impl {
           ByRank(counts, [](int64_t count) { return std::to_string(count) + " micro-batches"; }) +
           "); all must make the same calls with the same number");
     }
-    // With tensor parallelism every rank of the last stage has the loss, so the sum counts each
+    // With tensor parallelism every rank of the last stage has the loss, so the sum contains each
     // loss `tensor` times.
     return sum / static_cast<double>(mesh().data * mesh().tensor * batch.micro_batches());
   }
@@ -220,7 +222,8 @@ class PipelineEngine::Impl {
   }
 
   const StagePlan train_plan_;
-  std::map<int64_t, StagePlan> forward_plans_;  // by number of micro-batches
+  // Plans of forward passes, by number of micro-batches.
+  std::map<int64_t, StagePlan> forward_plans_;
 };
 
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
@@ -234,8 +237,8 @@ PipelineEngine::PipelineEngine(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 PipelineEngine::PipelineEngine(const EngineConfig& config, const PipelineModule& module,
                                const ProcessGroup& group) {
   const EngineConfig merged = WithModule(config, module);
-  // The configurations are checked first, because ranks with different configurations would wait
-  // for each other in the calls below.
+  // Ranks with different configurations would wait for each other in the calls below, so the
+  // configurations are checked first.
   CheckSameConfig(group, merged);
   const std::vector<double> seconds = SecondsOfLayers(module, merged, group);
   auto ranks = std::make_shared<MeshGroups>(group, merged.MeshOf(group.world_size()));

@@ -1,4 +1,4 @@
-// Makes the engine of a pipeline from the parts of a stage, regardless of how they were built.
+// Creates a pipeline engine from the layers of a stage, regardless of how they were built.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 namespace dslaunch {
 
 // Returns an engine for `parts`, the stage of this rank (ranks->place().stage). Stores the cut of
-// `parts` in `ranks`. See PipelineModule for `loss`. Collective. Throws like EngineCore.
+// `parts` in `ranks`. See PipelineModule for `loss`. Collective. Throws the exceptions of
+// EngineCore.
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
                                   std::shared_ptr<MeshGroups> ranks);
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kRuns = 3;
 
-// Returns copies of the inputs that are not leaves, so that a layer may change them in place, as in
-// a pipeline.
+// Returns copies of the inputs. They are not leaves, so that a layer may change them in place, as
+// in a pipeline.
 Tensors InputsLike(const Tensors& like) {
   Tensors inputs;
   for (const at::Tensor& tensor : like) {
@@ -98,7 +98,8 @@ class LentMemory {
     lent_.emplace_back(tensor, tensor.detach());
     tensor.set_data(values);
   }
-  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // pairs of a tensor and its previous data
+  // Pairs of a deferred tensor and its data before the loan.
+  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;
 };
 
 std::string Where(size_t index, const std::string& type) {

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// A pass of one micro-batch through one chunk.
+// The work of one pass: a micro-batch and a chunk.
 struct Piece {
   int micro_batch, chunk;
 };
@@ -40,7 +40,8 @@ std::vector<Piece> ForwardOrder(const std::vector<int>& rounds, int chunks) {
   return order;
 }
 
-// Keeps the micro-batches in the order in which a single process would add up their gradients.
+// Returns the passes of the backward direction. Micro-batches keep the order in which a single
+// process would add up their gradients.
 std::vector<Piece> BackwardOrder(const std::vector<int>& rounds, int chunks) {
   std::vector<Piece> order = ForwardOrder(rounds, chunks);
   for (Piece& piece : order) piece.chunk = chunks - 1 - piece.chunk;
@@ -58,7 +59,7 @@ int WarmUp(const PipelineSchedule& schedule, const std::vector<int>& rounds, int
   return std::min(pieces, 2 * stages_after + (schedule.virtual_stages - 1) * round);
 }
 
-// Makes the list of a stage's computing actions.
+// Builds the list of a stage's computing actions.
 class ComputeList {
  public:
   ComputeList(const PipelineSchedule& schedule, int stage)
@@ -88,8 +89,8 @@ class ComputeList {
     }
     Add(ActionKind::kBackwardInput, backward_[i]);
     // A stage with fewer forward passes ahead starts its weight gradients later. All stages then
-    // hold as many micro-batches as the first stage, and have work left for the end, when they
-    // would otherwise be idle.
+    // hold as many micro-batches as the first stage, and have weight gradients left for the end of
+    // the batch, when they would otherwise be idle.
     if (i >= static_cast<size_t>(stage_)) AddWeight();
   }
   void AddWeight() { Add(ActionKind::kBackwardWeight, backward_[weights_done_++]); }
@@ -105,13 +106,14 @@ class ComputeList {
   std::vector<Action> actions_;
 };
 
-// A computing action in virtual time.
+// A computing action with its time in the virtual run.
 struct Computed {
   int stage = 0;
   Action action;
   int64_t end = 0;
   int64_t needed =
-      std::numeric_limits<int64_t>::max();  // start of the action that reads the output, once known
+      // Start of the action that reads the output; the maximum until it is known.
+      std::numeric_limits<int64_t>::max();
 };
 
 // Runs the stages' lists of computing actions in virtual time. A forward pass takes one unit and a
@@ -187,8 +189,9 @@ class VirtualRun {
 
   const PipelineSchedule& schedule_;
   const int parts_;
-  std::vector<size_t> forward_, backward_;  // indices in done_, by part and micro-batch
-  std::vector<size_t> next_;                // index of each stage's next action
+  // Indices in done_ of the forward and backward passes, by part and micro-batch.
+  std::vector<size_t> forward_, backward_;
+  std::vector<size_t> next_;  // index of the next action of each stage
   std::vector<int64_t> now_;
   std::vector<Computed> done_;
 };

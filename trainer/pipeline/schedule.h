@@ -1,4 +1,5 @@
-// Makes the schedule of a pipeline: the ordered actions of each stage in one batch. Pure.
+// Creates the schedule of a pipeline: the ordered actions of each stage in one batch. Pure
+// functions.
 //
 // Layers are cut into stages * virtual_stages chunks; chunk c of stage s is part c * stages + s of
 // the model (Narayanan et al. 2021, section 2.2). A micro-batch passes through the parts in
@@ -14,14 +15,14 @@ namespace dslaunch {
 
 enum class ActionKind {
   kForward,
-  kBackward,           // computes gradients of inputs and weights
-  kBackwardInput,      // computes gradients of inputs only (zero bubble)
+  kBackward,           // computes the gradients of inputs and weights
+  kBackwardInput,      // computes the gradients of inputs only (zero bubble)
   kBackwardWeight,     // computes the gradients of weights that kBackwardInput omitted
-  kSendActivation,     // begins to send; does not wait until the data is sent
-  kReceiveActivation,  // begins to receive; kForward waits for the activations
+  kSendActivation,     // begins to send activations; does not wait until the data is sent
+  kReceiveActivation,  // begins to receive activations; kForward waits for the data
   kSendGradient,
-  kReceiveGradient,  // begins to receive; the backward pass waits for the data
-  kReduceTied,       // sums the gradients of tied weights over their stages
+  kReceiveGradient,  // begins to receive a gradient; the backward pass waits for the data
+  kReduceTied,       // sums the gradients of tied weights over the stages that share them
   kReduceData,       // reduces gradients over the replicas of this stage
   kStep,
 };
@@ -29,7 +30,7 @@ enum class ActionKind {
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int micro_batch = 0;
-  int chunk = 0;  // chunk of this stage that computes, sends or receives
+  int chunk = 0;  // number of the chunk in this stage that computes, sends or receives
   int peer = 0;   // other stage of a send or receive
   bool operator==(const Action&) const = default;
 };
@@ -56,10 +57,11 @@ struct PipelineSchedule {
 PipelineSchedule MakePipelineSchedule(PipelineScheduleType type, int stages, int micro_batches,
                                       int virtual_stages);
 
-// Returns a schedule of forward passes only.
+// Returns a schedule that consists only of forward passes.
 PipelineSchedule MakeForwardSchedule(int stages, int micro_batches, int virtual_stages);
 
-// Returns a short name for messages and tests, such as "F3", "B3", "I3", "W3" or "SA3>1".
+// Returns the short name of an action for messages and tests, such as "F3", "B3", "I3", "W3" or
+// "SA3>1".
 std::string ActionName(const Action& action);
 
 }  // namespace dslaunch

@@ -11,19 +11,19 @@
 namespace dslaunch {
 namespace {
 
-// Flags of the actions that are done for one micro-batch in one chunk.
-constexpr unsigned kInput = 1;  // the receive of the activations has begun
+// Flags for the actions that are done for one micro-batch in one chunk.
+constexpr unsigned kInput = 1;  // set once the receive of the activations has begun
 constexpr unsigned kForward = 2;
 constexpr unsigned kOutputSent = 4;
-constexpr unsigned kGradient = 8;  // the receive of the gradient has begun
+constexpr unsigned kGradient = 8;  // set once the receive of the gradient has begun
 constexpr unsigned kInputGradient = 16;
 constexpr unsigned kWeightGradient = 32;
 constexpr unsigned kGradientSent = 64;
 
 constexpr ActionKind kEnd[] = {ActionKind::kReduceTied, ActionKind::kReduceData, ActionKind::kStep};
 
-// Checks that a stage runs all actions that it needs, and that every action finds its input.
-// WaitCheck checks that received data arrives.
+// Checks that a stage runs all necessary actions, and that every action has its input. WaitCheck
+// checks that received data arrives.
 class StageCheck {
  public:
   StageCheck(const PipelineSchedule& schedule, int stage, bool trains)
@@ -48,7 +48,7 @@ class StageCheck {
   }
 
  private:
-  // Return whether another stage sends a chunk's input, and whether another stage receives its
+  // Returns whether another stage sends a chunk's input, or whether another stage receives its
   // output.
   bool input_comes(int chunk) const { return schedule_.stages > 1 && part(chunk) > 0; }
   bool output_goes(int chunk) const { return schedule_.stages > 1 && part(chunk) < last_part_; }
@@ -159,11 +159,11 @@ class StageCheck {
   const int stage_;
   const bool trains_;
   const int last_part_;
-  std::vector<unsigned> done_;  // flags by chunk and micro-batch
+  std::vector<unsigned> done_;  // flags of the actions that are done, by chunk and micro-batch
 };
 
-// Simulates the sends and receives of all stages. Each blocks until the other stage has reached the
-// matching action.
+// Simulates the sends and receives of all stages. Each send or receive blocks until the other stage
+// has reached the matching action.
 class WaitCheck {
  public:
   explicit WaitCheck(const PipelineSchedule& schedule) : schedule_(schedule) {
@@ -231,7 +231,7 @@ class WaitCheck {
   }
 
   const PipelineSchedule& schedule_;
-  std::vector<int64_t> next_;  // index of each stage's next action
+  std::vector<int64_t> next_;  // index of the next action of each stage
 };
 
 // Returns, for each stage, the largest number of forward passes that have run without their action

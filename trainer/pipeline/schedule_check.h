@@ -1,4 +1,4 @@
-// Checks a schedule independently of how it was made. Pure.
+// Checks a schedule independently of the algorithm that created it. Pure functions.
 #pragma once
 
 #include <string>

@@ -69,8 +69,8 @@ std::string LiveLegend(const SimulatedRun& run) {
 // (Okabe and Ito 2008).
 struct Look {
   ActionKind kind;
-  char first_mark;  // mark of micro-batch 0
-  int marks;        // number of different marks
+  char first_mark;  // mark of micro-batch 0 in the drawing
+  int marks;        // number of different marks; micro-batches reuse them cyclically
   const char* legend;
   const char* colour;
   const char* name;
@@ -139,8 +139,8 @@ std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, 
   double per_time = run.total > 0 ? static_cast<double>(cells) / run.total : 0;
   const bool all_visible = per_time * shortest >= 1;
   if (all_visible) {
-    // The scale is rounded so that the shortest action takes whole columns, because equal times
-    // then look equal.
+    // Equal times should look equal, so the scale is rounded until the shortest action takes whole
+    // columns.
     per_time = std::floor(per_time * shortest + 1e-9) / shortest;
     cells = std::min(cells, static_cast<size_t>(std::ceil(run.total * per_time - 0.5)));
   }
@@ -185,7 +185,7 @@ std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run) {
       const std::string name = ActionName(action);
       const double x = kLeft + start * scale;
       const double box = (end - start) * scale;
-      // Later chunks are paler, so that chunks can be distinguished.
+      // Later chunks are drawn paler, so that chunks can be distinguished.
       const double opacity = 1 - 0.7 * action.chunk / schedule.virtual_stages;
       svg += Rect(x, y, box, kBox,
                   Format("fill=\"%s\" fill-opacity=\"%.2f\" stroke=\"#333333\" "

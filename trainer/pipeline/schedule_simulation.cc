@@ -124,8 +124,8 @@ class Simulation {
   const PipelineSchedule& schedule_;
   const ScheduleTimes& times_;
   const int parts_;
-  std::vector<Transfer> activations_, gradients_;  // by part and micro-batch
-  std::vector<size_t> next_;                       // index of each stage's next action
+  std::vector<Transfer> activations_, gradients_;  // transfers by part and micro-batch
+  std::vector<size_t> next_;                       // index of the next action of each stage
   std::vector<double> now_;
   SimulatedRun run_;
 };

@@ -1,4 +1,4 @@
-// Simulates and draws a schedule with given times of its actions. Pure.
+// Simulates and draws a schedule, given the times of its actions. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// The times of one micro-batch in one chunk, in any unit. kBackward takes the sum of both backward
-// times.
+// The times of one micro-batch in one chunk, in any unit of time. kBackward takes the sum of both
+// backward times.
 struct ChunkTimes {
   double forward = 1;
   double backward_input = 1;
@@ -18,8 +18,9 @@ struct ChunkTimes {
 };
 
 struct ScheduleTimes {
-  std::vector<std::vector<ChunkTimes>> chunks;  // by stage and chunk
-  double transfer = 0;  // time from the start of both send and receive to arrival
+  std::vector<std::vector<ChunkTimes>> chunks;  // times by stage and chunk
+  // Time from the moment at which both send and receive have begun to the arrival.
+  double transfer = 0;
 };
 
 struct TimedAction {
@@ -30,8 +31,8 @@ struct TimedAction {
 struct SimulatedRun {
   std::vector<std::vector<TimedAction>> stages;  // computing actions of each stage
   double total = 0;                              // time until the last action ends
-  std::vector<double> idle;                      // idle time of each stage
-  double idle_fraction = 0;                      // idle fraction of `total`, mean over all stages
+  std::vector<double> idle;                      // total idle time of each stage
+  double idle_fraction = 0;  // mean over all stages of idle time divided by `total`
 };
 
 // Returns the start and end of each computing action. Transfers overlap with computing;
@@ -39,14 +40,15 @@ struct SimulatedRun {
 // string.
 SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times);
 
-// Simulates chunks of equal time in which a backward pass takes as long as two forward passes.
+// Simulates a schedule whose chunks take equal time and whose backward passes take as long as two
+// forward passes.
 SimulatedRun SimulateEvenly(const PipelineSchedule& schedule);
 
 // Returns a line for the user if the stages are idle for more than a quarter of a step, else an
 // empty string. The line suggests a number of micro-batches.
 std::string IdleRemark(const PipelineConfig& config, int64_t micro_batches);
 
-// Draw one row for each stage, with time from left to right. DrawText fits a terminal of `columns`
+// Draws one row for each stage, with time from left to right. DrawText fits a terminal of `columns`
 // columns, but uses at least 72.
 std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, int columns);
 std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run);

@@ -15,7 +15,7 @@ namespace {
 
 using torch::nn::Module;
 
-constexpr uint64_t kSeedLayersBase = 1234;  // default of seed_layers in DeepSpeed
+constexpr uint64_t kSeedLayersBase = 1234;  // default of `seed_layers` in DeepSpeed
 
 // Returns, for each layer, its owner: the first layer with the same key, under whose index the
 // shared module is registered. Throws if tied layers have different types.
@@ -78,7 +78,7 @@ std::vector<LayerInfo> InfoOf(const std::vector<PipelineLayer>& layers, bool cou
   return info;
 }
 
-// Returns the number of parameters of each part. A weight that a part contains twice counts once.
+// Returns the number of parameters of each part. A weight that occurs twice in a part counts once.
 std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerInfo>& info,
                                const std::vector<size_t>& owners) {
   std::vector<double> counts;

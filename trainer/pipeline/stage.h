@@ -17,22 +17,23 @@
 namespace dslaunch {
 
 struct StageLayer {
-  size_t index = 0;  // position among all layers of the model
-  std::string name;  // name for messages, such as "layer 3 (torch::nn::LinearImpl)"
+  size_t index = 0;  // position of the layer among all layers of the model
+  std::string name;  // layer's name in messages, such as "layer 3 (torch::nn::LinearImpl)"
   std::function<Tensors(const Tensors& inputs)> forward;
 };
 
 struct StageParts {
-  // Contains exactly the parameters and buffers of this stage's layers, under their names in the
+  // Module with exactly the parameters and buffers of this stage's layers, under their names in the
   // whole model. A PipelineModule names them like torch::nn::Sequential ("0.weight"), and tied
   // layers by the first of them. Set evaluation or training mode on this module.
   std::shared_ptr<torch::nn::Module> module;
-  std::vector<std::vector<StageLayer>> chunks;  // layers of each chunk, at least one
-  ModelCut cut;                                 // cut of the model, by the names in `module`
-  std::optional<InitRecording> deferred;        // recording of `module`; nullopt if it has memory
-  // A description of each part of the whole model, for messages. Part p is chunk p / stages of
-  // stage p % stages.
-  std::vector<std::string> parts;  // such as "layers 0 to 3, 1.2 M parameters"
+  std::vector<std::vector<StageLayer>> chunks;  // layers of each chunk; at least one chunk
+  ModelCut cut;  // cut of the model's parameters, by their names in `module`
+  // Recording of the construction of `module`; nullopt if `module` has memory.
+  std::optional<InitRecording> deferred;
+  // Descriptions of the parts of the whole model, for messages. Part p is chunk p / stages of stage
+  // p % stages.
+  std::vector<std::string> parts;  // descriptions such as "layers 0 to 3, 1.2 M parameters"
 };
 
 // Builds only the layers of `stage`. For the partitions "parameters" and "best" all layers are
@@ -40,20 +41,21 @@ struct StageParts {
 // initial values from a generator seeded by the default generator's seed and i, or by 1234 + i
 // (config.seed_layers), so the values are equal for every cut. The default generator is not
 // changed. `config` has the stages and the partition of `module`. `costs` has LayerInfo::cost of
-// each layer, equal on all ranks; only partition "profile" needs it. Throws like CutLayers.
+// each layer, equal on all ranks; only partition "profile" needs it. Throws the exceptions of
+// CutLayers.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& costs = {});
 
 // Returns the part of `model` that `stage` needs. `model` was constructed under `deferred`. Tensors
 // that this stage does not read are not in the result's module and never get memory. The result
 // keeps `model` alive, because its layers refer to the model. Throws TrainError kBadInput if
-// Model::Layers is empty or omits a parameter. Also throws like CutLayers.
+// Model::Layers is empty or omits a parameter. Also throws the exceptions of CutLayers.
 StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                     const PipelineConfig& config, int stage, const std::vector<double>& costs = {});
 
-// Returns, for each layer, the seconds of a forward and a backward pass on `device`, the shortest
-// of a few runs. `sample` is the first layer's inputs. Builds one layer at a time. Ranks measure
-// different times, so all ranks must cut the model by the times of one rank.
+// Returns, for each layer, the seconds of a forward and a backward pass on `device`, which is the
+// shortest time of a few runs. `sample` is the first layer's inputs. Builds one layer at a time.
+// Ranks measure different times, so all ranks must cut the model by the times of one rank.
 std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
                                   c10::Device device = c10::kCPU);
 // Profiles the layers of a model that was constructed under `deferred`. A layer has memory, with

@@ -103,14 +103,14 @@ void StageBatch::Do(const Action& action, bool last_backward) {
                                                PassageOf(action).layout, MessageOf(action));
     case ActionKind::kReduceTied:
     case ActionKind::kReduceData:
-      return;  // part of the optimizer's step
+      return;  // done as a part of the optimizer's step
     case ActionKind::kStep:
       engine_.End();
       return engine_.Step();
   }
 }
 
-// Returns a text for messages, such as "stage 1, the loss of micro-batch 3 of 8".
+// Returns the context for messages, such as "stage 1, the loss of micro-batch 3 of 8".
 std::string StageBatch::Where(const std::string& what, const Action& action) const {
   return "stage " + std::to_string(stage_.place.stage) + ", " + what + " of micro-batch " +
          std::to_string(action.micro_batch + 1) + " of " +
@@ -263,7 +263,7 @@ void StageBatch::Backward(const Action& action, bool last) {
   Passage& passage = PassageOf(action);
   const Tensors gradients = OutputGradients(action);
   // If no output requires a gradient, there is no backward pass during which gradients could be
-  // exchanged, so it is not announced as the last.
+  // exchanged, so the pass is not announced as the last one.
   const bool any = !passage.roots.empty();
   engine_.BeforeBackward(last && any);
   try {

@@ -1,4 +1,4 @@
-// Runs a batch on one stage: the actions of the stage's list, in order.
+// Runs a batch on one stage, by executing the stage's list of actions in order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,22 +23,24 @@ namespace dslaunch {
 
 // The state that all batches of a stage share.
 struct Stage {
-  MeshPlace place;  // this rank's stage and replica
+  MeshPlace place;  // stage and replica of this rank
   std::vector<std::vector<StageLayer>> chunks;
-  Tensors buffers;  // buffers of all layers of this stage
+  Tensors buffers;  // buffers of all layers in this stage
   PipelineLoss loss;
-  int64_t recompute_interval = 0;  // number of layers recomputed together; 0 disables it
-  uint64_t seed = 0;               // seed of the layers' random numbers
+  // Number of layers that are recomputed together; 0 disables recomputation.
+  int64_t recompute_interval = 0;
+  uint64_t seed = 0;  // seed of the layers' random numbers
   EngineCore& core;
   StageLink& link;
 };
 
-// A schedule, and the additional data that a stage needs to run it.
+// A schedule with the additional data that a stage needs to run it.
 struct StagePlan {
   StagePlan(PipelineSchedule made, int stage);
 
   PipelineSchedule schedule;
-  std::vector<std::vector<ChunkPlace>> deferred_sends;  // result of DeferredSendsAfter
+  // Result of DeferredSendsAfter for this stage.
+  std::vector<std::vector<ChunkPlace>> deferred_sends;
 };
 
 enum class BatchPurpose { kTrain, kEvaluate, kInfer };
@@ -48,7 +50,7 @@ enum class BatchPurpose { kTrain, kEvaluate, kInfer };
 // cut of the model, for a model that is not cut, and when a layer is recomputed. Not thread-safe.
 class StageBatch {
  public:
-  // The arguments must outlive this object.
+  // Prepares a batch. The arguments must outlive this object.
   StageBatch(const Stage& stage, const StagePlan& plan, BatchPurpose purpose,
              const MicroBatchSource& next);
 
@@ -65,15 +67,17 @@ class StageBatch {
  private:
   // The state of a micro-batch in a chunk.
   struct Passage {
-    Tensors inputs;        // leaves of autograd, kept until their gradients exist
-    Tensors outputs;       // kept until they are sent
-    MessageLayout layout;  // layout of the outputs
+    // chunk's inputs, which are leaves of autograd; kept until their gradients exist.
+    Tensors inputs;
+    Tensors outputs;       // chunk's outputs, kept until they are sent
+    MessageLayout layout;  // layout of the outputs as a message
     // The roots of the backward pass: the graph nodes of the outputs that require a gradient. The
     // outputs themselves are not kept, so that their memory is freed unless the backward pass reads
     // it.
     std::vector<torch::autograd::Edge> roots;
-    Tensors output_gradients;  // set only where the loss is computed
-    Tensors input_gradients;   // kept until they are sent
+    // Gradients of the outputs; set only on the stage that computes the loss.
+    Tensors output_gradients;
+    Tensors input_gradients;  // gradients of the inputs, kept until they are sent
     WeightGradients weights;
   };
 
@@ -108,9 +112,10 @@ class StageBatch {
   const MicroBatchSource& next_;
   const int64_t step_;
   EngineBatch engine_;
-  std::map<std::pair<int, int>, Passage> passages_;  // by chunk and micro-batch
-  std::map<int, Tensors> targets_;  // by micro-batch; used if there is only one stage
-  at::Tensor loss_sum_;             // fp64 scalar
+  // State of each passage, by chunk and micro-batch.
+  std::map<std::pair<int, int>, Passage> passages_;
+  std::map<int, Tensors> targets_;  // targets by micro-batch; used if there is only one stage
+  at::Tensor loss_sum_;             // sum of the losses, an fp64 scalar
   Tensors outputs_;
 };
 

@@ -21,23 +21,25 @@
 namespace dslaunch {
 namespace {
 
-// Maximum number of messages of a channel in flight. Messages may wait for a slower stage, because
-// Gloo sends a message only after its receiver has requested it. Schedules need two messages: while
-// a stage receives one, the previous stage computes the next.
+// Maximum number of messages of a channel in flight. Gloo sends a message only after its receiver
+// has requested it, so messages may wait for a slower stage. Schedules need two messages: while a
+// stage receives one message, the previous stage computes the next.
 constexpr size_t kMostInFlight = 4;
 
-// The first tag, which is larger than the tags of ProcessGroup (0) and ShardExchange (small
-// numbers).
+// The first tag of stage messages. It is larger than the tags of ProcessGroup (0) and ShardExchange
+// (small numbers).
 constexpr int kFirstTag = 1 << 24;
 
 struct Header {
   int64_t micro_batch = 0;
   int64_t micro_batches = 0;
-  // Sizes of the rest that follows this message. Both are 0 if this message has the payload.
+  // Sizes of the rest that follows this message. Both are 0 if this message already has the
+  // payload.
   int64_t description_bytes = 0;
   int64_t payload_bytes = 0;
 };
-constexpr int64_t kHeaderBytes = 64;  // a multiple of the alignment, for the payload that follows
+// Size of the header; a multiple of the alignment, so that the payload is aligned.
+constexpr int64_t kHeaderBytes = 64;
 
 int TagOf(const LinkChannel& channel) {
   return kFirstTag + 2 * channel.chunk + (channel.gradient ? 1 : 0);
@@ -45,8 +47,9 @@ int TagOf(const LinkChannel& channel) {
 
 // A message, which consists of a part for the host and a part for the device.
 struct Packet {
-  at::Tensor host, payload;      // uint8 tensors
-  std::vector<at::Tensor> sent;  // both parts in one tensor on CPUs, else each part; none is empty
+  at::Tensor host, payload;  // parts for the host and for the device, both uint8
+  // Tensors to send: on CPUs one tensor with both parts, else each part; empty tensors are omitted.
+  std::vector<at::Tensor> sent;
 };
 
 Packet MakePacket(int64_t host_bytes, int64_t payload_bytes, c10::Device device) {
@@ -76,10 +79,11 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
 // A packet in flight.
 struct Transfer {
   Packet packet;
-  // One work for each tensor in packet.sent. Declared after the packet, so that the works end
-  // before the packet's memory is freed.
+  // Works for the tensors in packet.sent, one for each. Declared after the packet, so that the
+  // works end before the packet's memory is freed.
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  std::string what;  // for errors, such as "sending the activations ... to stage 1 (rank 3)"
+  // Description for errors, such as "sending the activations ... to stage 1 (rank 3)".
+  std::string what;
 
   // Waits for the host's part of the packet.
   void WaitHost(std::chrono::milliseconds timeout) const {
@@ -101,8 +105,8 @@ struct Transfer {
   }
 };
 
-// Returns the size in bytes of the host's part of a rest, which has the number of layout numbers
-// and these numbers.
+// Returns the size in bytes of the host's part of a rest: the number of layout numbers, then these
+// numbers.
 int64_t DescriptionBytes(size_t numbers) {
   return static_cast<int64_t>(((numbers + 1) * sizeof(int64_t) + kHeaderBytes - 1) / kHeaderBytes *
                               kHeaderBytes);
@@ -141,7 +145,7 @@ class StageLink::Impl {
 
   ~Impl() {
     watches_.clear();
-    // During stack unwinding, pending work may never end, so the backends are leaked until the
+    // Pending work may never end during stack unwinding, so the backends are leaked until the
     // process exits.
     const bool fails = std::uncaught_exceptions() > 0;
     for (auto& row : rows_) {
@@ -249,11 +253,12 @@ class StageLink::Impl {
  private:
   struct Rest {
     MessageLayout layout;
-    std::optional<Packet> packet;  // nullopt if the message already had the payload
+    // Rest of the message; nullopt if the message already had the payload.
+    std::optional<Packet> packet;
     std::string what;
   };
   struct Outbox {
-    std::optional<MessageLayout> settled;  // layout that the receiver expects
+    std::optional<MessageLayout> settled;  // layout that the receiver expects in the next message
     std::deque<Rest> unsettled;
     std::deque<Transfer> transfers;
   };
@@ -267,9 +272,9 @@ class StageLink::Impl {
     std::deque<Arrival> arrivals;
   };
 
-  // Return the index in rows_ of the backend for messages to `peer` or from `peer`. Two ranks use a
-  // separate backend for each direction, because only messages in the same direction keep their
-  // order.
+  // Returns the index in rows_ of the backend for messages to `peer` (RowTo) or from `peer`
+  // (RowFrom). Only messages in the same direction keep their order, so two ranks use a separate
+  // backend for each direction.
   size_t RowTo(int peer) const { return world_.rank() < peer ? 0 : 1; }
   size_t RowFrom(int peer) const { return world_.rank() > peer ? 0 : 1; }
 
@@ -323,10 +328,11 @@ class StageLink::Impl {
 
   const ProcessGroup& world_;
   std::function<std::string(int rank)> name_of_;
-  // The backends for messages from lower to higher ranks, and from higher to lower ranks. There are
-  // two backends, so that a send does not wait for an earlier receive. Empty on CPUs.
+  // The backends for messages from lower to higher ranks, and from higher to lower ranks. With two
+  // backends, a send does not wait for an earlier receive. Empty on CPUs.
   std::vector<c10::intrusive_ptr<c10d::Backend>> rows_;
-  std::vector<std::unique_ptr<BackendWatch>> watches_;  // one for each backend in rows_
+  // Watches of the backends in rows_, one for each.
+  std::vector<std::unique_ptr<BackendWatch>> watches_;
   std::map<LinkChannel, Outbox> outboxes_;
   std::map<LinkChannel, Inbox> inboxes_;
 };

@@ -13,18 +13,18 @@
 
 namespace dslaunch {
 
-// Identifies a stream of messages, which arrive in the order in which they were sent.
+// A stream of messages between two stages, which arrive in the order in which they were sent.
 struct LinkChannel {
-  int peer = 0;           // world rank of the other stage
+  int peer = 0;           // rank of the other stage in the world group
   bool gradient = false;  // true for gradients, false for activations
-  int chunk = 0;          // receiver's chunk for activations, sender's for gradients
+  int chunk = 0;          // chunk of the receiver for activations, of the sender for gradients
   auto operator<=>(const LinkChannel&) const = default;
 };
 
 // Describes the micro-batch of a message. Sender and receiver must pass the same description.
 struct LinkMessage {
   int64_t micro_batch = 0;
-  int64_t micro_batches = 1;  // number of micro-batches in the batch
+  int64_t micro_batches = 1;  // number of micro-batches in the whole batch
 };
 
 // Sends and receives messages asynchronously, while stages compute. The layout of activations
@@ -47,10 +47,11 @@ struct LinkMessage {
 // two ranks have different batches.
 class StageLink {
  public:
-  // `name_of` returns the name of a rank of `world` for messages, such as "stage 1 (rank 3)".
-  // Collective over `world` on devices.
+  // Creates the link of this rank. `name_of` returns the name of a rank of `world` in messages,
+  // such as "stage 1 (rank 3)". Collective over `world` on devices.
   StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
-  ~StageLink();  // does not wait for unsent messages; see Drain
+  // Does not wait for unsent messages; see Drain.
+  ~StageLink();
 
   // Connects to `peers`, which must also connect to this rank. Without this call two ranks connect
   // with their first message, for which each waits for the other. Does nothing on CPUs.
@@ -71,7 +72,7 @@ class StageLink {
   // a gradient.
   void BeginReceiveGradients(const LinkChannel& channel, const MessageLayout& like,
                              const LinkMessage& message);
-  // Waits for the oldest receive of the channel that was begun, and returns its tensors.
+  // Waits for the oldest receive of the channel that was begun, and returns the received tensors.
   // Activations are leaves of autograd, which require a gradient if the sender's tensors do.
   Tensors FinishReceive(const LinkChannel& channel);
 

@@ -86,12 +86,12 @@ at::Tensor AdaptableLinear::Adapted(const at::Tensor& y, const at::Tensor& x) co
                                       : SumHoldersGradients(b_, division_.holders, tensor);
   at::Tensor dropped = x;
   if (is_training() && dropout_ > 0) {
-    // Ranks with the same inputs must drop the same inputs; ranks with different inputs must draw
+    // Ranks with the same inputs must draw the same mask, and ranks with different inputs must draw
     // different masks.
     const RegionSeed seed(tensor, x.device(), divides_inputs);
     dropped = at::dropout(x, dropout_, /*train=*/true);
   }
-  // The narrow tensor is scaled, because scaling the wide result would take more time.
+  // Scaling the wide result would take more time, so the narrow tensor is scaled.
   const at::Tensor narrow = ApplyLinear(dropped, a) * scale_;
   return y + ApplyLinear(narrow, b);
 }

@@ -14,8 +14,8 @@
 
 namespace dslaunch {
 
-// Describes how a linear layer is divided over a tensor-parallel group: by its outputs, by its
-// inputs, or not at all. `dim` of a cut is a dimension of the layer's weight.
+// How a linear layer is divided over a tensor-parallel group: by its outputs, by its inputs, or not
+// at all. `dim` of a cut is a dimension of the layer's weight.
 struct LinearDivision {
   TensorParallel tensor;
   std::optional<Cut> outputs;
@@ -23,9 +23,9 @@ struct LinearDivision {
   int holders = 1;  // number of ranks with the same part of the outputs
 };
 
-// A linear layer that can get an adapter. The layers of the model families derive from this class,
-// and pass their result through Adapted(). The adapter is divided like the layer: B with the
-// outputs, or A with the inputs. Every rank has the undivided matrix as a whole; its gradient is
+// A linear layer that can get an adapter. The layers of the model families derive from this class
+// and pass their result to Adapted(). The adapter is divided like the layer: B with the outputs, or
+// A with the inputs. Every rank has the undivided matrix as a whole, and the matrix's gradient is
 // summed over the ranks.
 class AdaptableLinear : public DividedModule {
  public:
@@ -34,7 +34,7 @@ class AdaptableLinear : public DividedModule {
   void AddAdapter(const LoraConfig& lora);
 
  protected:
-  // `in` and `out` are the sizes of the whole layer.
+  // Creates a layer; `in` and `out` are the sizes of the whole layer.
   AdaptableLinear(int64_t in, int64_t out, LinearDivision division)
       : in_(in), out_(out), division_(std::move(division)) {}
 

@@ -15,7 +15,7 @@
 
 namespace dslaunch {
 
-// The indices [begin, end) of a dimension that a rank holds.
+// The range of indices [begin, end) of a dimension that a rank holds.
 struct PartRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -25,14 +25,14 @@ struct PartRange {
 // fewer indices or none. The memory of each part has room for size / parts indices, rounded up.
 PartRange RangeOf(const TensorParallel& tensor, int64_t size);
 
-// Describes how dimension `dim` of a parameter is cut. The dimension consists of `blocks` equal
-// blocks, which are cut in the same way (such as GPT-2's q, k and v side by side).
+// How dimension `dim` of a parameter is cut. The dimension consists of `blocks` equal blocks, which
+// are cut in the same way (such as GPT-2's q, k and v side by side).
 struct Cut {
   size_t dim = 0;
   PartRange range;       // indices in each block that the rank holds
-  int64_t room = 0;      // indices per block in the part's memory; the rest is 0
+  int64_t room = 0;      // number of indices per block in the part's memory; unused memory is 0
   int64_t blocks = 1;    // number of equal blocks; if above 1, all parts are equal
-  bool is_copy = false;  // see ParameterCut::is_copy
+  bool is_copy = false;  // as in ParameterCut: true if a lower rank has the same elements
 };
 
 // Returns the cut of dimension `dim`, which has `size` indices, into equal parts; nullopt if

@@ -16,7 +16,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Returns the address of the group as a number, which operators can take as an argument.
+// Returns the group's address as a number, because operators cannot take a pointer as an argument.
 int64_t NumberOf(const TensorParallel& tensor) { return reinterpret_cast<int64_t>(tensor.group); }
 const ProcessGroup& GroupOf(int64_t number) {
   TORCH_CHECK(number != 0, "a model without its tensor-parallel group was run outside a ShapePass");
@@ -30,11 +30,11 @@ at::Tensor Reduce(const at::Tensor& x, int64_t group, ReduceOp op) {
 }
 at::Tensor Sum(const at::Tensor& x, int64_t group) { return Reduce(x, group, ReduceOp::kSum); }
 at::Tensor Max(const at::Tensor& x, int64_t group) { return Reduce(x, group, ReduceOp::kMax); }
-// Gathers the tensors [...] of all ranks to [parts, ...].
+// Gathers the tensors [...] of all ranks; returns [parts, ...].
 at::Tensor Gather(const at::Tensor& x, int64_t group, int64_t) {
   return GroupOf(group).AllGather(x.contiguous());
 }
-// Reduces [parts, ...] of each rank to this rank's part, [...].
+// Reduces the tensors [parts, ...] of all ranks; returns this rank's part [...].
 at::Tensor Scatter(const at::Tensor& x, int64_t group) {
   return GroupOf(group).ReduceScatter(x.contiguous());
 }
@@ -72,7 +72,7 @@ TORCH_LIBRARY_IMPL(dslaunch, Meta, library) {
   library.impl("tensor_scatter", &ShapeOfScattered);
 }
 
-// Runs Gather as an operator: [...] becomes [parts, ...].
+// Calls Gather as an operator; [...] becomes [parts, ...].
 at::Tensor GatherParts(const at::Tensor& x, const TensorParallel& tensor) {
   static const auto run = NamedOperator<decltype(Gather)>("dslaunch::tensor_gather");
   return run.call(x, NumberOf(tensor), tensor.parts);
@@ -91,8 +91,8 @@ at::Tensor ScatterTokens(const at::Tensor& x, const TensorParallel& tensor) {
   return run.call(by_part.contiguous(), NumberOf(tensor));
 }
 
-// An exchange. Conjugate is an autograd function whose backward pass is another exchange over the
-// same group.
+// Type of an exchange. Conjugate is an autograd function whose backward pass is another exchange
+// over the same group.
 using Exchange = at::Tensor (*)(const at::Tensor&, const TensorParallel&);
 
 at::Tensor Unchanged(const at::Tensor& x, const TensorParallel&) { return x.view_as(x); }
@@ -120,9 +120,10 @@ using SumForward = Conjugate<&SumOverParts, &Unchanged>;
 using GatherForward = Conjugate<&GatherTokens, &ScatterTokens>;
 using ScatterForward = Conjugate<&ScatterTokens, &GatherTokens>;
 
-// In the backward pass, sums a tensor over the whole group that has a slot for each different part;
-// each rank fills only the slot of its part. A separate group of the holders would need additional
-// connections for one small message.
+// Autograd function whose backward pass sums the gradients of a part's holders. It sums a tensor
+// over the whole group that has a slot for each different part, and each rank fills only the slot
+// of its part. A separate group of the holders would need additional connections for one small
+// message.
 struct HoldersSum : autograd::Function<HoldersSum> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& part,
                             int64_t slots, int64_t slot, int64_t group) {
@@ -171,7 +172,7 @@ at::Tensor OutsideRegions(const at::Tensor& parameter, const TensorParallel& ten
   return tensor.divides_tokens() ? SumGradients(parameter, tensor) : parameter;
 }
 
-// The bias is converted to x's dtype, as in at::linear under autocast.
+// at::linear under autocast converts the bias to x's dtype, so this function does the same.
 at::Tensor LeaveRegionAndAdd(const at::Tensor& x, const at::Tensor& bias,
                              const TensorParallel& tensor) {
   const at::Tensor sum = LeaveRegion(x, tensor);

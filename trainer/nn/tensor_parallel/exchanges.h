@@ -45,7 +45,7 @@ at::Tensor LeaveRegionAndAdd(const at::Tensor& x, const at::Tensor& bias,
 // Precondition: `holders` divides tensor.parts.
 at::Tensor SumHoldersGradients(const at::Tensor& part, int holders, const TensorParallel& tensor);
 
-// Return the elementwise sum or maximum of x over the ranks, as a new tensor. Not differentiable.
+// Returns the elementwise sum or maximum of x over the ranks, as a new tensor. Not differentiable.
 at::Tensor SumOverParts(const at::Tensor& x, const TensorParallel& tensor);
 at::Tensor MaxOverParts(const at::Tensor& x, const TensorParallel& tensor);
 

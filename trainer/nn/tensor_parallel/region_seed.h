@@ -14,10 +14,10 @@
 
 namespace dslaunch {
 
-// While an object exists, the default generators of the CPU and of `device` draw different numbers
-// on each rank. Afterwards their states are again equal on all ranks, regardless of the numbers
-// drawn. All seeds depend only on the states before, so a recomputed pass draws the same numbers.
-// Does nothing if `tensor` divides nothing, or unless `draws`.
+// Makes the default generators of the CPU and of `device` draw different numbers on each rank, for
+// the lifetime of the object. Afterwards their states are again equal on all ranks, regardless of
+// the numbers drawn. All seeds depend only on the states before, so a recomputed pass draws the
+// same numbers. Does nothing if `tensor` divides nothing, or unless `draws`.
 class RegionSeed {
  public:
   RegionSeed(const TensorParallel& tensor, c10::Device device, bool draws);
@@ -26,7 +26,7 @@ class RegionSeed {
   RegionSeed& operator=(const RegionSeed&) = delete;
 
  private:
-  // Generators and their states outside of the region.
+  // Generators with the states that they have outside of the region.
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 

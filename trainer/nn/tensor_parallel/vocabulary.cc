@@ -15,9 +15,9 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Token indices relative to a range; 0 for tokens outside of the range.
+// Token indices relative to a rank's range of the vocabulary; 0 for tokens outside of the range.
 struct InRange {
-  at::Tensor is_outside;  // bool, for each token
+  at::Tensor is_outside;  // bool for each token: true if the token is outside of the range
   at::Tensor indices;
 };
 
@@ -27,8 +27,8 @@ InRange IndicesIn(const PartRange& range, const at::Tensor& tokens) {
   return {std::move(is_outside), std::move(indices)};
 }
 
-// Returns fp32 [2, rows]: the sum of exp(logit - top) over the first `columns` columns, and the
-// target's logit - top, or 0 if another rank has the target.
+// Returns two sums of each row, fp32 [2, rows]: the sum of exp(logit - top) over the first
+// `columns` columns; and the target's logit - top, or 0 if another rank has the target.
 at::Tensor OwnSums(const at::Tensor& logits, int64_t columns, const at::Tensor& tops,
                    const InRange& targets) {
   at::Tensor sums = at::empty({2, logits.size(0)}, tops.options());
@@ -43,7 +43,7 @@ at::Tensor OwnSums(const at::Tensor& logits, int64_t columns, const at::Tensor& 
 }
 
 // Autograd function that returns the loss of each row of logits, [rows, width]. Only the columns of
-// RangeOf(tensor, vocabulary) count; the rest is padding.
+// RangeOf(tensor, vocabulary) count; the other columns are padding.
 struct RowLossesOfParts : autograd::Function<RowLossesOfParts> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& targets, int64_t vocabulary,

@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Returns the embeddings of tokens, int64 [B, T], in the form that LeaveRegion returns. `weight`
+// Returns the embeddings of tokens, int64 [B, T], divided like the result of LeaveRegion. `weight`
 // has this rank's rows of [vocabulary, H]. `padding` is the token whose embedding gets no gradient,
 // or -1.
 at::Tensor EmbedTokens(const at::Tensor& tokens, const at::Tensor& weight, int64_t vocabulary,
