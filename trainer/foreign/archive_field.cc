@@ -12,14 +12,14 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kMaxUpdates = 1e15;  // doubles hold all whole numbers up to this one
+constexpr double kMaxUpdates = 1e15;  // limit below which doubles represent all whole numbers
 
 bool IsSequenceType(PickleType type) {
   return type == PickleType::kTuple || type == PickleType::kList;
 }
 
-// Appends the first two ints in `value`, including those in nested tuples. The pickle reader limits
-// the depth.
+// Appends the first two ints in `value`, also from nested tuples. The recursion ends because the
+// pickle reader limits the depth.
 void AppendInts(PickleValue value, std::vector<int64_t>* ints) {
   if (const auto number = value.Int()) {
     ints->push_back(*number);

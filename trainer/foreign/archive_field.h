@@ -13,12 +13,12 @@
 
 namespace dslaunch {
 
-// A value of an archive and its key. The archive must outlive this object. Functions that return a
-// value of a given type throw kBadInput if the value has another type: "FILE: KEY.KEY[2] is not
-// ...".
+// A value of an archive and its key. The archive must outlive this object. Each function that
+// returns a value of a certain type throws kBadInput if the value has another type: "FILE:
+// KEY.KEY[2] is not ...".
 class ArchiveField {
  public:
-  // Starts at the root of the archive.
+  // Refers to the root of the archive.
   explicit ArchiveField(const TorchArchive& archive) : archive_(&archive), value_(archive.root()) {}
 
   PickleValue value() const { return value_; }
@@ -26,38 +26,40 @@ class ArchiveField {
   const std::string& key() const { return key_; }
   const TorchArchive& archive() const { return *archive_; }
 
-  // Return whether the value is a dict, and whether it is a tuple or a list.
+  // Return whether the value is a dict (IsDict), or a tuple or list (IsSequence).
   bool IsDict() const { return value_.type() == PickleType::kDict; }
   bool IsSequence() const;
   // Returns the value of a key of a dict or of an object's state; nullopt if the key is missing or
   // its value is None.
   std::optional<ArchiveField> Find(std::string_view key) const;
   std::optional<ArchiveField> Find(int64_t key) const;
-  // Returns the value of a key like Find(), but throws if the key is missing or its value is None.
+  // Returns the value of a key like Find(). Throws kBadInput if the key is missing or its value is
+  // None.
   ArchiveField At(std::string_view key) const;
   // Returns the items of a tuple or list.
   std::vector<ArchiveField> Items() const;
-  // Returns the entries of a dict, in the dict's order. Throws kBadInput if a key is not a text.
+  // Returns the entries of a dict, in the dict's order. Throws kBadInput if a key is not a string.
   std::vector<std::pair<std::string, ArchiveField>> Entries() const;
 
-  int64_t Count() const;  // an int; must be at least 0
+  int64_t Count() const;  // value as an int that is at least 0
   bool Bool() const;
   std::string Text() const;
   // Returns an int, a float, or the element of a tensor that has only one element, in any of the
-  // common dtypes. nullopt if the value is something else. Number() throws instead.
+  // common dtypes; nullopt for other values. Number() throws for other values instead.
   std::optional<double> FindNumber() const;
   double Number() const;
-  int64_t Updates() const;  // a number of updates, in any form that FindNumber() accepts
-  // Returns the value if it is an int. For an object, such as an enum, returns the only int among
-  // its arguments.
+  int64_t Updates() const;  // number of updates, in any form that FindNumber() accepts
+  // Returns the value if it is an int. If the value is an object, such as an enum, returns the only
+  // int among its arguments.
   int64_t EnumValue() const;
   // Returns the sizes in a torch.Size, a tuple or a list.
   std::vector<int64_t> Shape() const;
-  // Returns the value as a tensor; nullopt for other values. Tensor() throws instead.
+  // Returns the value as a tensor; nullopt for other values. Tensor() throws for other values
+  // instead.
   std::optional<ArchivedTensor> FindTensor() const { return archive_->Tensor(value_); }
   ArchivedTensor Tensor() const;
 
-  // Throws kBadInput: "FILE: KEY PROBLEM".
+  // Throws kBadInput with the message "FILE: KEY PROBLEM".
   [[noreturn]] void Fail(const std::string& problem) const;
 
  private:

@@ -25,21 +25,22 @@ bool FitsInto(const TensorBlock& block, const std::vector<int64_t>& shape) {
   return true;
 }
 
-// Returns how many of the first `dims` dimensions lie before or at the last dimension that the
-// block does not span; 0 if the block spans them all.
+// Returns the number of leading dimensions, among the first `dims`, up to the last one that the
+// block does not span; 0 if the block spans all of them.
 size_t CutDims(const TensorBlock& block, const std::vector<int64_t>& shape, size_t dims) {
   while (dims > 0 && block.sizes[dims - 1] == shape[dims - 1]) --dims;
   return dims;
 }
 
-// The positions of a block in the first dimensions of a tensor, in row-major order, as runs of
-// consecutive indices of equal length.
+// The positions of a block in the first dimensions of a tensor, as runs of consecutive row-major
+// indices. All runs have the same length.
 struct Runs {
   std::vector<int64_t> begins;
   int64_t length = 0;
 };
 
-// Returns the runs in the first `dims` dimensions; nullopt if there are more than `most` runs.
+// Returns the runs of a block in the first `dims` dimensions; nullopt if there are more than `most`
+// runs.
 std::optional<Runs> RunsOf(const TensorBlock& block, const std::vector<int64_t>& shape, size_t dims,
                            size_t most) {
   const size_t cut = CutDims(block, shape, dims);
@@ -63,9 +64,9 @@ std::optional<Runs> RunsOf(const TensorBlock& block, const std::vector<int64_t>&
   return runs;
 }
 
-// Returns slices whose rows are the dimensions from `dims` on; nullopt if the slices do not tile
-// the tensor or are too many. If `dims` is the number of dimensions, each slice is contiguous.
-// `used` has the indices of the blocks that have elements.
+// Returns slices whose rows consist of the dimensions from `dims` on; nullopt if the slices do not
+// tile the tensor or are too many. If `dims` is the number of dimensions, each slice is contiguous.
+// `used` lists the indices of the blocks that have elements.
 std::optional<std::vector<BlockSlice>> SlicesAt(size_t dims, const std::vector<int64_t>& shape,
                                                 const std::vector<TensorBlock>& blocks,
                                                 const std::vector<size_t>& used) {
@@ -78,7 +79,7 @@ std::optional<std::vector<BlockSlice>> SlicesAt(size_t dims, const std::vector<i
     const std::optional<Runs> runs = RunsOf(block, shape, dims, kMaxBlockSlices - slices.size());
     if (!runs) return std::nullopt;
     const int64_t row = flat ? elements : block.sizes[dims] * inner;
-    const int64_t width = flat ? 1 : row;  // number of elements of one index
+    const int64_t width = flat ? 1 : row;  // number of elements for each index of a run
     Shard shard = Shard::Whole(elements);
     if (!flat) shard = {block.offsets[dims] * inner, row, shape[dims] * inner, 0, 0};
     int64_t in_block = 0;
@@ -106,9 +107,9 @@ BlockSlices SlicesOf(const std::vector<int64_t>& shape, const std::vector<Tensor
   const std::optional<int64_t> elements = NumElements(shape);
   if (!elements) return {{}, "has a shape that is too large"};
   std::vector<size_t> used;  // indices of the blocks that have elements
-  int64_t left = *elements;  // number of elements that no block has covered yet
-  size_t cut = 0;            // number of dimensions up to the last one that a block cuts
-  bool flat = true;          // true if each block is one run of elements
+  int64_t left = *elements;  // number of elements of the tensor that no block has covered yet
+  size_t cut = 0;            // number of leading dimensions up to the last one that a block cuts
+  bool flat = true;          // true if the elements of each block are contiguous in the tensor
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (!FitsInto(blocks[i], shape)) return {{}, "has a block beyond its shape"};
     const int64_t size = *elements == 0 ? 0 : Product(blocks[i].sizes, 0, shape.size());

@@ -37,7 +37,8 @@ struct RankFile {
   bool optimizer = false;
 };
 
-// Parses a name such as "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"; nullopt for other names.
+// Parses the name of a rank's file, such as "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt";
+// nullopt for other names.
 std::optional<RankFile> ParseRankFile(std::string_view name) {
   RankFile file;
   file.bf16 = Skip(kBf16, &name);

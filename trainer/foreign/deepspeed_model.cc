@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// Keys of a model file that are read, or that readers do not need.
+// Lists the keys of a model file that are read or that readers do not need.
 constexpr std::string_view kKnownKeys[] = {"module",
                                            "buffer_names",
                                            "optimizer",
@@ -49,7 +49,8 @@ std::vector<NamedShape> NamedShapes(const ArchiveField& shapes) {
   return result;
 }
 
-// Returns an int of ds_config; `otherwise` if the key is missing or its value has another type.
+// Returns the int at `key` of a section of ds_config; `otherwise` if the key is missing or its
+// value has another type.
 int64_t ConfiguredInt(const std::optional<ArchiveField>& section, std::string_view key,
                       int64_t otherwise) {
   const auto value = section ? section->Find(key) : std::nullopt;
@@ -69,14 +70,14 @@ std::optional<ArchiveField> FindDict(const std::optional<ArchiveField>& parent,
 }
 
 // Returns dslaunch's name for the optimizer in ds_config; DeepSpeed's name if dslaunch has no such
-// optimizer. Throws for optimizers whose state is not read.
+// optimizer. Throws kBadInput for optimizers whose state is not supported.
 std::string OptimizerName(const ArchiveField& type, const std::optional<ArchiveField>& params) {
   const std::string name = type.Text();
   const std::string lower = LowerCase(name);
   for (const char* refused : {"onebitadam", "onebitlamb", "zerooneadam"}) {
     if (lower == refused) type.Fail("is " + Truncate(name) + ", whose state is not read");
   }
-  // DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
+  // DeepSpeed's "Adam" is AdamW unless adam_w_mode is false, so the mode decides.
   if (lower == "adam") return ConfiguredBool(params, "adam_w_mode", true) ? "AdamW" : "Adam";
   for (const char* known : {"AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion"}) {
     if (lower == LowerCase(known)) return known;
@@ -123,7 +124,8 @@ void RefuseOtherParallelism(const ArchiveField& root) {
   }
 }
 
-// Keeps the program's own values that are texts, and lists the names of its other values in a note.
+// Keeps the strings among the program's own values, and lists the names of its other values in a
+// note.
 void ReadClientState(const ArchiveField& root, ForeignCheckpoint* plan) {
   std::string unread;
   for (const auto& [key, value] : root.Entries()) {
@@ -144,7 +146,8 @@ void ReadScheduler(const ArchiveField& root, DeepSpeedModel* model, Manifest* ma
   const auto scheduler = root.Find("lr_scheduler");
   if (!scheduler) return;
   model->has_schedule = true;
-  // DeepSpeed counts updates from -1, and PyTorch counts them from 0.
+  // DeepSpeed counts updates from -1 and PyTorch counts them from 0, so DeepSpeed's number is
+  // increased.
   if (const auto last = scheduler->Find("last_batch_iteration")) {
     const double number = last->Number();
     if (!(number >= -1 && number < 1e15)) last->Fail("is not a count of updates");
@@ -156,7 +159,7 @@ void ReadScheduler(const ArchiveField& root, DeepSpeedModel* model, Manifest* ma
   }
 }
 
-// Detects aliases, because state_dict() contains a tied parameter under each of its names.
+// Detects aliases: state_dict() contains a tied parameter under each of its names.
 class ModuleTensors {
  public:
   ModuleTensors(const ArchiveField& root, ForeignCheckpoint* plan) : plan_(plan) {
@@ -165,7 +168,8 @@ class ModuleTensors {
     for (const auto& [alias, name] : shared->Entries()) plan_->aliases[alias] = name.Text();
   }
 
-  // Returns whether `name` is an alias. Records an alias that shared_params lacks.
+  // Returns whether `name` is an alias of another tensor. Records an alias that shared_params
+  // lacks.
   bool IsAlias(const std::string& name, const ArchivedTensor& tensor) {
     if (plan_->aliases.contains(name)) return true;
     if (tensor.bytes == 0) return false;
@@ -259,7 +263,7 @@ void ReadParamGroups(const ArchiveField& groups, ForeignCheckpoint* plan) {
   Manifest& manifest = plan->checkpoint.manifest;
   for (const ArchiveField& group : groups.Items()) {
     if (const auto rate = group.Find("lr")) manifest.learning_rates.push_back(rate->Number());
-    // Only PyTorch's Adam and AdamW since version 2.7 have both keys.
+    // Only PyTorch's Adam and AdamW since version 2.7 have both keys, so the keys identify them.
     const auto decoupled = group.Find("decoupled_weight_decay");
     if (manifest.optimizer.empty() && decoupled && group.Find("betas")) {
       manifest.optimizer = decoupled->Bool() ? "AdamW" : "Adam";

@@ -31,8 +31,8 @@ class UniversalPlanner {
   }
 
   // Adds the trained parameters to the plan and returns their names. Buffers, frozen parameters and
-  // aliases, whose names are in `in_module`, also have a folder, but no state. They are read from
-  // the model file instead.
+  // aliases also have a folder, but no optimizer state. Their names are in `in_module`, and they
+  // are read from the model file instead.
   std::set<std::string> AddParameters(const std::set<std::string>& in_module) {
     std::set<std::string> added;
     const std::string zero = plan_->checkpoint.folder + std::string(kZero);
@@ -48,7 +48,8 @@ class UniversalPlanner {
     return added;
   }
 
-  // Reads the values that are the same for all parameters. If their file is missing, notes that.
+  // Reads the optimizer's values that are the same for all parameters. If their file is missing,
+  // adds a note.
   void ReadOptimizer() {
     const std::string name = "zero/optimizer_state.pt";
     const std::string path = plan_->checkpoint.folder + "/" + name;

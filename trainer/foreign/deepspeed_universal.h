@@ -1,9 +1,9 @@
 // Reads DeepSpeed's universal checkpoints, which ds_to_universal writes.
 //
-// The folder zero/NAME/ has a file of the whole parameter in fp32, fp32.pt, and one for each tensor
-// of the optimizer's state, such as exp_avg.pt. Such a file is a dict with `param`, or at stage 3 a
-// flat tensor, whose shape is in the model file's param_shapes. The optional step.pt is a number.
-// The model files are copies from the checkpoint that was converted.
+// The folder zero/NAME/ has one file with the whole parameter in fp32, fp32.pt, and one file for
+// each tensor of the optimizer's state, such as exp_avg.pt. Such a file is a dict with `param`, or
+// at stage 3 a flat tensor, whose shape is in the model file's param_shapes. The optional step.pt
+// is a number. The model files are copies from the checkpoint that was converted.
 #pragma once
 
 #include <string>

@@ -11,10 +11,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxWork = 1'000'000;  // limit on states times groups
+constexpr size_t kMaxWork = 1'000'000;  // limit on the number of states times the number of groups
 
-// Counts the assignments. A state is the number of candidates considered and the number of assigned
-// parameters of each group.
+// Counts the ways to assign candidates to groups. A state is the number of candidates considered
+// and the number of parameters assigned in each group.
 class Assignments {
  public:
   Assignments(const std::vector<Shapes>& groups, const Shapes& candidates)
@@ -24,7 +24,7 @@ class Assignments {
     Advance();
     std::vector<size_t> state;
     for (const Shapes& group : groups_) state.push_back(group.size());
-    // Follows the choices back from the last state, from the last candidate to the first.
+    // Follow the choices back from the last state, from the last candidate to the first.
     std::vector<std::vector<size_t>> chosen(groups_.size());
     for (size_t at = candidates_.size(); at > 0; --at) {
       const auto reached = ways_[at].find(state);
@@ -41,7 +41,7 @@ class Assignments {
 
  private:
   struct Way {
-    int count = 0;     // number of paths to the state, capped at 2
+    int count = 0;     // number of paths to the state, at most 2
     size_t group = 0;  // group of the last candidate; groups_.size() if the candidate was skipped
   };
   using States = std::map<std::vector<size_t>, Way>;
@@ -56,7 +56,8 @@ class Assignments {
       work += ways_[at].size() * (groups_.size() + 1);
       for (const auto& [state, way] : ways_[at]) {
         const size_t assigned = std::accumulate(state.begin(), state.end(), size_t{0});
-        // A candidate may be skipped only if enough candidates remain.
+        // Every parameter needs a candidate, so this one may be skipped only if enough candidates
+        // remain.
         if (open - assigned < candidates_.size() - at) {
           Add(at + 1, state, {way.count, groups_.size()});
         }
@@ -82,11 +83,11 @@ class Assignments {
   std::vector<States> ways_;
 };
 
-// A parameter as an optimizer stores it, without its name.
+// A parameter as an optimizer stores it, which is without a name.
 struct Numbered {
   std::optional<ArchiveField> weights;  // fp32 weights, if the model has 16-bit weights
   std::optional<ArchiveField> state;
-  // The index of the first element, if weights and state are a group's flat tensors.
+  // The index of the parameter's first element, if weights and state are a group's flat tensors.
   uint64_t first = 0;
 };
 
@@ -95,8 +96,8 @@ struct Group {
   Shapes shapes;
 };
 
-// Returns the shape of a parameter's weights, or else of the largest tensor in its state; nullopt
-// if it has neither.
+// Returns the shape of a parameter's weights or, without weights, of the largest tensor in its
+// state; nullopt without tensors.
 std::optional<std::vector<int64_t>> ShapeOf(const Numbered& parameter) {
   if (parameter.weights) return parameter.weights->Tensor().shape;
   std::optional<std::vector<int64_t>> shape;
@@ -109,8 +110,8 @@ std::optional<std::vector<int64_t>> ShapeOf(const Numbered& parameter) {
   return shape;
 }
 
-// Returns the groups of an optimizer that stores each parameter separately; nullopt if the state
-// does not show the shapes.
+// Returns the groups of an optimizer that stores each parameter separately; nullopt if a
+// parameter's shape cannot be determined.
 std::optional<std::vector<Group>> GroupsOf(const ArchiveField& inner,
                                            const std::optional<ArchiveField>& weights) {
   std::vector<Group> groups;
@@ -141,8 +142,8 @@ std::optional<std::vector<Group>> GroupsOf(const ArchiveField& inner,
   return groups;
 }
 
-// Returns the parameters of the model in the model's order: tensors of `module` that are neither
-// buffers nor aliases.
+// Returns the parameters of the model in the model's order: the tensors of the value "module" that
+// are neither buffers nor aliases.
 std::vector<NamedShape> CandidatesIn(const ArchiveField& root) {
   std::set<std::string> others;
   if (const auto names = root.Find("buffer_names")) {
@@ -159,8 +160,8 @@ std::vector<NamedShape> CandidatesIn(const ArchiveField& root) {
   return candidates;
 }
 
-// Adds the tensors of one parameter: the elements from numbered.first on if the tensors are `flat`,
-// otherwise the parameter's own tensors.
+// Adds the tensors of one parameter: a part of the group's tensors, from numbered.first on, if the
+// tensors are `flat`, otherwise the parameter's own tensors.
 void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool flat,
                   ForeignCheckpoint* plan) {
   const int64_t elements = NumElements(parameter.shape).value();
@@ -185,7 +186,7 @@ void AddParameter(const NamedShape& parameter, const Numbered& numbered, bool fl
 }
 
 // Adds the only group of an optimizer with flat tensors. Returns false if the group lacks some of
-// the model's parameters, because names cannot be assigned then.
+// the model's parameters, because the order then does not determine the names.
 bool AddFlatGroup(const ArchiveField& weights, const ArchiveField& inner,
                   const std::vector<NamedShape>& candidates, ForeignCheckpoint* plan) {
   const auto groups = weights.Items();

@@ -18,8 +18,8 @@
 namespace dslaunch {
 
 // Adds the optimizer's state, and fp32 weights if the model has 16-bit weights. Returns the names
-// of the parameters whose fp32 weights it added. If more than one assignment of names fits, or
-// none, adds a note instead.
+// of the parameters whose fp32 weights were added. If no assignment of names or more than one fits,
+// adds a note instead.
 std::set<std::string> AddWholeOptimizer(const TorchArchive& archive, const DeepSpeedModel& model,
                                         ForeignCheckpoint* plan);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxRanks = 1 << 16;
 
-// Throws if a cut differs from param_slice_mappings, which DeepSpeed saves since version 0.7.
+// Throws if `cut` differs from param_slice_mappings, which DeepSpeed saves since version 0.7.
 void CheckMapping(const ArchiveField& mapping, const RankCut& cut) {
   for (const Fragment& fragment : cut.fragments) {
     const ArchiveField address = mapping.At(fragment.name);
@@ -49,8 +49,8 @@ class ZeroPlanner {
               ForeignCheckpoint* plan)
       : model_(model), files_(std::move(files)), parts_(model.groups), plan_(plan) {}
 
-  // Adds the tensors of the optimizer files. Returns the names of the parameters whose weights they
-  // contain.
+  // Adds the tensors of the optimizer files to the plan. Returns the names of the parameters whose
+  // weights these files contain.
   std::set<std::string> Plan(bool bf16) {
     if (files_.empty()) {
       world_size_ = std::max<int64_t>(1, model_.world_size);
@@ -77,8 +77,8 @@ class ZeroPlanner {
   int64_t world_size() const { return world_size_; }
 
  private:
-  // Reads the file of one rank; call it in the order of ranks. `first` is true for the first rank,
-  // whose file also has the values that all ranks share.
+  // Reads the file of one rank. Call this for the ranks in ascending order. `first` is true for the
+  // first rank, whose file also supplies the values that all ranks share.
   void ReadRank(int64_t rank, bool first) {
     const std::string& name = files_.at(rank);
     const TorchArchive archive(plan_->checkpoint.folder + "/" + name);
@@ -93,8 +93,8 @@ class ZeroPlanner {
   }
 
   void CheckIsOfThisSave(const ArchiveField& state, int64_t rank, bool first) {
-    // The stage is optional, because DeepSpeed's optimizer for bf16 weights with fp32 gradients
-    // does not save it (stage 1).
+    // DeepSpeed's optimizer for bf16 weights with fp32 gradients does not save the stage (1), so
+    // the stage is optional.
     if (const auto stage = state.Find("zero_stage")) {
       if (stage->EnumValue() != model_.stage) {
         stage->Fail("is " + std::to_string(stage->EnumValue()) + ", but the model file's is " +
@@ -124,7 +124,8 @@ class ZeroPlanner {
     const auto paddings = ItemsIfList(state.Find("param_alignment_paddings"));
     const auto mappings = ItemsIfList(state.Find("param_slice_mappings"));
     const ArchiveField base = state.At("base_optimizer_state");
-    // With elastic_checkpoint, base_optimizer_state is a list with the state of each group.
+    // With elastic_checkpoint, base_optimizer_state is a list of states, so each group reads its
+    // own.
     const auto listed = ItemsIfList(base);
     for (size_t i = 0; i < groups.size(); ++i) {
       std::optional<ArchiveField> of_group;
@@ -174,8 +175,8 @@ class ZeroPlanner {
     if (const auto scaler = state.Find("loss_scaler")) ReadLossScaler(*scaler, model_, plan_);
   }
 
-  // Ignores files of ranks that this checkpoint does not have. They are from an earlier save with
-  // more ranks under the same tag.
+  // Ignores files of ranks beyond the world size, which an earlier save with more ranks has left
+  // under the same tag.
   void IgnoreOtherSaves() {
     const auto others = files_.lower_bound(world_size_);
     if (others == files_.end()) return;

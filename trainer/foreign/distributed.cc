@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kDataEnding[] = ".distcp";
-// The folders in which accelerate (SHARDED_STATE_DICT) saves the first model and the first
+// Names of the folders in which accelerate (SHARDED_STATE_DICT) saves the first model and the first
 // optimizer.
 constexpr char kModelFolder[] = "pytorch_model_fsdp_0", kOptimizerFolder[] = "optimizer_0";
 
@@ -35,8 +35,8 @@ bool HasParts(const std::vector<std::string>& names) {
   });
 }
 
-// Returns the folders that contain the parts of the checkpoint in `folder`; empty if it is not a
-// checkpoint.
+// Returns the folders that contain the parts of the checkpoint in `folder`; empty if `folder` is
+// not a checkpoint.
 std::vector<std::string> PartFolders(const std::string& folder) {
   const std::vector<std::string> names = FolderNames(folder);
   if (HasParts(names)) return {folder};
@@ -72,7 +72,7 @@ DistributedMetadata ReadMetadata(const std::string& folder) {
 // One folder of the checkpoint, with its metadata.
 struct Part {
   std::string folder;
-  std::string prefix;  // prefix of its files' names, such as "optimizer_0/"
+  std::string prefix;  // prefix of the folder's file names, such as "optimizer_0/"
   DistributedMetadata metadata;
   std::vector<bool> exists;  // true for each of metadata.files that exists
 
@@ -81,17 +81,17 @@ struct Part {
   }
 };
 
-// The archive of a value, or of one block of a tensor.
+// The archive that contains a value or one block of a tensor.
 struct Source {
   const Part* part = nullptr;
   ArchivePlace place;
-  size_t key = 0;  // index of its key among the keys of all parts
+  size_t key = 0;  // index of the value's key among the keys of all parts
   size_t block = 0;
 
   bool exists() const { return part->exists[place.file]; }
 };
 
-// The archived blocks of a tensor. `paths` and `stored` have an entry for each block.
+// A tensor whose archives were opened. `paths` and `stored` have an entry for each block.
 struct OpenedTensor {
   const DistributedTensor* tensor = nullptr;
   std::string folder;
@@ -153,13 +153,13 @@ class DistributedPlanner {
     }
   }
 
-  // Opens the archives of the tensors in the order of their files, because sequential reads are the
-  // fastest.
+  // Opens the archives of all tensors. Sequential reads are the fastest, so the order is that of
+  // the files.
   void ReadTensors() {
     std::ranges::sort(sources_, {}, [](const Source& source) {
       return std::tuple(source.part, source.place.file, source.place.begin);
     });
-    std::set<size_t> lost;  // keys of the tensors that lack a part
+    std::set<size_t> lost;  // keys of the tensors that lack a block
     for (const Source& source : sources_) {
       if (names_.names[source.key].empty()) continue;
       if (!source.exists()) lost.insert(source.key);
@@ -211,7 +211,7 @@ class DistributedPlanner {
     manifest().tensors.push_back(std::move(record));
   }
 
-  // Reads the numbers of updates and the step.
+  // Reads the optimizer's numbers of updates and the run's step.
   void ReadProgress() {
     const std::set<size_t> updates(names_.updates.begin(), names_.updates.end());
     std::set<int64_t> counts;
@@ -248,7 +248,7 @@ class DistributedPlanner {
   std::vector<Part> parts_;
   DistributedNames names_;
   std::vector<Source> sources_;
-  std::map<size_t, OpenedTensor> tensors_;  // keyed by the index among the keys of all parts
+  std::map<size_t, OpenedTensor> tensors_;  // tensors by the index of their key among all keys
 };
 
 }  // namespace

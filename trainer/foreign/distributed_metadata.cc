@@ -21,16 +21,16 @@ constexpr PickleLimits kLimits = {.bytes = kMaxDistributedMetadataBytes, .values
 constexpr char kMetadataModule[] = "torch.distributed.checkpoint.metadata";
 constexpr char kCheckpointVersion[] = "1.0.0";  // format version that PyTorch 2.11 writes
 
-// Returns whether `value` is an object of the class `name` in any module of PyTorch, because the
-// class was in another module before PyTorch 2.0.
+// Returns whether `value` is an object of the class `name`. Any module of PyTorch matches, because
+// the class was in another module before PyTorch 2.0.
 bool IsOf(const PickleValue& value, std::string_view name) {
   const std::string_view global = value.global();
   return value.type() == PickleType::kObject && global.starts_with("torch.") &&
          global.ends_with(name) && global[global.size() - name.size() - 1] == '.';
 }
 
-// Returns the items of `path`, a tuple of texts and list indices, as texts. Empty if they do not
-// give `key` when joined by dots.
+// Returns the items of `path`, a tuple of strings and list indices, as strings. Empty if the items
+// joined by dots are not `key`.
 std::vector<std::string> PathOf(const PickleValue& path, std::string_view key) {
   std::vector<std::string> keys;
   std::string joined;
@@ -59,7 +59,7 @@ class MetadataParser {
   }
 
  private:
-  // The key of a tensor or value, and the first element of the block.
+  // The key of a tensor or value, and the offset of a tensor's block in each dimension.
   using Index = std::pair<std::string_view, std::vector<int64_t>>;
 
   [[noreturn]] void Fail(const std::string& problem) const {
@@ -77,7 +77,7 @@ class MetadataParser {
     return *value;
   }
 
-  // Reads the archive place of each value and block.
+  // Reads the file and offset of the archive of each value and block.
   void ReadPlaces() {
     const PickleValue storage = Required(root_, "storage_data");
     for (size_t i = 0; i < storage.size(); ++i) {
@@ -123,8 +123,8 @@ class MetadataParser {
     return {known->second, static_cast<uint64_t>(*begin), static_cast<uint64_t>(*bytes)};
   }
 
-  // Throws if archives overlap. Otherwise a small file could describe tensors larger than all
-  // files, and the same bytes would be read many times.
+  // Throws if archives overlap. Otherwise a small file could describe tensors that are larger than
+  // all files together, and the same bytes would be read many times.
   void CheckApart() const {
     std::vector<const std::pair<const Index, ArchivePlace>*> order;
     for (const auto& item : places_) order.push_back(&item);
@@ -186,7 +186,7 @@ class MetadataParser {
     return tensor;
   }
 
-  // Returns the dtype, which is the first item of the state of the tensor's properties.
+  // Returns the tensor's dtype, which is the first item of the state of its properties.
   std::string ReadDtype(std::string_view key, const PickleValue& entry) const {
     const auto properties = entry.Find("properties");
     const auto state = properties ? properties->state() : std::nullopt;
@@ -208,12 +208,12 @@ class MetadataParser {
   const PickleValue root_;
   const std::string& source_;
   DistributedMetadata metadata_;
-  std::map<std::string_view, size_t> files_;  // index of each file in metadata_.files
+  std::map<std::string_view, size_t> files_;  // indices in metadata_.files by name
   std::map<Index, ArchivePlace> places_;
   std::unordered_map<std::string_view, PickleValue> paths_;
 };
 
-// Writes objects as Python pickles them: first the class without arguments, then the fields as the
+// Writes objects as Python pickles them: first the class without arguments, then the members as the
 // state.
 class MetadataWriter {
  public:
@@ -282,8 +282,8 @@ class MetadataWriter {
     EndObject();
   }
 
-  // Writes the state of TensorProperties as a tuple: dtype, layout, requires_grad, the memory
-  // format as the value of an enumeration, and pin_memory.
+  // Writes the state of TensorProperties as a tuple: dtype, layout, requires_grad, memory format
+  // (the value of an enumeration) and pin_memory.
   void WriteProperties(const std::string& dtype) {
     out_.Global(kMetadataModule, "TensorProperties");
     out_.BeginTuple();

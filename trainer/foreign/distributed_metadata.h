@@ -13,17 +13,17 @@ namespace dslaunch {
 
 // The bytes of an archive of torch.save within a file.
 struct ArchivePlace {
-  size_t file = 0;  // index in DistributedMetadata::files
+  size_t file = 0;  // index of the file in DistributedMetadata::files
   uint64_t begin = 0;
   uint64_t bytes = 0;
 };
 
 struct DistributedTensor {
-  std::string key;  // name of the tensor, such as "model.fc1.weight"
-  // Keys of the program's nested dicts: "model" and "fc1.weight" for {"model": {"fc1.weight":
-  // ...}}. `key` is these keys joined by dots. Empty if they are not known.
+  std::string key;  // key of the tensor, such as "model.fc1.weight"
+  // Keys of the program's nested dicts, such as "model" and "fc1.weight" for {"model":
+  // {"fc1.weight": ...}}. Joined by dots, they are `key`. Empty if not known.
   std::vector<std::string> path;
-  std::string dtype;  // name in safetensors files
+  std::string dtype;  // dtype's name in safetensors files, such as "F32"
   std::vector<int64_t> shape;
   std::vector<TensorBlock> blocks;   // blocks of the tensor that have elements
   std::vector<ArchivePlace> places;  // archive of each of `blocks`
@@ -41,7 +41,8 @@ struct DistributedMetadata {
   std::vector<DistributedValue> values;
 };
 
-// Returns a pickle that torch.distributed.checkpoint can read. Precondition: `values` is empty.
+// Returns the bytes of `.metadata`, a pickle that torch.distributed.checkpoint can read.
+// Precondition: `metadata.values` is empty.
 std::string FormatDistributedMetadata(const DistributedMetadata& metadata);
 
 inline constexpr char kDistributedMetadataFile[] = ".metadata";

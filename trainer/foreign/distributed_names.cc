@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kOptimizers[] = {"optim.state.", "optimizer.state."};
 constexpr std::string_view kModels[] = {"model.", "app.model.", ""};
-// Keys at which programs save the step, in order of preference: torchtitan's, then common keys.
+// Lists the keys at which programs save the step, in order of preference: torchtitan's key, then
+// common keys.
 constexpr std::string_view kSteps[] = {"train_state.step", "step", "global_step", "app.step"};
 
 struct OptimizerKey {
@@ -51,8 +52,8 @@ class Namer {
   }
 
  private:
-  // Sorts the keys into the step, optimizer state and other tensors. Adds a note about values that
-  // are not read.
+  // Divides the keys into the step, optimizer state and other tensors. Adds a note about values
+  // that are not read.
   void Sort() {
     size_t best = std::size(kSteps);
     std::vector<size_t> values;
@@ -99,8 +100,8 @@ class Namer {
                 " names; choose the model's with --prefix: " + NameList(prefixes, ", "));
   }
 
-  // Sets the names of the weights. If `is_given`, keys begin with the prefix; otherwise the prefix
-  // is the names of nested dicts.
+  // Sets the names of the weights. If `is_given`, their keys begin with `prefix`; otherwise
+  // `prefix` is the names of the nested dicts that contain them.
   void NameWeights(const std::string& prefix, bool is_given) {
     for (const auto& [outer, tensors] : by_prefix_) {
       size_t unread = 0;
@@ -142,10 +143,10 @@ class Namer {
 
   const std::vector<DistributedKey>& keys_;
   const std::string& source_;
-  std::map<size_t, OptimizerKey> optimizer_;  // keyed by the index in keys_
-  // The other tensors, keyed by the names of their outer dicts.
+  std::map<size_t, OptimizerKey> optimizer_;  // keys of the optimizer's state by index in keys_
+  // The tensors that are not optimizer state, keyed by the names of their outer dicts.
   std::map<std::string, std::vector<size_t>> by_prefix_;
-  std::set<std::string> weights_;  // names of the weights
+  std::set<std::string> weights_;  // names that weights have in the manifest
   DistributedNames result_;
 };
 

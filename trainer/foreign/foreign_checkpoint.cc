@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder or file of a checkpoint, and its kind.
+// A checkpoint's folder or file, and the checkpoint's kind.
 struct Found {
   ForeignKind kind = ForeignKind::kStateDict;
   std::string path;
@@ -35,9 +35,9 @@ bool Has(const std::vector<std::string>& names, std::string_view name) {
   return std::binary_search(names.begin(), names.end(), name);
 }
 
-// Returns the checkpoint in `folder`, whose kind follows from the names of its files; nullopt if it
-// is not a checkpoint. DeepSpeed's files are checked before a state dict, because Trainer may save
-// a state dict beside them.
+// Returns the checkpoint in `folder`, whose kind follows from the names of its files; nullopt if
+// `folder` is not a checkpoint. DeepSpeed's files are checked before a state dict, because Hugging
+// Face's Trainer may save a state dict beside them.
 std::optional<Found> FindIn(const std::string& folder) {
   Found found{ForeignKind::kDeepSpeed, folder, FolderNames(folder), ""};
   if (IsUniversalFolder(folder)) {
@@ -67,7 +67,7 @@ std::string FirstLine(const std::string& path) {
 
 // Returns the checkpoint in `folder` that the file `latest` names; nullopt without such a file. If
 // that checkpoint was deleted, returns DeepSpeed's only other checkpoint in the folder, with a
-// note; throws if there are several.
+// note. Throws if there are several other checkpoints.
 std::optional<Found> FindLatest(const std::string& folder) {
   const auto names = FolderNames(folder);
   for (const char* file : {"latest", "latest_universal"}) {
@@ -108,8 +108,8 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
   const std::string folder =
       path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
   auto found = FindIn(folder);
-  // `latest` is preferred to a state dict, which holds only the weights of the checkpoint that
-  // `latest` names.
+  // A state dict has only the weights of the checkpoint that `latest` names, so `latest` is
+  // preferred.
   if (!found || found->kind == ForeignKind::kStateDict) {
     if (auto latest = FindLatest(folder)) return latest;
   }
@@ -118,7 +118,7 @@ std::optional<Found> FindCheckpoint(const std::string& path) {
 
 using NewName = std::function<std::string(const std::string& name)>;
 
-// Renames the model's tensors, including the names in optimizer states and aliases. Throws if two
+// Renames the model's tensors, also in the names of optimizer states and aliases. Throws if two
 // tensors would have the same name.
 void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   const auto renamed = [&](const std::string& name) {
@@ -138,7 +138,7 @@ void Rename(const NewName& new_name, ForeignCheckpoint* plan) {
   plan->aliases = std::move(aliases);
 }
 
-// Removes the prefix from all names that begin with it. Throws if no name does.
+// Removes the prefix from all names that begin with it. Throws if no name begins with it.
 void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
   bool found = false;
   Rename(
@@ -151,7 +151,7 @@ void DropPrefix(const std::string& prefix, ForeignCheckpoint* plan) {
   if (!found) RefuseInput(plan->checkpoint.folder + ": no name begins with " + Quoted(prefix));
 }
 
-// Removes the parts of names that wrappers of the model have added, and adds a note about them.
+// Removes the parts that wrappers of the model have added to names, and adds a note about them.
 void DropWrappers(ForeignCheckpoint* plan) {
   std::vector<std::string> names;
   for (const TensorRecord& tensor : plan->checkpoint.manifest.tensors) {
@@ -199,7 +199,7 @@ ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& opt
   if (options.prefix.empty()) {
     DropWrappers(&plan);
   } else if (found->kind != ForeignKind::kDistributed) {
-    // The plan of kDistributed is not changed here, because PlanDistributed has applied the prefix.
+    // PlanDistributed has already applied the prefix, so only plans of other kinds are changed.
     DropPrefix(options.prefix, &plan);
   }
   std::set<std::string> names;

@@ -16,12 +16,12 @@ enum class ForeignKind {
   kDeepSpeed,    // ZeRO stages 0 to 3: *_model_states.pt and *_optim_states.pt
   kUniversal,    // DeepSpeed's universal format: zero/NAME/fp32.pt
   kDistributed,  // torch.distributed.checkpoint: .metadata and *.distcp
-  kStateDict,    // a dict of tensors saved by torch.save or safetensors, or the files of an index
+  kStateDict,    // dict of tensors, saved by torch.save or safetensors
 };
 
-// The location of a slice's elements; the first is at byte `begin` of the file. With strides, the
-// slice is a whole tensor of the record's shape, with gaps between its elements. Without strides,
-// the elements are contiguous and in the slice's order.
+// The location of a slice's elements in a file, beginning at byte `begin`. With strides, the slice
+// is a whole tensor of the record's shape, with gaps between its elements. Without strides, the
+// elements are contiguous and in the slice's order.
 struct BytesInFile {
   std::string path;
   uint64_t begin = 0;
@@ -31,36 +31,37 @@ struct BytesInFile {
 struct ForeignCheckpoint {
   ForeignKind kind = ForeignKind::kStateDict;
   // The manifest has the model's tensors under the program's names, and optimizer state under
-  // dslaunch's names: "optimizer/exp_avg/NAME", "optimizer/exp_avg_sq/NAME", in fp32 if the
-  // checkpoint has it. A slice's `file` is a key of `places`. Position, optimizer, updates, loss
-  // scale, learning rates, world_size, zero_stage and dtype are set if the checkpoint has them;
-  // epoch and position in the data are 0. `files` has names and sizes, but no checksums.
+  // dslaunch's names: "optimizer/exp_avg/NAME", "optimizer/exp_avg_sq/NAME". Both are in fp32 if
+  // the checkpoint has them in fp32. A slice's `file` is a key of `places`. Position, optimizer,
+  // updates, loss scale, learning rates, world_size, zero_stage and dtype are set if the checkpoint
+  // has them; epoch and position in the data are 0. `files` has names and sizes, but no checksums.
   Checkpoint checkpoint;
   std::map<std::string, BytesInFile> places;
-  std::string program;  // such as "DeepSpeed 0.19.8" or "PyTorch distributed checkpoint"
+  std::string program;  // program that saved the checkpoint, such as "DeepSpeed 0.19.8"
   // Maps other names of tensors in the model to their names in the manifest: {"lm_head.weight",
   // "model.embed_tokens.weight"}.
   std::map<std::string, std::string> aliases;
-  std::vector<std::string> notes;    // one sentence about each content that is not read
-  std::vector<std::string> missing;  // names of missing files of the checkpoint
+  std::vector<std::string> notes;    // a sentence about each kind of content that is not read
+  std::vector<std::string> missing;  // names of files that the checkpoint lacks
 };
 
-// Returns the kind of the folder or file, determined by names only; nullopt for anything else. A
-// folder that contains a checkpoint (DeepSpeed's `latest`, Trainer's checkpoint-N/global_stepN)
-// counts as that checkpoint.
+// Returns the kind of the folder or file, determined by names only; nullopt if it is not a
+// checkpoint. A folder that contains a checkpoint (DeepSpeed's `latest`, Trainer's
+// checkpoint-N/global_stepN) counts as that checkpoint.
 std::optional<ForeignKind> WhatIs(const std::string& path);
 
 struct ForeignOptions {
-  std::string key;  // kStateDict: key of the dict in the file ("state_dict"); empty: the root
-  // Prefix that is removed from names. kDistributed: only keys with this prefix are weights. If
-  // empty, the prefix is detected and noted.
+  // Key, in the file, of the dict of a kStateDict ("state_dict"); empty if the dict is the root.
+  std::string key;
+  // Prefix that is removed from names. In a kDistributed, only keys with this prefix are weights.
+  // If empty, the prefix is detected and noted.
   std::string prefix;
 };
 
 // Plans the checkpoint at `path`. Throws kBadInput, naming the file and the key, if the checkpoint
 // is damaged or of a kind that is not supported (tensor parallel, experts, 1-bit optimizers, layer
-// files of a pipeline). Throws kIo if a file cannot be read. Missing files of single ranks do not
-// throw: they are listed in `missing`, and the manifest omits tensors that have parts in them.
+// files of a pipeline). Throws kIo if a file cannot be read. Missing files of some ranks are not an
+// error: they are listed in `missing`, and the manifest omits tensors that have parts in them.
 ForeignCheckpoint PlanForeign(const std::string& path, const ForeignOptions& options = {});
 
 }  // namespace dslaunch

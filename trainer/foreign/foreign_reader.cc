@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// A box of a tensor: in each dimension the indices [begin, begin + size).
+// A box of a tensor's elements: indices [begin, begin + size) in each dimension.
 struct Box {
   std::vector<int64_t> begin, size;
 };
@@ -21,12 +21,13 @@ struct Box {
 // Returns the elements [from, to) of a tensor of `shape`, in row-major order, as boxes. There are
 // at most two boxes for each dimension.
 std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_t to) {
-  std::vector<int64_t> inner(shape.size(), 1);  // number of elements of one index of each dimension
+  // number of elements in one step along each dimension
+  std::vector<int64_t> inner(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;) inner[i - 1] = inner[i] * shape[i];
   std::vector<Box> boxes;
   while (from < to) {
-    // Find the outermost dimension of which a whole index begins at `from` and ends before or at
-    // `to`.
+    // Find the outermost dimension in which the range begins at an index boundary and spans at
+    // least one whole index.
     size_t dim = 0;
     while (dim + 1 < shape.size() && (from % inner[dim] != 0 || to - from < inner[dim])) ++dim;
     Box box{.begin = {}, .size = std::vector<int64_t>(shape.size(), 1)};
@@ -44,12 +45,12 @@ std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, int64_t from, int64_
 }
 
 // Calls visit(in_box, in_file) for each element of the box, in the order of the file. `in_box` is
-// the element's row-major index in the box. `in_file` is its distance in the file from the tensor's
-// first element, in elements.
+// the element's row-major index in the box. `in_file` is the distance in the file, in elements,
+// from the tensor's first element.
 template <class Visit>
 void ForEachInFileOrder(const Box& box, const std::vector<int64_t>& stride, const Visit& visit) {
   const size_t dims = box.size.size();
-  std::vector<size_t> order(dims);  // dimensions, the one with the largest stride first
+  std::vector<size_t> order(dims);  // dimensions in descending order of stride
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return stride[a] > stride[b]; });
   std::vector<int64_t> inner(dims, 1), index(dims);

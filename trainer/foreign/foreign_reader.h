@@ -13,10 +13,10 @@
 
 namespace dslaunch {
 
-// Reads the files that the `places` of a ForeignCheckpoint name. Reads only the wanted bytes and
-// short gaps between them. Holds at most 1 MiB of a file and keeps at most kMaxOpenFiles files
-// open. Throws kBadInput, naming file and tensor, if a file has become too short for a slice, and
-// kInternal for a slice without a place.
+// Reads the files that the `places` of a ForeignCheckpoint name. Reads only the requested bytes and
+// short gaps between them. Holds at most 1 MiB of a file in memory, and keeps at most kMaxOpenFiles
+// files open. Throws kBadInput, naming file and tensor, if a file has become too short for a slice,
+// and kInternal for a slice without a place.
 class ForeignReader : public SliceReader {
  public:
   static constexpr size_t kMaxOpenFiles = 16;
@@ -29,10 +29,10 @@ class ForeignReader : public SliceReader {
   const InputFile& File(const std::string& path) const;
 
   std::map<std::string, BytesInFile> places_;
-  mutable std::list<InputFile> open_;  // open files, the most recently used one first
+  mutable std::list<InputFile> open_;  // open files, most recently used first
 };
 
-// Returns the checkpoint of a plan, with a reader of its files.
+// Returns the checkpoint of a plan, with a reader of the plan's files.
 Checkpoint WithReader(ForeignCheckpoint plan);
 
 }  // namespace dslaunch

@@ -19,7 +19,7 @@ constexpr std::time_t kJustNowS = 60;
 constexpr int kMaxLookedAt = 100'000;
 
 // Returns "; FILE was changed 3 s ago, ..." if a file of the folder changed in the last minute,
-// else "".
+// else an empty string.
 std::string StillWritten(const std::string& path) {
   std::string newest;
   std::time_t newest_s = 0;
@@ -43,7 +43,7 @@ std::string StillWritten(const std::string& path) {
          " s ago, so the checkpoint may still be being saved: try again when it is complete";
 }
 
-// Returns the minimum size in bytes of each file, by path.
+// Returns the minimum size in bytes that each file needs to contain its tensors, keyed by path.
 std::map<std::string, uint64_t> NeededBytes(const ForeignCheckpoint& foreign) {
   std::map<std::string, uint64_t> needed;
   for (const TensorRecord& tensor : foreign.checkpoint.manifest.tensors) {

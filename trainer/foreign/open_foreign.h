@@ -12,8 +12,8 @@ namespace dslaunch {
 // minute, because the checkpoint may then be incomplete.
 ForeignCheckpoint OpenForeign(const std::string& path, const ForeignOptions& options = {});
 
-// Returns the first problem of a checkpoint: a file that is missing or too short. "" if there is
-// none. Reads only the sizes of files.
+// Returns the first problem of a checkpoint: a file that is missing or too short. Returns ""
+// without a problem. Reads only the sizes of files.
 std::string ProblemOf(const ForeignCheckpoint& foreign);
 
 // Throws kBadInput if the checkpoint at `path` has a problem (ProblemOf). The message also names a

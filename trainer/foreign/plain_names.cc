@@ -29,7 +29,7 @@ std::string Without(std::string name, std::string_view dropped) {
 
 PlainNames::PlainNames(const std::vector<std::string>& names) {
   std::vector<std::string> rest = names;
-  // Removes the wrapper's part from `rest` if any name contains it and all names stay different.
+  // Removes `wrapper` from the names in `rest` if a name contains it and all names stay different.
   const auto drop = [&](std::string_view wrapper) {
     std::vector<std::string> shorter = rest;
     for (std::string& name : shorter) name = Without(name, wrapper);

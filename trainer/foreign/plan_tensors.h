@@ -10,19 +10,20 @@
 
 namespace dslaunch {
 
-// Adds a place and returns its key, which is also TensorSlice::file. Equal places have the same
-// key.
+// Adds a place to the plan and returns its key, which is also TensorSlice::file. Equal places have
+// the same key.
 std::string AddPlace(BytesInFile place, ForeignCheckpoint* plan);
 
 // A run of elements that is contiguous both in a row-major tensor and in a file.
 struct Piece {
   std::string path;
-  uint64_t begin = 0;  // offset in the file, in bytes
+  uint64_t begin = 0;  // offset of the first element in the file, in bytes
   int64_t elements = 0;
 };
 
 // Adds a tensor that consists of `pieces`, in order. Precondition: the pieces together have as many
-// elements as `shape`, and no two pieces begin at the same byte of a file.
+// elements as `shape`, and no two pieces begin at the same byte of a file. `dtype` is the dtype's
+// name in safetensors files.
 void AddPieces(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape,
                const std::vector<Piece>& pieces, ForeignCheckpoint* plan);
 
@@ -30,7 +31,7 @@ void AddPieces(const std::string& name, const std::string& dtype, const std::vec
 void AddWhole(const std::string& name, const std::string& path, const ArchivedTensor& tensor,
               ForeignCheckpoint* plan);
 
-// Adds a file of the checkpoint's folder to the manifest, with its size. Throws kIo if the size
+// Adds a file of the checkpoint's folder, with its size, to the manifest. Throws kIo if the size
 // cannot be read.
 void AddFile(const std::string& name, ForeignCheckpoint* plan);
 

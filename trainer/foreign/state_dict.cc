@@ -24,15 +24,15 @@ namespace fs = std::filesystem;
 
 constexpr char kSafetensors[] = ".safetensors";
 constexpr const char* kEndings[] = {kSafetensors, ".bin", ".pt", ".pth", ".ckpt"};
-// Names of files in a folder. The first that exists is read. A file that ends in kIndex lists other
-// files.
+// Names of files in a folder, in order of preference: the first that exists is read. A file whose
+// name ends in kIndex lists other files.
 constexpr char kIndex[] = ".index.json";
 constexpr const char* kFolderFiles[] = {"model.safetensors", "model.safetensors.index.json",
                                         "pytorch_model.bin", "pytorch_model.bin.index.json",
                                         "pytorch_model_fsdp.bin"};
 constexpr size_t kMaxShownKeys = 20;
 
-// Returns the first of kFolderFiles that is in `names`; empty if none is.
+// Returns the first of kFolderFiles that is in `names`; empty if `names` has none of them.
 std::string FolderFile(const std::vector<std::string>& names) {
   for (const char* file : kFolderFiles) {
     if (std::ranges::count(names, file) > 0) return file;
@@ -88,7 +88,7 @@ class StateDictPlanner {
     if (name.empty()) RefuseInput(path_ + ": has no file of weights");
     if (!name.ends_with(kIndex)) return ReadFile(name);
     const std::map<std::string, std::string> index = ReadWeightIndex(path_ + "/" + name);
-    std::map<std::string, bool> exists;  // keyed by the name of the file
+    std::map<std::string, bool> exists;  // true for each file that exists, by name
     for (const auto& [tensor, file] : index) {
       std::error_code error;
       const auto [known, added] = exists.emplace(file, fs::exists(path_ + "/" + file, error));
@@ -145,7 +145,8 @@ class StateDictPlanner {
         " not read, such as " + others.front());
   }
 
-  // Returns the dict at key_, or the root if key_ is empty. Throws if there is no such dict.
+  // Returns the dict at key_, or the root if key_ is empty. Throws if the value there is not a
+  // dict.
   PickleValue DictOf(const TorchArchive& archive) const {
     const PickleValue root = archive.root();
     if (root.type() == PickleType::kObject && !archive.Tensor(root)) {
@@ -185,10 +186,10 @@ class StateDictPlanner {
   const std::string& path_;
   const std::string& key_;
   ForeignCheckpoint plan_;
-  std::map<std::string, std::string> files_;  // file that contains each key
+  std::map<std::string, std::string> files_;  // name of the file that contains each key
   using Elements =
       std::tuple<std::string, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>>;
-  std::map<Elements, std::string> first_names_;  // first key that has these elements
+  std::map<Elements, std::string> first_names_;  // first key whose tensor has these elements
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Plans state dicts: files of torch.save or safetensors with a dict of tensors, either one file or
-// the files of an index.
+// Plans state dicts, which are dicts of tensors that torch.save or safetensors has saved, either as
+// one file or as the files of an index.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace dslaunch {
 
-// Returns whether a folder whose entries are `names` has model.safetensors, pytorch_model.bin, the
-// index of either, or accelerate's pytorch_model_fsdp.bin.
+// Returns whether a folder whose entries are `names` has model.safetensors, pytorch_model.bin, an
+// index of one of these, or accelerate's pytorch_model_fsdp.bin.
 bool IsStateDictFolder(const std::vector<std::string>& names);
 
 // Returns whether the file is a state dict: it begins like an archive of torch.save, or has the
-// name of a safetensors file or of a pickle (.bin, .pt, .pth, .ckpt). PlanStateDict reports errors
-// of files that only have such a name.
+// name of a safetensors file or of a pickle (.bin, .pt, .pth, .ckpt). If only the name matches,
+// PlanStateDict reports the error.
 bool IsStateDictFile(const std::string& path);
 
-// Plans the state dict at `path`, a file or a folder that the functions above accept. Throws the
-// errors of PlanForeign. Tensors are read from the dict at `key`; the other values of that dict are
-// named in `notes`. If several keys name tensors with the same elements, all but the first are
-// aliases. `missing` lists files that the index names but that do not exist.
+// Plans the state dict at `path`, a file or a folder that IsStateDictFile or IsStateDictFolder
+// accepts. Throws the errors of PlanForeign. Tensors are read from the dict at `key`; the other
+// values of that dict are named in `notes`. If several keys name tensors with the same elements,
+// all but the first are aliases. `missing` lists files that the index names but that do not exist.
 ForeignCheckpoint PlanStateDict(const std::string& path, const std::string& key);
 
 }  // namespace dslaunch

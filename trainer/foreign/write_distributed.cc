@@ -18,16 +18,15 @@ namespace dslaunch {
 namespace {
 
 constexpr char kDataFile[] = "__0_0.distcp";
-constexpr char kArchive[] = "archive";  // name that torch.save uses if it has no file name
-// Larger tensors are divided along the first dimension, because readers hold a whole block in
-// memory.
+constexpr char kArchive[] = "archive";  // archive name that torch.save uses if it has no file name
+// Readers hold a whole block in memory, so larger tensors are divided along the first dimension.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 constexpr char kAdamState[] = "exp_avg_sq";
 
 class DistributedWriter {
  public:
   using Progress = std::function<void(uint64_t done, uint64_t all)>;
-  // Reads the elements [start, stop) of a tensor into `out`.
+  // Reads the elements [start, stop) of a tensor into `out`, in row-major order.
   using Source = std::function<void(int64_t start, int64_t stop, void* out)>;
 
   DistributedWriter(const std::string& out, uint64_t all_bytes, const Progress& progress)
@@ -38,7 +37,7 @@ class DistributedWriter {
     metadata_.files = {kDataFile};
   }
 
-  // Writes a tensor. `path` has the keys of the nested dicts that lead to the tensor.
+  // Writes a tensor. `path` is the keys of the nested dicts that lead to the tensor.
   void Write(std::vector<std::string> path, const std::string& dtype,
              const std::vector<int64_t>& shape, const Source& source) {
     DistributedTensor tensor;
@@ -65,7 +64,7 @@ class DistributedWriter {
     metadata_.tensors.push_back(std::move(tensor));
   }
 
-  // Completes the folder. Writes .metadata last, because this file makes the folder a checkpoint.
+  // Completes the folder. The file .metadata makes the folder a checkpoint, so it is written last.
   void Finish() {
     file_.Finish();
     WriteNewFile(out_ + "/" + kDistributedMetadataFile, FormatDistributedMetadata(metadata_));
@@ -119,7 +118,7 @@ class DistributedWriter {
 void WriteDistributed(const Manifest& manifest, const ReadElements& read, const std::string& out,
                       const std::function<void(uint64_t done, uint64_t all)>& progress) {
   std::vector<const TensorRecord*> tensors;
-  std::set<std::string> stepped;  // parameters whose number of updates PyTorch also saves
+  std::set<std::string> stepped;  // names of parameters whose number of updates is written
   uint64_t all_bytes = 0;
   for (const TensorRecord& tensor : manifest.tensors) {
     const std::optional<StateName> state = SplitNameOfState(tensor.name);

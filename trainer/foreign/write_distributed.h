@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 // Reads the elements [start, stop) of a tensor of the manifest into `out`, in row-major order and
-// in the dtype of the tensor's record. `out` has room for them.
+// in the dtype of the tensor's record. `out` has room for these elements.
 using ReadElements =
     std::function<void(const TensorRecord& tensor, int64_t start, int64_t stop, void* out)>;
 

@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kDeepSpeedVersion[] = "0.19.8";  // version of DeepSpeed that reads these files
+constexpr char kDeepSpeedVersion[] = "0.19.8";  // version of DeepSpeed whose format the files have
 constexpr double kUniversalVersion = 0.2;
-// Number of parameter groups in the file. DeepSpeed restores at most as many groups as the file has
-// and ignores the rest, so the file has more groups than any program needs.
+// The number of parameter groups in the file. DeepSpeed restores at most as many groups as the file
+// has and ignores the rest, so the file has more groups than any program needs.
 constexpr size_t kParameterGroups = 64;
 constexpr size_t kMaxFileNameBytes = 255;
 
@@ -33,15 +33,15 @@ bool CanBeFolder(const std::string& name) {
          name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
-// A trained parameter and its optimizer state by kind, such as "exp_avg".
+// A trained parameter, and its optimizer state keyed by kind, such as "exp_avg".
 struct Trained {
   const TensorRecord* weight = nullptr;
   std::map<std::string, const TensorRecord*> state;
 };
 
 struct SortedTensors {
-  std::map<std::string, Trained> trained;      // keyed by the parameter's name
-  std::vector<const TensorRecord*> untrained;  // weights that are not trained, and buffers
+  std::map<std::string, Trained> trained;      // trained parameters by name
+  std::vector<const TensorRecord*> untrained;  // frozen parameters and buffers
   bool has_state = false;
 };
 
@@ -133,7 +133,7 @@ class UniversalWriter {
     if (error) throw TrainError(ExitCode::kIo, path + ": cannot be made: " + error.message());
   }
 
-  // Writes the elements of a tensor, converted to fp32 if `to_fp32`.
+  // Writes the elements of `tensor`, converted to fp32 if `to_fp32` is true.
   void WriteElements(const TensorRecord& tensor, bool to_fp32, TorchArchiveWriter& writer) {
     const auto width = static_cast<int64_t>(DtypeBytes(tensor.dtype).value());
     ForEachBlock(NumElements(tensor.shape).value(), [&](int64_t start, int64_t stop) {
@@ -173,8 +173,8 @@ class UniversalWriter {
     Finish(file, writer);
   }
 
-  // Writes the number of updates as a tensor, because PyTorch's Adam needs a tensor. DeepSpeed's
-  // own optimizers accept a tensor too.
+  // Writes the number of updates as a tensor, because PyTorch's Adam requires one. DeepSpeed's own
+  // optimizers accept a tensor too.
   void WriteStep(const std::string& path) {
     ArchivedObject object;
     object.Tensor("F32", {});
@@ -188,8 +188,8 @@ class UniversalWriter {
     Finish(file, writer);
   }
 
-  // Writes the learning rates of the groups for the next update. If all rates are equal, additional
-  // groups get that rate too.
+  // Writes the learning rate of each group for the next update. If all rates are equal, the
+  // additional groups of kParameterGroups get that rate too.
   void PutGroups(ArchivedObject& object) const {
     const std::vector<double>& rates =
         manifest_.next_rates.empty() ? manifest_.learning_rates : manifest_.next_rates;
@@ -207,8 +207,8 @@ class UniversalWriter {
     object.EndList();
   }
 
-  // Writes the groups twice, because stages 1 and 2 read param_groups and stage 3 reads
-  // optimizer_state_dict.
+  // Writes the file of the optimizer's settings. Stages 1 and 2 read param_groups and stage 3 reads
+  // optimizer_state_dict, so the groups are written twice.
   void WriteOptimizer(const std::string& path) {
     ArchivedObject object;
     object.BeginDict();
@@ -233,8 +233,8 @@ class UniversalWriter {
     WriteWithStep(path, std::move(object));
   }
 
-  // Writes the schedule for both kinds of schedulers. DeepSpeed's count updates from -1 and
-  // PyTorch's from 0; each kind reads its own keys.
+  // Writes the schedule for both kinds of schedulers. DeepSpeed's schedulers count updates from -1
+  // and PyTorch's from 0, and each kind reads its own keys.
   void PutSchedule(ArchivedObject& object) const {
     object.BeginDict();
     object.String("last_batch_iteration");

@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Receives the number of bytes of the checkpoint's tensors that are converted so far, and the
-// number of all.
+// Receives the bytes of tensors that have been converted so far, and the bytes of all tensors of
+// the checkpoint.
 using ProgressFn = std::function<void(uint64_t converted, uint64_t all)>;
 
 // Writes the weights and the optimizer's state of `checkpoint` into the new folder `out`, which can

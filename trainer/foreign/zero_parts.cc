@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// The limit on the elements of a group, so that sums fit into int64_t.
+// Limits the elements of a group, so that sums of two counts fit into int64_t.
 constexpr int64_t kMaxElements = int64_t{1} << 60;
 
 int64_t Elements(const ArchivedTensor& tensor) { return NumElements(tensor.shape).value(); }
@@ -18,8 +18,8 @@ int64_t CeilDivide(int64_t number, int64_t divisor) {
   return number / divisor + (number % divisor != 0 ? 1 : 0);
 }
 
-// Returns the sum of two counts. Throws if it reaches kMaxElements; `name` is the parameter with
-// the second count, for the message.
+// Returns the sum of two counts of elements. Throws if the sum reaches kMaxElements; `name`, for
+// the message, is the parameter with the second count.
 int64_t Sum(int64_t a, int64_t b, const std::string& name) {
   if (b >= kMaxElements - a) {
     RefuseInput(Quoted(name) + " would give its group 2^60 elements or more");

@@ -1,4 +1,4 @@
-// Finds the parts of parameters in the flat tensors of DeepSpeed's ranks.
+// Finds the parts of parameters in the flat tensors that DeepSpeed saves for each rank.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,29 @@
 
 namespace dslaunch {
 
-// The elements of one parameter in the flat tensors of a rank.
+// The elements of one parameter in a flat tensor of a rank.
 struct Fragment {
   std::string name;
-  int64_t start = 0;  // index of the first element in the flat tensor
+  int64_t start = 0;  // index of the fragment's first element in the flat tensor
   int64_t elements = 0;
 };
 
 // The parts of a group's parameters that one rank has.
 struct RankCut {
   std::vector<Fragment> fragments;  // parameters that have elements on this rank
-  int64_t used = 0;                 // size of the flat tensor up to the group's end
-  int64_t whole = 0;                // size of the flat tensor with the group's padding
+  int64_t used = 0;   // number of elements of the flat tensor without padding at its end
+  int64_t whole = 0;  // number of elements of the flat tensor including padding
 };
 
 // Returns the cut of stages 1 and 2: the group's parameters, each followed by its padding, are
-// concatenated and divided into parts of equal size, one for each rank, with an even number of
-// elements. `paddings` is empty or has an entry for each parameter. Precondition: 0 <= rank <
-// world_size. Throws kBadInput if the group has 2^60 elements or more. Pure.
+// concatenated and divided into equal parts, one for each rank, with an even number of elements.
+// `paddings` is empty or has an entry for each parameter. Precondition: 0 <= rank < world_size.
+// Throws kBadInput if the group has 2^60 elements or more. Pure.
 RankCut CutGroup(const std::vector<NamedShape>& parameters, const std::vector<int64_t>& paddings,
                  int64_t rank, int64_t world_size);
 
-// Returns the cut of stage 3: each parameter is divided into parts of equal size, and the flat
-// tensor has this rank's part of each parameter in turn. The precondition and errors are those of
-// CutGroup().
+// Returns the cut of stage 3: each parameter is divided into equal parts, and the flat tensor has
+// this rank's part of each parameter in turn. The precondition and errors are those of CutGroup().
 RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank,
                          int64_t world_size);
 
@@ -47,8 +46,8 @@ RankCut CutEachParameter(const std::vector<NamedShape>& parameters, int64_t rank
 // tensors of the optimizer's state.
 using FlatTensors = std::map<std::string, ArchivedTensor>;
 
-// Returns the weights, and the tensors of `state` that have as many elements. Adds the keys of
-// smaller tensors to `unread`. Throws kBadInput if the weights are not a flat tensor.
+// Returns the weights, and the tensors of `state` that have as many elements as the weights. Adds
+// the keys of smaller tensors to `unread`. Throws kBadInput if the weights are not a flat tensor.
 FlatTensors FlatTensorsOf(const ArchiveField& weights, const std::optional<ArchiveField>& state,
                           std::set<std::string>* unread);
 
@@ -62,7 +61,7 @@ class ZeroParts {
   // from the cut.
   void Add(const RankCut& cut, const FlatTensors& flat, const ArchiveField& group);
 
-  // Adds each parameter of which all parts were added to the plan, and returns the names of all
+  // Adds each parameter whose parts are complete to the plan, and returns the names of all
   // parameters. Throws kBadInput if parts of a parameter are missing, unless `missing` states that
   // files are missing.
   std::set<std::string> Finish(bool missing, ForeignCheckpoint* plan) const;

@@ -15,7 +15,7 @@ namespace dslaunch {
 namespace {
 
 constexpr int64_t kMostSamples = 500;
-// The limit on the numbers in the inputs of a forward pass.
+// Limits the elements of the input of one forward pass in an evaluation.
 constexpr int64_t kMostNumbers = int64_t{1} << 20;
 EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
                             const at::Tensor& targets) {
@@ -25,8 +25,9 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
   return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
 }
 
-// Adds a batch to `sums` and `metrics`. Runs on all ranks of the last stage, because the loss and
-// the whole output may need all parts of the model. Only the results of one of these ranks count.
+// Adds a batch to `sums` and `metrics`. Runs on all ranks of the last pipeline stage, because the
+// loss and the whole output may need all parts of the model. Only the sums of one of these ranks
+// enter the result.
 void AddBatch(const TrainingModel& training_model, const Dataset& data, const at::Tensor& output,
               const at::Tensor& cpu_targets, EvaluationSums& sums,
               UserMetrics::Evaluation& metrics) {
@@ -46,8 +47,8 @@ void AddBatch(const TrainingModel& training_model, const Dataset& data, const at
   metrics.Add(whole, targets);
 }
 
-// Returns the size and shape of `data`, such as "60000 training samples of 1 x 28 x 28", or "no "
-// and `what` if `data` is null.
+// Returns the size and shape of `data`, such as "60000 training samples of 1 x 28 x 28", where
+// `what` is "training samples"; "no " and `what` if `data` is null.
 std::string DataText(const Dataset* data, const std::string& what) {
   if (data == nullptr) return "no " + what;
   std::string text = std::to_string(data->size()) + " " + what;
@@ -84,7 +85,8 @@ Batch EvaluationBatches::Next() {
 }
 
 int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
-  if (data.tokens_per_sample() > 0) return micro_batch_size;  // logits of text are large
+  // logits of text are large, so a pass has one micro-batch
+  if (data.tokens_per_sample() > 0) return micro_batch_size;
   int64_t numbers = 1;
   for (const int64_t size : data.input_shape()) numbers *= size;
   return std::max(micro_batch_size,
@@ -126,7 +128,7 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
     result.sums.loss += one[0];
     result.sums.targets += static_cast<int64_t>(one[1]);
     result.sums.correct += static_cast<int64_t>(one[2]);
-    // A rank without samples has not set a kind.
+    // A rank without samples has not set the kind of its sums, so ranks with targets supply it.
     if (one[1] > 0) result.sums.kind = static_cast<EvaluationSums::Kind>(one[3]);
     const auto requested = static_cast<StopRequest>(one[4]);
     if (requested == StopRequest::kNone || result.stop) continue;

@@ -31,27 +31,27 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
                     const std::function<StopRequest()>& stop_request);
 
 // Throws TrainError kBadInput on all ranks, after they have left the group, unless all ranks have
-// data of the same size and shape. Ranks with different data would not make the same number of
-// steps. Collective. `train` is null if nothing is trained, `test` if nothing is evaluated.
+// data of the same size and shape, because ranks with different data would make different numbers
+// of steps. Collective. `train` is null if nothing is trained, `test` if nothing is evaluated.
 void CheckSameData(const Dataset* train, const Dataset* test, ProcessGroup& group);
 
-// The steps and samples that were trained before an evaluation.
+// The numbers of steps and samples that were trained before an evaluation.
 struct EvaluatedAt {
   int64_t step = 0;
   int64_t samples = 0;
 };
 
-// Receives the results of an evaluation. `monitors` may be null.
+// The outputs that receive the results of an evaluation. `monitors` may be null.
 struct ResultSinks {
   const TrainLog& log;
   Progress& progress;
   Monitors* monitors;
 };
 
-// Prints `line` and passes the results to `sinks`. Call this on every rank.
+// Prints `line` on rank 0 and passes the results to `sinks`. Call this on every rank.
 void ReportResults(const EvaluationResults& results, const std::string& line, const EvaluatedAt& at,
                    const ResultSinks& sinks);
-// Calls ReportResults with ResultsOf(sums) and EvaluationLine with `prefix`.
+// Reports the results of `sums` with ReportResults. The line that is printed begins with `prefix`.
 void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
                       const ResultSinks& sinks);
 
@@ -74,12 +74,12 @@ class EvaluationBatches {
   BatchLoader loader_;
 };
 
-// Returns the input of one sample. If the forward pass is collective, a replica without samples
-// left runs this input, because the other replicas need it in the pass.
+// Returns the input of one sample. If the forward pass is collective, a replica that has no samples
+// left runs this input, because the other replicas need every replica in the pass.
 at::Tensor OneSample(const Dataset& data);
 
-// Returns the number of samples of a forward pass without gradients. This is more than a
-// micro-batch if samples are small.
+// Returns the number of samples in one forward pass without gradients. The number exceeds
+// `micro_batch_size` if samples are small.
 int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size);
 
 // Returns an error message for a run without test data: "data.path has nothing to evaluate on; ..."

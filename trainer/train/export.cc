@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-// The tensor parts that this rank holds, by name of the tensor.
+// This rank's parts of tensors, keyed by the name of the tensor.
 using Parts = std::multimap<std::string, TensorPart>;
 
 // Returns whether this rank supplies the values of `part`. Exactly one rank supplies each value.
@@ -54,8 +54,8 @@ void ExportWeights(const TrainingModel& training_model, const Model& whole_model
   if (recipe.lora) {
     std::erase_if(names, [](const NamedTensor& item) { return !IsAdapterTensor(item.name); });
   }
-  // Master weights have another dtype than the model's parameters, and a rank may hold neither for
-  // a tensor. The maximum over the ranks is the dtype to export.
+  // The exported dtype of a tensor is the maximum over the ranks, because master weights have
+  // another dtype than the model's parameters, and a rank may hold neither for a tensor.
   at::Tensor dtypes = at::full({static_cast<int64_t>(names.size())}, -1, at::kLong);
   for (size_t i = 0; i < names.size(); ++i) {
     const auto part = parts.find(names[i].name);

@@ -27,7 +27,7 @@ int64_t MostOnTheirWay(const std::vector<GradientUnit>& units, bool overlap) {
 int64_t MostWithPasses(const std::vector<GradientUnit>& units, bool overlap,
                        const std::vector<GradientArrival>& arrivals, int64_t at_end) {
   std::vector<size_t> unit_of;
-  std::vector<size_t> missing;  // number of gradients of each unit that have not arrived yet
+  std::vector<size_t> missing;  // number of gradients of each unit that are not complete yet
   for (size_t i = 0; i < units.size(); ++i) {
     missing.push_back(units[i].parameters.size());
     for (const size_t parameter : units[i].parameters) {

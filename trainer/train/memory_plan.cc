@@ -22,7 +22,7 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
       return 2;
     case Type::kOneBitLamb:
       return 3;
-    // Two moments, the sums of updates, and the weights from which the sums start.
+    // 0/1 Adam has two moments, the sums of updates, and the weights from which the sums start.
     case Type::kZeroOneAdam:
       return 4;
     case Type::kLion:
@@ -36,14 +36,14 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
   return 0;
 }
 
-// Returns whether an update of fp32 weights copies the gradients.
+// Returns whether the optimizer's step makes fp32 copies of the gradients.
 bool CopiesGradients(const PrecisionConfig& precision) {
   return precision.master_weights && precision.grad_accumulation != Dtype::kFloat32;
 }
 
-// Returns the maximum elements of units that are whole at the same time at stage 3
-// (ParameterGatherer). The unit that an operation needs is always whole. Other units stay whole
-// within the limits: those that are read again within the reuse distance, and prefetched units.
+// Returns the maximum number of parameter elements that are gathered at the same time at ZeRO stage
+// 3 (ParameterGatherer). The unit that an operation needs is always gathered. Units that are needed
+// again within the reuse distance and prefetched units are gathered as far as the limits allow.
 int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   const int64_t ahead = std::min(zero.prefetch_bucket_size, all);
   const int64_t stays = std::min(std::max(zero.max_reuse_distance, ahead), all);
@@ -51,13 +51,13 @@ int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   return std::min(all, std::max(largest, wanted));
 }
 
-// Returns the maximum bytes of passes and `buckets` together, for buckets whose bytes do not depend
-// on the order of the gradients. 0 if the passes are not known.
+// Returns the maximum bytes of the passes and `buckets` together if the bytes of buckets do not
+// depend on the order of the gradients; 0 if the memory of the passes is not known.
 int64_t AtTheSameTime(const PassMemory& passes, int64_t buckets) {
   return passes.peak > 0 ? buckets + passes.peak_with_gradients : 0;
 }
 
-// Returns for each parameter the number of trained parameters before it.
+// Returns, for each parameter, how many of the parameters before it are trained.
 std::vector<size_t> TrainedBefore(const std::vector<ShardedParameter>& parameters) {
   std::vector<size_t> trained(parameters.size());
   for (size_t i = 1; i < parameters.size(); ++i) {
@@ -66,15 +66,14 @@ std::vector<size_t> TrainedBefore(const std::vector<ShardedParameter>& parameter
   return trained;
 }
 
-// The bytes that one element of a unit takes as a weight, as an accumulated gradient, and as a
-// gradient in a message.
+// Bytes of one element as a weight, as an accumulated gradient, and as a gradient in a message.
 struct ElementBytes {
   int64_t weight;
   int64_t sum;
   int64_t message;
 };
 
-// Returns the bytes of a unit's gradients while they are sent, without its parameters.
+// Returns the bytes of a unit's gradients while they are sent, without the list of its parameters.
 GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int ranks,
                       const ElementBytes& element) {
   const int64_t n = unit.shard_elements;
@@ -92,8 +91,8 @@ GradientUnit SentUnit(const FlatParameter& unit, const EngineConfig& config, int
   return sent;
 }
 
-// Plans the messages of `sent_units`. `units` contains the units that are sent during the backward
-// pass; `filling` is the bytes of all other units.
+// Sets the buckets of `plan` for the messages of `sent_units`. `units` contains the units that are
+// sent during the backward pass; `filling` is the bytes of all other units.
 void PlanBuckets(const std::vector<GradientUnit>& units,
                  const std::vector<GradientUnit>& sent_units, int64_t filling, bool overlap,
                  const PassMemory& passes, MemoryPlan& plan) {
@@ -108,8 +107,7 @@ void PlanBuckets(const std::vector<GradientUnit>& units,
   plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
 }
 
-// Replaces the bytes of all states in `plan` by the bytes of a rank whose states are divided
-// (ZeRO).
+// Sets the bytes of all states in `plan` to the bytes of a rank whose states are sharded (ZeRO).
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                 const PassMemory& passes, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -131,8 +129,9 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
     if (to.device == OffloadDevice::kCpu) plan.in_main_memory += bytes;
     if (to.device == OffloadDevice::kNvme) plan.in_files += bytes;
   };
-  std::vector<GradientUnit> sent_units;  // all units, in the order in which they are sent
-  std::vector<GradientUnit> units;       // all units except those that `filling` counts
+  // all units of parameters, in the order in which they are sent
+  std::vector<GradientUnit> sent_units;
+  std::vector<GradientUnit> units;  // all units of parameters except those that `filling` counts
   const std::vector<size_t> trained = TrainedBefore(parameters);
   int64_t filling = 0;  // stage 3: bytes of the units that fill during the whole backward pass
   int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: elements of gathered units
@@ -170,7 +169,8 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
   PlanBuckets(units, sent_units, filling, config.communication.overlap, passes, plan);
 }
 
-// Returns whether ranks with whole models exchange less than every gradient (GradientExchange).
+// Returns whether ranks with whole models exchange fewer gradients than all of every step
+// (GradientExchange).
 bool IsLocal(const EngineConfig& config) {
   using Mode = ParallelConfig::Mode;
   const Mode mode = config.parallel.mode;
@@ -190,14 +190,16 @@ int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int6
   if (parallel.mode == ParallelConfig::Mode::kPowerSgd && parallel.use_error_feedback) {
     bytes += model.trained * BytesOf(config.precision.grad_accumulation);
   }
-  // The optimizer keeps errors in fp32: for all elements, and for this rank's part of the elements.
+  // The optimizer keeps compression errors in fp32: one for each element, and one for each element
+  // of this rank's part.
   if (config.optimizer->CompressesExchanges() && ranks > 1) {
     bytes += 4 * (model.trained + (model.trained + ranks - 1) / ranks);
   }
   return bytes;
 }
 
-// Plans a rank that is a parameter server. Every rank needs room for one message of all gradients.
+// Sets the memory of a parameter server in `plan`. Every rank needs room for one message of all
+// gradients.
 void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
                 MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -235,8 +237,8 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
                         (config.batch.micro_batch_size * config.batch.accumulation_steps);
   const bool is_server = config.parallel.mode == ParallelConfig::Mode::kParameterServer;
   if (travels_in != precision.grad_accumulation && ranks > 1 && !is_server && !IsLocal(config)) {
-    // Gradients of fp32 batch norms are sent in the dtype in which they accumulate, unless the
-    // configuration names one.
+    // Unless the configuration names a dtype, gradients of fp32 batch norms are sent in the dtype
+    // in which they accumulate, so they need no second buffer.
     const bool norms_as_they_are = precision.batch_norm_float32 && !config.communication.dtype;
     plan.buckets +=
         (model.trained - (norms_as_they_are ? model.batch_norm_trained : 0)) * BytesOf(travels_in);
@@ -264,8 +266,8 @@ int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool ada
   const int64_t weight_bytes = precision.master_weights ? 4 : model_bytes;
   const int64_t divided = model.trained * weight_bytes * (1 + OptimizerStates(*config.optimizer)) +
                           (adapters_only ? 0 : model.frozen * model_bytes);
-  // Each rank writes its own shards or its share of the tensors that all ranks hold, and its own
-  // running means.
+  // Each rank writes its own shards, or its share of the tensors that all ranks hold, and its own
+  // running means of batch norms, so the copies contain these bytes.
   const int64_t writers =
       config.zero.stage > 0 ? ranks : std::clamp<int64_t>(divided / kMinShareBytes, 1, ranks);
   const int64_t copy = (divided + writers - 1) / writers + model.buffers * model_bytes +

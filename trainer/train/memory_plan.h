@@ -21,21 +21,24 @@ struct ModelSizes {
   int64_t batch_norm_trained = 0;  // elements of `trained` that belong to batch norms
   int64_t batch_norm_buffers = 0;
   int64_t other_buffer_bytes = 0;  // bytes of buffers of other dtypes
-  // The parameters as ZeRO divides them. Their dtype is 1 for batch norms and 0 for others.
+  // The parameters in the order in which ZeRO divides them. Their `dtype` is 1 for batch norms and
+  // 0 for other parameters.
   std::vector<ShardedParameter> shardable;
 };
 
-// The memory of a model's forward and backward pass, without parameters, gradients and optimizer
-// states.
+// The memory of a model's forward and backward pass, without parameters, complete gradients and
+// optimizer states. All members are in bytes.
 struct PassMemory {
   // Bytes that the forward pass and the loss keep for the backward pass.
   int64_t activations = 0;
-  // Maximum bytes at any time of both passes: activations, intermediate results and the gradients
-  // that one operation returns for its parameters. 0 if not known.
+  // Maximum bytes at any time during the two passes: activations, intermediate results and the
+  // gradients that one operation returns for its parameters. 0 if not known.
   int64_t peak = 0;
-  // Maximum bytes from the first gradient of a parameter on, when the exchange of gradients begins.
+  // Maximum bytes after the first gradient of a parameter is complete, which is when the exchange
+  // of gradients begins.
   int64_t peak_with_gradients = 0;
-  // Memory around each gradient, and the maximum after the last gradient. Empty if not known.
+  // Memory when each gradient is complete, and the maximum bytes after the last gradient. Empty if
+  // not known.
   std::vector<GradientArrival> arrivals = {};
   int64_t at_end = 0;
 };
@@ -74,20 +77,22 @@ struct MemoryPlan {
   int64_t buffers = 0;
   // Maximum bytes that the passes of all micro-batches in flight hold (PassMemory::peak).
   int64_t passes = 0;
-  // The maximum of passes and buckets together while gradients are sent.
+  // The maximum bytes of passes and buckets together while gradients are sent.
   int64_t passes_with_buckets = 0;
   // Bytes needed during the optimizer's step, when no passes run: fp32 copies of 16-bit gradients.
   int64_t update = 0;
-  // The offloaded part of the fields above: in main memory (only if ranks compute on GPUs) and in
-  // files.
+  // The bytes of the members above that are offloaded: in main memory (only if ranks compute on
+  // GPUs) and in files.
   int64_t in_main_memory = 0;
   int64_t in_files = 0;
-  // Main memory needed in addition to all fields above: copies for later attempts (PlanCopies).
+  // Bytes of main memory, in addition to all members above, for copies for later attempts
+  // (PlanCopies).
   int64_t copies = 0;
 
-  // Returns the sum that table 1 of the ZeRO paper lists.
+  // Returns the bytes of the model states, as in table 1 of the ZeRO paper.
   int64_t states() const { return parameters + gradients + optimizer + master_weights; }
-  // Returns the maximum bytes at one time, without the part that is offloaded to files.
+  // Returns the maximum bytes in memory at one time; bytes that are offloaded to files do not
+  // count.
   int64_t total() const {
     return states() + buffers +
            std::max(gathered + std::max({passes, buckets, passes_with_buckets}), update) - in_files;
@@ -95,13 +100,13 @@ struct MemoryPlan {
   int64_t on_device() const { return total() - in_main_memory; }  // bytes on the rank's GPU
 };
 
-// Returns the plan of one rank. Without `passes`, the plan contains no activations. Precondition:
-// config.optimizer has a value.
+// Returns the memory plan of one rank. Without `passes`, the plan contains no activations.
+// Precondition: config.optimizer has a value.
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
                       const PassMemory& passes = {});
 
-// Returns the main memory in bytes that a rank needs for run.memory_checkpoint: two copies of its
-// part of a checkpoint, and on a GPU pinned memory for a third copy. `adapters_only`: the
+// Returns the bytes of main memory that a rank needs for run.memory_checkpoint: two copies of its
+// part of a checkpoint and, on a GPU, pinned memory for a third copy. With `adapters_only`, the
 // checkpoint does not contain frozen parameters.
 int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool adapters_only,
                    bool on_gpu);
@@ -110,20 +115,20 @@ int64_t PlanCopies(const ModelSizes& model, const EngineConfig& config, bool ada
 struct PlanPlace {
   int64_t ranks = 1;           // ranks of the job
   int64_t ranks_per_node = 0;  // number of ranks on each node; 0 if not known
-  // Available bytes by kind of memory; 0 if not known. The ranks of a node share main memory.
+  // Available bytes by kind of memory; 0 if not known. The ranks of a node share its main memory.
   int64_t device_bytes = 0;  // memory of each rank's GPU; also 0 if ranks compute on the CPU
   int64_t node_bytes = 0;    // main memory of a node
 };
 
-// Returns the plan as a table of several lines with suitable units.
+// Returns the plan as a table of several lines, in units such as MiB or GiB.
 std::string PlanText(const MemoryPlan& plan);
-// Returns whether the plan fits, as a sentence: "1024 ranks, 8 on a node: 328.0 GiB together; this
-// machine has 1.5 TiB, which is enough". `stages` has a plan for each stage of a pipeline; with
-// several stages, a node is assumed to have ranks of the largest stage only.
+// Returns a sentence about whether the plan fits: "1024 ranks, 8 on a node: 328.0 GiB together;
+// this machine has 1.5 TiB, which is enough". `stages` has a plan for each stage of a pipeline;
+// with several stages, a node is assumed to have ranks of the largest stage only.
 std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place);
 // Returns one line of JSON: bytes by category, "ranks", and "stage" in a pipeline. "needs" is the
-// rank's need of the scarce memory: its GPU's if it has a GPU ("on_gpu"), else main memory. "has"
-// is the rank's part of that memory (0 if not known).
+// bytes that the rank needs of the scarce memory: its GPU's memory if it has a GPU ("on_gpu"), else
+// main memory. "has" is the bytes of that memory that the rank can use (0 if not known).
 std::string PlanJson(const MemoryPlan& plan, const PlanPlace& place, int stage);
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
 

@@ -40,15 +40,15 @@ std::optional<NodeRoom> NodeWithoutRoom(const std::vector<RankRoom>& ranks) {
 }
 
 bool HasRoomForCopies(const TrainRun& run, const WorkerEnv& env) {
-  // On a GPU the state is first copied into pinned memory, which is a third copy.
+  // On a GPU, the state is first copied into pinned memory, which is a third copy.
   const int copies = run.group.device().is_cpu() ? 2 : 3;
-  // Only the first attempt needs room, because later attempts find its copies in the memory of
-  // their nodes.
+  // Later attempts find the copies of the first attempt in the memory of their nodes, so only the
+  // first attempt needs room.
   const double needed =
       env.attempt > 1
           ? 0
           : copies * static_cast<double>(run.memory->BytesOf(run.training_model.core()));
-  // Nodes that are processes of one machine share its memory.
+  // Nodes that are processes of one machine share its memory, so they count as one machine.
   const int machine = env.nodes_share_machine() ? 0 : env.node_rank;
   std::vector<RankRoom> ranks;
   bool all_have_memory = true;

@@ -23,8 +23,8 @@
 namespace dslaunch {
 namespace {
 
-// A model without memory, in its configured dtype. While this object exists, operations of its
-// thread compute nothing.
+// A model whose tensors have shapes but no memory, in its configured dtype. While this object
+// exists, operations of its thread compute nothing.
 class ShapedModel {
  public:
   ShapedModel(const Recipe& recipe, const at::Tensor& inputs)
@@ -34,7 +34,8 @@ class ShapedModel {
     CastModule(model(), engine_.precision.model, engine_.precision.batch_norm_float32);
     model().train();
     const std::vector<NamedTensor> trained = TrainableParameters(model());
-    // Gradients count as states, not as memory of a pass, so each is dropped once it is complete.
+    // Gradients count as model states, not as memory of a pass, so each is freed once it is
+    // complete.
     arrivals_.emplace(trained, [this, trained](size_t i) {
       at::Tensor parameter = trained[i].tensor;
       const int64_t peak = pass_->peak_bytes(), live = pass_->live_bytes();
@@ -65,8 +66,8 @@ class ShapedModel {
     return loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) * 1.0;
   }
 
-  // Measures the memory that a forward and a backward pass use in addition to the memory before
-  // them.
+  // Measures the bytes that a forward and a backward pass use beyond the bytes that exist when this
+  // object is constructed.
   struct Count {
     explicit Count(ShapedModel& counted) : shaped(counted), before(counted.pass_->live_bytes()) {
       shaped.gradients_.clear();
@@ -97,7 +98,8 @@ class ShapedModel {
   DeferredModel deferred_;
   std::unique_ptr<ShapePass> pass_;
   std::vector<GradientArrival> gradients_;
-  std::optional<GradientArrivals> arrivals_;  // destroyed before the members above
+  // Refers to the members above, so it must be destroyed before them.
+  std::optional<GradientArrivals> arrivals_;
 };
 
 at::Tensor Forward(ShapedModel& shaped, const EngineConfig& engine, const at::Tensor& input) {
@@ -111,7 +113,8 @@ std::vector<ModelLayer> LayersOf(Model& model) {
   RefuseInput("the model does not list its layers; implement Layers() (dslaunch/model.h)");
 }
 
-// Runs layers [begin, end). If `interval` > 0, recomputes them in groups of `interval` layers.
+// Runs layers [begin, end), given as `part`, on `x`. If `interval` > 0, recomputes them in groups
+// of `interval` layers.
 at::Tensor RunPart(const std::vector<ModelLayer>& layers, std::pair<size_t, size_t> part,
                    int64_t interval, const std::vector<at::Tensor>& buffers, at::Tensor x) {
   const auto [begin, end] = part;
@@ -127,8 +130,8 @@ at::Tensor RunPart(const std::vector<ModelLayer>& layers, std::pair<size_t, size
   return x;
 }
 
-// Returns the maximum bytes that the micro-batches in flight on a stage keep. Each micro-batch
-// keeps `chunk_bytes` of a chunk from the start of its forward pass to the end of its backward
+// Returns the maximum bytes that the micro-batches in flight on a stage hold. Each micro-batch
+// holds `chunk_bytes` of a chunk from the start of its forward pass to the end of its backward
 // pass.
 int64_t MostUnderWay(const std::vector<Action>& actions, const std::vector<int64_t>& chunk_bytes) {
   const bool split = std::any_of(actions.begin(), actions.end(), [](const Action& action) {
@@ -180,8 +183,8 @@ std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& pa
   const std::vector<at::Tensor> buffers = shaped.model().buffers();
   const at::Tensor targets = shaped.MicroBatch(sample.targets);
   at::Tensor input = shaped.MicroBatch(sample.inputs);
-  std::vector<std::vector<int64_t>> kept(stages);  // bytes that each chunk keeps, by stage
-  // The peak bytes of a pass beyond the bytes that it keeps, by stage.
+  std::vector<std::vector<int64_t>> kept(stages);  // bytes that each chunk of a stage keeps
+  // For each stage, the peak bytes of a pass beyond the bytes that it keeps.
   std::vector<int64_t> beyond(stages);
   for (size_t part = 0; part < parts.size(); ++part) {
     const size_t stage = part % stages;

@@ -1,4 +1,4 @@
-// Computes the memory and the operations of a model's passes from shapes alone.
+// Computes the memory and the floating-point operations of a model's passes from shapes alone.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ PassMemory MeasurePass(const Recipe& recipe, const Batch& sample);
 // Layers [begin, end) of each part of a model. Part p is chunk (p / stages) of stage (p % stages).
 using LayerParts = std::vector<std::pair<size_t, size_t>>;
 
-// Returns the memory of each pipeline stage, for as many micro-batches as the schedule keeps on
-// that stage at a time.
+// Returns the memory of each pipeline stage, for as many micro-batches as the schedule keeps in
+// flight on that stage.
 std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& parts,
                                       const Batch& sample);
 
-// Returns the floating point operations of each layer's forward pass (profile/flop_formula.h). An
-// embedding has 0, because it only looks values up.
+// Returns the floating-point operations of each layer's forward pass (profile/flop_formula.h). An
+// embedding counts 0, because it only looks values up.
 std::vector<double> LayerFlops(const Recipe& recipe, const at::Tensor& inputs);
 
 }  // namespace dslaunch

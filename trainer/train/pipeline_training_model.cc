@@ -31,7 +31,8 @@ class PipelineTrainingModel : public TrainingModel {
   const torch::nn::Module& module() const override { return engine_.module(); }
   int64_t total_parameters() const override { return total_parameters_; }
 
-  // Makes a step. Every stage takes the micro-batches, because every stage counts the samples.
+  // Makes an optimizer step. Every stage reads the micro-batches, because every stage counts the
+  // samples.
   at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
     target_weight_ = step.target_weight;
     std::deque<Batch> batches;
@@ -48,8 +49,8 @@ class PipelineTrainingModel : public TrainingModel {
   at::Tensor Forward(const at::Tensor& inputs) override { return engine_.Infer({inputs}).at(0); }
 
  private:
-  // Returns the loss of a micro-batch. A weighted sum is multiplied by the number of micro-batches,
-  // because the engine averages the result over them.
+  // Returns the loss of a micro-batch. The engine averages the result over the micro-batches, so a
+  // weighted sum is multiplied by their number.
   at::Tensor Loss(const at::Tensor& output, const at::Tensor& target) const {
     if (!target_weight_) return model_->Loss(output, target);
     return model_->Loss(output, target, at::Reduction::Sum) *
@@ -58,7 +59,8 @@ class PipelineTrainingModel : public TrainingModel {
 
   std::shared_ptr<Model> model_;
   int64_t total_parameters_;
-  std::optional<double> target_weight_;  // weight of a target's loss in the current training step
+  // factor of each target's loss in the current training step
+  std::optional<double> target_weight_;
   PipelineEngine engine_;
 };
 

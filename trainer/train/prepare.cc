@@ -32,16 +32,18 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-// Sets whether fp32 operations may use TF32. LibTorch's default allows it for convolutions only.
+// Sets whether fp32 operations may use TF32, because LibTorch's default allows TF32 for
+// convolutions only.
 void SetTf32(bool on) {
   at::globalContext().setAllowTF32CuBLAS(on);
   at::globalContext().setAllowTF32CuDNN(on);
 }
 
-// Returns the shape of one sample of `batch`.
+// Returns the shape of one sample of `batch`, without the batch dimension.
 std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
 
-// Returns rank 0's costs on all ranks, because each rank would measure different costs. Collective.
+// Returns rank 0's layer costs on all ranks, because each rank would measure different costs.
+// Collective.
 std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
                                 const ProcessGroup& group) {
   std::vector<double> own;
@@ -77,18 +79,17 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   }
 }
 
-// Returns whether to construct the whole model without memory. This saves memory if a rank keeps
-// only a part of the model, because construction would otherwise need the most memory of the whole
-// run. A user's own model may not support it, so such a model is constructed this way at stage 3
-// only.
+// Returns whether to construct the whole model without memory. Construction would otherwise need
+// the most memory of the whole run if a rank keeps only a part of the model. A user's own model may
+// not support this, so such a model is constructed without memory at stage 3 only.
 bool ConstructsWithoutMemory(const Recipe& recipe) {
   const int64_t stage = recipe.engine.zero.stage;
   return stage == 3 || (stage > 0 && recipe.model.family().Library(recipe.model).empty());
 }
 
 // Calls `action`. If `action` fails on one rank, every rank throws. All ranks first exchange their
-// results, because rank 0 hosts the ranks' store and the others would wait for it until the timeout
-// if it left early. Collective.
+// results, because rank 0 hosts the ranks' store: if rank 0 left early, the other ranks would wait
+// for the store until the timeout. Collective.
 void Together(const ProcessGroup& group, const std::function<void()>& action) {
   ThrowFirstFailure(GatherTexts(group, FailureOf(action)));
 }
@@ -142,7 +143,8 @@ std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample, c
     try {
       return LayerFlops(recipe, sample);
     } catch (const TrainError&) {
-      // The caller then counts parameters instead; training reports other errors of the model.
+      // The caller counts parameters if no costs are returned, and training reports errors of the
+      // model.
       return {};
     }
   }
@@ -188,8 +190,8 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
       });
       has_weights = true;
     }
-    // Random numbers are drawn on the CPU, so that the weights are equal on all kinds of devices.
-    // The engine moves the model afterwards.
+    // The weights must be equal on all kinds of devices, so their random numbers are drawn on the
+    // CPU. The engine moves the model to the device afterwards.
     training_model = MakeWholeTrainingModel(recipe.engine, model, ranks, nullptr);
   }
   if (!has_weights) {

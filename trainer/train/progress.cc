@@ -23,7 +23,7 @@ Progress::Progress(const Options& options)
   if (!options.rank_dir.empty()) OpenRankMetrics();
 }
 
-// Opens the rank's metrics file. If that fails, prints a warning, and training continues.
+// Opens the rank's metrics file. If that fails, prints a warning, so that training continues.
 void Progress::OpenRankMetrics() {
   try {
     rank_metrics_.emplace(options_.rank_dir + "/" + kMetricsFileName, kRankDirVariable);
@@ -86,7 +86,7 @@ void Progress::EndWindow(const AllWindows& all) {
   samples_ += window_.samples;
   epoch_.steps += window_.steps;
   epoch_.samples += window_.samples;
-  if (std::isfinite(all.loss)) {  // losses of skipped steps may not be finite
+  if (std::isfinite(all.loss)) {  // losses of skipped steps may be NaN or infinite
     epoch_.loss += all.loss;
     epoch_.losses += window_.steps;
   }

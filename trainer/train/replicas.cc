@@ -11,8 +11,8 @@ namespace {
 
 constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
 
-// Mixes `word` into `hash`. For each `word` this is a bijection of `hash`, so no later step can
-// cancel a difference.
+// Returns `hash` with `word` mixed in. For each `word` this is a bijection of `hash`, so no later
+// step can cancel a difference.
 uint64_t Mix(uint64_t hash, uint64_t word) { return std::rotl((hash ^ word) * kOdd, 29); }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kStatusInterval{100};
-constexpr double kNotableWait = 0.05;  // share of the training time
+// minimum share of the training time that is reported as waiting for data
+constexpr double kNotableWait = 0.05;
 constexpr double kNotableWaitS = 1;
 
 }  // namespace
@@ -25,7 +26,7 @@ StatusPipe::StatusPipe(int fd) : fd_(fd), next_(Clock::now()) {
   if (!fd_) return;
   const int flags = fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) < 0)
-    fd_.Release();  // the descriptor is not open, so the destructor must not close it
+    fd_.Release();  // descriptor is not open, so the destructor must not close it
 }
 
 void StatusPipe::Ready(bool loss_tolerated) {
@@ -72,7 +73,7 @@ void StatusPipe::Saved(int64_t step) {
   Write(StatusLine{.event = StatusLine::Event::kSaved, .step = step}.Format());
 }
 
-// Writes a line as a whole or not at all, because a line is much shorter than PIPE_BUF.
+// Writes a line. The line is much shorter than PIPE_BUF, so it is written as a whole or not at all.
 void StatusPipe::Write(const std::string& line) {
   if (!fd_) return;
   if (write(fd_.get(), line.data(), line.size()) < 0 && errno == EPIPE) fd_.Reset();
@@ -147,7 +148,8 @@ std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
   nlohmann::ordered_json& eval = json["eval"];
   for (const auto& [name, value] : results) {
     if (value == std::floor(value) && std::abs(value) < kMaxWhole) {
-      eval[name] = static_cast<int64_t>(value);  // whole numbers, such as counts
+      // counts and other whole numbers are written without a decimal point
+      eval[name] = static_cast<int64_t>(value);
     } else {
       eval[name] = value;
     }
@@ -215,8 +217,7 @@ std::string DataWaitLine(double waited_s, double training_s) {
 }
 
 int64_t PeakRssBytes() {
-  // /proc is read because the figure of getrusage survives exec and may belong to an earlier
-  // program.
+  // The maximum of getrusage survives exec and may belong to an earlier program, so /proc is read.
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;

@@ -14,19 +14,19 @@
 namespace dslaunch {
 
 // The writing end of the status pipe (proto/contract/status_line.h). Calls never block and never
-// fail: with a closed pipe or a slow reader, lines are lost, and training is not delayed.
+// fail: if the pipe is closed or the reader is slow, lines are lost, and training is not delayed.
 class StatusPipe {
  public:
-  // Writes to the descriptor `fd`, the value of DSLAUNCH_STATUS_FD, and takes ownership of it. -1
-  // if there is no pipe.
+  // Takes ownership of the descriptor `fd`, the value of DSLAUNCH_STATUS_FD; -1 if there is no
+  // pipe.
   explicit StatusPipe(int fd);
   void Ready(bool loss_tolerated = false);
   void Lost(int rank);
-  // Writes at most ten lines per second. The line of the last step is always written.
+  // Writes `line`, but at most ten lines per second. The line of the last step is always written.
   void Step(const StatusLine& line);
   // Reports that training continues after `step` from a checkpoint on a disk. `reached_step` is the
-  // last step of an earlier attempt, if known. Restoring from copies in memory is reported
-  // elsewhere (dslaunch/memory_checkpoint.h).
+  // last step of an earlier attempt, if known. A start from copies in memory is reported by
+  // dslaunch/memory_checkpoint.h.
   void RestoredFromDisk(int64_t step, std::optional<int64_t> reached_step);
   void Evaluated(int64_t step, const EvaluationResults& results);
   // Report that training waits while a checkpoint is saved: Saving() reports the start, Saved() the
@@ -43,13 +43,13 @@ class StatusPipe {
 struct StepMetrics {
   int64_t step = 0;       // number of completed optimizer steps
   int64_t attempt = 1;    // number of the job's start, from 1; a restart repeats some steps
-  int64_t epoch = 0;      // epoch of the step's last micro-batch, from 1
-  double loss = 0;        // mean over the global batch
+  int64_t epoch = 0;      // epoch, from 1, of the step's last micro-batch
+  double loss = 0;        // mean loss over the global batch
   double lr = 0;          // learning rate in this step
   double grad_norm = 0;   // L2 norm of the averaged gradient, before clipping
   double loss_scale = 1;  // loss scale in this step
   bool skipped = false;   // true if gradients were not finite, so weights did not change
-  int64_t samples = 0;    // since the first step, over all ranks
+  int64_t samples = 0;    // samples since the first step, over all ranks
   int64_t tokens = 0;     // tokens in `samples`; 0 if the data is not text
   int64_t steps = 1;      // number of steps over which the times are averaged
   double step_s = 0;
@@ -57,11 +57,11 @@ struct StepMetrics {
   double samples_per_s = 0;
   double tokens_per_s = 0;
   std::optional<double> mfu = {};  // model FLOPs utilization, 0 to 1; nullopt if not known
-  MemoryBytes memory = {};         // maximum over the ranks of each category
+  MemoryBytes memory = {};         // maximum over the ranks in each category of memory
 };
 
-// Return one JSON object without a newline. MetricsJson has all fields, OwnMetricsJson only the
-// fields that each rank measures itself (proto/contract/rank_files.h).
+// Return one JSON object without a newline. MetricsJson writes all members, OwnMetricsJson only
+// those that each rank measures itself (proto/contract/rank_files.h).
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
@@ -80,13 +80,13 @@ struct EvaluationSums {
 // own metrics follow.
 EvaluationResults ResultsOf(const EvaluationSums& sums);
 
-// Returns one JSON object without a newline. Results are under "eval", so that readers do not
-// mistake them for the results of a step. `epoch` is 0 if not known.
+// Returns the results as one JSON object without a newline. They are under "eval", so that readers
+// do not mistake them for the results of a step. `epoch` is 0 if not known.
 std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
                            const EvaluationResults& results);
 
 // Appends lines to a file. Throws kIo if the file cannot be opened or written. Messages begin with
-// `option`, the option that named the file.
+// `option`, which is the name of the option that set the file.
 class MetricsFile {
  public:
   MetricsFile(const std::string& file, const std::string& option);
@@ -107,10 +107,11 @@ std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums
 // Returns "step 12 was skipped: <reason>".
 std::string SkippedLine(int64_t step, const std::string& reason);
 
-// Returns a line about `waited_s`, the seconds that training waited for data; "" if they are few.
+// Returns a line about `waited_s`, the seconds that training waited for data; "" if they are not
+// notable (at most 1 s or 5 % of `training_s`).
 std::string DataWaitLine(double waited_s, double training_s);
 
-// Returns the peak resident memory of this process, or 0 if the system does not report it.
+// Returns the peak resident memory of this process in bytes, or 0 if the system does not report it.
 int64_t PeakRssBytes();
 
 }  // namespace dslaunch

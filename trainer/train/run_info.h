@@ -14,13 +14,14 @@ struct RunInfo {
   std::string dtype;
   int world_size = 1;
   int zero_stage = 0;
-  double flops_per_step = 0;  // operations of a step over all ranks; 0 if not counted
-  int64_t batch = 0;          // samples in a step, over all ranks
+  // floating-point operations of a step over all ranks; 0 if not counted
+  double flops_per_step = 0;
+  int64_t batch = 0;  // samples in a step, over all ranks
   int64_t micro_batch = 0;
   int64_t accumulation_steps = 0;
   std::string optimizer;
   double lr = 0;     // configured learning rate, before a schedule changes it
-  std::string data;  // name of the data set (DataName)
+  std::string data;  // name of the data set, as returned by DataName
   MemoryPlan plan;
 };
 

@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-// Returns the number of micro-batches that one rank makes of `samples` samples of an epoch.
+// Returns the number of micro-batches into which one rank divides its share of `samples` samples.
 int64_t BatchesOf(const Recipe& recipe, int64_t samples, int64_t ranks) {
   const int64_t size = recipe.engine.batch.micro_batch_size;
   const int64_t per_rank = SamplesPerRank(samples, ranks, recipe.data.drop_last);

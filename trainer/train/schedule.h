@@ -19,16 +19,17 @@ struct Schedule {
   int64_t accumulation_steps = 1;  // micro-batches that one rank reads in a step
   int64_t total_steps = 0;
   bool exchange_each = false;  // true if the ranks exchange their losses after each step
-  int64_t print_every = 0;     // steps between two printed lines; 0: never print
-  int64_t save_every = 0;      // steps between two checkpoints; 0: save only at the end
-  int64_t eval_every = 0;      // steps between two evaluations; 0: evaluate only at the end
+  int64_t print_every = 0;     // steps between two printed lines; 0 if no lines are printed
+  int64_t save_every = 0;      // steps between two checkpoints; 0 if only the end is saved
+  int64_t eval_every = 0;      // steps between two evaluations; 0 if only the end is evaluated
   int64_t first_step = 0;      // number of the last step before this run
-  // The number of micro-batches before this run, such that each epoch ends at a multiple of
+  // The number of micro-batches before this run, rounded so that each epoch ends at a multiple of
   // batches_per_epoch.
   int64_t first_batch = 0;
-  // The number of samples of the first epoch that all ranks together had read before this run.
+  // The number of samples of this run's first epoch that all ranks together had read before this
+  // run.
   int64_t first_sample = 0;
-  int64_t batch_samples = 0;  // samples of a full micro-batch over all ranks
+  int64_t batch_samples = 0;  // number of samples of a full micro-batch over all ranks
   int64_t left_out = 0;       // micro-batches at the end of the last epoch that do not fill a step
 
   int64_t EpochOf(int64_t step) const {
@@ -44,10 +45,11 @@ struct Schedule {
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
-  // Returns whether ranks that otherwise train without waiting for each other meet after this step,
-  // to save or evaluate weights.
+  // Returns whether ranks that otherwise train without waiting for each other synchronize after
+  // this step, to save or evaluate weights.
   bool MeetsAfter(int64_t step) const { return SavesAfter(step) || EvaluatesAfter(step); }
-  // Returns the first step after `step` at which the ranks meet, at the latest the last step.
+  // Returns the first step after `step` at which the ranks synchronize, at the latest the last
+  // step.
   int64_t NextMeeting(int64_t step) const {
     do ++step;
     while (step < total_steps && !MeetsAfter(step));

@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the factor of each target's loss that turns the mean over micro-batches and replicas into
-// the mean over all targets of the step. Collective over `replicas`.
+// Returns the factor by which each target's loss is multiplied, so that the mean over micro-batches
+// and replicas is the mean over all targets of the step. Collective over `replicas`.
 double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& replicas) {
   std::vector<double> count = {0};
   for (const Batch& batch : batches) {
@@ -23,7 +23,7 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
   return replicas.world_size() / std::max(count[0], 1.0);
 }
 
-// Returns the numbers on the CPU. Waits for the device by an event, so that a profiler can
+// Returns the numbers on the CPU. Waits for the device with an event, so that a profiler can
 // distinguish this intended wait from others.
 at::Tensor ReadFromDevice(const at::Tensor& numbers) {
   if (numbers.is_cpu()) return numbers;
@@ -67,7 +67,7 @@ StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const
   });
   const EngineCore& core = training_model.core();
   info.lr = core.step_lr();
-  // The norm is copied, because the next replay of a graph overwrites it.
+  // The next replay of a graph overwrites the norm, so the norm is copied.
   outcome.grad_norm = core.grad_norm_on_device().clone();
   info.loss_scale = core.step_loss_scale();
   info.skipped = core.skipped();

@@ -23,7 +23,7 @@ StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const
                       int64_t step);
 
 // Returns the steps in the order of `outcomes`, with loss, grad_norm and times set. Waits for the
-// device once, and passes the gradient norms to the engine.
+// device once. Passes the gradient norms to the engine.
 std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
                                 const std::vector<StepOutcome>& outcomes);
 

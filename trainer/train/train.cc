@@ -28,7 +28,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns whether the same command would start again from the checkpoint that --resume names.
+// Returns whether the command, if it is repeated, starts again from the checkpoint that --resume
+// names.
 bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
 }
@@ -37,7 +38,8 @@ bool StartsFromTag(const RunConfig& run) {
 // run.resume_from if the run starts from that.
 class RunCheckpoints {
  public:
-  // Finds the checkpoints. Throws the errors of Checkpointer and RunStart. Collective.
+  // Finds the checkpoints. Throws the errors of Checkpointer's and RunStart's constructors.
+  // Collective.
   RunCheckpoints(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                  int64_t train_samples) {
     if (recipe.run.memory_checkpoint > 0) memory_.emplace(recipe, env);
@@ -67,7 +69,7 @@ class RunCheckpoints {
            : own_            ? own_->samples_seen()
                              : 0;
   }
-  // Returns one line about the start of the run; "" without checkpoints.
+  // Returns one line about the start of the run; "" if the run has no checkpoints.
   std::string reason() const {
     if (!own_ && copy() != nullptr) return memory_->reason();
     const std::string own = own_ ? own_->reason() : "";
@@ -112,7 +114,7 @@ void ReportRestore(Progress& progress, RunCheckpoints& checkpoints, int64_t firs
   progress.RestoredFromDisk(first_step, memory == nullptr ? std::nullopt : memory->reached_step());
 }
 
-// Returns the maximum of each category over the ranks, because the stages of a pipeline differ.
+// Returns the maximum over the ranks of each category, because the stages of a pipeline differ.
 // Collective.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
   constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gathered,
@@ -135,8 +137,8 @@ MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
 
 class Trainer {
  public:
-  // Reads and checks the input. Throws for most errors of the input here, before other ranks wait
-  // for this rank.
+  // Reads and checks the input. Most errors of the input are thrown by this constructor, before
+  // other ranks wait for this rank.
   Trainer(const Recipe& recipe, const WorkerEnv& env);
 
   void Run(const WorkerEnv& env, const RankDevice& device);
@@ -185,7 +187,8 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
       monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
       hooks_(MakeTrainHooks(recipe, env)) {
   if (!data_.notice.empty()) log_.Warning(data_.notice);
-  // Throws if there are too few samples, which does not depend on the step at which the run starts.
+  // Too few samples are an error at whichever step the run starts, so the schedule is checked from
+  // step 0.
   FitToRun(recipe_.engine.scheduler, ScheduleFrom({}, env).total_steps);
 }
 
@@ -213,7 +216,8 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   checkpoints.UseAdapters(recipe_, group);
   Checkpointer* const checkpointer = checkpoints.own();
   const Schedule schedule = ScheduleFrom(checkpoints.start(), env);
-  std::optional<ActivationMeter> tensors;  // created before the model, to measure its memory too
+  // created before the model, so that the model's memory is measured too
+  std::optional<ActivationMeter> tensors;
   if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group,
@@ -261,7 +265,8 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
 
   const std::vector<int> lost = stale == nullptr ? std::vector<int>() : stale->Leave();
   for (const int rank : lost) progress_.Lost(rank);
-  run.group.Barrier();  // needed because Finish waits for rank 0 for a shorter time
+  // Finish waits for rank 0 for a shorter time than this barrier, so the ranks synchronize first.
+  run.group.Barrier();
   group.Finish(lost);
 }
 
@@ -272,7 +277,8 @@ MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
     try {
       passes = MeasurePass(recipe_, data_.train->Fetch({&first, 1}));
     } catch (const TrainError& error) {
-      // The error kBadInput only means that the passes cannot be measured in advance.
+      // kBadInput means that the passes cannot be measured in advance, so the plan omits
+      // activations.
       if (error.code() != ExitCode::kBadInput) throw;
     }
   }

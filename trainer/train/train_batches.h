@@ -8,12 +8,13 @@
 
 namespace dslaunch {
 
-// Returns the loader's options for replica `rank` of `ranks`, from the beginning of `schedule` to
-// its last step. The batches are on the CPU. Pure.
+// Returns the options of the loader for replica `rank` of `ranks`, from the first to the last step
+// of `schedule`. The batches are on the CPU. Pure.
 BatchLoader::Options TrainBatchOptions(const Recipe& recipe, int64_t num_samples, int rank,
                                        int ranks, const Schedule& schedule);
 
-// Returns the loader of the replica's micro-batches on this rank's device. `data` must outlive it.
+// Returns the loader of this replica's micro-batches on this rank's device. `data` must outlive the
+// loader.
 BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data,
                          const TrainingModel& training_model, const Schedule& schedule);
 

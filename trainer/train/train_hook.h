@@ -13,8 +13,8 @@
 
 namespace dslaunch {
 
-// One task of a run besides training. The loop (train_loop.h) calls every hook at each of these
-// points, in the order of the list, on all ranks. A hook may run collectives if it runs the same
+// A task of a run besides training. The loop (train_loop.h) calls each function of every hook on
+// all ranks, in the order of the list of hooks. A hook may run collectives if it runs the same
 // collectives on each rank. Steps count from 1; a resumed run continues after the step of its
 // checkpoint. An exception of a hook ends the run.
 class TrainHook {
@@ -28,17 +28,17 @@ class TrainHook {
   // Called when the step's work has been submitted to the device. On a CPU the work is complete.
   virtual void AfterSubmit(TrainRun&, int64_t /*step*/, const StepOutcome&) {}
   // Called with the steps whose results are available. On a CPU, that is this step. On a GPU, which
-  // may still be computing, the list is empty or has all steps since the last call that had
-  // results.
+  // may still be computing, the list is empty or has all steps since the last non-empty list.
   virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
-  // Called before and after the ranks exchange their windows (window.h). They do this after some
-  // steps, which are the same on all ranks. BeforeExchange adds this rank's part; AfterExchange
-  // receives the combined result of the last `steps` steps.
+  // Called before and after the ranks exchange their windows (window.h), which all ranks do after
+  // the same steps. BeforeExchange adds this rank's numbers; AfterExchange receives the combined
+  // result of the last `steps` steps.
   virtual void BeforeExchange(TrainRun&, RankWindow& /*own*/) {}
   virtual void AfterExchange(TrainRun&, const AllWindows&, int64_t /*steps*/) {}
 
-  // Called last for each step. A hook may set run.stop here, to the same value on all ranks.
+  // Called for each step after all other functions. A hook may set run.stop, to the same value on
+  // all ranks.
   virtual void AfterStep(TrainRun&, int64_t /*step*/) {}
 
   // Called after the last step, or after the step at which all ranks decided to stop.
@@ -48,8 +48,8 @@ class TrainHook {
 using TrainHooks = std::vector<std::unique_ptr<TrainHook>>;
 
 // Returns the hooks of this recipe in the order in which they are called. Call this before this
-// rank connects to the others. Throws if a hook cannot write its file, or if the recipe contradicts
-// itself. Defined in trainer/train/hooks/make_hooks.cc.
+// rank connects to the other ranks. Throws if a hook cannot write its file, or if the recipe
+// contradicts itself. Defined in trainer/train/hooks/make_hooks.cc.
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

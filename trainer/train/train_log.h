@@ -11,11 +11,11 @@ namespace dslaunch {
 // Prints lines on rank 0. Other ranks may make the same calls, which print nothing.
 class TrainLog {
  public:
-  // Prints only the lines of `level`, the log_level of the engine configuration, and more severe
-  // lines.
+  // Prints only lines of `level`, which is the log_level of the engine configuration, or more
+  // severe lines.
   TrainLog(int rank, EngineLogLevel level) : rank_(rank), level_(level) {}
 
-  // Prints a result that the recipe requests, at any level.
+  // Prints a result that the recipe requests, whatever the level is.
   void Result(const std::string& line) const {
     if (rank_ == 0) PrintLine(line);
   }

@@ -14,8 +14,8 @@ void Call(const TrainHooks& hooks, void (TrainHook::*event)(Parameters...), Trai
   for (const std::unique_ptr<TrainHook>& hook : hooks) (hook.get()->*event)(run, arguments...);
 }
 
-// Combines the ranks' losses into one number, and their stop requests into one decision.
-// Collective.
+// Combines the ranks' windows: their losses into one number, and their stop requests into one
+// decision. Collective.
 AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps) {
   RankWindow own;
   own.stop = run.OwnStopRequest();
@@ -39,8 +39,8 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
 
   std::vector<StepOutcome> unread;  // outcomes of the steps whose results have not been read
   int64_t step = schedule.first_step;
-  int64_t exchanged = step;  // step after which the ranks last exchanged their windows
-  int64_t interval = 0;      // steps from the last exchange to the next
+  int64_t exchanged = step;  // last step after which the ranks exchanged their windows
+  int64_t interval = 0;      // number of steps between the last exchange and the next
   while (step < schedule.total_steps && !run.stop) {
     ++step;
     Call(hooks, &TrainHook::BeforeStep, run, step);
@@ -49,15 +49,16 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
 
     const bool exchanges = schedule.ExchangesAfter(step) || step >= exchanged + interval;
     std::vector<StepInfo> results;
-    // Waiting for a GPU leaves it idle, so results are read only when the ranks exchange them.
+    // Reading results from a GPU leaves the GPU idle, so they are read only when the ranks exchange
+    // them.
     if (exchanges || on_cpu) results = ReadSteps(run.training_model, std::exchange(unread, {}));
     Call(hooks, &TrainHook::AfterResults, run, step, results);
 
     if (exchanges) {
       const int64_t steps = step - std::exchange(exchanged, step);
       const double step_s = ExchangeWindows(run, hooks, steps).seconds / static_cast<double>(steps);
-      // An exchange makes the host wait for the GPU, so with GPUs the exchanges are about a second
-      // apart.
+      // An exchange makes the host wait for the GPU, so the exchanges are about a second apart on
+      // GPUs.
       interval = StepsUntilExchange(interval, on_cpu ? step_s : step_s / 10);
     }
     Call(hooks, &TrainHook::AfterStep, run, step);

@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Trains until the last step, or until all ranks have agreed that one of them requests a stop
+// Trains until the last step, or until the ranks agree to stop because a rank requests it
 // (run.stop). Destroys the hooks. Returns the last completed step. Collective. Throws kBadInput on
 // all ranks if training has diverged.
 int64_t TrainSteps(TrainRun& run, TrainHooks hooks);

@@ -67,7 +67,7 @@ void TrainRun::LeaveOnFailure(const std::function<void()>& action) {
   try {
     action();
   } catch (const TrainError&) {
-    group.Finish();  // all ranks throw, so no rank must report another as lost
+    group.Finish();  // all ranks throw, so no rank may report another as lost
     throw;
   }
 }

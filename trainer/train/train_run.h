@@ -27,15 +27,16 @@
 
 namespace dslaunch {
 
-// The parts of a training run on one rank, used by one thread. The objects to which it refers must
-// outlive it.
+// The parts of a training run on one rank, used by one thread. The referenced objects must outlive
+// the struct.
 struct TrainRun {
   const Recipe& recipe;
   const DataSplits& data;
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  ProcessGroup& group;  // group of StaleTraining if there is one, else the group of the replicas
+  // group of StaleTraining with parallel.staleness, else the group of all replicas
+  ProcessGroup& group;
   TrainingModel& training_model;
   Progress& progress;
   Checkpointer* checkpointer;      // null if the run does not save checkpoints
@@ -43,27 +44,27 @@ struct TrainRun {
   std::string start_text = {};     // line about how the run starts; empty without checkpoints
   int64_t samples_seen = 0;        // samples that earlier runs read since the first step
   std::optional<Clock::time_point> deadline;
-  MemoryPlan plan;                 // maximum over the ranks of each category
+  MemoryPlan plan;                 // planned memory, maximum over the ranks of each category
   StaleTraining* stale = nullptr;  // null without parallel.staleness
   // Measures the memory of all tensors, including the model's. Null if memory is not measured.
   const ActivationMeter* tensors = nullptr;
 
-  StopDecision stop = {};        // the same value on all ranks
+  StopDecision stop = {};        // decision to end training early, the same on all ranks
   int64_t bad_steps = 0;         // number of bad steps in a row up to the last exchange (window.h)
   Monitors* monitors = nullptr;  // null on ranks other than 0, and if the recipe has no monitors
   double data_wait_s = 0;        // seconds that steps waited for data; set at the end of training
 
-  // Returns this rank's stop request. With parallel.staleness this is kNone on ranks that are not
-  // servers, because the servers decide when they stop.
+  // Returns this rank's stop request. With parallel.staleness, returns kNone on ranks that are not
+  // servers, because the servers decide when such ranks stop.
   StopRequest OwnStopRequest() const;
   MemoryBytes Memory() const;
   // Combines the windows of all ranks and returns the same result on each rank. Collective.
   AllWindows Exchange(const RankWindow& own) const;
 
-  // The following functions are collective. If a save fails, all ranks throw after they have left
-  // the group.
-  void Save(int64_t step);  // saves the state after `step`; does nothing without a checkpointer
-  // Throws kBadInput on all ranks, after the end of a save that runs in the background.
+  // Saves the state after `step`; does nothing without a checkpointer. Collective, like the
+  // functions below. If a save fails, all ranks throw after they have left the group.
+  void Save(int64_t step);
+  // Waits until a save in the background has ended, then throws kBadInput on all ranks.
   [[noreturn]] void LeaveDiverged(const Divergence& diverged);
   void FinishSaving();  // waits for a save in the background, and ends saving
   // Evaluates the weights after `step` as a checkpoint would save them. Prints the result after

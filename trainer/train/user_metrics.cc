@@ -58,7 +58,7 @@ EvaluationResults UserMetrics::Evaluation::Results(const ProcessGroup& group) co
   EvaluationResults results;
   if (sums_.empty()) return results;
   ThrowFirstFailure(GatherTexts(group, failure_));
-  std::vector<double> counts;  // number of sums of each metric; 0 on ranks that computed no output
+  std::vector<double> counts;  // number of sums of each metric; 0 on ranks that added no batch
   for (const std::vector<double>& sums : sums_) counts.push_back(static_cast<double>(sums.size()));
   const std::vector<std::vector<double>> of_ranks = GatherNumbers(group, counts);
   for (size_t i = 0; i < sums_.size(); ++i) {

@@ -20,8 +20,8 @@ class UserMetrics {
   // Loads the libraries, which are never unloaded. Throws TrainError kBadInput, naming the library.
   explicit UserMetrics(const std::vector<MetricConfig>& configs);
 
-  // The sums of one evaluation. An error of a metric is kept until Results(), because other ranks
-  // would otherwise wait for this rank until a timeout.
+  // The metrics' sums in one evaluation. An error of a metric is kept until Results(), because
+  // other ranks would otherwise wait for this rank until a timeout.
   class Evaluation {
    public:
     explicit Evaluation(const UserMetrics& metrics)

@@ -18,7 +18,8 @@
 namespace dslaunch {
 namespace {
 
-// Runs the model with seeds and recomputation. The engine runs this module instead of the model.
+// Runs the model with a seed for each layer and with recomputation. The engine runs this module
+// instead of the model.
 class SeededForward : public torch::nn::Module {
  public:
   SeededForward(std::shared_ptr<Model> model, int64_t parts)
@@ -65,7 +66,8 @@ class WholeTrainingModel : public TrainingModel {
     for (int64_t part = 0; part < parts; ++part) {
       const Batch batch = next();
       const uint64_t seed = MicroBatchSeed(step.seed, step.number, part, replicas().rank());
-      at::manual_seed(seed);  // used by models whose layers are not known
+      // Seeds the layers of models whose layers are not known.
+      at::manual_seed(seed);
       sum += TrainMicroBatch(batch, step, seed);
     }
     return sum;
@@ -77,8 +79,8 @@ class WholeTrainingModel : public TrainingModel {
   }
 
  private:
-  // Returns the micro-batch's part of the step's loss (see Train), after its backward pass and
-  // update.
+  // Runs backward pass and update for a micro-batch after its forward pass. Returns its part of the
+  // step's loss (see Train).
   at::Tensor TrainMicroBatch(const Batch& batch, const Step& step, std::optional<uint64_t> seed) {
     const at::Tensor loss = Loss(step, batch, seed);
     {
@@ -100,8 +102,8 @@ class WholeTrainingModel : public TrainingModel {
     return model_->Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
   }
 
-  // Makes a step by a recorded graph. The seed of the first micro-batch is used for the whole step
-  // and all layers, because a recorded graph cannot contain seeds.
+  // Makes a step with a recorded graph. A recorded graph cannot contain seeds, so the seed of the
+  // first micro-batch is used for all layers of the whole step.
   at::Tensor TrainGraphed(const Step& step, const std::function<Batch()>& next) {
     std::vector<at::Tensor> inputs;
     for (int64_t part = 0; part < engine_.core().accumulation_steps(); ++part) {
@@ -125,7 +127,7 @@ class WholeTrainingModel : public TrainingModel {
   const ProcessGroup& group_;
   const std::shared_ptr<Model> model_;
   Engine<SeededForward> engine_;
-  const c10::Device timed_;  // device on which phases are timed; a recorded step has no times
+  const c10::Device timed_;  // device whose phases are timed; a recorded step has no times
   std::optional<GraphedStep> graphed_;
 };
 

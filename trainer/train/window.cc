@@ -9,11 +9,12 @@ namespace dslaunch {
 namespace {
 
 constexpr double kExchangeEveryS = 0.1;
-constexpr int64_t kMostSteps = 10'000;  // limit, needed if a step takes no measurable time
+// Limits the interval between two exchanges if a step takes no measurable time.
+constexpr int64_t kMostSteps = 10'000;
 
 }  // namespace
 
-// Converts counts to doubles exactly, because counts of bytes and steps are far below 2^53.
+// Counts of bytes and steps are far below 2^53, so their conversion to doubles is exact.
 std::vector<double> RankWindow::Numbers() const {
   const Divergence none;
   const Divergence& first = diverged ? *diverged : none;

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// The number of bad steps in a row that ends training. A bad step has a non-finite loss, or makes
+// Limits the bad steps in a row, at which training ends. A bad step has a non-finite loss, or makes
 // no update although a lower loss scale could make one possible.
 inline constexpr int64_t kMostBadSteps = 5;
 
@@ -20,19 +20,20 @@ inline constexpr int64_t kMostBadSteps = 5;
 struct Divergence {
   int64_t step = 0;  // number of the first bad step
   int rank = 0;
-  double loss = 0;    // loss in that step; if it is finite, the gradients were not finite
-  int64_t steps = 0;  // skipped steps in a row; 0: not skipped, so the weights are lost
+  double loss = 0;  // loss in the first bad step; if it is finite, the gradients were not finite
+  // number of skipped steps in a row; 0 if the bad step was applied to the weights
+  int64_t steps = 0;
 };
 
-// One rank's report on the steps since the last exchange.
+// One rank's sums over the steps since the last exchange.
 struct RankWindow {
-  double loss = 0;     // sum of the losses of the steps
+  double loss = 0;     // sum of the steps' losses
   double seconds = 0;  // duration of all steps of the window
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // number of bad steps in a row, up to the newest step (kMostBadSteps)
   StopRequest stop = StopRequest::kNone;
   MemoryBytes memory;
-  double flops = 0;  // operations counted on this rank; 0 if not counted
+  double flops = 0;  // floating-point operations counted on this rank; 0 if not counted
 
   // Convert a window to and from kNumbers numbers for a collective.
   static constexpr int64_t kNumbers = 16;
@@ -44,12 +45,13 @@ struct RankWindow {
 struct AllWindows {
   double loss = 0;     // sum over the steps of the mean loss over the ranks
   double seconds = 0;  // duration of the steps on rank 0
-  // Earliest divergence. If several ranks report it, the lowest rank with a non-finite loss.
+  // The earliest divergence. If several ranks report it, `rank` is the lowest rank with a
+  // non-finite loss.
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // maximum of the ranks' bad_steps
   StopDecision stop;
   MemoryBytes memory;  // maximum over the ranks of each category
-  double flops = 0;    // sum of the ranks' operations
+  double flops = 0;    // sum of the ranks' floating-point operations
 };
 
 // Combines the windows of all ranks. Precondition: `ranks` has an entry for each rank, and is not
@@ -64,8 +66,8 @@ std::string DivergenceMessage(const Divergence& diverged);
 
 // Returns the number of steps until the next exchange, so that there is an exchange about every 100
 // ms. Each exchange costs a round trip, and a stop request waits for the next exchange. `last` is
-// the previous number. The result is at most twice `last`, because a single measurement may be
-// wrong. `step_s` is the mean duration of the steps since the last exchange.
+// the previous result. The result is at most twice `last`, because a single measurement may be
+// wrong. `step_s` is the mean duration in seconds of the steps since the last exchange.
 int64_t StepsUntilExchange(int64_t last, double step_s);
 
 }  // namespace dslaunch

@@ -14,7 +14,8 @@ namespace {
 
 constexpr char kPickle[] = "data.pkl";
 constexpr size_t kMaxDimensions = 64;
-constexpr int kMaxWrappers = 8;  // limit on nested wrappers, such as a Parameter within a class
+// maximum depth of nested wrappers, such as a Parameter within a class
+constexpr int kMaxWrappers = 8;
 constexpr uint64_t kMaxRepeatedBytes = uint64_t{16} << 20;
 
 // Returns item `i` of a tuple; nullopt if the value is not a tuple or the tuple is too short.
@@ -23,14 +24,14 @@ std::optional<PickleValue> ItemOf(const std::optional<PickleValue>& tuple, size_
   return tuple->item(i);
 }
 
-// A function and the arguments with which unpickling would call it.
+// A function, and the arguments that unpickling would pass to it.
 struct Call {
   std::string_view function;
   std::optional<PickleValue> args;
 };
 
-// Returns the call that makes the tensor, without its wrappers. `function` is empty if there is no
-// such call.
+// Returns the call that constructs the tensor in `value`, without its wrappers. `function` is empty
+// if `value` contains no such call.
 Call TensorCall(PickleValue value) {
   Call call = {value.type() == PickleType::kObject ? value.global() : "", value.args()};
   for (int i = 0; i < kMaxWrappers; ++i) {
@@ -50,8 +51,8 @@ Call TensorCall(PickleValue value) {
   return {};
 }
 
-// Returns whether all elements of a tensor are among the `in_storage` elements of its storage.
-// Precondition: the tensor has elements.
+// Returns whether all elements of a tensor are among the first `in_storage` elements of its
+// storage. `offset` is the index of the first element. Precondition: the tensor has elements.
 bool IsInside(int64_t offset, const std::vector<int64_t>& shape, const std::vector<int64_t>& stride,
               int64_t in_storage) {
   int64_t last = offset;

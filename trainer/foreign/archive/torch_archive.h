@@ -17,7 +17,7 @@ namespace dslaunch {
 // A tensor of an archive, stored in bytes [begin, begin + bytes) of the file. `begin` is the offset
 // of the first element. `stride`, in elements, is empty if the elements are row-major without gaps.
 struct ArchivedTensor {
-  std::string dtype;  // name in safetensors files, such as "F32" or "BF16"
+  std::string dtype;  // dtype's name in safetensors files, such as "F32" or "BF16"
   std::vector<int64_t> shape;
   std::vector<int64_t> stride;
   uint64_t begin = 0;
@@ -46,7 +46,7 @@ class TorchArchive {
 
  private:
   struct Member {
-    uint64_t begin = 0;  // offset in the file, in bytes
+    uint64_t begin = 0;  // offset of the content in the file, in bytes
     uint64_t bytes = 0;
   };
   struct Storage {
@@ -54,13 +54,13 @@ class TorchArchive {
     Member member;
   };
   [[noreturn]] void Fail(const std::string& problem) const;
-  // Reads the zip's directory in bytes [begin, end) of the file.
+  // Reads the zip's directory, which is in bytes [begin, end) of the file, into `members_`.
   void ReadMembers(uint64_t begin, uint64_t end);
   std::string ReadMember(std::string_view name, uint64_t max_bytes) const;
   Storage StorageOf(PickleValue reference) const;
 
   InputFile file_;
-  // The members, keyed by name without the leading name of the archive.
+  // The members, keyed by name without the archive's own name ("data.pkl" for "NAME/data.pkl").
   std::map<std::string, Member, std::less<>> members_;
   std::optional<Pickle> pickle_;
 };
@@ -69,7 +69,7 @@ class TorchArchive {
 // negative number and for more than 64 numbers.
 std::optional<std::vector<int64_t>> SizesIn(std::optional<PickleValue> value);
 
-// Returns whether the file begins like such an archive; false if it cannot be read.
+// Returns whether the file begins like an archive of torch.save; false if the file cannot be read.
 bool IsTorchArchive(const std::string& path);
 
 }  // namespace dslaunch

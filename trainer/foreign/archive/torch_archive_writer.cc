@@ -8,9 +8,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr char kFormatVersion[] = "3\n";  // format of archives since PyTorch 1.6
+constexpr char kFormatVersion[] = "3\n";  // content of member "version" since PyTorch 1.6
 
-// Writes a dotted name, such as "torch.float32", as a global of a module.
+// Writes a dotted name, such as "torch.float32", as a pickled reference to a module's attribute.
 void WriteGlobal(PickleWriter& pickle, std::string_view name) {
   const size_t dot = name.rfind('.');
   pickle.Global(name.substr(0, dot), name.substr(dot + 1));
@@ -91,7 +91,7 @@ void TorchArchiveWriter::Write(const void* data, size_t bytes) {
 }
 
 uint64_t TorchArchiveWriter::Finish() {
-  // The remaining tensors have no elements.
+  // Tensors without elements get no call of Write(), so the last ones are begun now.
   while (begun_ < tensor_bytes_.size()) BeginTensor();
   return zip_.Finish();
 }

@@ -11,17 +11,17 @@
 
 namespace dslaunch {
 
-// The object that torch.load returns. The bytes of its tensors are written later
+// The pickled object that torch.load returns. The bytes of its tensors are written later
 // (TorchArchiveWriter).
 class ArchivedObject : public PickleWriter {
  public:
-  // Writes a tensor as the next value. `dtype` is the name in safetensors files ("F32").
-  // Precondition: the dtype is one of kTorchDtypes, and the shape has less than 2^63 bytes.
+  // Writes a tensor as the next value. `dtype` is the dtype's name in safetensors files ("F32").
+  // Precondition: `dtype` is in kTorchDtypes, and the tensor has less than 2^63 bytes.
   void Tensor(const std::string& dtype, const std::vector<int64_t>& shape);
   const std::vector<uint64_t>& tensor_bytes() const { return tensor_bytes_; }
 
  private:
-  // The size of each tensor, in the order of the calls of Tensor().
+  // The size of each tensor in bytes, in the order of the calls of Tensor().
   std::vector<uint64_t> tensor_bytes_;
 };
 
@@ -29,8 +29,8 @@ class ArchivedObject : public PickleWriter {
 // of any size, so that no tensor has to be in memory as a whole. Throws the errors of NewFile.
 class TorchArchiveWriter {
  public:
-  // Writes everything except the tensors. `name` is the folder in the archive, for which PyTorch
-  // uses the file's name.
+  // Writes everything except the tensors. `name` is the name of the folder inside the archive;
+  // PyTorch uses the file's name.
   TorchArchiveWriter(NewFile& file, const std::string& name, ArchivedObject object);
   // Writes the next bytes of the tensors. Pass the tensors in row-major order, and in the order of
   // their Tensor() calls.
@@ -45,7 +45,7 @@ class TorchArchiveWriter {
   ZipWriter zip_;
   std::string name_;
   std::vector<uint64_t> tensor_bytes_;
-  size_t begun_ = 0;  // number of tensors that have been begun
+  size_t begun_ = 0;  // number of tensors whose members have been begun
 };
 
 }  // namespace dslaunch

@@ -6,9 +6,10 @@
 namespace dslaunch {
 
 struct TorchDtype {
-  std::string_view storage;  // class of the storage; empty if only untyped storages have this dtype
+  // name of the typed storage class; empty if only untyped storages have this dtype
+  std::string_view storage;
   std::string_view dtype;
-  std::string_view name;  // name in safetensors files
+  std::string_view name;  // dtype's name in safetensors files
 };
 
 inline constexpr TorchDtype kTorchDtypes[] = {
@@ -29,7 +30,8 @@ inline constexpr TorchDtype kTorchDtypes[] = {
     {"", "torch.float8_e5m2", "F8_E5M2"},
 };
 
-// Returns the row whose `column` is `name`; null if there is no such row or `name` is empty.
+// Returns the row of kTorchDtypes whose `column` is `name`; null if there is no such row or `name`
+// is empty.
 constexpr const TorchDtype* FindTorchDtype(std::string_view TorchDtype::*column,
                                            std::string_view name) {
   for (const TorchDtype& row : kTorchDtypes) {

@@ -15,13 +15,13 @@ namespace {
 
 constexpr uint64_t kMaxCommentBytes = UINT16_MAX;
 constexpr uint64_t kMaxMembers = 1'000'000;
-constexpr uint64_t kMaxNameBytes = 1024;  // limit on a member's name with its extra fields
+constexpr uint64_t kMaxNameBytes = 1024;  // maximum bytes of a member's name and its extra fields
 
 [[noreturn]] void Refuse(const InputFile& file, const std::string& problem) {
   RefuseInput(file.path() + ": " + problem);
 }
 
-// Reads little-endian numbers of a record by their offsets.
+// Reads little-endian numbers at given offsets of a zip record.
 class Record {
  public:
   explicit Record(std::string_view bytes) : bytes_(bytes) {}
@@ -46,7 +46,8 @@ struct Extent {
   uint64_t members = 0;
 };
 
-// Finds the directory by the record at the end of the zip, or by zip64's record if there is one.
+// Finds the directory of the zip in bytes [begin, end) of `file`, from the record at the end of the
+// zip or from zip64's record if there is one.
 Extent FindDirectory(const InputFile& file, uint64_t begin, uint64_t end) {
   const uint64_t tail_bytes =
       std::min(end - begin, zip::kEndBytes + kMaxCommentBytes + zip::kLocatorBytes);
@@ -102,8 +103,8 @@ bool IsSafeName(std::string_view name) {
   return true;
 }
 
-// The sizes and the offset of a member. A number whose bits are all ones is stored in the extra
-// field of zip64 instead.
+// The sizes and the offset of a member. If all bits of a number are ones in the directory, the
+// number is stored in the extra field of zip64 instead.
 struct Place {
   uint64_t bytes, stored_bytes, header;
 };
@@ -128,7 +129,7 @@ Place PlaceOf(const Record& entry, std::string_view extra, const auto& refuse) {
   return place;
 }
 
-// Reads the header of a member, and sets the offset of its content. `end` is the offset of the
+// Reads the header of `member` and sets the offset of its content. `end` is the offset of the
 // directory.
 void ReadHeader(const InputFile& file, uint64_t end, ZipMember& member, const auto& refuse) {
   if (member.header > end || end - member.header < zip::kHeaderBytes) {

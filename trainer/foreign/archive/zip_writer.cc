@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kAlignment = 64;  // alignment of members in torch.save's files
+constexpr uint64_t kAlignment = 64;  // first version of the zip format that supports zip64
 constexpr uint16_t kVersion = 45;    // first version of the format that has zip64
 // The id of an extra field that readers ignore. torch.save uses the same id for padding.
 constexpr uint16_t kPaddingField = 0x4246;
@@ -24,7 +24,7 @@ class RecordBytes {
     }
     return *this;
   }
-  // Adds a number, or all ones if the number is too large, so that readers look for it in zip64's
+  // Adds a number, or all ones if the number is too large, which tells readers to use zip64's
   // fields.
   template <class Number>
   RecordBytes& AddCapped(uint64_t number) {
@@ -63,7 +63,8 @@ void ZipWriter::Begin(const std::string& name, uint64_t bytes) {
   const uint32_t size = IsLarge(bytes) ? UINT32_MAX : 0;
   RecordBytes header;
   header.Add(zip::kHeaderMark).Add(kVersion).Add(uint16_t{zip::kSumAfter | zip::kUtf8});
-  header.Add(uint16_t{0}).Add(uint32_t{0});  // method 0 (stored), no time
+  // compression method 0 (stored) and no modification time
+  header.Add(uint16_t{0}).Add(uint32_t{0});
   header.Add(uint32_t{0}).Add(size).Add(size);
   header.Add(static_cast<uint16_t>(name.size())).Add(static_cast<uint16_t>(extra.bytes().size()));
   Put(header.AddText(name).AddText(extra.bytes()).bytes());
@@ -88,7 +89,7 @@ void ZipWriter::EndMember() {
   const Member& member = members_.back();
   RecordBytes sum;
   sum.Add(zip::kSumMark).Add(member.crc32);
-  for (int i = 0; i < 2; ++i) {  // the stored size, then the original size
+  for (int i = 0; i < 2; ++i) {  // stored size, then original size, which are equal
     if (IsLarge(member.bytes)) {
       sum.Add(member.bytes);
     } else {

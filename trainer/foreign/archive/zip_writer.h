@@ -18,18 +18,19 @@ class ZipWriter {
   explicit ZipWriter(NewFile& file) : file_(file) {}
 
   // Begins a member of `bytes` bytes. Precondition: the previous member is complete, and no member
-  // has this name.
+  // is called `name` yet.
   void Begin(const std::string& name, uint64_t bytes);
-  // Writes the next bytes of the member. Precondition: bytes <= left().
+  // Writes the next bytes of the member that was begun last. Precondition: bytes <= left().
   void Write(const void* data, size_t bytes);
-  uint64_t left() const { return left_; }  // bytes of the member that have not been written yet
+  // bytes of the last member that have not been written yet
+  uint64_t left() const { return left_; }
   // Writes the directory and returns the size of the zip in bytes.
   uint64_t Finish();
 
  private:
   struct Member {
     std::string name;
-    uint64_t header = 0;  // offset of the header in the zip
+    uint64_t header = 0;  // offset of the member's header in the zip
     uint64_t bytes = 0;
     uint32_t crc32 = 0;
   };
@@ -37,7 +38,7 @@ class ZipWriter {
   void EndMember();
 
   NewFile& file_;
-  uint64_t at_ = 0;  // number of bytes written
+  uint64_t at_ = 0;  // number of bytes of the zip that have been written
   uint64_t left_ = 0;
   bool is_open_ = false;  // true if the last member is incomplete
   std::vector<Member> members_;

@@ -16,10 +16,10 @@ class BreakdownHook : public TrainHook {
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
-    constexpr int64_t kEvery = 10;  // interval in steps if steps_per_print is 0
+    constexpr int64_t kEvery = 10;  // interval in steps between two lines if steps_per_print is 0
     const int64_t every = run.schedule.print_every > 0 ? run.schedule.print_every : kEvery;
     due_ |= step % every == 0;
-    // Without steps, the results of the GPU have not been read yet.
+    // The sum has no steps until results are read from the GPU, so the line waits for them.
     if (!due_ || sum_.steps == 0) return;
     due_ = false;
     run.log.Result(BreakdownLine(step, sum_.times, sum_.compute_s, sum_.seconds, sum_.steps));
@@ -27,7 +27,7 @@ class BreakdownHook : public TrainHook {
   }
 
  private:
-  // Sums of the times of the steps since the last line.
+  // Sums of the durations of the steps since the last printed line.
   struct Sum {
     PhaseTimes times;
     double compute_s = 0;
@@ -35,7 +35,7 @@ class BreakdownHook : public TrainHook {
     int64_t steps = 0;
   };
   Sum sum_;
-  bool due_ = false;  // true if the next results are printed
+  bool due_ = false;  // true if a line is printed with the next results
 };
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace dslaunch {
 namespace {
 
-// Returns the class name of `module`: "dslaunch::(anonymous namespace)::AttentionImpl" ->
-// "Attention".
+// Returns the class name of `module` without namespaces and "Impl": "Attention" for
+// "dslaunch::(anonymous namespace)::AttentionImpl".
 std::string TypeName(const torch::nn::Module& module) {
   std::string name = module.name();
   if (const size_t colons = name.rfind("::"); colons != std::string::npos) {
@@ -39,7 +39,7 @@ void WriteFile(const FlopsProfilerConfig& config, const std::string& text) {
                                       " cannot be written: " + std::strerror(errno));
 }
 
-// Prints or writes the profile with a row for each part of `module`.
+// Prints the profile, with a row for each part of `module`, or writes it to the configured file.
 void ReportFlops(const FlopsProfilerConfig& config, const torch::nn::Module& module,
                  const std::vector<ForwardOp>& operators, FlopsProfile profile) {
   std::vector<ModuleRow> rows = {RowOf("", module)};
@@ -83,7 +83,7 @@ class FlopsHook : public TrainHook {
 
   const std::optional<FlopsProfilerConfig> report_;
   std::optional<ForwardMeter> meter_;  // counts the operations of one step
-  double own_flops_ = 0;               // operations of this rank in the first step of the run
+  double own_flops_ = 0;  // floating-point operations of this rank in the first step of the run
 };
 
 }  // namespace

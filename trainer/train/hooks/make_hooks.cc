@@ -6,8 +6,8 @@
 namespace dslaunch {
 
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
-  // The replica check is made first, because the first maker that throws decides which error is
-  // reported.
+  // The first maker that throws decides which error is reported, so the replica check is made
+  // first.
   std::unique_ptr<TrainHook> replica_check = MakeReplicaCheckHook(recipe);
   std::unique_ptr<TrainHook> flops = MakeFlopsHook(recipe, env);
   std::unique_ptr<TrainHook> profile = MakeProfileHook(recipe, env);
@@ -26,7 +26,7 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   add(MakeEndReportHook());
   add(std::move(replica_check));
   const ParallelConfig& parallel = recipe.engine.parallel;
-  // A rank that is not a server only trains.
+  // A rank that is not a server saves and evaluates nothing, so it needs no further hooks.
   if (parallel.staleness && env.rank >= parallel.servers) return hooks;
   if (parallel.staleness) add(MakeMeetHook());
   add(MakeMemoryHook(recipe, env));

@@ -19,26 +19,26 @@ class MemoryHook : public TrainHook {
   }
 
   // Waits for this rank's copy before the step after which other ranks begin their next copy. Until
-  // then, the other ranks keep the copy before the one that this rank is making.
+  // then, the other ranks keep their previous copy, so a complete set of copies exists.
   void BeforeStep(TrainRun& run, int64_t step) override {
     if (on_ && step == last_ + std::max<int64_t>(every_ - 1, 1)) run.memory->Wait();
   }
 
-  // Counts the samples here, because run.progress counts them only when ranks exchange their
+  // Counts this run's samples, because run.progress counts them only when ranks exchange their
   // results.
   void AfterSubmit(TrainRun& run, int64_t step, const StepOutcome& outcome) override {
     samples_ += outcome.info.samples;
-    // On a CPU, only the checksum of the copy remains to be computed. Waiting for it here ensures
-    // that at most `every_` steps can be lost.
+    // On a CPU, only the checksum of the copy remains to be computed. Waiting for the checksum
+    // ensures that at most `every_` steps can be lost.
     if (on_ && step == last_ + 1 && run.group.device().is_cpu()) run.memory->Wait();
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
     if (on_) run.memory->NoteStep(step);
-    // A copy of a diverged state could replace the last good copy.
+    // A copy of a diverged state could replace the last good copy, so none is made.
     if (!on_ || step % every_ != 0 || run.bad_steps > 0) return;
-    // A rank that trains without waiting may be some steps ahead of other ranks, whose copies may
-    // not be complete.
+    // A rank that trains without waiting may be some steps ahead of ranks whose copies are not
+    // complete, so it waits for all ranks.
     if (run.recipe.engine.TrainsApart()) {
       run.memory->Wait();
       run.group.Barrier();
@@ -52,7 +52,7 @@ class MemoryHook : public TrainHook {
       tag = run.checkpointer->TagAt(step);
     });
     last_ = step;
-    if (run.recipe.engine.cuda_graph) {  // a replay runs passes and update without a break
+    if (run.recipe.engine.cuda_graph) {  // a replayed graph runs passes and update as one operation
       run.memory->HoldUpdate();
     } else {
       core.BeforeNextUpdate([&run] { run.memory->HoldUpdate(); });

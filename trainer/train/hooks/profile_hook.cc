@@ -46,7 +46,7 @@ class ProfileHook : public TrainHook {
   }
 
   const TrainRun* run_ = nullptr;
-  ActivationMeter meter_;  // created before the model, to measure its memory too
+  ActivationMeter meter_;  // created before the model, so that the model's memory is measured too
   StepProfiler profiler_;
 };
 

@@ -30,7 +30,7 @@ class ProgressHook : public TrainHook {
   }
 
  private:
-  bool known_ = false;  // true if the step's outcome has been read
+  bool known_ = false;  // true if the results of the newest step have been read
 };
 
 }  // namespace

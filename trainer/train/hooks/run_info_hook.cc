@@ -13,7 +13,7 @@ Dtype ComputeDtype(const EngineConfig& engine) {
   return engine.precision.autocast.value_or(engine.precision.model);
 }
 
-// Returns the sum of the ranks' peak rates; 0 if not known.
+// Returns the sum of the ranks' peak rates in floating-point operations per second; 0 if not known.
 double PeakFlopsOfAllRanks(const TrainRun& run) {
   const std::vector<at::Tensor> parameters = run.training_model.module().parameters();
   double peak = run.recipe.run.peak_tflops.value_or(0) * 1e12;
